@@ -1,0 +1,1 @@
+"""Use an exec-server from Python."""

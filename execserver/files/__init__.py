@@ -1,0 +1,1 @@
+"""File operations as plain functions on native paths.  Standard library only."""

@@ -1,0 +1,1 @@
+"""One small function per method of the contract, bound to the method table."""

@@ -1,0 +1,1 @@
+"""What a caller's sandbox object asks for.  Standard library only."""

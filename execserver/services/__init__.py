@@ -1,0 +1,1 @@
+"""The owners of processes, descriptors and outgoing connections."""

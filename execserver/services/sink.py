@@ -1,0 +1,19 @@
+"""Where services put messages for a client, whatever carrier the client uses."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class MessageSink(Protocol):
+    """The outgoing side of one connection."""
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing sent here can reach the client any more."""
+
+    def send(self, message: bytes) -> None:
+        """Queue one whole JSON message.  Never blocks; does nothing when closed."""
+
+    def wait_for_room(self) -> bool:
+        """Block this greenlet while more than the high-water mark is queued; return False when closed."""

@@ -1,0 +1,1 @@
+"""Bytes to messages and back, for each carrier.  No I/O."""

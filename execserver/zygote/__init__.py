@@ -1,0 +1,1 @@
+"""The process that starts and reaps all user processes.  Standard library only, one thread."""

@@ -1,4 +1,4 @@
-"""A server that lets a Codex harness, another program or a person run commands and edit files on this machine."""
+"""Run commands and edit files on this machine for a Codex harness, another program or a person."""
 
 from __future__ import annotations
 

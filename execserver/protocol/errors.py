@@ -11,7 +11,7 @@ import os
 
 
 class RpcError(Exception):
-    """An answer of the kind `error`: `code` lives in the class, the text is the message sent to the client."""
+    """An answer of the kind `error`: `code` lives in the class, the message goes to the client."""
 
     code = -32603
 

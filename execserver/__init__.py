@@ -1,5 +1,44 @@
-"""Run commands and edit files on this machine for a Codex harness, another program or a person."""
+"""Run commands and edit files on this machine for a Codex harness, another program or a person.
+
+The names below are loaded when first used, so that helpers which import this package stay small.
+"""
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.cli import run_main, run_main_with_listen_url
+    from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError
+    from execserver.runtime_paths import ExecServerRuntimePaths
+
+__all__ = [
+    "DEFAULT_LISTEN_URL",
+    "ExecServerListenUrlParseError",
+    "ExecServerRuntimePaths",
+    "__version__",
+    "run_main",
+    "run_main_with_listen_url",
+]
+
+_HOMES = {
+    "DEFAULT_LISTEN_URL": "execserver.listen_url",
+    "ExecServerListenUrlParseError": "execserver.listen_url",
+    "ExecServerRuntimePaths": "execserver.runtime_paths",
+    "run_main": "execserver.cli",
+    "run_main_with_listen_url": "execserver.cli",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

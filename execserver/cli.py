@@ -1,0 +1,233 @@
+"""The command line of the server: usage text, exact options, error texts and exit codes.
+
+The help text is the grammar: the table of options is read from it, and docopt takes the values by it.
+docopt alone would accept abbreviations, name no culprit and exit with 1, so every argument is checked before,
+with the texts and the exit codes of the wire contract, section 1.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from execserver import __version__, arguments
+from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError, parse_listen_url
+from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.settings import SettingError, Settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from execserver.listen_url import Stdio, WsListen
+
+HELP = """\
+Run commands and edit files on this machine for a Codex client, another program or a person.
+
+Usage: execserver [OPTIONS]
+
+Options:
+  --listen <URL>            Where to serve: ws://IP:PORT, stdio or stdio:// [default: ws://127.0.0.1:0]
+                            Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
+                            stdio speaks one JSON message a line and ends with its input.
+  --remote <URL>            Register as a remote environment at this base URL. Not in this build.
+  --environment-id <ID>     Environment to register as. Needed with --remote.
+  --name <NAME>             Name of the environment that people are shown.
+  --use-agent-identity-auth
+                            Authenticate the registration with the Agent Identity in CODEX_ACCESS_TOKEN.
+  -c, --config <key=value>  Accepted for command lines shared with the codex CLI; nothing is read from it.
+                            May be repeated.
+  --strict-config           Refuse -c/--config fields the codex CLI does not know.
+  --enable <FEATURE>        Accepted for the same reason; may be repeated.
+  --disable <FEATURE>       Accepted for the same reason; may be repeated.
+  --log-level <LEVEL>       off, error, warn, info, debug or trace.
+  --log-format <FORMAT>     text or json.
+  -V, --version             Print the version and exit.
+  -h, --help                Print this text and exit.
+
+Environment:
+  EXECSERVER_LOG            Log level when --log-level is not given (default warn). RUST_LOG is read too.
+
+A client reaches the server by its URL:
+  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
+There is no authentication: whoever reaches the port runs commands as you. GET /readyz answers 200.
+
+SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
+"""
+
+_REPEATABLE = frozenset({"--config", "--enable", "--disable"})
+_CHOICES = {
+    "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
+    "--log-format": ("text", "json"),
+}
+
+_TRY_IT = """
+Try it in another terminal:
+  curl -i http://{address}/readyz
+  CODEX_EXEC_SERVER_URL={url} codex
+Ctrl-C stops the server and what runs in it.
+"""
+
+
+class Exit(Exception):
+    """The command line decides the outcome without a server: what to print where, and the exit status."""
+
+    def __init__(self, status: int, *, stdout: str = "", stderr: str = "") -> None:
+        super().__init__(stderr or stdout)
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class Options(NamedTuple):
+    """The command line as values; what only a remote registration uses is not kept."""
+
+    listen: str
+    remote: str | None
+    config: list[str]
+    strict_config: bool
+    log_level: str | None
+    log_format: str
+
+
+def main(argv: list[str]) -> int:
+    """Serve as the arguments say; return the exit status."""
+    _open_standard_descriptors()
+    try:
+        options = parse(argv)
+        listen = parse_listen_url(options.listen)
+        settings = Settings.from_environment(os.environ)
+    except Exit as exit_now:
+        _write(1, exit_now.stdout)
+        _write(2, exit_now.stderr)
+        return exit_now.status
+    except (ExecServerListenUrlParseError, SettingError) as error:
+        _write(2, f"Error: {error}\n")
+        return 1
+    return _serve(listen, settings, ExecServerRuntimePaths.detect(), options.log_level, options.log_format)
+
+
+def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
+    """Serve on the default listen URL until told to stop; return the exit status."""
+    return run_main_with_listen_url(DEFAULT_LISTEN_URL, runtime_paths)
+
+
+def run_main_with_listen_url(listen_url: str, runtime_paths: ExecServerRuntimePaths | None = None) -> int:
+    """Serve on a listen URL until told to stop; return the exit status.
+
+    Raises ExecServerListenUrlParseError before anything is started.
+    """
+    listen = parse_listen_url(listen_url)
+    settings = Settings.from_environment(os.environ)
+    return _serve(listen, settings, runtime_paths or ExecServerRuntimePaths.detect(), None, "text")
+
+
+def parse(argv: list[str]) -> Options:
+    """Return the options, or raise Exit: for help and version, and for every mistake.
+
+    Mistakes are found in the contract's order: spelling, conflicts, missing companions, configuration fields.
+    """
+    checked = arguments.check(argv, arguments.read_table(HELP, _REPEATABLE, _CHOICES))
+    if isinstance(checked, arguments.Mistake):
+        raise Exit(2, stderr=checked.text("execserver"))
+    if "--help" in checked:
+        raise Exit(0, stdout=HELP)
+    if "--version" in checked:
+        raise Exit(0, stdout=f"execserver {__version__}\n")
+    values = _values(checked)
+    if values.strict_config:
+        _check_config(values.config)
+    if values.remote is not None:
+        raise Exit(2, stderr="Error: remote registration (--remote) is not in this build of execserver\n")
+    return values
+
+
+def how_to_try(url: str) -> str:
+    """Return what a person at a terminal is told after the URL."""
+    return _TRY_IT.format(url=url, address=url.removeprefix("ws://"))
+
+
+def _values(checked: list[str]) -> Options:
+    from docopt import docopt  # late: help, version and mistakes come without it
+
+    grammar = HELP.replace(
+        "[OPTIONS]", "[options] [--config <key=value>]... [--enable <FEATURE>]... [--disable <FEATURE>]..."
+    )
+    found = docopt(grammar, checked, False)
+    return Options(
+        listen=found["--listen"],
+        remote=found["--remote"],
+        config=found["--config"],
+        strict_config=found["--strict-config"],
+        log_level=found["--log-level"],
+        log_format=found["--log-format"] or "text",
+    )
+
+
+def _check_config(overrides: list[str]) -> None:
+    from execserver.config_override import ConfigOverrideError, check_overrides
+
+    try:
+        check_overrides(overrides)
+    except ConfigOverrideError as error:
+        raise Exit(1, stderr=f"Error: {error}\n") from None
+
+
+def _serve(
+    listen: WsListen | Stdio,
+    settings: Settings,
+    runtime_paths: ExecServerRuntimePaths,
+    log_level: str | None,
+    log_format: str,
+) -> int:
+    """Run the app; an operating system error, such as an address in use, becomes the contract's text."""
+    from execserver.app import serve
+
+    try:
+        return serve(listen, settings, runtime_paths, _announcer(log_level, log_format))
+    except OSError as error:
+        from execserver.protocol.errors import os_error_text
+
+        _write(2, f"Error: {os_error_text(error.errno) if error.errno else error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _announcer(log_level: str | None, log_format: str) -> Callable[[str | None], None]:
+    """Return what the app calls once it can be reached: with its URL, or None on stdio."""
+
+    def announce(url: str | None) -> None:
+        if url is not None:
+            _write(1, f"{url}\n")
+            if os.isatty(2):
+                _write(2, how_to_try(url))
+        # Logging is loaded after the URL is out: a client may be waiting for that line.
+        import logging
+
+        from execserver import log
+
+        log.configure(log_level or log.level_from_environment(os.environ), log_format)
+        if url is not None:
+            logging.getLogger("execserver").info("execserver listening on %s", url)
+
+    return announce
+
+
+def _open_standard_descriptors() -> None:
+    """Put /dev/null where 0, 1 or 2 is closed, so that no socket of ours is taken for standard output."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _write(descriptor: int, text: str) -> None:
+    """Write all of a text at once; a reader that has gone is no reason to stop serving."""
+    data = text.encode("utf-8", "surrogateescape")
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError:
+        return

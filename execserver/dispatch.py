@@ -1,0 +1,65 @@
+"""The choice of the program this process is to be: by the name it was called with, or by a hidden argument.
+
+Imports nothing but `os` and `sys` before the choice is made, so that a helper never pays for the server.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+SERVER = "execserver.cli:main"
+
+# Name in argv[0] -> entry.  An entry is called with the arguments behind the name, returns the exit status;
+# None stands for a name other programs know that this build does not serve yet.
+NAMES: dict[str, str | None] = {
+    "codex-exec-server": SERVER,
+    "codex-fs": None,
+    "codex-linux-sandbox": None,
+    "codex-execve-wrapper": None,
+    "codex-exec-mcp-server": None,
+}
+
+# Hidden first argument -> entry, for the server's own use and for callers that cannot choose argv[0].
+ARGUMENTS: dict[str, str | None] = {
+    "--execserver-zygote": "helpers.zygote:main",
+    "--codex-run-as-fs-helper": NAMES["codex-fs"],
+}
+
+_UNAVAILABLE_STATUS = 2
+
+
+class NotInThisBuild(Exception):
+    """The caller asked for a program that is not built yet."""
+
+
+def choose(argv: list[str]) -> tuple[str, list[str]]:
+    """Return the entry, `module:function`, and its arguments for a command line.
+
+    Raises NotInThisBuild with the text to show.
+    """
+    name = os.path.basename(argv[0]) if argv else ""
+    if name in NAMES:
+        return _available(name, NAMES[name]), argv[1:]
+    if len(argv) > 1 and argv[1] in ARGUMENTS:
+        return _available(argv[1], ARGUMENTS[argv[1]]), argv[2:]
+    return SERVER, argv[1:]
+
+
+def main() -> int:
+    """Run the chosen program and return its exit status."""
+    try:
+        entry, arguments = choose(sys.argv)
+    except NotInThisBuild as error:
+        sys.stderr.write(f"Error: {error}\n")
+        return _UNAVAILABLE_STATUS
+    module, _, function = entry.partition(":")
+    __import__(module)
+    status: int = getattr(sys.modules[module], function)(arguments)
+    return status
+
+
+def _available(name: str, entry: str | None) -> str:
+    if entry is None:
+        raise NotInThisBuild(f"{name} is not in this build of execserver")
+    return entry

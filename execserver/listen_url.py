@@ -1,0 +1,123 @@
+"""The value of `--listen`: what it may be and what a refused one is told (wire contract, section 1).
+
+Promises that only an exact socket address is taken: no host names, no path, no other spelling of the scheme.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DEFAULT_LISTEN_URL = "ws://127.0.0.1:0"
+
+_WEBSOCKET_SCHEME = "ws://"
+_STDIO_URLS = ("stdio", "stdio://")
+_DIGITS = frozenset("0123456789")
+_MAX_PORT = 0xFFFF
+_MAX_SCOPE_ID = 0xFFFF_FFFF
+
+
+class ExecServerListenUrlParseError(ValueError):
+    """A `--listen` value that names no carrier; the text is what the user is shown."""
+
+    def __init__(self, url: str, text: str) -> None:
+        super().__init__(text)
+        self.url = url
+
+
+class InvalidWebSocketListenUrl(ExecServerListenUrlParseError):
+    """The scheme is `ws://` but no IP:PORT follows."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`")
+
+
+class UnsupportedListenUrl(ExecServerListenUrlParseError):
+    """The value is neither `ws://...` nor standard input and output."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`")
+
+
+class WsListen(NamedTuple):
+    """Listen for WebSocket and HTTP on one IP address; port 0 lets the system choose."""
+
+    host: str
+    port: int
+    scope_id: int = 0
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Tell whether the address needs an IPv6 socket."""
+        return ":" in self.host
+
+
+class Stdio:
+    """Speak one message a line on standard input and output."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stdio)
+
+    def __hash__(self) -> int:
+        return hash(Stdio)
+
+    def __repr__(self) -> str:
+        return "Stdio()"
+
+
+def parse_listen_url(url: str) -> WsListen | Stdio:
+    """Return the carrier a `--listen` value names, or raise ExecServerListenUrlParseError."""
+    if url in _STDIO_URLS:
+        return Stdio()
+    if not url.startswith(_WEBSOCKET_SCHEME):
+        raise UnsupportedListenUrl(url)
+    address = _parse_socket_address(url[len(_WEBSOCKET_SCHEME) :])
+    if address is None:
+        raise InvalidWebSocketListenUrl(url)
+    return address
+
+
+def listen_url(host: str, port: int, scope_id: int = 0) -> str:
+    """Return the URL of a bound socket, as it is printed: IPv6 addresses in brackets."""
+    if ":" not in host:
+        return f"ws://{host}:{port}"
+    bare = host.partition("%")[0]
+    scope = f"%{scope_id}" if scope_id else ""
+    return f"ws://[{bare}{scope}]:{port}"
+
+
+def _parse_socket_address(text: str) -> WsListen | None:
+    """Return `1.2.3.4:80`, `[::1]:80` or `[fe80::1%2]:80` taken apart, or None."""
+    host, colon, port_text = text.rpartition(":")
+    port = _number(port_text, _MAX_PORT)
+    if not colon or port is None:
+        return None
+    if not host.startswith("["):
+        return WsListen(host, port) if _is_address(host, ipv6=False) else None
+    if not host.endswith("]"):
+        return None
+    bare, percent, scope_text = host[1:-1].partition("%")
+    scope_id = _number(scope_text, _MAX_SCOPE_ID) if percent else 0
+    if scope_id is None or not _is_address(bare, ipv6=True):
+        return None
+    return WsListen(bare, port, scope_id)
+
+
+def _number(text: str, maximum: int) -> int | None:
+    """Return an unsigned decimal number, or None; `int` alone would take signs, blanks and underscores."""
+    if not text or not _DIGITS.issuperset(text) or len(text) > 64:
+        return None
+    value = int(text)
+    return value if value <= maximum else None
+
+
+def _is_address(text: str, *, ipv6: bool) -> bool:
+    """Tell whether the C library reads this as a numeric address; it refuses leading zeros, as it must."""
+    import socket  # late: stdio mode never needs it
+
+    try:
+        socket.inet_pton(socket.AF_INET6 if ipv6 else socket.AF_INET, text)
+    except (OSError, ValueError):
+        return False
+    return True

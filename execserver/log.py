@@ -1,0 +1,178 @@
+"""Log lines on stderr: level, text or JSON form, secrets taken out.
+
+Modules log through the standard library's `logging.getLogger("execserver...")`.  This module decides the
+level, formats, redacts and writes.  A line is at most 4,096 bytes, because the kernel then takes it in one
+piece or refuses it at once: a stderr nobody reads costs lines, which are counted, and never stops the server.
+Standard output is never written to; it carries the listen URL or the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import select
+import time
+from collections.abc import Iterable, Mapping
+
+LEVELS = {
+    "off": logging.CRITICAL + 10,
+    "error": logging.ERROR,
+    "warn": logging.WARNING,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+    "trace": logging.DEBUG,
+}
+FORMATS = ("text", "json")
+DEFAULT_LEVEL = "warn"
+
+LEVEL_VARIABLE = "EXECSERVER_LOG"
+REFERENCE_LEVEL_VARIABLE = "RUST_LOG"
+_OWN_TARGETS = ("execserver", "codex_exec_server")
+
+# Up to this size a write to a pipe is never split (PIPE_BUF on Linux).
+_MAX_LINE_BYTES = 4096
+_STDERR = 2
+
+_HIDDEN = "[redacted]"
+_SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD", re.IGNORECASE)
+_MIN_SECRET_CHARACTERS = 8
+_PATTERNS = (
+    # authorization: Bearer abc -> authorization: Bearer [redacted]
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+"), rf"\1 {_HIDDEN}"),
+    # ws://user:pw@host -> ws://[redacted]@host
+    (re.compile(r"(://)[^/\s@\"']+@"), rf"\1{_HIDDEN}@"),
+    # token=abc, "api_key": "abc", OPENAI_API_KEY=abc
+    (
+        re.compile(
+            r"(?i)([\w-]*(?:token|secret|passwo?r?d|api[_-]?key)[\w-]*[\"']?\s*[:=]\s*[\"']?)[^\s\"'&,;}]+"
+        ),
+        rf"\1{_HIDDEN}",
+    ),
+    (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), _HIDDEN),
+)
+
+
+class Redactor:
+    """Takes secrets out of a text: known values, and what stands where secrets stand."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # The longest first, so that a secret that contains another one goes as a whole.
+        self._secrets = sorted(
+            {secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARACTERS}, key=len, reverse=True
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Redactor:
+        """Treat the value of every variable with a telling name as a secret."""
+        return cls(value for name, value in environment.items() if _SECRET_NAME.search(name))
+
+    def __call__(self, text: str) -> str:
+        """Return the text without its secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, _HIDDEN)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
+        return text
+
+
+class LineFormatter(logging.Formatter):
+    """One line per record: `2026-01-31T12:00:00.123456Z  INFO execserver.app: text`, or a JSON object."""
+
+    def __init__(self, form: str, redact: Redactor) -> None:
+        super().__init__()
+        self._json = form == "json"
+        self._redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the redacted line, without its end; a traceback becomes part of it."""
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}\n{self.formatException(record.exc_info)}"
+        message = self._redact(message)
+        whole_seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        stamp = f"{whole_seconds}.{int(record.created % 1 * 1e6):06d}Z"
+        level = level_name(record.levelno)
+        if not self._json:
+            # The rest of a traceback is indented, so that a line that is not a continuation starts a record.
+            return f"{stamp} {level.upper():>5} {record.name}: " + message.replace("\n", "\n  ")
+        fields = {"time": stamp, "level": level, "target": record.name, "message": message}
+        return json.dumps(fields, ensure_ascii=False)
+
+
+class StderrHandler(logging.Handler):
+    """Writes lines to descriptor 2 without ever waiting; says how many it had to leave out."""
+
+    def __init__(self, descriptor: int = _STDERR) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record, or count it as dropped when stderr is full or gone."""
+        line = self.format(record)
+        if self.dropped:
+            line = f"({self.dropped} log lines were dropped here: stderr was full)\n{line}"
+        if self._write(_cut(line)):
+            self.dropped = 0
+        else:
+            self.dropped += 1
+
+    def _write(self, data: bytes) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._descriptor, select.POLLOUT)
+            if not poll.poll(0):
+                return False
+            os.write(self._descriptor, data)
+        except OSError:
+            return False
+        return True
+
+
+def configure(level: str, form: str = "text", environment: Mapping[str, str] | None = None) -> None:
+    """Send the records of `execserver` at `level` and above to stderr; a second call replaces the first."""
+    handler = StderrHandler()
+    redact = Redactor.from_environment(os.environ if environment is None else environment)
+    handler.setFormatter(LineFormatter(form, redact))
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each, StderrHandler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    # Libraries speak up from `warn` only: their lower levels print the traffic.
+    root.setLevel(max(LEVELS[level], logging.WARNING))
+    logging.getLogger("execserver").setLevel(LEVELS[level])
+
+
+def level_from_environment(environment: Mapping[str, str]) -> str:
+    """Return the level EXECSERVER_LOG asks for, or RUST_LOG, which users of the reference know.
+
+    Both take a level (`info`) or directives (`warn,execserver=debug`); what is no level is ignored.
+    """
+    text = environment.get(LEVEL_VARIABLE) or environment.get(REFERENCE_LEVEL_VARIABLE) or ""
+    general = own = None
+    for directive in text.lower().split(","):
+        target, equals, level = directive.strip().rpartition("=")
+        if level not in LEVELS:
+            continue
+        if not equals:
+            general = level
+        elif target.split("::")[0] in _OWN_TARGETS:
+            own = level
+    return own or general or DEFAULT_LEVEL
+
+
+def level_name(number: int) -> str:
+    """Return the name of the highest of our levels that a record reaches."""
+    for name in ("error", "warn", "info"):
+        if number >= LEVELS[name]:
+            return name
+    return "debug"
+
+
+def _cut(line: str) -> bytes:
+    data = line.encode("utf-8", "backslashreplace")
+    if len(data) < _MAX_LINE_BYTES:
+        return data + b"\n"
+    return data[: _MAX_LINE_BYTES - 5].decode("utf-8", "ignore").encode() + b" ...\n"

@@ -1,0 +1,40 @@
+"""Where this program itself lies, for starting it again under another role.
+
+Promises commands that need neither a search path nor an environment variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+ZYGOTE_ARGUMENT = "--execserver-zygote"
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_MAIN_SCRIPT = os.path.join(_PACKAGE, "__main__.py")
+# Isolated and without `site`: the helpers need the standard library only, and start in half the time.
+_INTERPRETER_OPTIONS = ("-I", "-S")
+
+
+class ExecServerRuntimePaths:
+    """The server's own executable and the sandbox helper; absolute paths, checked by nobody."""
+
+    __slots__ = ("codex_linux_sandbox_exe", "codex_self_exe")
+
+    def __init__(self, codex_self_exe: str, codex_linux_sandbox_exe: str | None = None) -> None:
+        self.codex_self_exe = codex_self_exe
+        self.codex_linux_sandbox_exe = codex_linux_sandbox_exe
+
+    @classmethod
+    def detect(cls) -> ExecServerRuntimePaths:
+        """Return the paths of the running program, symlinks to it resolved."""
+        return cls(os.path.realpath(sys.argv[0] or _MAIN_SCRIPT))
+
+    def zygote_command(self) -> list[str]:
+        """Return the command that starts the process which spawns all others."""
+        return [*self._self_command(), ZYGOTE_ARGUMENT]
+
+    def _self_command(self) -> list[str]:
+        if getattr(sys, "frozen", False):
+            return [self.codex_self_exe]
+        return [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]

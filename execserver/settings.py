@@ -1,0 +1,149 @@
+"""Every duration and limit of the server, once: name with unit, default, reason.
+
+A `Settings` is made at the start and handed down; nothing reads a limit from anywhere else.  The contract's
+values are not configurable by users.  Tests shorten them through `Settings(name=value)` or, for a server in a
+process of its own, through the variable EXECSERVER_SETTINGS (a JSON object), which is no public interface.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+OVERRIDE_VARIABLE = "EXECSERVER_SETTINGS"
+
+_KIB = 1024
+_MIB = 1024 * 1024
+
+
+class SettingError(ValueError):
+    """An override names no setting, or its value is not a number the setting can take."""
+
+
+class Seconds:
+    """A duration; the class attribute holds its default, an instance of Settings the value."""
+
+    def __init__(self, default: float, text: str) -> None:
+        self.default = default
+        self.text = text
+
+    def __get__(self, instance: object, owner: type) -> float:
+        # Reached through the class only: an instance's own attribute shadows a descriptor without __set__.
+        return self.default
+
+    def check(self, value: object) -> float:
+        """Return the value as a duration, or raise SettingError."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise SettingError(f"expected a number of seconds, got {value!r}")
+        return float(value)
+
+
+class Count:
+    """A number of bytes or things; the class attribute holds its default, an instance the value."""
+
+    def __init__(self, default: int, text: str) -> None:
+        self.default = default
+        self.text = text
+
+    def __get__(self, instance: object, owner: type) -> int:
+        return self.default
+
+    def check(self, value: object) -> int:
+        """Return the value as a count, or raise SettingError."""
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise SettingError(f"expected a whole number, got {value!r}")
+        return value
+
+
+class Settings:
+    """The values one server runs with; read-only once made.
+
+    Unknown names and values of the wrong kind raise SettingError.
+    """
+
+    # Carriers
+    upgrade_timeout_s = Seconds(10.0, "a peer that has not finished its HTTP request by then is dropped")
+    ping_interval_s = Seconds(30.0, "an empty ping per WebSocket connection, this long apart")
+    close_timeout_s = Seconds(5.0, "how long a WebSocket close handshake may take")
+    keepalive_idle_s = Count(10, "silence before the kernel probes whether a peer is alive")
+    keepalive_interval_s = Count(5, "between two such probes")
+    keepalive_probes = Count(2, "unanswered probes that end the connection")
+    tcp_user_timeout_s = Seconds(15.0, "unacknowledged data that ends the connection")
+    listen_backlog = Count(1024, "connections the kernel holds until they are accepted")
+    max_header_bytes = Count(16 * _KIB, "of one HTTP request head")
+    max_frame_bytes = Count(16 * _MIB, "of one inbound WebSocket frame")
+    max_message_bytes = Count(64 * _MIB, "of one inbound message, also of one line on stdin")
+    max_fragments = Count(4096, "frames of one inbound message")
+    reply_frame_bytes = Count(4 * _MIB, "of one outbound frame: real clients drop frames above 16 MiB")
+    client_message_bytes = Count(64 * _MIB, "a larger message ends a real client's connection")
+    outbox_high_water_bytes = Count(1 * _MIB, "queued for one connection before its producers are held")
+    max_waiting_calls = Count(1024, "calls of one connection that wait beside the others; more wait in line")
+
+    # Sessions and processes
+    detached_session_ttl_s = Seconds(
+        30.0, "a session without connection is kept; its processes are killed then"
+    )
+    closed_process_retention_s = Seconds(30.0, "a closed process can still be read, and keeps its id")
+    spawn_timeout_s = Seconds(5.0, "an exec or chdir that hangs is given up, and a second zygote takes over")
+    shutdown_grace_s = Seconds(2.0, "between the polite signal and SIGKILL when the server ends")
+    denial_wait_s = Seconds(0.02, "for a sandboxed process's last output before its end is classified")
+    retained_output_bytes = Count(1 * _MIB, "of output kept per process, oldest chunks dropped first")
+    output_read_bytes = Count(64 * _KIB, "read from one pipe or terminal at a time")
+    remembered_write_ids = Count(4096, "per process: a repeated one is not written again")
+    queued_stdin_writes = Count(128, "per process, before process/write waits")
+
+    # Files
+    max_read_file_bytes = Count(512 * _MIB, "that fs/readFile returns")
+    max_read_block_bytes = Count(1 * _MIB, "that one fs/readBlock may ask for")
+    max_file_handles = Count(128, "open per connection")
+    max_file_handle_id_bytes = Count(32, "of UTF-8 in a client's handle id")
+    file_piece_bytes = Count(192 * _KIB, "of a file held at a time while it is sent (a multiple of 3)")
+    inline_file_bytes = Count(256 * _KIB, "read or written without a thread when the file system is local")
+    file_call_timeout_s = Seconds(30.0, "a call on a network file system is given up")
+    stuck_file_threads = Count(16, "threads that may hang in such calls before further ones are refused")
+    device_write_timeout_s = Seconds(5.0, "a write to a character device is given up")
+    walk_max_depth = Count(64, "that fs/walk may be asked for")
+    walk_max_directories = Count(10_000, "that fs/walk may be asked for")
+    walk_max_entries = Count(50_000, "that fs/walk may be asked for")
+
+    # http/request
+    max_redirects = Count(10, "followed for one http/request")
+
+    def __init__(self, **overrides: float) -> None:
+        kinds = dict(self.table())
+        for name in overrides:
+            if name not in kinds:
+                raise SettingError(f"there is no setting {name}")
+        for name, kind in kinds.items():
+            try:
+                value = kind.check(overrides[name]) if name in overrides else kind.default
+            except SettingError as error:
+                raise SettingError(f"setting {name}: {error}") from None
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings are read-only: {name}")
+
+    @classmethod
+    def table(cls) -> Iterator[tuple[str, Seconds | Count]]:
+        """Yield every setting in the order of declaration."""
+        for name, kind in vars(cls).items():
+            if isinstance(kind, Seconds | Count):
+                yield name, kind
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Return the defaults, changed by EXECSERVER_SETTINGS where a test has set it."""
+        text = environment.get(OVERRIDE_VARIABLE)
+        if not text:
+            return cls()
+        import json  # late: only tests come here
+
+        try:
+            overrides = json.loads(text)
+        except ValueError as error:
+            raise SettingError(f"{OVERRIDE_VARIABLE} is not JSON: {error}") from None
+        if not isinstance(overrides, dict):
+            raise SettingError(f"{OVERRIDE_VARIABLE} is not a JSON object")
+        return cls(**overrides)

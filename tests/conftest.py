@@ -1,0 +1,85 @@
+"""What holds for every test: how many rounds are played, and that nothing is left behind.
+
+`EXECSERVER_LONG=1` plays full rounds; `EXECSERVER_REFERENCE=1` adds the tests that need the reference program.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.leaks import Resources, snapshot
+from tests.support.waiting import wait_until
+
+LONG = os.environ.get("EXECSERVER_LONG") == "1"
+
+# Not collected at all rather than skipped: a skip would need a reason this run could change.
+collect_ignore = [] if os.environ.get("EXECSERVER_REFERENCE") == "1" else ["reference"]
+
+settings.register_profile(
+    "short",
+    max_examples=50,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "long",
+    max_examples=2000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("long" if LONG else "short")
+
+# How long a test's own clean-up may take to show, e.g. the end of a killed child.
+_SETTLE_S = 2.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the project's markers."""
+    config.addinivalue_line("markers", "keeps_open(reason): the test may leave descriptors or children open")
+    config.addinivalue_line("markers", "long: plays only with EXECSERVER_LONG=1")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the `long` tests out of a short run."""
+    if LONG:
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which more descriptors are open, or more children exist, than before it.
+
+    Fixtures of module and session scope are set up before the first count, so what they hold is no leak.
+    What is opened later on their behalf needs `@pytest.mark.keeps_open("why")`.
+    """
+    before = snapshot()
+    yield
+    if request.node.get_closest_marker("keeps_open"):
+        return
+    if not snapshot().leaked_since(before):
+        return
+    gc.collect()
+    leaked = _still_leaked(before)
+    if leaked:
+        pytest.fail("the test left behind:\n  " + "\n  ".join(leaked), pytrace=False)
+
+
+def _still_leaked(before: Resources) -> list[str]:
+    """Return what is left once a test's own clean-up had its time to show."""
+    try:
+        wait_until(lambda: not snapshot().leaked_since(before), _SETTLE_S)
+    except AssertionError:
+        return snapshot().leaked_since(before)
+    return []

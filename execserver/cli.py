@@ -8,12 +8,14 @@ with the texts and the exit codes of the wire contract, section 1.
 from __future__ import annotations
 
 import os
+import sys
 from typing import NamedTuple
 
 from execserver import __version__, arguments
 from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError, parse_listen_url
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
+from execserver.zygote.launch import ensure_stdio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,11 +92,11 @@ class Options(NamedTuple):
     log_format: str
 
 
-def main(argv: list[str]) -> int:
-    """Serve as the arguments say; return the exit status."""
-    _open_standard_descriptors()
+def main(argv: list[str] | None = None) -> int:
+    """Serve as the arguments say (default: those of the process); return the exit status."""
+    ensure_stdio()
     try:
-        options = parse(argv)
+        options = parse(sys.argv[1:] if argv is None else argv)
         listen = parse_listen_url(options.listen)
         settings = Settings.from_environment(os.environ)
     except Exit as exit_now:
@@ -212,15 +214,6 @@ def _announcer(log_level: str | None, log_format: str) -> Callable[[str | None],
             logging.getLogger("execserver").info("execserver listening on %s", url)
 
     return announce
-
-
-def _open_standard_descriptors() -> None:
-    """Put /dev/null where 0, 1 or 2 is closed, so that no socket of ours is taken for standard output."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _write(descriptor: int, text: str) -> None:

@@ -10,8 +10,8 @@ import sys
 
 SERVER = "execserver.cli:main"
 
-# Name in argv[0] -> entry.  An entry is called with the arguments behind the name, returns the exit status;
-# None stands for a name other programs know that this build does not serve yet.
+# Name in argv[0] -> entry.  An entry finds its arguments in `sys.argv[1:]` and returns the exit status; None
+# stands for a name other programs know that this build does not serve yet.
 NAMES: dict[str, str | None] = {
     "codex-exec-server": SERVER,
     "codex-fs": None,
@@ -55,7 +55,8 @@ def main() -> int:
         return _UNAVAILABLE_STATUS
     module, _, function = entry.partition(":")
     __import__(module)
-    status: int = getattr(sys.modules[module], function)(arguments)
+    sys.argv[1:] = arguments
+    status: int = getattr(sys.modules[module], function)()
     return status
 
 

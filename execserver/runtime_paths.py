@@ -30,9 +30,9 @@ class ExecServerRuntimePaths:
         """Return the paths of the running program, symlinks to it resolved."""
         return cls(os.path.realpath(sys.argv[0] or _MAIN_SCRIPT))
 
-    def zygote_command(self) -> list[str]:
-        """Return the command that starts the process which spawns all others."""
-        return [*self._self_command(), ZYGOTE_ARGUMENT]
+    def zygote_command(self) -> list[bytes]:
+        """Return the command that starts the process which spawns all others, ready for exec."""
+        return [os.fsencode(word) for word in (*self._self_command(), ZYGOTE_ARGUMENT)]
 
     def _self_command(self) -> list[str]:
         if getattr(sys, "frozen", False):

@@ -1,1 +1,112 @@
-"""The wire as data: messages, methods, records, errors and paths.  No I/O and no clock."""
+"""The wire as data: messages, methods, records, errors and paths.  No I/O and no clock.
+
+Every params and result record can be imported from here under its name in the contract, e.g.
+`from execserver.protocol import InitializeParams`.  The records are loaded when the first one is asked
+for, so a helper process that only wants `execserver.protocol.errors` does not pay for them.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import for helper processes
+if TYPE_CHECKING:
+    from execserver.protocol.environment import Capabilities as Capabilities
+    from execserver.protocol.environment import EnvironmentInfo as EnvironmentInfo
+    from execserver.protocol.environment import EnvironmentInfoResponse as EnvironmentInfoResponse
+    from execserver.protocol.environment import EnvironmentStatus as EnvironmentStatus
+    from execserver.protocol.environment import EnvironmentStatusResponse as EnvironmentStatusResponse
+    from execserver.protocol.environment import Extensions as Extensions
+    from execserver.protocol.environment import ShellInfo as ShellInfo
+    from execserver.protocol.files import FsCanonicalizeParams as FsCanonicalizeParams
+    from execserver.protocol.files import FsCanonicalizeResponse as FsCanonicalizeResponse
+    from execserver.protocol.files import FsCloseParams as FsCloseParams
+    from execserver.protocol.files import FsCloseResponse as FsCloseResponse
+    from execserver.protocol.files import FsCopyParams as FsCopyParams
+    from execserver.protocol.files import FsCopyResponse as FsCopyResponse
+    from execserver.protocol.files import FsCreateDirectoryParams as FsCreateDirectoryParams
+    from execserver.protocol.files import FsCreateDirectoryResponse as FsCreateDirectoryResponse
+    from execserver.protocol.files import FsGetMetadataParams as FsGetMetadataParams
+    from execserver.protocol.files import FsGetMetadataResponse as FsGetMetadataResponse
+    from execserver.protocol.files import FsOpenMode as FsOpenMode
+    from execserver.protocol.files import FsOpenParams as FsOpenParams
+    from execserver.protocol.files import FsOpenResponse as FsOpenResponse
+    from execserver.protocol.files import FsReadBlockParams as FsReadBlockParams
+    from execserver.protocol.files import FsReadBlockResponse as FsReadBlockResponse
+    from execserver.protocol.files import FsReadDirectoryEntry as FsReadDirectoryEntry
+    from execserver.protocol.files import FsReadDirectoryParams as FsReadDirectoryParams
+    from execserver.protocol.files import FsReadDirectoryResponse as FsReadDirectoryResponse
+    from execserver.protocol.files import FsReadFileParams as FsReadFileParams
+    from execserver.protocol.files import FsReadFileResponse as FsReadFileResponse
+    from execserver.protocol.files import FsRemoveParams as FsRemoveParams
+    from execserver.protocol.files import FsRemoveResponse as FsRemoveResponse
+    from execserver.protocol.files import FsWalkEntry as FsWalkEntry
+    from execserver.protocol.files import FsWalkEntryKind as FsWalkEntryKind
+    from execserver.protocol.files import FsWalkError as FsWalkError
+    from execserver.protocol.files import FsWalkOptions as FsWalkOptions
+    from execserver.protocol.files import FsWalkParams as FsWalkParams
+    from execserver.protocol.files import FsWalkResponse as FsWalkResponse
+    from execserver.protocol.files import FsWriteBlockParams as FsWriteBlockParams
+    from execserver.protocol.files import FsWriteBlockResponse as FsWriteBlockResponse
+    from execserver.protocol.files import FsWriteFileParams as FsWriteFileParams
+    from execserver.protocol.files import FsWriteFileResponse as FsWriteFileResponse
+    from execserver.protocol.http import HttpHeader as HttpHeader
+    from execserver.protocol.http import HttpRedirectPolicy as HttpRedirectPolicy
+    from execserver.protocol.http import HttpRequestBodyDeltaNotification as HttpRequestBodyDeltaNotification
+    from execserver.protocol.http import HttpRequestParams as HttpRequestParams
+    from execserver.protocol.http import HttpRequestResponse as HttpRequestResponse
+    from execserver.protocol.legacy import CommandExecExitedNotification as CommandExecExitedNotification
+    from execserver.protocol.legacy import (
+        CommandExecOutputDeltaNotification as CommandExecOutputDeltaNotification,
+    )
+    from execserver.protocol.legacy import CommandExecParams as CommandExecParams
+    from execserver.protocol.legacy import CommandExecResponse as CommandExecResponse
+    from execserver.protocol.legacy import CommandExecTerminateParams as CommandExecTerminateParams
+    from execserver.protocol.legacy import CommandExecTerminateResponse as CommandExecTerminateResponse
+    from execserver.protocol.legacy import CommandExecWriteParams as CommandExecWriteParams
+    from execserver.protocol.legacy import CommandExecWriteResponse as CommandExecWriteResponse
+    from execserver.protocol.permissions import PermissionProfile as PermissionProfile
+    from execserver.protocol.permissions import SandboxEntry as SandboxEntry
+    from execserver.protocol.process import CloseStdinParams as CloseStdinParams
+    from execserver.protocol.process import CloseStdinResponse as CloseStdinResponse
+    from execserver.protocol.process import ExecClosedNotification as ExecClosedNotification
+    from execserver.protocol.process import ExecEnvPolicy as ExecEnvPolicy
+    from execserver.protocol.process import ExecEnvPolicyInherit as ExecEnvPolicyInherit
+    from execserver.protocol.process import ExecExitedNotification as ExecExitedNotification
+    from execserver.protocol.process import ExecOutputDeltaNotification as ExecOutputDeltaNotification
+    from execserver.protocol.process import ExecOutputStream as ExecOutputStream
+    from execserver.protocol.process import ExecParams as ExecParams
+    from execserver.protocol.process import ExecResponse as ExecResponse
+    from execserver.protocol.process import ExecSandboxType as ExecSandboxType
+    from execserver.protocol.process import ProcessListEntry as ProcessListEntry
+    from execserver.protocol.process import ProcessListResponse as ProcessListResponse
+    from execserver.protocol.process import ProcessOutputChunk as ProcessOutputChunk
+    from execserver.protocol.process import ProcessSignal as ProcessSignal
+    from execserver.protocol.process import ReadParams as ReadParams
+    from execserver.protocol.process import ReadResponse as ReadResponse
+    from execserver.protocol.process import ResizeParams as ResizeParams
+    from execserver.protocol.process import ResizeResponse as ResizeResponse
+    from execserver.protocol.process import SignalParams as SignalParams
+    from execserver.protocol.process import SignalResponse as SignalResponse
+    from execserver.protocol.process import TerminateParams as TerminateParams
+    from execserver.protocol.process import TerminateResponse as TerminateResponse
+    from execserver.protocol.process import WriteParams as WriteParams
+    from execserver.protocol.process import WriteResponse as WriteResponse
+    from execserver.protocol.process import WriteStatus as WriteStatus
+    from execserver.protocol.sandbox import FileSystemSandboxContext as FileSystemSandboxContext
+    from execserver.protocol.session import InitializedNotification as InitializedNotification
+    from execserver.protocol.session import InitializeParams as InitializeParams
+    from execserver.protocol.session import InitializeResponse as InitializeResponse
+    from execserver.protocol.session import NoParams as NoParams
+
+_RECORD_MODULES = ("environment", "files", "http", "legacy", "permissions", "process", "sandbox", "session")
+
+
+def __getattr__(name: str) -> object:
+    """Find a record by its name.  Names of submodules begin in lower case and load nothing."""
+    if name[:1].isupper():
+        from importlib import import_module
+
+        for module_name in _RECORD_MODULES:
+            module = import_module(f"{__name__}.{module_name}")
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

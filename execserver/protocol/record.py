@@ -1,8 +1,18 @@
-"""The base of every params and result record."""
+"""The base of every params and result record, and the JSON spelling of the values that are no plain records.
+
+Three types have a spelling of their own: a path is a URI text, bytes are base64, a sandbox context is decoded
+by the module that helpers share.  All decoders and encoders of records use the two hooks of this module.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import msgspec
+
+from execserver.protocol import base64
+from execserver.protocol.paths import PathUri
+from execserver.protocol.sandbox import FileSystemSandboxContext
 
 
 class Record(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -10,3 +20,61 @@ class Record(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
     Members are written in declaration order and `None` is written as `null`, as the contract asks.
     """
+
+
+if TYPE_CHECKING:
+    Base64 = bytes
+else:
+
+    class _BytesLike(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, bytes)
+
+    class Base64(metaclass=_BytesLike):
+        """Bytes written as base64.  Not plain `bytes`, whose built-in decoder accepts stray bits."""
+
+
+U16_MAX = 2**16 - 1
+U64_MAX = 2**64 - 1
+U16 = Annotated[int, msgspec.Meta(ge=0, le=U16_MAX, title="u16")]
+I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1, title="i32")]
+# The decoder knows no bound beyond 63 bits: a record with such a member checks the upper one itself.
+U64 = Annotated[int, msgspec.Meta(ge=0, title="u64")]
+USIZE = Annotated[int, msgspec.Meta(ge=0, title="usize")]
+
+
+def refuse_beyond_u64(*numbers: int | None) -> None:
+    """Raise ValueError when a number is larger than an unsigned 64-bit integer."""
+    for number in numbers:
+        if number is not None and number > U64_MAX:
+            raise ValueError("invalid number")
+
+
+def decode_value(wanted: type, value: object) -> object:
+    """Turn decoded JSON into one of the three special types.  Raises InvalidParams or InvalidBase64."""
+    if wanted is PathUri:
+        if isinstance(value, str):
+            return PathUri.parse(value)
+    elif wanted is Base64:
+        if isinstance(value, str):
+            return base64.decode(value)
+    elif wanted is FileSystemSandboxContext:
+        return FileSystemSandboxContext.from_json(value)
+    raise TypeError(f"no way to decode {wanted.__name__}")
+
+
+def encode_value(value: object) -> object:
+    """Turn one of the special types into what JSON can hold."""
+    if isinstance(value, PathUri):
+        return value.uri
+    if isinstance(value, FileSystemSandboxContext):
+        return value.to_json()
+    raise TypeError(f"no way to encode {type(value).__name__}")
+
+
+_encode = msgspec.json.Encoder(enc_hook=encode_value).encode
+
+
+def encode_record(record: msgspec.Struct | msgspec.Raw) -> bytes:
+    """Return the JSON text of a record, members in declaration order; JSON text is returned as it is."""
+    return bytes(record) if isinstance(record, msgspec.Raw) else _encode(record)

@@ -1,0 +1,173 @@
+"""A second look at params that the fast decoder refused.
+
+Follows the rules of the reference server's decoder (wire contract, section 5): members are checked in the
+order they came, then the first missing one in declaration order; structs may be arrays of their members,
+enums may be `{"name":null}`.  Either the text of the first error comes out, or the params are brought to
+their plain spelling and decoded after all.  What records accept is read from their types; there is no second
+description.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from execserver.protocol import base64
+from execserver.protocol.complaints import missing_field, refuse, variant_name, wrong_type
+from execserver.protocol.errors import InvalidParams
+from execserver.protocol.paths import PathUri
+from execserver.protocol.record import U64_MAX, Base64, Record, decode_value
+from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.protocol.session import NoParams
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+# Nullable members that may nevertheless be left out at the end of an array.
+_OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
+
+
+def decode_carefully(kind: type[RecordType], params: msgspec.Raw) -> RecordType:
+    """Return the record after all, or raise InvalidParams with the reason."""
+    try:
+        value = msgspec.json.decode(params)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidParams(f"params are not valid JSON: {error}") from None
+    if kind is NoParams:
+        raise wrong_type(value, "unit")
+    plain = _struct(value, kind, "")
+    try:
+        return msgspec.convert(plain, kind, dec_hook=decode_value)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(str(error)) from None
+
+
+def _check(value: Any, wanted: Any, where: str) -> object:
+    """Return the plain spelling of a value for a type, or raise InvalidParams."""
+    for known, look in _LOOKS.items():
+        if wanted is known:
+            return look(value, where)
+    origin = get_origin(wanted)
+    if origin in (types.UnionType, Union):
+        inner = next(part for part in get_args(wanted) if part not in (types.NoneType, msgspec.UnsetType))
+        return None if value is None else _check(value, inner, where)
+    if origin is Annotated:
+        return _number(value, wanted.__metadata__[0], where)
+    if origin is tuple:
+        return _sequence(value, get_args(wanted)[0], where)
+    if origin is dict:
+        return _map(value, get_args(wanted)[1], where)
+    if issubclass(wanted, enum.Enum):
+        return _variant(value, wanted, where)
+    return _struct(value, wanted, where)
+
+
+def _struct(value: Any, kind: type[Record], where: str) -> dict[str, object]:
+    members = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    if isinstance(value, list):
+        value = _from_array(value, kind, where)
+    if not isinstance(value, dict):
+        raise wrong_type(value, f"struct {kind.__name__}", where)
+    prefix = f"{where}." if where else ""
+    plain = {
+        name: _check(member, members[name].type, prefix + name)
+        for name, member in value.items()
+        if name in members
+    }
+    for name, field in members.items():
+        if field.required and name not in plain:
+            raise missing_field(name)
+    return plain
+
+
+def _from_array(values: list[Any], kind: type[Record], where: str) -> dict[str, Any]:
+    """Give the values of a positional array their names."""
+    fields = msgspec.structs.fields(kind)
+    needed = len(fields)
+    while needed and _may_end_before(fields[needed - 1]):
+        needed -= 1
+    if len(values) < needed:
+        elements = "1 element" if len(fields) == 1 else f"{len(fields)} elements"
+        raise refuse(f"invalid length {len(values)}, expected struct {kind.__name__} with {elements}", where)
+    if len(values) > len(fields):
+        raise refuse(f"invalid length {len(values)}, expected fewer elements in array", where)
+    return {field.encode_name: value for field, value in zip(fields, values, strict=False)}
+
+
+def _may_end_before(field: msgspec.structs.FieldInfo) -> bool:
+    return not field.required and (field.default is not None or field.encode_name in _OPTIONAL_AT_END)
+
+
+def _sequence(value: Any, item: Any, where: str) -> list[object]:
+    if not isinstance(value, list):
+        raise wrong_type(value, "a sequence", where)
+    return [_check(member, item, f"{where}[{index}]") for index, member in enumerate(value)]
+
+
+def _map(value: Any, item: Any, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise wrong_type(value, "a map", where)
+    return {name: _check(member, item, f"{where}.{name}") for name, member in value.items()}
+
+
+def _number(value: Any, meta: msgspec.Meta, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong_type(value, str(meta.title), where)
+    low, high = meta.ge or 0, U64_MAX if meta.le is None else meta.le
+    if isinstance(value, float) or not low <= value <= high:
+        raise refuse("invalid number", where)
+    return value
+
+
+def _variant(value: Any, kind: type[enum.Enum], where: str) -> str:
+    names = tuple(member.value for member in kind)
+    if isinstance(value, str) and value not in names:
+        try:
+            value = kind(value).value  # another way of writing a name
+        except ValueError:
+            pass
+    return variant_name(value, names, where)
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(value, "a string", where)
+    return value
+
+
+def _boolean(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_type(value, "a boolean", where)
+    return value
+
+
+def _path(value: Any, where: str) -> str:
+    text = _text(value, where)
+    PathUri.parse(text)  # the error has a text of its own
+    return text
+
+
+def _base64(value: Any, where: str) -> str:
+    text = _text(value, where)
+    try:
+        base64.decode(text)
+    except base64.InvalidBase64 as error:
+        raise refuse(str(error), where) from None
+    return text
+
+
+def _context(value: Any, where: str) -> object:
+    FileSystemSandboxContext.from_json(value, where)
+    return value
+
+
+_LOOKS: dict[object, Callable[[Any, str], object]] = {
+    str: _text,
+    bool: _boolean,
+    PathUri: _path,
+    Base64: _base64,
+    FileSystemSandboxContext: _context,
+}

@@ -1,0 +1,209 @@
+"""One JSON text <-> one message: requests, notifications, responses and errors (wire contract, section 4).
+
+The common case, a well-formed request, costs one typed decode; its params stay undecoded JSON.  Everything
+else takes a second look that tries request, notification, response and error in this order, so a request
+with an unusable id or trace counts as a notification.  A text that is no message raises MalformedMessage and
+nothing else, whatever bytes it holds.
+
+Members this module does not know are ignored.  Of a member given twice the last one counts, and messages
+written as positional arrays are malformed: two points where the reference server is stricter or laxer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Annotated
+
+import msgspec
+
+from execserver.protocol.errors import RpcError
+from execserver.protocol.record import encode_record
+
+MALFORMED_ID = -1  # the id of the answer to a text that is no message
+MAX_NESTING = 127  # arrays and objects inside each other, the message itself included
+_NESTING_CHECKED_BYTES = 1 << 20  # counting the brackets of more would hold up everybody
+
+RequestId = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | str
+
+_NULL = msgspec.Raw(b"null")
+_ABSENT = msgspec.Raw(b"")
+_NO_MESSAGE = "data did not match any variant of untagged enum JSONRPCMessage"
+
+
+class MalformedMessage(Exception):
+    """The text is not a message; `reason` says why, the transport adds where it came from."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """Where a request belongs in the client's trace; checked and ignored."""
+
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A call that wants an answer with the same id; `params` is JSON text, `null` when missing."""
+
+    id: RequestId
+    method: str
+    params: msgspec.Raw = _NULL
+    trace: Trace | None = None
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A message without answer."""
+
+    method: str
+    params: msgspec.Raw = _NULL
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The result of a request."""
+
+    id: RequestId
+    result: msgspec.Raw
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """Why a request failed."""
+
+    code: int
+    message: str
+
+
+class ErrorMessage(msgspec.Struct, frozen=True):
+    """The failure of a request; id -1 when the text it answers was no message."""
+
+    error: ErrorBody
+    id: RequestId
+
+
+Message = Request | Notification | Response | ErrorMessage
+
+
+class _FromServer(msgspec.Struct, frozen=True):
+    """What a client hears: a response, an error or a notification, told apart by their members."""
+
+    id: RequestId | None = None
+    result: msgspec.Raw = _ABSENT
+    error: ErrorBody | None = None
+    method: str | None = None
+    params: msgspec.Raw = _NULL
+
+
+_request = msgspec.json.Decoder(Request)
+_from_server = msgspec.json.Decoder(_FromServer)
+_any_json = msgspec.json.Decoder(msgspec.Raw)
+_encode_text = msgspec.json.Encoder().encode
+# In the order a message is tried.
+_kinds: tuple[Callable[[bytes], Message], ...] = (
+    _request.decode,
+    msgspec.json.Decoder(Notification).decode,
+    msgspec.json.Decoder(Response).decode,
+    msgspec.json.Decoder(ErrorMessage).decode,
+)
+
+
+def parse_message(text: bytes | str) -> Message:
+    """Decode what a client sent.  Raises MalformedMessage."""
+    data = _checked(text)
+    try:
+        return _request.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return _classify(data)
+
+
+def parse_reply(text: bytes | str) -> Message:
+    """Decode what a server sent: the same messages, responses first.  Raises MalformedMessage."""
+    data = _checked(text)
+    try:
+        seen = _from_server.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return _classify(data)
+    if seen.method is None and seen.id is not None:
+        if seen.result is not _ABSENT:
+            return Response(seen.id, seen.result)
+        if seen.error is not None:
+            return ErrorMessage(seen.error, seen.id)
+    elif seen.method is not None and seen.id is None:
+        return Notification(seen.method, seen.params)
+    return _classify(data)
+
+
+def _checked(text: bytes | str) -> bytes:
+    """Return the text as UTF-8, nested no deeper than the contract allows."""
+    if isinstance(text, str):
+        try:
+            text = text.encode()
+        except UnicodeEncodeError:
+            raise MalformedMessage("the text holds a lone surrogate") from None
+    elif not text.isascii():
+        # The decoder skips over params unread, so it would let broken UTF-8 through.
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise MalformedMessage(_reason(text)) from None
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _too_deep(text):
+        raise MalformedMessage(_reason(text))
+    return text
+
+
+def _too_deep(data: bytes) -> bool:
+    if len(data) > _NESTING_CHECKED_BYTES:
+        return False  # the decoder gives up by itself at a depth of about a thousand
+    steps = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+    brackets = (steps.get(byte, 0) for byte in _without_strings(data))
+    return any(depth > MAX_NESTING for depth in accumulate(brackets))
+
+
+def _without_strings(data: bytes) -> bytes:
+    plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(plain.split(b'"')[::2])
+
+
+def _classify(data: bytes) -> Message:
+    """Try the kinds of messages one after the other; raise MalformedMessage when it is none of them."""
+    try:
+        _any_json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        raise MalformedMessage(_reason(data)) from None
+    for decode in _kinds:
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            continue
+    raise MalformedMessage(_NO_MESSAGE)
+
+
+def _reason(data: bytes) -> str:
+    from execserver.protocol.syntax import explain  # only ever needed for damaged input
+
+    return explain(data)
+
+
+def encode_result(request_id: int | str, result: msgspec.Struct | msgspec.Raw) -> bytes:
+    """Return the response to a request; `result` is a record or JSON text."""
+    return b'{"id":%b,"result":%b}' % (_encode_text(request_id), encode_record(result))
+
+
+def encode_error(request_id: int | str, error: RpcError) -> bytes:
+    """Return the answer to a request that failed."""
+    message = error.message.encode("utf-8", "replace").decode()  # an error may quote a text no UTF-8 can hold
+    body = ErrorBody(error.code, message)
+    return b'{"error":%b,"id":%b}' % (encode_record(body), _encode_text(request_id))
+
+
+def encode_notification(method: str, params: msgspec.Struct | msgspec.Raw) -> bytes:
+    """Return a notification; `params` is a record or JSON text."""
+    return b'{"method":%b,"params":%b}' % (_encode_text(method), encode_record(params))
+
+
+def encode_request(request_id: int | str, method: str, params: msgspec.Struct | msgspec.Raw | None) -> bytes:
+    """Return a request as the real client writes it: all four words, `params` null when there are none."""
+    text = b"null" if params is None else encode_record(params)
+    return b'{"id":%b,"method":%b,"params":%b}' % (_encode_text(request_id), _encode_text(method), text)

@@ -1,0 +1,85 @@
+"""What kind of machine the server runs on and what the server can do (wire contract, sections 10 and 14)."""
+
+from __future__ import annotations
+
+import enum
+
+from execserver.protocol.paths import PathUri
+from execserver.protocol.record import Record
+
+
+class ShellInfo(Record, frozen=True, kw_only=True):
+    """The user's login shell: its family and where it is."""
+
+    name: str
+    path: str
+
+
+class EnvironmentInfoResponse(Record, frozen=True, kw_only=True):
+    """The answer to `environment/info`, in the form every client understands."""
+
+    shell: ShellInfo
+
+
+class Capabilities(Record, frozen=True, kw_only=True):
+    """What a client may ask of this server beyond the June 2026 contract; clients gate requests on it.
+
+    A capability stays false until everything it promises is there.
+    """
+
+    network_proxy_launch: bool = False
+    network_proxy_review_domains: bool = False
+    credential_masking: bool = False
+    credential_masking_custom_providers: bool = False
+    capability_discovery_sandbox: bool = False
+    fs_watch_missing: bool = False
+    capability_discovery_v2: bool = False
+    environment_config_read: bool = False
+    http_header_env_vars: bool = False
+    sandboxed_file_streaming: bool = False
+    file_write_streaming: bool = False
+    shell_snapshot_v2: bool = False
+    windows_mxc: bool = False
+    linux_root_write_preserves_devices: bool = False
+    linux_approved_root_write_preserves_restrictions: bool = False
+
+
+class Extensions(Record, frozen=True, kw_only=True):
+    """What only this server has; the names are not used by any other."""
+
+    process_resize: bool = False
+    process_close_stdin: bool = False
+    process_list: bool = False
+    process_signals: bool = False
+    output_gaps: bool = False
+
+
+class EnvironmentInfo(Record, frozen=True, kw_only=True):
+    """The newest form of the machine's description, sent inside the initialize result.
+
+    All but `shell` may be missing in what another server sends.
+    """
+
+    shell: ShellInfo
+    executor_version: str | None = None
+    provider_id: str | None = None
+    cwd: PathUri | None = None
+    user_home_dir: PathUri | None = None
+    platform_os: str | None = None
+    prepend_path_dirs: tuple[PathUri, ...] = ()
+    temporary_directories: tuple[PathUri, ...] = ()
+    temp_dir: PathUri | None = None
+    capabilities: Capabilities = Capabilities()
+    execserver: Extensions | None = None
+
+
+class EnvironmentStatus(enum.Enum):
+    """Whether the machine takes work."""
+
+    READY = "ready"
+
+
+class EnvironmentStatusResponse(Record, frozen=True, kw_only=True):
+    """The answer to `environment/status`."""
+
+    status: EnvironmentStatus

@@ -1,0 +1,80 @@
+"""How a method and a notification are declared; the declarations themselves are in `methods`."""
+
+from __future__ import annotations
+
+import enum
+from typing import Generic, TypeVar
+
+import msgspec
+
+from execserver.protocol.record import Record
+
+P = TypeVar("P", bound=Record)
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class Family(enum.Enum):
+    """The group of a method; the value is its name in the errors for calls in the wrong state."""
+
+    SESSION = "session"
+    EXEC = "exec"
+    ENVIRONMENT_INFO = "environment info"
+    ENVIRONMENT_STATUS = "environment status"
+    FILESYSTEM = "filesystem"
+    HTTP = "http"
+
+
+class Blocking(enum.Enum):
+    """What a call may have to wait for."""
+
+    NEVER = "never"
+    SPAWN = "spawn"  # a process that is being started
+    DISK = "disk"  # file systems, also remote ones
+    OUTPUT = "output"  # output of a process, as long as the client says
+    NETWORK = "network"  # another server
+
+
+class Method(Generic[P, R]):
+    """One method: its types, and what the layers above need to know about it."""
+
+    __slots__ = ("blocking", "doc", "extension", "family", "name", "params", "result", "since")
+
+    def __init__(
+        self,
+        name: str,
+        params: type[P],
+        result: type[R],
+        *,
+        family: Family,
+        blocking: Blocking,
+        since: str,
+        doc: str,
+        extension: bool = False,
+    ) -> None:
+        self.name = name
+        self.params = params
+        self.result = result
+        self.family = family
+        self.blocking = blocking
+        self.since = since
+        self.doc = doc
+        self.extension = extension
+
+    def __repr__(self) -> str:
+        return f"<method {self.name}>"
+
+
+class NotificationMethod(Generic[P]):
+    """One notification; `to_server` when the client sends it."""
+
+    __slots__ = ("doc", "name", "params", "since", "to_server")
+
+    def __init__(self, name: str, params: type[P], *, since: str, doc: str, to_server: bool = False) -> None:
+        self.name = name
+        self.params = params
+        self.since = since
+        self.doc = doc
+        self.to_server = to_server
+
+    def __repr__(self) -> str:
+        return f"<notification {self.name}>"

@@ -1,0 +1,360 @@
+"""THE table of methods and notifications: routing, validation, state checks and docs/protocol.md read it.
+
+A method that is not here does not exist.  Adding one means: its records, its entry here, one handler, one
+test.  `since` names the contract a method or notification first appeared in: the month of the reference
+server's contract, `0.169.0` for what only the newest one has, `execserver` for our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from execserver.protocol import environment, files, http, legacy, process, session
+from execserver.protocol.method import Blocking, Family, Method, NotificationMethod
+
+INITIALIZE = Method(
+    "initialize",
+    session.InitializeParams,
+    session.InitializeResponse,
+    family=Family.SESSION,
+    blocking=Blocking.NEVER,
+    since="2026-03",
+    doc="Open a session, or attach to a detached one.",
+)
+PROCESS_START = Method(
+    "process/start",
+    process.ExecParams,
+    process.ExecResponse,
+    family=Family.EXEC,
+    blocking=Blocking.SPAWN,
+    since="2026-03",
+    doc="Run a program on pipes or on a terminal of its own.",
+)
+PROCESS_READ = Method(
+    "process/read",
+    process.ReadParams,
+    process.ReadResponse,
+    family=Family.EXEC,
+    blocking=Blocking.OUTPUT,
+    since="2026-03",
+    doc="Return retained output after a cursor, waiting up to waitMs for more.",
+)
+PROCESS_WRITE = Method(
+    "process/write",
+    process.WriteParams,
+    process.WriteResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="2026-03",
+    doc="Queue bytes for the input of a process, once per writeId.",
+)
+PROCESS_SIGNAL = Method(
+    "process/signal",
+    process.SignalParams,
+    process.SignalResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="2026-06",
+    doc="Send a signal to the process group of a process.",
+)
+PROCESS_TERMINATE = Method(
+    "process/terminate",
+    process.TerminateParams,
+    process.TerminateResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="2026-03",
+    doc="Kill the process group of a process at once.",
+)
+PROCESS_RESIZE = Method(
+    "process/resize",
+    process.ResizeParams,
+    process.ResizeResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="execserver",
+    doc="Change the size of the terminal of a process.",
+    extension=True,
+)
+PROCESS_CLOSE_STDIN = Method(
+    "process/closeStdin",
+    process.CloseStdinParams,
+    process.CloseStdinResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="execserver",
+    doc="Let a process see the end of its input once everything queued is written.",
+    extension=True,
+)
+PROCESS_LIST = Method(
+    "process/list",
+    session.NoParams,
+    process.ProcessListResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="execserver",
+    doc="List the processes of the session with what they use.",
+    extension=True,
+)
+ENVIRONMENT_INFO = Method(
+    "environment/info",
+    session.NoParams,
+    environment.EnvironmentInfoResponse,
+    family=Family.ENVIRONMENT_INFO,
+    blocking=Blocking.NEVER,
+    since="2026-06",
+    doc="Name the user's shell.",
+)
+ENVIRONMENT_STATUS = Method(
+    "environment/status",
+    session.NoParams,
+    environment.EnvironmentStatusResponse,
+    family=Family.ENVIRONMENT_STATUS,
+    blocking=Blocking.NEVER,
+    since="0.169.0",
+    doc="Tell that the machine takes work.",
+)
+FS_READ_FILE = Method(
+    "fs/readFile",
+    files.FsReadFileParams,
+    files.FsReadFileResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="Return the whole content of a regular file.",
+)
+FS_OPEN = Method(
+    "fs/open",
+    files.FsOpenParams,
+    files.FsOpenResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-06",
+    doc="Open a regular file for reading, or for writing with mode `replace`.",
+)
+FS_READ_BLOCK = Method(
+    "fs/readBlock",
+    files.FsReadBlockParams,
+    files.FsReadBlockResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-06",
+    doc="Read bytes at an offset of an open file.",
+)
+FS_WRITE_BLOCK = Method(
+    "fs/writeBlock",
+    files.FsWriteBlockParams,
+    files.FsWriteBlockResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="0.169.0",
+    doc="Write bytes at an offset of an open file.",
+)
+FS_CLOSE = Method(
+    "fs/close",
+    files.FsCloseParams,
+    files.FsCloseResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-06",
+    doc="Close an open file.",
+)
+FS_WRITE_FILE = Method(
+    "fs/writeFile",
+    files.FsWriteFileParams,
+    files.FsWriteFileResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="Create or replace a file.",
+)
+FS_CREATE_DIRECTORY = Method(
+    "fs/createDirectory",
+    files.FsCreateDirectoryParams,
+    files.FsCreateDirectoryResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="Make a directory, with its parents unless told otherwise.",
+)
+FS_GET_METADATA = Method(
+    "fs/getMetadata",
+    files.FsGetMetadataParams,
+    files.FsGetMetadataResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="Tell kind, size and times of what a path leads to.",
+)
+FS_CANONICALIZE = Method(
+    "fs/canonicalize",
+    files.FsCanonicalizeParams,
+    files.FsCanonicalizeResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-06",
+    doc="Resolve every link in a path.",
+)
+FS_READ_DIRECTORY = Method(
+    "fs/readDirectory",
+    files.FsReadDirectoryParams,
+    files.FsReadDirectoryResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="List the names in a directory.",
+)
+FS_REMOVE = Method(
+    "fs/remove",
+    files.FsRemoveParams,
+    files.FsRemoveResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="Remove a file, a link or a directory tree.",
+)
+FS_COPY = Method(
+    "fs/copy",
+    files.FsCopyParams,
+    files.FsCopyResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="2026-03",
+    doc="Copy a file, a link or a directory tree.",
+)
+FS_WALK = Method(
+    "fs/walk",
+    files.FsWalkParams,
+    files.FsWalkResponse,
+    family=Family.FILESYSTEM,
+    blocking=Blocking.DISK,
+    since="0.169.0",
+    doc="List a directory and everything below it, level by level.",
+)
+HTTP_REQUEST = Method(
+    "http/request",
+    http.HttpRequestParams,
+    http.HttpRequestResponse,
+    family=Family.HTTP,
+    blocking=Blocking.NETWORK,
+    since="2026-05",
+    doc="Make an HTTP request from this machine.",
+)
+COMMAND_EXEC = Method(
+    "command/exec",
+    legacy.CommandExecParams,
+    legacy.CommandExecResponse,
+    family=Family.EXEC,
+    blocking=Blocking.SPAWN,
+    since="2026-03 text",
+    doc="Run a program, in the words of the first contract.",
+)
+COMMAND_EXEC_WRITE = Method(
+    "command/exec/write",
+    legacy.CommandExecWriteParams,
+    legacy.CommandExecWriteResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="2026-03 text",
+    doc="Queue bytes for the input of a process, in the words of the first contract.",
+)
+COMMAND_EXEC_TERMINATE = Method(
+    "command/exec/terminate",
+    legacy.CommandExecTerminateParams,
+    legacy.CommandExecTerminateResponse,
+    family=Family.EXEC,
+    blocking=Blocking.NEVER,
+    since="2026-03 text",
+    doc="Kill a process, in the words of the first contract.",
+)
+
+INITIALIZED = NotificationMethod(
+    "initialized",
+    session.InitializedNotification,
+    since="2026-03",
+    doc="The client has taken note of its session and may call everything.",
+    to_server=True,
+)
+PROCESS_OUTPUT = NotificationMethod(
+    "process/output",
+    process.ExecOutputDeltaNotification,
+    since="2026-03",
+    doc="A process wrote something.",
+)
+PROCESS_EXITED = NotificationMethod(
+    "process/exited",
+    process.ExecExitedNotification,
+    since="2026-03",
+    doc="A process ended; output may still follow.",
+)
+PROCESS_CLOSED = NotificationMethod(
+    "process/closed",
+    process.ExecClosedNotification,
+    since="2026-04",
+    doc="All output of a process was sent.",
+)
+HTTP_REQUEST_BODY_DELTA = NotificationMethod(
+    "http/request/bodyDelta",
+    http.HttpRequestBodyDeltaNotification,
+    since="2026-05",
+    doc="A piece of a streamed HTTP body.",
+)
+COMMAND_EXEC_OUTPUT_DELTA = NotificationMethod(
+    "command/exec/outputDelta",
+    legacy.CommandExecOutputDeltaNotification,
+    since="2026-03 text",
+    doc="A process of the first contract wrote something.",
+)
+COMMAND_EXEC_EXITED = NotificationMethod(
+    "command/exec/exited",
+    legacy.CommandExecExitedNotification,
+    since="2026-03 text",
+    doc="A process of the first contract ended.",
+)
+
+METHODS: dict[str, Method[Any, Any]] = {
+    method.name: method
+    for method in (
+        INITIALIZE,
+        PROCESS_START,
+        PROCESS_READ,
+        PROCESS_WRITE,
+        PROCESS_SIGNAL,
+        PROCESS_TERMINATE,
+        PROCESS_RESIZE,
+        PROCESS_CLOSE_STDIN,
+        PROCESS_LIST,
+        ENVIRONMENT_INFO,
+        ENVIRONMENT_STATUS,
+        FS_READ_FILE,
+        FS_OPEN,
+        FS_READ_BLOCK,
+        FS_WRITE_BLOCK,
+        FS_CLOSE,
+        FS_WRITE_FILE,
+        FS_CREATE_DIRECTORY,
+        FS_GET_METADATA,
+        FS_CANONICALIZE,
+        FS_READ_DIRECTORY,
+        FS_REMOVE,
+        FS_COPY,
+        FS_WALK,
+        HTTP_REQUEST,
+        COMMAND_EXEC,
+        COMMAND_EXEC_WRITE,
+        COMMAND_EXEC_TERMINATE,
+    )
+}
+
+NOTIFICATIONS: dict[str, NotificationMethod[Any]] = {
+    notification.name: notification
+    for notification in (
+        INITIALIZED,
+        PROCESS_OUTPUT,
+        PROCESS_EXITED,
+        PROCESS_CLOSED,
+        HTTP_REQUEST_BODY_DELTA,
+        COMMAND_EXEC_OUTPUT_DELTA,
+        COMMAND_EXEC_EXITED,
+    )
+}

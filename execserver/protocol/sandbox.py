@@ -1,0 +1,148 @@
+"""What a client asks a sandbox to allow: the context of fs/* and process/start requests as plain values.
+
+Standard library only: the server, the sandbox code and the helper processes decode a context with the same
+code, so they accept and refuse the same ones (wire contract, section 8.7).  Decoding has no side effects and
+never falls back to "no sandbox": what is not understood is refused.  The shape of the April contract,
+`sandboxPolicy`, is turned into the permissions it stood for by `sandbox_policy`.
+"""
+
+from __future__ import annotations
+
+from execserver.protocol.complaints import missing_field, variant_name, wrong_type
+from execserver.protocol.paths import PathUri
+from execserver.protocol.permissions import PermissionProfile
+
+WINDOWS_SANDBOX_LEVELS = ("disabled", "restricted-token", "elevated")
+
+
+class FileSystemSandboxContext:
+    """The `sandbox` object: permissions, and what its symbolic paths stand for.
+
+    `cwd` is None when the client gave none; with `cwd_is_servers` (contexts of the April contract) the
+    server's own directory takes its place.  `workspace_roots` may be empty.  The Windows members are checked and kept.
+    """
+
+    __slots__ = (
+        "cwd",
+        "cwd_is_servers",
+        "permissions",
+        "use_legacy_landlock",
+        "windows_sandbox_level",
+        "windows_sandbox_private_desktop",
+        "workspace_roots",
+    )
+
+    def __init__(
+        self,
+        permissions: PermissionProfile,
+        cwd: PathUri | None = None,
+        workspace_roots: tuple[PathUri, ...] = (),
+        windows_sandbox_level: str = "disabled",
+        windows_sandbox_private_desktop: bool = False,
+        use_legacy_landlock: bool = False,
+        cwd_is_servers: bool = False,
+    ) -> None:
+        self.permissions = permissions
+        self.cwd = cwd
+        self.workspace_roots = workspace_roots
+        self.windows_sandbox_level = windows_sandbox_level
+        self.windows_sandbox_private_desktop = windows_sandbox_private_desktop
+        self.use_legacy_landlock = use_legacy_landlock
+        self.cwd_is_servers = cwd_is_servers
+
+    @classmethod
+    def from_json(cls, value: object, where: str = "sandbox") -> FileSystemSandboxContext:
+        """Decode a context.  Raises InvalidParams with the text for the first bad member."""
+        if not isinstance(value, dict):
+            raise wrong_type(value, "struct FileSystemSandboxContext", where)
+        seen = {
+            name: _READERS[name](member, f"{where}.{name}")
+            for name, member in value.items()
+            if name in _READERS
+        }
+        from_policy = "sandboxPolicy" in value and "permissions" not in value
+        if from_policy:
+            from execserver.protocol.sandbox_policy import permissions_of_policy
+
+            policy, additional = value["sandboxPolicy"], value.get("additionalPermissions")
+            seen["permissions"] = permissions_of_policy(policy, additional)
+        for name in ("permissions", "windowsSandboxLevel"):
+            if name not in seen:
+                raise missing_field(name)
+        seen["cwdIsServers"] = from_policy and seen.get("cwd") is None
+        return cls(*(seen.get(name, default) for name, default in _DEFAULTS.items()))  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the context as the JSON object a client would send."""
+        return {
+            "permissions": self.permissions.to_json(),
+            "cwd": None if self.cwd is None else self.cwd.uri,
+            "workspaceRoots": [root.uri for root in self.workspace_roots],
+            "windowsSandboxLevel": self.windows_sandbox_level,
+            "windowsSandboxPrivateDesktop": self.windows_sandbox_private_desktop,
+            "useLegacyLandlock": self.use_legacy_landlock,
+        }
+
+    def _key(self) -> tuple[object, ...]:
+        roots = tuple(root.uri for root in self.workspace_roots)
+        flags = (self.windows_sandbox_level, self.windows_sandbox_private_desktop, self.use_legacy_landlock)
+        return (self.permissions, self.cwd and self.cwd.uri, self.cwd_is_servers, roots, flags)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileSystemSandboxContext) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"FileSystemSandboxContext({self.to_json()!r})"
+
+
+def _permissions(value: object, where: str) -> PermissionProfile:
+    return PermissionProfile.from_json(value, where)
+
+
+def _path(value: object, where: str) -> PathUri:
+    if not isinstance(value, str):
+        raise wrong_type(value, "a string", where)
+    return PathUri.parse(value)
+
+
+def _optional_path(value: object, where: str) -> PathUri | None:
+    return None if value is None else _path(value, where)
+
+
+def _paths(value: object, where: str) -> tuple[PathUri, ...]:
+    if not isinstance(value, list):
+        raise wrong_type(value, "a sequence", where)
+    return tuple(_path(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+
+def _level(value: object, where: str) -> str:
+    return variant_name(value, WINDOWS_SANDBOX_LEVELS, where)
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_type(value, "a boolean", where)
+    return value
+
+
+_READERS = {
+    "permissions": _permissions,
+    "cwd": _optional_path,
+    "workspaceRoots": _paths,
+    "windowsSandboxLevel": _level,
+    "windowsSandboxPrivateDesktop": _flag,
+    "useLegacyLandlock": _flag,
+}
+# In the order of the constructor's parameters.
+_DEFAULTS: dict[str, object] = {
+    "permissions": None,
+    "cwd": None,
+    "workspaceRoots": (),
+    "windowsSandboxLevel": "disabled",
+    "windowsSandboxPrivateDesktop": False,
+    "useLegacyLandlock": False,
+    "cwdIsServers": False,
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""The one driver of this project.
+
+    python3 build.py run [ARGS]      start the server (its own options follow, see `run --help`)
+    python3 build.py test [ARGS]     run the tests; ARGS go to pytest
+                    --long           full rounds and soak tests
+                    --reference      the tests against the reference program, which they install themselves
+    python3 build.py build           make dist/execserver
+    python3 build.py lint            check style, format and types
+    python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
+    python3 build.py docs            write docs/protocol.md anew
+
+Needs Python 3.11 or newer and nothing else: it makes .venv and installs the pinned packages where they are
+missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.environment import MINIMUM_PYTHON, Problem, prepare, say
+from tools.launcher import write_launcher
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+
+TEST_LIMIT_S = 8 * 60
+LONG_TEST_LIMIT_S = 2 * 60 * 60
+REFERENCE_TEST_LIMIT_S = 60 * 60
+_INTERRUPT_GRACE_S = 20
+
+
+def run(arguments: list[str]) -> int:
+    """Become the server."""
+    environment = prepare(Path(ROOT), "run")
+    script = os.path.join(ROOT, "execserver", "__main__.py")
+    os.execv(environment.python, [str(environment.python), "-I", script, *arguments])
+
+
+def test(arguments: list[str]) -> int:
+    """Run pytest with an end: a run that hangs as a whole is interrupted and reported, then killed."""
+    variables = dict(os.environ)
+    limit_s = TEST_LIMIT_S
+    if "--reference" in arguments:
+        variables["EXECSERVER_REFERENCE"] = "1"
+        limit_s = REFERENCE_TEST_LIMIT_S
+    if "--long" in arguments:
+        variables["EXECSERVER_LONG"] = "1"
+        limit_s = LONG_TEST_LIMIT_S
+    for_pytest = [word for word in arguments if word not in ("--long", "--reference")]
+    if "--reference" in arguments and not any(word.startswith("tests") for word in for_pytest):
+        for_pytest.append("tests/reference")
+    environment = prepare(Path(ROOT), "dev")
+    command = [str(environment.python), "-m", "pytest", *for_pytest]
+    return _run_limited(command, variables, limit_s)
+
+
+def build(arguments: list[str]) -> int:
+    """Make dist/execserver and tell its figures."""
+    _expect_none("build", arguments)
+    environment = prepare(Path(ROOT), "run")
+    launcher = write_launcher(Path(ROOT), environment)
+    started = time.monotonic()
+    done = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    took_ms = (time.monotonic() - started) * 1000
+    if done.returncode:
+        raise Problem(f"{launcher} does not start:\n{done.stderr.strip()}", "this is a fault of the project")
+    say(f"{launcher}: {done.stdout.strip()}, answers --version in {took_ms:.0f} ms")
+    return 0
+
+
+def lint(arguments: list[str]) -> int:
+    """Run every check, also after one has failed."""
+    _expect_none("lint", arguments)
+    python = str(prepare(Path(ROOT), "dev").python)
+    failed = []
+    for words in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        say(" ".join(words))
+        if subprocess.run([python, "-m", *words], cwd=ROOT, check=False).returncode:
+            failed.append(" ".join(words))
+    if failed:
+        say(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def bench(arguments: list[str]) -> int:
+    """Measure what `build` made."""
+    environment = prepare(Path(ROOT), "run")
+    launcher = write_launcher(Path(ROOT), environment)
+    script = os.path.join(ROOT, "bench", "compare.py")
+    return _call([str(environment.python), script, "--ours", str(launcher), *arguments])
+
+
+def docs(arguments: list[str]) -> int:
+    """Write the pages that are made from the code."""
+    _expect_none("docs", arguments)
+    environment = prepare(Path(ROOT), "run")
+    return _call([str(environment.python), "-m", "tools.protocol_page"])
+
+
+VERBS = {"run": run, "test": test, "build": build, "lint": lint, "bench": bench, "docs": docs}
+
+
+def main(argv: list[str]) -> int:
+    """Run one verb; a Problem is told in plain words with its cure."""
+    if sys.version_info[:2] < MINIMUM_PYTHON:
+        return _start_with_a_newer_python(argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print((__doc__ or "").strip())
+        return 0 if argv else 2
+    if argv[0] not in VERBS:
+        print(f"build.py: there is no `{argv[0]}`; there are {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    try:
+        return VERBS[argv[0]](argv[1:])
+    except Problem as problem:
+        say(f"{problem.what}\n  What to do: {problem.cure}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _expect_none(verb: str, arguments: list[str]) -> None:
+    if arguments:
+        raise Problem(f"`{verb}` takes no arguments, got {' '.join(arguments)}", "leave them out")
+
+
+def _call(command: list[str]) -> int:
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def _run_limited(command: list[str], variables: dict[str, str], limit_s: float) -> int:
+    process = subprocess.Popen(command, cwd=ROOT, env=variables)
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        say(f"the tests did not end within {limit_s / 60:.0f} minutes; interrupting them")
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(_INTERRUPT_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return 1
+
+
+def _start_with_a_newer_python(argv: list[str]) -> int:
+    """Hand over to a newer interpreter if there is one.  What leads here must run on Python 3.7."""
+    check = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for minor in range(20, 10, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found and subprocess.call([found, "-c", check], stderr=subprocess.DEVNULL) == 0:
+            os.execv(found, [found, os.path.abspath(__file__), *argv])
+    have = ".".join(map(str, sys.version_info[:2]))
+    say(
+        f"this is Python {have}, and 3.11 or newer is needed\n"
+        "  What to do: install one (e.g. `apt install python3.12 python3.12-venv`) and start again"
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Helpers of build.py.  Standard library only; no part of the server."""

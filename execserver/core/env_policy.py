@@ -1,0 +1,106 @@
+"""The environment of a started process: what of the server's own variables a client's policy lets through.
+
+Wire contract, section 8.1, `envPolicy`.  The credentials of the server itself are never inherited, whatever
+the policy says; a client that wants a variable of such a name gives it in `set` or `env`.
+
+Names and values are bytes, as the operating system has them; patterns are matched on the text of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit
+
+SERVER_CREDENTIALS = (
+    b"CODEX_API_KEY",
+    b"CODEX_ACCESS_TOKEN",
+    b"CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN",
+    b"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+)
+
+_CORE_NAMES = frozenset(
+    ["PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"]
+)
+_DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
+
+
+def child_environment(
+    inherited: Mapping[bytes, bytes], policy: ExecEnvPolicy | None, env: Mapping[str, str]
+) -> dict[bytes, bytes]:
+    """Return the variables of a process: `env` laid over what the policy makes of `inherited`.
+
+    Without a policy the process gets `env` alone.  `env` is never filtered.
+    """
+    variables = {} if policy is None else _apply(policy, inherited)
+    variables.update(_encoded(env))
+    return variables
+
+
+def _apply(policy: ExecEnvPolicy, inherited: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """Run the policy's steps in the order the contract gives them."""
+    variables = _inherit(policy.inherit, inherited)
+    if not policy.ignore_default_excludes:
+        _drop(variables, _DEFAULT_EXCLUDES)
+    _drop(variables, policy.exclude)
+    variables.update(_encoded(policy.set))
+    if policy.include_only:
+        kept = _matching(variables, policy.include_only)
+        variables = {name: variables[name] for name in kept}
+    return variables
+
+
+def _inherit(inherit: ExecEnvPolicyInherit, inherited: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    if inherit is ExecEnvPolicyInherit.NONE:
+        return {}
+    if inherit is ExecEnvPolicyInherit.CORE:
+        return {name: value for name, value in inherited.items() if _text(name).upper() in _CORE_NAMES}
+    variables = dict(inherited)
+    for name in SERVER_CREDENTIALS:
+        variables.pop(name, None)
+    return variables
+
+
+def _drop(variables: dict[bytes, bytes], patterns: Iterable[str]) -> None:
+    for name in _matching(variables, patterns):
+        del variables[name]
+
+
+def _matching(variables: Mapping[bytes, bytes], patterns: Iterable[str]) -> list[bytes]:
+    lowered = [pattern.lower() for pattern in patterns]
+    if not lowered:
+        return []
+    return [name for name in variables if any(matches(pattern, _text(name).lower()) for pattern in lowered)]
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Tell whether the whole text matches: `*` is any run, `?` one character, all else stands for itself.
+
+    Takes time in proportion to pattern times text at worst: after a mismatch only the last `*` is retried.
+    """
+    at = tried = 0  # positions in text
+    mark, star = 0, -1  # positions in pattern
+    while at < len(text):
+        wanted = pattern[mark : mark + 1]
+        if wanted == "*":
+            star, tried = mark, at
+            mark += 1
+        elif wanted in ("?", text[at]):
+            mark += 1
+            at += 1
+        elif star >= 0:
+            mark = star + 1
+            tried += 1
+            at = tried
+        else:
+            return False
+    return not pattern[mark:].strip("*")
+
+
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {name.encode(): value.encode() for name, value in variables.items()}
+
+
+def _text(name: bytes) -> str:
+    """Return a name for matching; not by the locale, which the wire knows nothing of."""
+    return name.decode("utf-8", "surrogateescape")

@@ -24,8 +24,9 @@ import sys
 import time
 from pathlib import Path
 
-from tools.environment import MINIMUM_PYTHON, Problem, prepare, say
+from tools.environment import MINIMUM_PYTHON, prepare
 from tools.launcher import write_launcher
+from tools.problems import Problem, say
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 

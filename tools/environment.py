@@ -7,7 +7,6 @@ which says what to do about it.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -20,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.problems import Problem, explain_pip, explain_venv, from_os_error, say
+
 MINIMUM_PYTHON = (3, 11)
 
 # Set -> its requirement files; the larger set holds the smaller one.
@@ -29,19 +30,6 @@ REQUIREMENT_FILES = {
 }
 
 _SHORT_STEP_S = 60
-
-_NETWORK_SIGNS = (
-    "Temporary failure in name resolution",
-    "Name or service not known",
-    "NewConnectionError",
-    "ConnectTimeoutError",
-    "Network is unreachable",
-    "No route to host",
-    "ProxyError",
-    "SSLError",
-    "Connection refused",
-    "Read timed out",
-)
 
 _FACTS_SCRIPT = """
 import importlib.util, json, sys, sysconfig
@@ -61,15 +49,6 @@ print(json.dumps([name + "==" + wanted for name, _, wanted in pins if installed(
 """
 
 
-class Problem(Exception):
-    """Something a person has to put right: what is wrong, and the cure."""
-
-    def __init__(self, what: str, cure: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.cure = cure
-
-
 class Environment(NamedTuple):
     """A usable environment: its interpreter and the folder its packages lie in."""
 
@@ -81,12 +60,6 @@ class _Facts(NamedTuple):
     version: tuple[int, int]
     site_packages: Path
     has_pip: bool
-
-
-def say(text: str) -> None:
-    """Tell what is being done; on stderr, because stdout carries the listen URL."""
-    sys.stderr.write(f"build.py: {text}\n")
-    sys.stderr.flush()
 
 
 def prepare(root: Path, wanted: str) -> Environment:
@@ -102,7 +75,7 @@ def prepare(root: Path, wanted: str) -> Environment:
         with _locked(root):
             return _ready(venv, wanted, files) or _complete(root, venv, wanted, files)
     except OSError as error:
-        raise _from_os_error(error, root) from error
+        raise from_os_error(error, root) from error
 
 
 def pins(files: list[Path]) -> list[str]:
@@ -141,7 +114,7 @@ def _python(venv: Path) -> Path:
 def _facts(python: Path) -> _Facts | None:
     """Ask an interpreter about itself; None if it does not run, is too old or has lost its packages."""
     try:
-        command = [python, "-I", "-c", _FACTS_SCRIPT]
+        command = [str(python), "-I", "-c", _FACTS_SCRIPT]
         done = subprocess.run(command, capture_output=True, timeout=_SHORT_STEP_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
@@ -165,10 +138,10 @@ def _complete(root: Path, venv: Path, wanted: str, files: list[Path]) -> Environ
     unmet = _unmet(python, pins(files))
     if unmet:
         if not facts.has_pip:
-            _run([str(python), "-I", "-m", "ensurepip"], _explain_venv)
+            _run([str(python), "-I", "-m", "ensurepip"], explain_venv)
         say(f"installing {len(unmet)} pinned packages into {venv} (once; needs the network)")
         requirements = [word for file in files for word in ("-r", str(file))]
-        _run([str(python), "-I", "-m", "pip", *_PIP_INSTALL, *requirements], _explain_pip)
+        _run([str(python), "-I", "-m", "pip", *_PIP_INSTALL, *requirements], explain_pip)
         unmet = _unmet(python, pins(files))
         if unmet:
             raise Problem(f"pip left out {', '.join(unmet)}", f"remove {venv} and start again")
@@ -185,14 +158,14 @@ _PIP_INSTALL = ("install", "--no-deps", "--disable-pip-version-check", "--no-inp
 
 def _unmet(python: Path, wanted: list[str]) -> list[str]:
     """Return the pins an environment does not hold in exactly that version."""
-    command = [python, "-I", "-c", _UNMET_SCRIPT, json.dumps(wanted)]
+    command = [str(python), "-I", "-c", _UNMET_SCRIPT, json.dumps(wanted)]
     done = subprocess.run(command, capture_output=True, timeout=_SHORT_STEP_S, check=False)
     found = json.loads(done.stdout) if done.returncode == 0 else wanted
     return [str(pin) for pin in found]
 
 
 def _make(venv: Path) -> None:
-    _run([sys.executable, "-I", "-m", "venv", "--clear", str(venv)], _explain_venv)
+    _run([sys.executable, "-I", "-m", "venv", "--clear", str(venv)], explain_venv)
 
 
 def _run(command: list[str], explain: Callable[[str], Problem]) -> None:
@@ -203,49 +176,6 @@ def _run(command: list[str], explain: Callable[[str], Problem]) -> None:
     )
     if done.returncode:
         raise explain(done.stdout)
-
-
-def _explain_venv(output: str) -> Problem:
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if "No module named venv" in output or "ensurepip" in output:
-        return Problem(
-            f"this Python ({sys.executable}) cannot make environments: its venv module is missing",
-            f"install it, e.g. `apt install python3-venv` (or python{version}-venv), and start again",
-        )
-    return Problem(f"making .venv failed:\n{_tail(output)}", "remove .venv and start again")
-
-
-def _explain_pip(output: str) -> Problem:
-    if any(sign in output for sign in _NETWORK_SIGNS):
-        return Problem(
-            f"the pinned packages could not be downloaded:\n{_tail(output, 3)}",
-            "connect to the network and start again; a mirror is named by PIP_INDEX_URL, a proxy by "
-            "HTTPS_PROXY, a folder of wheels by PIP_FIND_LINKS with PIP_NO_INDEX=1",
-        )
-    if "No matching distribution" in output:
-        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return Problem(
-            f"a pinned package has no build for Python {version} here:\n{_tail(output, 3)}",
-            "remove .venv and start build.py with another Python, 3.11 to 3.14",
-        )
-    return Problem(
-        f"pip failed:\n{_tail(output)}", "put that right and start again; remove .venv if in doubt"
-    )
-
-
-def _from_os_error(error: OSError, root: Path) -> Problem:
-    again = "and start again"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return Problem(
-            f"cannot write {error.filename or root}", f"make it yours, or copy the project, {again}"
-        )
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(f"no space left for {root / '.venv'}", f"it takes about 250 MB; free some {again}")
-    return Problem(str(error), f"put that right {again}")
-
-
-def _tail(output: str, lines: int = 12) -> str:
-    return "\n".join(f"  {line}" for line in output.strip().splitlines()[-lines:])
 
 
 def _write(file: Path, text: str) -> None:

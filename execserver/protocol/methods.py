@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from execserver.protocol import environment, files, http, legacy, process, session
-from execserver.protocol.method import Blocking, Family, Method, NotificationMethod
+from execserver.protocol.method import Blocking as Blocking
+from execserver.protocol.method import Family as Family
+from execserver.protocol.method import Method as Method
+from execserver.protocol.method import NotificationMethod as NotificationMethod
 
 INITIALIZE = Method(
     "initialize",

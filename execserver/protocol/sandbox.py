@@ -19,7 +19,8 @@ class FileSystemSandboxContext:
     """The `sandbox` object: permissions, and what its symbolic paths stand for.
 
     `cwd` is None when the client gave none; with `cwd_is_servers` (contexts of the April contract) the
-    server's own directory takes its place.  `workspace_roots` may be empty.  The Windows members are checked and kept.
+    server's own directory takes its place.  `workspace_roots` may be empty.  The Windows members are checked
+    and kept.
     """
 
     __slots__ = (

@@ -1,0 +1,178 @@
+"""Messages that carry output, built as bytes around base64: no JSON encoder sees a payload.
+
+What stays the same for one process or one HTTP stream is rendered once; a message is then two constant pieces,
+a number and the base64 text.  Members and their order are those of the records in `process`, `http`, `files`
+and `legacy`; a test compares every template with its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from execserver.protocol.base64 import encode
+from execserver.protocol.methods import (
+    COMMAND_EXEC_EXITED,
+    COMMAND_EXEC_OUTPUT_DELTA,
+    HTTP_REQUEST_BODY_DELTA,
+    PROCESS_CLOSED,
+    PROCESS_EXITED,
+    PROCESS_OUTPUT,
+    NotificationMethod,
+)
+from execserver.protocol.process import ExecOutputStream
+from execserver.protocol.record import Record
+
+Parts = tuple[bytes, ...]
+
+_STREAMS = {stream.value: stream.value.encode() for stream in ExecOutputStream}
+_TRUTH = {False: b"false", True: b"true"}
+_text = msgspec.json.Encoder().encode
+
+
+def _head(method: NotificationMethod[Record], key: bytes, value: str) -> bytes:
+    """Return the beginning of a notification up to and without the comma behind its first member."""
+    return b'{"method":%b,"params":{"%b":%b' % (_text(method.name), key, _text(value))
+
+
+class ProcessTemplates:
+    """The three notifications of one process."""
+
+    __slots__ = ("_closed", "_exited", "_output")
+
+    def __init__(self, process_id: str) -> None:
+        self._output = _head(PROCESS_OUTPUT, b"processId", process_id) + b',"seq":'
+        self._exited = _head(PROCESS_EXITED, b"processId", process_id) + b',"seq":'
+        self._closed = _head(PROCESS_CLOSED, b"processId", process_id) + b',"seq":'
+
+    def output(self, stream: str, seq: int, data: bytes) -> Parts:
+        """Return `process/output` in parts: what stands before the base64 text, the text, and the end."""
+        return (b'%b%d,"stream":"%b","chunk":"' % (self._output, seq, _STREAMS[stream]), encode(data), b'"}}')
+
+    def exited(self, seq: int, exit_code: int, sandbox_denied: bool = False) -> bytes:
+        """Return `process/exited`."""
+        denied = _TRUTH[sandbox_denied]
+        return b'%b%d,"exitCode":%d,"sandboxDenied":%b}}' % (self._exited, seq, exit_code, denied)
+
+    def closed(self, seq: int) -> bytes:
+        """Return `process/closed`."""
+        return b"%b%d}}" % (self._closed, seq)
+
+
+class CommandExecTemplates:
+    """The notifications of one process of the first contract; used like ProcessTemplates."""
+
+    __slots__ = ("_exited", "_output")
+
+    def __init__(self, process_id: str) -> None:
+        self._output = _head(COMMAND_EXEC_OUTPUT_DELTA, b"processId", process_id) + b',"stream":"'
+        self._exited = _head(COMMAND_EXEC_EXITED, b"processId", process_id) + b',"exitCode":'
+
+    def output(self, stream: str, seq: int, data: bytes) -> Parts:
+        """Return `command/exec/outputDelta` in parts; there is no `seq` in it."""
+        return (b'%b%b","chunk":"' % (self._output, _STREAMS[stream]), encode(data), b'"}}')
+
+    def exited(self, seq: int, exit_code: int, sandbox_denied: bool = False) -> bytes:
+        """Return `command/exec/exited`, which says nothing of the sandbox."""
+        return b"%b%d}}" % (self._exited, exit_code)
+
+    def closed(self, seq: int) -> bytes:
+        """Return nothing to send: the first contract has no such notification."""
+        return b""
+
+
+class BodyDeltaTemplates:
+    """The notifications of one streamed HTTP body."""
+
+    __slots__ = ("_head",)
+
+    def __init__(self, request_id: str) -> None:
+        self._head = _head(HTTP_REQUEST_BODY_DELTA, b"requestId", request_id) + b',"seq":'
+
+    def piece(self, seq: int, data: bytes) -> Parts:
+        """Return one piece of the body in parts."""
+        head = b'%b%d,"deltaBase64":"' % (self._head, seq)
+        return (head, encode(data), b'","done":false,"error":null}}')
+
+    def last(self, seq: int, error: str | None = None) -> bytes:
+        """Return the end of the stream, with the reason when it came too early."""
+        return b'%b%d,"deltaBase64":"","done":true,"error":%b}}' % (self._head, seq, _text(error))
+
+
+class OutputPage(Protocol):
+    """What a read takes from the retained output."""
+
+    @property
+    def chunks(self) -> Iterable[tuple[int, str, bytes]]:
+        """Number, stream and bytes of each chunk."""
+
+    @property
+    def next_seq(self) -> int:
+        """From where to read on."""
+
+
+class OutputGaps(Protocol):
+    """What is known of output dropped from the retained one."""
+
+    @property
+    def oldest_seq(self) -> int:
+        """The lowest number still retained."""
+
+    @property
+    def lost_bytes(self) -> int:
+        """How much was dropped before it."""
+
+
+class ReadState(Protocol):
+    """What a read tells of the process."""
+
+    @property
+    def exited(self) -> bool:
+        """Whether the leader was reaped."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can follow."""
+
+    @property
+    def log(self) -> OutputGaps:
+        """The retained output."""
+
+
+def read_result(page: OutputPage, state: ReadState, sandbox_denied: bool = False) -> msgspec.Raw:
+    """Return the result of `process/read`."""
+    chunks = b",".join(
+        b'{"seq":%d,"stream":"%b","chunk":"%b"}' % (seq, _STREAMS[stream], encode(data))
+        for seq, stream, data in page.chunks
+    )
+    exit_code = b"null" if state.exit_code is None else b"%d" % state.exit_code
+    return msgspec.Raw(
+        b'{"chunks":[%b],"nextSeq":%d,"exited":%b,"exitCode":%b,"closed":%b,"failure":null,'
+        b'"sandboxDenied":%b,"oldestSeq":%d,"lostBytes":%d}'
+        % (
+            chunks,
+            page.next_seq,
+            _TRUTH[state.exited],
+            exit_code,
+            _TRUTH[state.closed],
+            _TRUTH[sandbox_denied],
+            state.log.oldest_seq,
+            state.log.lost_bytes,
+        )
+    )
+
+
+def read_block_result(data: bytes, eof: bool) -> msgspec.Raw:
+    """Return the result of `fs/readBlock`."""
+    return msgspec.Raw(b'{"chunk":"%b","eof":%b}' % (encode(data), _TRUTH[eof]))
+
+
+def read_file_result(data: bytes) -> msgspec.Raw:
+    """Return the result of `fs/readFile` for a file that is held in one piece."""
+    return msgspec.Raw(b'{"dataBase64":"%b"}' % encode(data))

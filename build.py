@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tools.environment import MINIMUM_PYTHON, prepare
 from tools.launcher import write_launcher
-from tools.problems import Problem, say
+from tools.problems import Problem, from_os_error, say
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
@@ -120,10 +120,16 @@ def main(argv: list[str]) -> int:
     try:
         return VERBS[argv[0]](argv[1:])
     except Problem as problem:
-        say(f"{problem.what}\n  What to do: {problem.cure}")
-        return 1
+        return _tell(problem)
+    except OSError as error:
+        return _tell(from_os_error(error, Path(ROOT)))
     except KeyboardInterrupt:
         return 130
+
+
+def _tell(problem: Problem) -> int:
+    say(f"{problem.what}\n  What to do: {problem.cure}")
+    return 1
 
 
 def _expect_none(verb: str, arguments: list[str]) -> None:

@@ -1,0 +1,174 @@
+"""One started process as the server holds it, and the descriptors made for it.
+
+`outputs` and `stdin_fd` belong to whoever called `Spawner.spawn`; this side of every pipe and pty is
+non-blocking and close-on-exec.  The exit is kept until someone asks, so it may arrive before `on_exit` is
+set.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+PIPE_BYTES = 256 * 1024  # lets a writer run ahead of the pump; see `Streams.enlarge`
+
+
+class Child:
+    """A process that leads its own session and process group.
+
+    `pid` is its number; `tty` tells the kind; `outputs` is (stream name, descriptor) pairs; `stdin_fd`
+    takes its input or is None.  With a tty the one descriptor in `outputs` is also `stdin_fd` and
+    `master_fd`.
+    """
+
+    def __init__(self, child_id: int, tty: bool, streams: Streams, signaller: Signaller) -> None:
+        self.child_id = child_id
+        self.pid = 0
+        self.tty = tty
+        self.stdin_fd = streams.stdin_fd
+        self.outputs = streams.outputs
+        self.master_fd = streams.outputs[0][1] if tty else None
+        self.wait_status: int | None = None
+        self.survivors = False
+        self._signaller = signaller
+        self._on_exit: Callable[[int], None] | None = None
+
+    @property
+    def exited(self) -> bool:
+        """True once the process was reaped."""
+        return self.wait_status is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Status 0-255, or 128+N when signal N ended it; None while it runs."""
+        return None if self.wait_status is None else exit_code(self.wait_status)
+
+    @property
+    def killed_by(self) -> int:
+        """The signal that ended the process; 0 while it runs or after an exit of its own."""
+        return 0 if self.wait_status is None else self.wait_status & 0x7F
+
+    def on_exit(self, callback: Callable[[int], None]) -> None:
+        """Have `callback(exit_code)` called once; at once when the process has already exited.
+
+        It is called by the greenlet that reads the zygote's records: it must neither block nor raise.
+        """
+        if self.wait_status is not None:
+            callback(exit_code(self.wait_status))
+        else:
+            self._on_exit = callback
+
+    def signal(self, signum: int) -> bool:
+        """Send a signal to the process group; return whether anyone was reached.
+
+        Waits for the zygote's answer.  A process that has exited is no obstacle while others of its group
+        live. Raises OSError when the kernel refuses.
+        """
+        return self._signaller.signal_child(self, signum)
+
+    def kill_group(self) -> bool:
+        """Kill the process group; return whether anyone was reached."""
+        return self.signal(9)
+
+    def set_exited(self, status: int, survivors: bool) -> None:
+        """Take the raw wait status; called by the owner of the zygote's records, once."""
+        self.wait_status = status
+        self.survivors = survivors
+        callback, self._on_exit = self._on_exit, None
+        if callback is not None:
+            callback(exit_code(status))
+
+
+class Signaller(Protocol):
+    """Who can reach a child's group."""
+
+    def signal_child(self, child: Child, signum: int) -> bool:
+        """Send a signal to the group the child leads or led."""
+
+
+class Streams:
+    """The descriptors of one start: this side's and, until they were sent, the child's."""
+
+    def __init__(self) -> None:
+        self.stdin_fd: int | None = None
+        self.outputs: list[tuple[str, int]] = []
+        self.child_ends: list[int] = []
+        self.slave = b""
+
+    @classmethod
+    def pipes(cls, pipe_stdin: bool) -> Streams:
+        """Make stdout, stderr and, if asked, stdin; raise OSError and leave nothing open on failure."""
+        streams = cls()
+        try:
+            if pipe_stdin:
+                theirs, ours = os.pipe2(os.O_CLOEXEC)
+                streams.child_ends.append(theirs)
+                streams.stdin_fd = ours
+                os.set_blocking(ours, False)
+            for name in ("stdout", "stderr"):
+                ours, theirs = os.pipe2(os.O_CLOEXEC)
+                streams.child_ends.append(theirs)
+                streams.outputs.append((name, ours))
+                os.set_blocking(ours, False)
+        except OSError:
+            streams.close()
+            raise
+        return streams
+
+    @classmethod
+    def terminal(cls, size: tuple[int, int]) -> Streams:
+        """Make a pty of that many rows and columns with the kernel's default modes; may raise OSError."""
+        streams = cls()
+        master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+        streams.outputs.append(("pty", master))
+        streams.stdin_fd = master
+        try:
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+            fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
+            (number,) = struct.unpack("i", fcntl.ioctl(master, _TIOCGPTN, struct.pack("i", 0)))
+        except OSError:
+            streams.close()
+            raise
+        streams.slave = b"/dev/pts/%d" % number
+        return streams
+
+    def enlarge(self) -> None:
+        """Give the output pipes more room; the kernel's limits for ordinary users may refuse it."""
+        for _, descriptor in self.outputs:
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            except OSError:
+                return
+
+    def close_child_ends(self) -> None:
+        """Close the child's ends, so that only the child holds them."""
+        _close_all(self.child_ends)
+        self.child_ends = []
+
+    def close(self) -> None:
+        """Close everything: nothing was started."""
+        ours = {descriptor for _, descriptor in self.outputs}
+        if self.stdin_fd is not None:
+            ours.add(self.stdin_fd)
+        self.close_child_ends()
+        _close_all(sorted(ours))
+        self.outputs = []
+        self.stdin_fd = None
+
+
+_TIOCSPTLCK = 0x40045431
+_TIOCGPTN = 0x80045430
+
+
+def exit_code(status: int) -> int:
+    """Turn a raw wait status into the contract's exit code: 0-255, or 128+N for signal N."""
+    return 128 + (status & 0x7F) if status & 0x7F else status >> 8 & 0xFF
+
+
+def _close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,253 @@
+"""One zygote as the server sees it: its socket, what was asked and not answered, and its children.
+
+Many requests may be in flight; answers find their request by id.  One greenlet reads the records and calls
+the children's exit callbacks.  A link is ACTIVE, then perhaps RETIRED (a start hung: its children live on,
+it gets no new work), and ends as LOST (the zygote is gone) or CLOSED (this side ended it; the zygote ends
+its descendants).
+"""
+
+from __future__ import annotations
+
+import _socket
+import enum
+import errno
+import os
+import signal
+from collections.abc import Callable, Sequence
+
+import gevent
+from gevent.event import AsyncResult
+from gevent.hub import get_hub
+
+from execserver.core.spawn_errors import starter_lost
+from execserver.protocol.errors import InternalError
+from execserver.services.child import Child
+from execserver.zygote.channel import receive_record, send_record
+from execserver.zygote.groups import signal_members
+from execserver.zygote.launch import ZygoteProcess
+from execserver.zygote.records import (
+    Exited,
+    Failed,
+    Record,
+    Signalled,
+    SignalRequest,
+    SpawnRequest,
+    Started,
+    decode,
+    encode,
+)
+
+_READ, _WRITE = 1, 2  # event masks of gevent's io watchers
+_SIGKILL = 9
+_SIGNAL_TIMEOUT_S = 1.0  # a zygote that hangs in a start cannot signal; then this process does it
+
+
+class LinkState(enum.Enum):
+    """How far a link's life has gone."""
+
+    ACTIVE = enum.auto()
+    RETIRED = enum.auto()
+    CLOSED = enum.auto()
+    LOST = enum.auto()
+
+
+class AnswerTimeout(Exception):
+    """The zygote did not answer in time."""
+
+
+class ZygoteLink:
+    """A connection to one zygote; owns the socket.
+
+    `on_end(link)` is called in a greenlet of the link once the socket has ended, with the children that had
+    not exited still in `children`.
+    """
+
+    def __init__(self, process: ZygoteProcess, on_end: Callable[[ZygoteLink], None]) -> None:
+        self.pid = process.pid
+        self.state = LinkState.ACTIVE
+        self.children: dict[int, Child] = {}
+        self._sock = _socket.socket(fileno=process.sock_fd)
+        self._on_end = on_end
+        self._next_id = 1
+        self._waiting: dict[int, AsyncResult[Record]] = {}
+        self._given_up: set[int] = set()
+        self._reader = gevent.spawn(self._read)
+
+    @property
+    def idle(self) -> bool:
+        """True when neither a child lives nor a request is unanswered."""
+        return not (self.children or self._waiting or self._given_up)
+
+    def next_id(self) -> int:
+        """Return a fresh request id."""
+        self._next_id += 1
+        return self._next_id
+
+    def spawn(
+        self, child: Child, request: SpawnRequest, descriptors: Sequence[int], timeout: float
+    ) -> Failed | None:
+        """Ask for a process; return None once it runs, and else why not.
+
+        No answer within `timeout` seconds raises AnswerTimeout, a lost zygote InternalError.  A process that
+        starts after its asker has given up, for whatever reason, is killed.
+        """
+        result = self._expect(request.request_id)
+        sent = False
+        try:
+            with gevent.Timeout(timeout, AnswerTimeout):
+                self._send(encode(request), descriptors)
+                sent = True
+                self.children[request.request_id] = child
+                answer = result.get()
+        except BaseException:
+            if sent:
+                self._give_up(child)
+            raise
+        finally:
+            del self._waiting[request.request_id]
+        return answer if isinstance(answer, Failed) else None
+
+    def signal_child(self, child: Child, signum: int) -> bool:
+        """Signal the group the child leads or led; return whether anyone was reached.
+
+        The zygote does it, and when it does not answer, this process.  Raises OSError when the kernel
+        refuses.
+        """
+        if self.state is LinkState.ACTIVE:
+            try:
+                return self._ask_for_signal(child, signum)
+            except AnswerTimeout:
+                pass
+        if self.state in (LinkState.CLOSED, LinkState.LOST):
+            return False  # all of them are being killed
+        return signal_members(signal.pidfd_send_signal, child.pid, self.pid, signum, child.exited)
+
+    def retire(self) -> None:
+        """Give this zygote no more work; it ends when its last child has ended."""
+        if self.state is LinkState.ACTIVE:
+            self.state = LinkState.RETIRED
+            self._close_if_done()
+
+    def signal_soon(self, child: Child, signum: int) -> None:
+        """Send a signal request and wait for nothing; a full or ended socket loses it."""
+        try:
+            send_record(self._sock, encode(SignalRequest(0, child.child_id, signum)))
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Give the zygote its end of file, upon which it ends every descendant and then itself."""
+        if self.state in (LinkState.ACTIVE, LinkState.RETIRED):
+            self.state = LinkState.CLOSED
+            self._sock.shutdown(_socket.SHUT_WR)
+
+    def _ask_for_signal(self, child: Child, signum: int) -> bool:
+        request = SignalRequest(self.next_id(), child.child_id, signum)
+        result = self._expect(request.request_id)
+        try:
+            with gevent.Timeout(_SIGNAL_TIMEOUT_S, AnswerTimeout):
+                self._send(encode(request), ())
+                answer = result.get()
+        except InternalError:
+            return False  # lost: all of them are being killed
+        finally:
+            del self._waiting[request.request_id]
+        assert isinstance(answer, Signalled)
+        if answer.errno not in (0, errno.ESRCH):
+            raise OSError(answer.errno, os.strerror(answer.errno))
+        return answer.delivered
+
+    def _expect(self, request_id: int) -> AsyncResult[Record]:
+        result: AsyncResult[Record] = AsyncResult()
+        self._waiting[request_id] = result
+        return result
+
+    def _send(self, data: bytes, descriptors: Sequence[int]) -> None:
+        while True:
+            if self.state in (LinkState.CLOSED, LinkState.LOST):
+                raise starter_lost()
+            try:
+                send_record(self._sock, data, descriptors)
+                return
+            except BlockingIOError:
+                _wait(self._sock.fileno(), _WRITE)
+            except (BrokenPipeError, ConnectionResetError):
+                raise starter_lost() from None
+
+    def _read(self) -> None:
+        watcher = get_hub().loop.io(self._sock.fileno(), _READ)
+        try:
+            while True:
+                try:
+                    received = receive_record(self._sock)
+                except BlockingIOError:
+                    get_hub().wait(watcher)
+                    continue
+                if received is None:
+                    break
+                self._take(decode(received[0]))
+        finally:
+            watcher.stop()
+            watcher.close()
+            self._end()
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, Exited):
+            self._take_exit(record)
+        elif isinstance(record, Started | Failed):
+            self._take_start(record)
+        elif isinstance(record, Signalled):
+            self._answer(record.request_id, record)
+
+    def _take_start(self, record: Started | Failed) -> None:
+        child = self.children[record.request_id]
+        if isinstance(record, Failed):
+            del self.children[record.request_id]
+        else:
+            child.pid = record.pid
+        if record.request_id in self._given_up:
+            self._given_up.discard(record.request_id)
+            if isinstance(record, Started):
+                self.signal_soon(child, _SIGKILL)
+        self._answer(record.request_id, record)
+        self._close_if_done()
+
+    def _take_exit(self, record: Exited) -> None:
+        child = self.children.pop(record.child_id)
+        child.set_exited(record.status, record.survivors)
+        self._close_if_done()
+
+    def _answer(self, request_id: int, record: Record) -> None:
+        result = self._waiting.get(request_id)
+        if result is not None:
+            result.set(record)
+
+    def _give_up(self, child: Child) -> None:
+        """Nobody waits for this start any more: it must not leave a process."""
+        if child.child_id not in self.children:
+            return
+        if child.pid:
+            self.signal_soon(child, _SIGKILL)
+        else:
+            self._given_up.add(child.child_id)
+
+    def _close_if_done(self) -> None:
+        if self.state is LinkState.RETIRED and self.idle:
+            self.close()
+
+    def _end(self) -> None:
+        if self.state is not LinkState.CLOSED:
+            self.state = LinkState.LOST
+        self._sock.close()
+        for result in self._waiting.values():
+            result.set_exception(starter_lost())
+        self._on_end(self)
+
+
+def _wait(descriptor: int, events: int) -> None:
+    watcher = get_hub().loop.io(descriptor, events)
+    try:
+        get_hub().wait(watcher)
+    finally:
+        watcher.stop()
+        watcher.close()

@@ -1,0 +1,103 @@
+"""Records and descriptors over the SOCK_SEQPACKET pair between server and zygote.
+
+A record above DATAGRAM_BYTES travels in a memfd that goes along as the last descriptor.  Received descriptors
+are close-on-exec from the first moment on, so no child of another request inherits them.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DATAGRAM_BYTES = 64 * 1024  # well below the kernel's default socket buffer, which bounds one datagram
+MAX_DESCRIPTORS = 8  # a spawn needs three, a large one four
+_MSG_CMSG_CLOEXEC = 0x40000000
+_LARGE = struct.Struct("<B7xQQ")  # marker, request id, length of the record in the memfd
+_LARGE_MARKER = 0xFF  # no record kind has this number
+_REQUEST_ID = struct.Struct("<8xQ")  # where every record has its id
+
+
+class RecordLost(Exception):
+    """A large record arrived without its memfd: this process has no free descriptor left."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(f"record of request {request_id} lost: no free descriptor")
+        self.request_id = request_id
+
+
+def send_record(sock: _socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Send one record with the descriptors, which stay the caller's.
+
+    A full non-blocking socket raises BlockingIOError and has sent nothing; a peer that is gone raises another
+    OSError.
+    """
+    if len(data) <= DATAGRAM_BYTES:
+        _send(sock, data, descriptors)
+        return
+    memfd = os.memfd_create("record", os.MFD_CLOEXEC)
+    try:
+        _write_all(memfd, data)
+        (request_id,) = _REQUEST_ID.unpack_from(data)
+        _send(sock, _LARGE.pack(_LARGE_MARKER, request_id, len(data)), [*descriptors, memfd])
+    finally:
+        os.close(memfd)
+
+
+def receive_record(sock: _socket.socket) -> tuple[bytes, list[int]] | None:
+    """Return the next record and its descriptors, owned by the caller; None at end of file.
+
+    A non-blocking socket with nothing to read raises BlockingIOError.  Descriptors that found no free number
+    are missing from the list.
+    """
+    space = _socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
+    try:
+        data, ancillary, _, _ = sock.recvmsg(DATAGRAM_BYTES, space, _MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        # The peer closed with datagrams of ours unread: the same end of file.
+        return None
+    descriptors: list[int] = []
+    for level, kind, content in ancillary:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            descriptors += struct.unpack(f"{len(content) // 4}i", content[: len(content) // 4 * 4])
+    if not data:
+        return None
+    if data[0] != _LARGE_MARKER:
+        return data, descriptors
+    return _read_large(data, descriptors), descriptors
+
+
+def _send(sock: _socket.socket, data: bytes, descriptors: Sequence[int]) -> None:
+    if not descriptors:
+        sock.send(data, _socket.MSG_NOSIGNAL)
+        return
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
+    sock.sendmsg([data], [rights], _socket.MSG_NOSIGNAL)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_large(datagram: bytes, descriptors: list[int]) -> bytes:
+    """Take the memfd off the list, and return the record it holds."""
+    _, request_id, length = _LARGE.unpack(datagram)
+    memfd = descriptors.pop() if descriptors else -1
+    try:
+        data = os.pread(memfd, length, 0) if memfd >= 0 else b""
+    except OSError:
+        data = b""  # the memfd was lost and another descriptor took its place
+    finally:
+        if memfd >= 0:
+            os.close(memfd)
+    if len(data) != length:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise RecordLost(request_id)
+    return data

@@ -1,0 +1,96 @@
+"""Process groups whose leader may be gone, signalled without ever hitting a stranger.
+
+A group has its leader's number as process group and session.  While the leader is unreaped the number cannot
+be given out again and killpg is safe.  Afterwards only processes that are seen in the group, descend from the
+zygote and are held by a pidfd are signalled; a process that has the group's number as its pid shows that the
+number was given out again and the group is over.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    SendSignal = Callable[[int, int], None]  # pidfd, signal number
+
+
+def process_stat(pid: int) -> tuple[bytes, int, int, int] | None:
+    """Return state letter, parent, process group and session of a process; None when there is none."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = os.read(descriptor, 4096)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    state, parent, group, session = data[data.rfind(b")") + 2 :].split(None, 4)[:4]
+    return state, int(parent), int(group), int(session)
+
+
+def all_processes() -> dict[int, tuple[bytes, int, int, int]]:
+    """Return the `process_stat` of every process that can be seen."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = process_stat(int(name))
+            if stat is not None:
+                found[int(name)] = stat
+    return found
+
+
+def has_members(group: int) -> bool:
+    """Tell whether a group exists; exact right after its leader was reaped, a hint later."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def signal_members(send: SendSignal, group: int, root: int, signum: int, leader_reaped: bool) -> bool:
+    """Signal the members of a group that descend from `root`; return whether one was reached."""
+    processes = all_processes()
+    if leader_reaped and group in processes:
+        return False
+    reached = False
+    for pid, (state, _, own_group, session) in processes.items():
+        if own_group == session == group and state != b"Z" and _descends(processes, pid, root):
+            reached |= _signal_if_still(send, pid, group, signum)
+    return reached
+
+
+def _descends(processes: dict[int, tuple[bytes, int, int, int]], pid: int, root: int) -> bool:
+    for _ in range(len(processes)):
+        stat = processes.get(pid)
+        if stat is None:
+            return False
+        pid = stat[1]
+        if pid == root:
+            return True
+    return False
+
+
+def _signal_if_still(send: SendSignal, pid: int, group: int, signum: int) -> bool:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # The number may have changed hands between the scan and the pidfd; from here on it cannot.
+        stat = process_stat(pid)
+        if stat is None or stat[2] != group:
+            return False
+        send(pidfd, signum)
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True

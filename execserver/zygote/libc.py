@@ -1,0 +1,123 @@
+"""The few C library calls that Python does not offer as the zygote needs them.
+
+posix_spawn starts programs without running any code of ours in the child: it takes the environment as raw
+strings (names with `=` and empty names pass), makes a new session first and opens the terminal afterwards,
+which makes it the controlling one.  Failures raise OSError with the errno of the call that failed in the
+child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_SETSIGDEF = 0x04
+_SETSIGMASK = 0x08
+_SETSID = 0x80
+_SFD_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
+_SIG_BLOCK = 0
+_SIGSET_BYTES = 128
+_OPAQUE_BYTES = 1024  # above every C library's posix_spawnattr_t and posix_spawn_file_actions_t
+_SYS_PIDFD_SEND_SIGNAL = 424  # the same number on every architecture
+
+
+class Libc:
+    """The bound calls, and the attributes every spawn shares."""
+
+    def __init__(self) -> None:
+        self._lib = ctypes.CDLL(None, use_errno=True)
+        self._attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        lib, attributes = self._lib, self._attributes
+        every_signal = ctypes.create_string_buffer(b"\xff" * _SIGSET_BYTES, _SIGSET_BYTES)
+        no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
+        _check(lib.posix_spawnattr_init(attributes))
+        _check(lib.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSID | _SETSIGDEF | _SETSIGMASK)))
+        _check(lib.posix_spawnattr_setsigdefault(attributes, every_signal))
+        _check(lib.posix_spawnattr_setsigmask(attributes, no_signal))
+
+    def spawn_on_pipes(
+        self,
+        path: bytes,
+        argv: Sequence[bytes],
+        env: Sequence[bytes],
+        stdin: int | None,
+        outputs: Sequence[int],
+    ) -> int:
+        """Start a program with stdout and stderr given and stdin given or the null device; return its pid."""
+        lib, actions = self._lib, self._actions
+        _check(lib.posix_spawn_file_actions_init(actions))
+        try:
+            if stdin is None:
+                _check(lib.posix_spawn_file_actions_addopen(actions, 0, b"/dev/null", os.O_RDWR, 0))
+            else:
+                _check(lib.posix_spawn_file_actions_adddup2(actions, stdin, 0))
+            for number, output in enumerate(outputs, 1):
+                _check(lib.posix_spawn_file_actions_adddup2(actions, output, number))
+            return self._spawn(path, argv, env)
+        finally:
+            lib.posix_spawn_file_actions_destroy(actions)
+
+    def spawn_on_terminal(
+        self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes], slave: bytes
+    ) -> int:
+        """Start a program with that pty slave as stdio and controlling terminal; return its pid."""
+        lib, actions = self._lib, self._actions
+        _check(lib.posix_spawn_file_actions_init(actions))
+        try:
+            # No O_NOCTTY: in the new session this open is what makes it the controlling terminal.
+            _check(lib.posix_spawn_file_actions_addopen(actions, 0, slave, os.O_RDWR, 0))
+            _check(lib.posix_spawn_file_actions_adddup2(actions, 0, 1))
+            _check(lib.posix_spawn_file_actions_adddup2(actions, 0, 2))
+            return self._spawn(path, argv, env)
+        finally:
+            lib.posix_spawn_file_actions_destroy(actions)
+
+    def _spawn(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+        pid = ctypes.c_int()
+        c_argv = (ctypes.c_char_p * (len(argv) + 1))(*argv)
+        c_env = (ctypes.c_char_p * (len(env) + 1))(*env)
+        _check(self._lib.posix_spawn(ctypes.byref(pid), path, self._actions, self._attributes, c_argv, c_env))
+        return pid.value
+
+    def set_child_subreaper(self) -> None:
+        """Make orphaned descendants children of this process instead of the init's."""
+        self._call(self._lib.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0))
+
+    def set_undumpable(self) -> None:
+        """Close this process's memory and /proc entries to processes of the same user."""
+        self._call(self._lib.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0))
+
+    def block_and_watch(self, blocked: Sequence[int], watched: int) -> int:
+        """Block signals here; return a signalfd, owned by the caller, that tells of `watched`."""
+        self._call(self._lib.sigprocmask(_SIG_BLOCK, self._sigset([*blocked, watched]), None))
+        return self._call(self._lib.signalfd(-1, self._sigset([watched]), _SFD_FLAGS))
+
+    def send_signal(self, pidfd: int, signum: int) -> None:
+        """Send a signal to exactly the process of a pidfd."""
+        arguments = (ctypes.c_long(pidfd), ctypes.c_long(signum), None, ctypes.c_long(0))
+        self._call(self._lib.syscall(ctypes.c_long(_SYS_PIDFD_SEND_SIGNAL), *arguments))
+
+    def _sigset(self, numbers: Sequence[int]) -> ctypes.Array[ctypes.c_char]:
+        sigset = ctypes.create_string_buffer(_SIGSET_BYTES)
+        for number in numbers:
+            self._call(self._lib.sigaddset(sigset, number))
+        return sigset
+
+    def _call(self, result: int) -> int:
+        if result < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return result
+
+
+def _check(number: int) -> None:
+    """The posix_spawn family returns the error instead of setting errno."""
+    if number:
+        raise OSError(number, os.strerror(number))

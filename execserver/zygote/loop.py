@@ -1,0 +1,153 @@
+"""The zygote's life: start what is asked, report who ended, and at the end of its socket end them all.
+
+One thread, one socket, one signalfd.  The answer to a start is always sent before the exit record of the same
+child.  Sending blocks while the server is busy; nothing is queued here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+from execserver.zygote.channel import RecordLost, receive_record, send_record
+from execserver.zygote.groups import has_members, signal_members
+from execserver.zygote.reaper import end_all_children, reap_ended
+from execserver.zygote.records import (
+    STAGE_EXEC,
+    Exited,
+    Failed,
+    RecordError,
+    Signalled,
+    SignalRequest,
+    SpawnRequest,
+    Started,
+    decode,
+    encode,
+)
+from execserver.zygote.spawn import SpawnFailure, spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+
+    from execserver.zygote.libc import Libc
+    from execserver.zygote.records import Record
+
+_SIGCHLD = 17
+_POLITE_SIGNALS = (
+    1,
+    2,
+    3,
+    15,
+)  # the server decides when to stop; a signal to a whole service must not race it
+_LEADERLESS_KEPT = 256  # groups that outlived their leader; the oldest is forgotten beyond this
+
+
+class Zygote:
+    """What the zygote knows: its children by pid, and the groups that outlived their leader."""
+
+    def __init__(self, sock: _socket.socket, libc: Libc) -> None:
+        self._sock = sock
+        self._libc = libc
+        self._children: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
+        self._leaderless: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Serve until the server is gone, then kill and reap every descendant."""
+        signals = self._libc.block_and_watch(_POLITE_SIGNALS, _SIGCHLD)
+        poll = select.poll()
+        poll.register(self._sock.fileno(), select.POLLIN)
+        poll.register(signals, select.POLLIN)
+        try:
+            while True:
+                ready = [descriptor for descriptor, _ in poll.poll()]
+                if signals in ready:
+                    _drain(signals)
+                    self._report_exits()
+                if self._sock.fileno() in ready and not self._serve_one():
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        end_all_children()
+
+    def _serve_one(self) -> bool:
+        """Answer one record; return False at end of file."""
+        try:
+            received = receive_record(self._sock)
+        except RecordLost as lost:
+            self._send(Failed(lost.request_id, STAGE_EXEC, errno.EMFILE))
+            return True
+        if received is None:
+            return False
+        data, descriptors = received
+        try:
+            answer = self._answer(decode(data), descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._send(answer)
+        return True
+
+    def _answer(self, record: Record, descriptors: list[int]) -> Record:
+        if isinstance(record, SpawnRequest):
+            return self._start(record, descriptors)
+        if isinstance(record, SignalRequest):
+            return self._signal(record)
+        raise RecordError(f"{record!r} is not for the zygote")
+
+    def _start(self, request: SpawnRequest, descriptors: list[int]) -> Record:
+        try:
+            pid = spawn(self._libc, request, descriptors)
+        except SpawnFailure as failure:
+            return Failed(request.request_id, failure.stage, failure.errno, failure.reason, failure.details)
+        self._children[pid] = request.request_id
+        self._pids[request.request_id] = pid
+        for child_id, group in list(self._leaderless.items()):
+            if group == pid:  # the number was given out again, so the old group is over
+                del self._leaderless[child_id]
+        return Started(request.request_id, pid)
+
+    def _signal(self, request: SignalRequest) -> Record:
+        pid = self._pids.get(request.child_id)
+        if pid is not None:
+            try:
+                os.killpg(pid, request.signum)
+            except OSError as error:
+                return Signalled(request.request_id, False, error.errno or errno.EPERM)
+            return Signalled(request.request_id, True)
+        group = self._leaderless.get(request.child_id)
+        reached = group is not None and signal_members(
+            self._libc.send_signal, group, os.getpid(), request.signum, leader_reaped=True
+        )
+        if not reached:
+            self._leaderless.pop(request.child_id, None)
+        return Signalled(request.request_id, reached)
+
+    def _report_exits(self) -> None:
+        for pid, status in reap_ended():
+            child_id = self._children.pop(pid, None)
+            if child_id is None:
+                continue  # an orphan of some child
+            del self._pids[child_id]
+            survivors = has_members(pid)
+            if survivors:
+                self._remember_group(child_id, pid)
+            self._send(Exited(child_id, pid, status, survivors))
+
+    def _remember_group(self, child_id: int, group: int) -> None:
+        if len(self._leaderless) >= _LEADERLESS_KEPT:
+            del self._leaderless[next(iter(self._leaderless))]
+        self._leaderless[child_id] = group
+
+    def _send(self, record: Record) -> None:
+        send_record(self._sock, encode(record))
+
+
+def _drain(signals: int) -> None:
+    try:
+        while os.read(signals, 4096):
+            pass
+    except BlockingIOError:
+        pass

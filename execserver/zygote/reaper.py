@@ -1,0 +1,62 @@
+"""Finding, killing and reaping the children of this process, down to the last descendant."""
+
+from __future__ import annotations
+
+import os
+
+from execserver.zygote.groups import all_processes
+
+_SIGKILL = 9
+
+
+def own_children() -> list[int]:
+    """Return the pids of this process's children, zombies included."""
+    try:
+        return [pid for task in os.listdir("/proc/self/task") for pid in _children_of_task(task)]
+    except FileNotFoundError:
+        # A kernel without the `children` file.
+        this = os.getpid()
+        return [pid for pid, stat in all_processes().items() if stat[1] == this]
+
+
+def reap_ended() -> list[tuple[int, int]]:
+    """Reap every child that has ended; return pid and wait status of each."""
+    ended: list[tuple[int, int]] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended.append((pid, status))
+
+
+def end_all_children() -> None:
+    """Kill and reap until no child is left.  Blocks.
+
+    The caller is a child subreaper: what a killed child leaves behind becomes a child of this process, new
+    sessions included, and is found in the next round.
+    """
+    while True:
+        for pid in own_children():
+            try:
+                os.kill(pid, _SIGKILL)
+            except OSError:
+                pass
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+        reap_ended()
+
+
+def _children_of_task(task: str) -> list[int]:
+    descriptor = os.open(f"/proc/self/task/{task}/children", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while piece := os.read(descriptor, 65536):
+            data += piece
+    finally:
+        os.close(descriptor)
+    return [int(pid) for pid in data.split()]

@@ -1,0 +1,230 @@
+"""The records between server and zygote: bytes to values and back, no I/O.
+
+A record is a fixed head (kind, flags, id, four numbers) and byte strings joined by NUL, which no argument,
+environment entry or path can contain.  A spawn request's id names the child from then on: its exit record and
+later signal requests carry the same number, so a process id that the kernel gives out again confuses nobody.
+`decode` answers anything malformed with RecordError.
+"""
+
+from __future__ import annotations
+
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Where a start failed.
+STAGE_CWD = 1
+STAGE_LOOKUP = 2
+STAGE_EXEC = 3
+_STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC)
+
+_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED = range(1, 7)
+
+_HAS_ARG0 = 1
+_PIPE_STDIN = 2
+_SURVIVORS = 1
+
+_HEAD = struct.Struct("<BB6xQqqqq")
+_MAX_NUMBER = 2**63 - 1
+
+
+class RecordError(Exception):
+    """The bytes are no record, or a value cannot be put into one."""
+
+
+class Record:
+    """What all records share: they are compared by value and printed with their fields."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, Record) and other._values() == self._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self)))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"{type(self).__name__}({fields})"
+
+
+class SpawnRequest(Record):
+    """Start a program.
+
+    `env` holds `name=value` entries in their final order.  `slave` is the path of the pty's slave, empty for
+    pipes; with pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then stderr.
+    """
+
+    __slots__ = ("arg0", "argv", "cwd", "env", "pipe_stdin", "request_id", "slave")
+
+    def __init__(
+        self,
+        request_id: int,
+        argv: Sequence[bytes],
+        env: Sequence[bytes],
+        cwd: bytes,
+        arg0: bytes | None = None,
+        slave: bytes = b"",
+        pipe_stdin: bool = False,
+    ) -> None:
+        self.request_id = request_id
+        self.argv = list(argv)
+        self.env = list(env)
+        self.cwd = cwd
+        self.arg0 = arg0
+        self.slave = slave
+        self.pipe_stdin = pipe_stdin
+
+
+class Started(Record):
+    """The program runs: posix_spawn returned after a successful exec."""
+
+    __slots__ = ("pid", "request_id")
+
+    def __init__(self, request_id: int, pid: int) -> None:
+        self.request_id = request_id
+        self.pid = pid
+
+
+class Failed(Record):
+    """Nothing was started: the stage, the errno, and for a refused lookup the reason and what it names."""
+
+    __slots__ = ("details", "errno", "reason", "request_id", "stage")
+
+    def __init__(
+        self, request_id: int, stage: int, errno: int, reason: int = 0, details: Sequence[bytes] = ()
+    ) -> None:
+        self.request_id = request_id
+        self.stage = stage
+        self.errno = errno
+        self.reason = reason
+        self.details = list(details)
+
+
+class SignalRequest(Record):
+    """Send a signal to the process group that the child leads or led."""
+
+    __slots__ = ("child_id", "request_id", "signum")
+
+    def __init__(self, request_id: int, child_id: int, signum: int) -> None:
+        self.request_id = request_id
+        self.child_id = child_id
+        self.signum = signum
+
+
+class Signalled(Record):
+    """Whether the signal was delivered; if not, `errno` tells of a refusal, and 0 that the group is gone."""
+
+    __slots__ = ("delivered", "errno", "request_id")
+
+    def __init__(self, request_id: int, delivered: bool, errno: int = 0) -> None:
+        self.request_id = request_id
+        self.delivered = delivered
+        self.errno = errno
+
+
+class Exited(Record):
+    """The child was reaped: its raw wait status, and whether others of its process group live on."""
+
+    __slots__ = ("child_id", "pid", "status", "survivors")
+
+    def __init__(self, child_id: int, pid: int, status: int, survivors: bool = False) -> None:
+        self.child_id = child_id
+        self.pid = pid
+        self.status = status
+        self.survivors = survivors
+
+
+def encode(record: Record) -> bytes:
+    """Return the bytes of a record; a NUL or a number out of range raises RecordError."""
+    try:
+        if isinstance(record, SpawnRequest):
+            return _encode_spawn(record)
+        if isinstance(record, Failed):
+            numbers = (record.stage, record.errno, record.reason, len(record.details))
+            return _HEAD.pack(_FAILED, 0, record.request_id, *numbers) + _join(record.details)
+        return _encode_plain(record)
+    except struct.error as error:
+        raise RecordError(f"a number of {record!r} is out of range") from error
+
+
+def decode(data: bytes) -> Record:
+    """Return the record the bytes hold; anything else raises RecordError."""
+    if len(data) < _HEAD.size:
+        raise RecordError(f"record of {len(data)} bytes is shorter than its head")
+    kind, flags, number, *fields = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if kind == _SPAWN:
+        return _decode_spawn(flags, number, fields, body)
+    if kind == _FAILED:
+        stage, errno, reason, count = fields
+        if stage not in _STAGES or flags:
+            raise RecordError(f"unknown stage {stage} of a failed start")
+        return Failed(number, stage, errno, reason, _split(body, count))
+    if body:
+        raise RecordError(f"record of kind {kind} has {len(body)} bytes too many")
+    return _decode_plain(kind, flags, number, fields)
+
+
+def _encode_spawn(record: SpawnRequest) -> bytes:
+    flags = (_HAS_ARG0 if record.arg0 is not None else 0) | (_PIPE_STDIN if record.pipe_stdin else 0)
+    head = _HEAD.pack(_SPAWN, flags, record.request_id, len(record.argv), len(record.env), 0, 0)
+    return head + _join([record.cwd, record.slave, record.arg0 or b"", *record.argv, *record.env])
+
+
+def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> SpawnRequest:
+    argc, envc, *unused = fields
+    if argc < 1 or envc < 0 or any(unused) or flags & ~(_HAS_ARG0 | _PIPE_STDIN):
+        raise RecordError("malformed head of a spawn request")
+    cwd, slave, arg0, *strings = _split(body, 3 + argc + envc)
+    if arg0 and not flags & _HAS_ARG0:
+        raise RecordError("spawn request with an arg0 that its flags deny")
+    given = arg0 if flags & _HAS_ARG0 else None
+    return SpawnRequest(number, strings[:argc], strings[argc:], cwd, given, slave, bool(flags & _PIPE_STDIN))
+
+
+def _encode_plain(record: Record) -> bytes:
+    if isinstance(record, Exited):
+        flags = _SURVIVORS if record.survivors else 0
+        return _HEAD.pack(_EXITED, flags, record.child_id, record.pid, record.status, 0, 0)
+    if isinstance(record, Started):
+        return _HEAD.pack(_STARTED, 0, record.request_id, record.pid, 0, 0, 0)
+    if isinstance(record, SignalRequest):
+        return _HEAD.pack(_SIGNAL, 0, record.request_id, record.child_id, record.signum, 0, 0)
+    if isinstance(record, Signalled):
+        return _HEAD.pack(_SIGNALLED, 0, record.request_id, int(record.delivered), record.errno, 0, 0)
+    raise RecordError(f"{type(record).__name__} is no record")
+
+
+def _decode_plain(kind: int, flags: int, number: int, fields: list[int]) -> Record:
+    first, second, *unused = fields
+    if any(unused) or flags & ~(_SURVIVORS if kind == _EXITED else 0):
+        raise RecordError(f"record of kind {kind} has fields it cannot have")
+    if kind == _EXITED:
+        return Exited(number, first, second, bool(flags))
+    if kind == _STARTED and second == 0:
+        return Started(number, first)
+    if kind == _SIGNAL and first >= 0:
+        return SignalRequest(number, first, second)
+    if kind == _SIGNALLED and first in (0, 1):
+        return Signalled(number, bool(first), second)
+    raise RecordError(f"unknown record kind {kind} or value {first}")
+
+
+def _join(strings: Sequence[bytes]) -> bytes:
+    joined = b"\0".join(strings)
+    if joined.count(b"\0") != max(len(strings) - 1, 0):
+        raise RecordError("a string holds a NUL byte")
+    return joined
+
+
+def _split(body: bytes, count: int) -> list[bytes]:
+    strings = body.split(b"\0") if count else []
+    if len(strings) != count or (not count and body):
+        raise RecordError(f"record announces {count} strings and holds {len(strings)}")
+    return strings

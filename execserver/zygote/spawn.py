@@ -1,0 +1,139 @@
+"""One start, from request to pid, with the stage and errno of whatever prevented it.
+
+The zygote has a single thread, so it goes into the child's cwd itself and back to `/`: the error of a bad cwd
+is known apart from that of the program, and relative names resolve as the child will see them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from execserver.zygote.lookup import (
+    LookupRefused,
+    env_value,
+    is_directory,
+    passwd_entry,
+    pipe_candidates,
+    terminal_program,
+)
+from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.zygote.libc import Libc
+    from execserver.zygote.records import SpawnRequest
+
+_PASSWD_BYTES = 4 * 1024 * 1024
+_TRY_NEXT = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+
+
+class SpawnFailure(Exception):
+    """Nothing runs: where it failed, the errno, and for a refused lookup why and what it names."""
+
+    def __init__(self, stage: int, number: int, reason: int = 0, details: Sequence[bytes] = ()) -> None:
+        super().__init__(stage, number)
+        self.stage = stage
+        self.errno = number
+        self.reason = reason
+        self.details = details
+
+
+def spawn(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+    """Start the program and return its pid, or raise SpawnFailure; the descriptors stay the caller's."""
+    if request.slave:
+        return _spawn_on_terminal(libc, request)
+    return _spawn_on_pipes(libc, request, descriptors)
+
+
+def _spawn_on_pipes(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+    if len(descriptors) != 2 + request.pipe_stdin:
+        raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
+    stdin = descriptors[0] if request.pipe_stdin else None
+    outputs = descriptors[-2:]
+    program = request.argv[0]
+    argv = request.argv if request.arg0 is None else [request.arg0, *request.argv[1:]]
+    _enter(request.cwd)
+    try:
+        return _first_that_runs(
+            pipe_candidates(program, env_value(request.env, b"PATH")),
+            lambda path: libc.spawn_on_pipes(path, argv, request.env, stdin, outputs),
+        )
+    except OSError as error:
+        raise _failure(STAGE_EXEC, error) from None
+    finally:
+        os.chdir("/")
+
+
+def _first_that_runs(candidates: Sequence[bytes], start: Callable[[bytes], int]) -> int:
+    """Start the first candidate that execs; else raise the error execvp would end with."""
+    last = OSError(errno.ENOENT, "no element in PATH")
+    refused: OSError | None = None
+    for path in candidates:
+        try:
+            # Looking first costs a fraction of a process that fails to exec, and fails with the same errno.
+            os.stat(path)
+            return start(path)
+        except OSError as error:
+            if error.errno not in _TRY_NEXT:
+                raise
+            last = error
+            refused = error if error.errno == errno.EACCES else refused
+    raise refused or last
+
+
+def _spawn_on_terminal(libc: Libc, request: SpawnRequest) -> int:
+    env = request.env
+    shell = env_value(env, b"SHELL")
+    cwd = request.cwd
+    if shell is None or not is_directory(cwd):
+        home, passwd_shell = passwd_entry(_passwd_table(), os.getuid())
+        if shell is None:
+            env = _with_shell(env, passwd_shell)
+        if not is_directory(cwd):
+            given = env_value(env, b"HOME")
+            cwd = home if given is None else given
+    argv = request.argv if request.arg0 is None else [request.arg0, *request.argv[1:]]
+    try:
+        path = terminal_program(argv[0], cwd, env_value(env, b"PATH"))
+    except LookupRefused as refused:
+        raise SpawnFailure(STAGE_LOOKUP, refused.errno, refused.reason, refused.details) from None
+    _enter(cwd)
+    try:
+        return libc.spawn_on_terminal(path, argv, env, request.slave)
+    except OSError as error:
+        raise _failure(STAGE_EXEC, error) from None
+    finally:
+        os.chdir("/")
+
+
+def _with_shell(env: Sequence[bytes], shell: bytes) -> list[bytes]:
+    """Put SHELL where it belongs in an environment sorted by name."""
+    entry = b"SHELL=" + (shell if os.access(shell, os.X_OK) else b"/bin/sh")
+    before = [other for other in env if other < entry]
+    return [*before, entry, *(other for other in env if other >= entry)]
+
+
+def _passwd_table() -> bytes:
+    """Read the file the reference's C library reads; name services could hang."""
+    try:
+        descriptor = os.open("/etc/passwd", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, _PASSWD_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _enter(cwd: bytes) -> None:
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise _failure(STAGE_CWD, error) from None
+
+
+def _failure(stage: int, error: OSError) -> SpawnFailure:
+    return SpawnFailure(stage, error.errno or errno.EIO)

@@ -1,0 +1,53 @@
+"""Entry point of the zygote: the process that starts and reaps all user processes.
+
+It is exec'ed with an empty environment, in a session of its own, with the server's socket as descriptor 3 and
+the soft limit of open files for its children as last argument.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import resource
+import sys
+
+SERVER_SOCKET = 3
+
+
+def main() -> int:
+    """Serve the server's requests until its socket ends, then end every descendant."""
+    from execserver.zygote.libc import Libc
+    from execserver.zygote.loop import Zygote
+
+    _restore_soft_nofile(int(sys.argv[-1]))
+    _close_others()
+    os.set_inheritable(SERVER_SOCKET, False)
+    os.chdir("/")
+    libc = Libc()
+    libc.set_undumpable()
+    libc.set_child_subreaper()
+    Zygote(_socket.socket(fileno=SERVER_SOCKET), libc).run()
+    return 0
+
+
+def _restore_soft_nofile(soft: int) -> None:
+    """Undo the server's raise, so that children run under the limits the server was started with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and not 0 <= soft <= hard:
+        soft = hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _close_others() -> None:
+    """Close what the server's own starter left open by mistake: children must have stdio only."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > SERVER_SOCKET:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the descriptor of the listing itself
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tests against the real programs; played only with EXECSERVER_REFERENCE=1."""

@@ -1,0 +1,123 @@
+"""The answers about the machine: exact bytes for old clients, nothing untrue for new ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from execserver import __version__
+from execserver.protocol.methods import METHODS
+from execserver.protocol.session import InitializeResponse
+from execserver.services.environment import EnvironmentService, home_folder
+
+
+def service(environ: dict[bytes, bytes], home: bytes | None = b"/home/user") -> EnvironmentService:
+    return EnvironmentService(environ, find_login_shell=lambda _: "/bin/sh", find_home=lambda _: home)
+
+
+def described(environ: dict[bytes, bytes], home: bytes | None = b"/home/user") -> dict[str, Any]:
+    result = json.loads(bytes(service(environ, home).initialize_result("s")))
+    assert list(result) == ["sessionId", "environmentInfo"]
+    info: dict[str, Any] = result["environmentInfo"]
+    return info
+
+
+def test_environment_info_is_exactly_the_shell() -> None:
+    assert bytes(service({}).info) == b'{"shell":{"name":"sh","path":"/bin/sh"}}'
+
+
+def test_environment_status_is_ready() -> None:
+    assert bytes(service({}).status) == b'{"status":"ready"}'
+
+
+def test_the_user_asked_for_is_the_servers() -> None:
+    asked: list[int] = []
+    EnvironmentService({}, find_login_shell=lambda uid: asked.append(uid), find_home=home_folder)
+    assert asked == [os.getuid()]
+
+
+def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a b%é"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    info = described({b"HOME": b"/root", b"TMPDIR": b"/var/tmp"})
+    capabilities, extensions = info.pop("capabilities"), info.pop("execserver")
+    assert info == {
+        "shell": {"name": "sh", "path": "/bin/sh"},
+        "executorVersion": __version__,
+        "cwd": f"file://{tmp_path}/a%20b%25%C3%A9",
+        "userHomeDir": "file:///root",
+        "platformOs": "linux",
+        "prependPathDirs": [],
+        "temporaryDirectories": ["file:///var/tmp"],
+        "tempDir": "file:///var/tmp",
+    }
+    assert capabilities["httpHeaderEnvVars"] is True
+    assert capabilities["fileWriteStreaming"] is ("fs/writeBlock" in METHODS)
+    assert not any(capabilities[name] for name in ("fsWatchMissing", "environmentConfigRead", "windowsMxc"))
+    assert extensions["processResize"] is ("process/resize" in METHODS)
+
+
+def test_the_session_id_comes_first_and_decodes_as_the_contracts_record() -> None:
+    import msgspec
+
+    from execserver.protocol.record import decode_value
+
+    text = bytes(service({}).initialize_result("0f"))
+    record = msgspec.json.decode(text, type=InitializeResponse, dec_hook=decode_value)
+    assert record.session_id == "0f"
+    assert not isinstance(record.environment_info, msgspec.UnsetType)
+    assert record.environment_info.shell.path == "/bin/sh"
+
+
+@pytest.mark.parametrize(
+    ("variable", "home", "expected"),
+    [
+        (b"/root", b"/home/user", "file:///root"),
+        (None, b"/home/user", "file:///home/user"),
+        (b"", b"/home/user", "file:///home/user"),
+        (b"relative", b"/home/user", None),
+        (None, None, None),
+    ],
+)
+def test_home_is_the_variable_or_the_passwd_entry(
+    variable: bytes | None, home: bytes | None, expected: str | None
+) -> None:
+    environ = {} if variable is None else {b"HOME": variable}
+    assert described(environ, home).get("userHomeDir") == expected
+
+
+@pytest.mark.parametrize(
+    ("tmpdir", "directories", "folder"),
+    [
+        (None, [], "file:///tmp"),
+        (b"", [], "file:///tmp"),
+        (b"/t\xff", ["file:///t%FF"], "file:///t%FF"),
+        (b"rel/x", ["file://{CWD}/rel/x"], "file://{CWD}/rel/x"),
+    ],
+)
+def test_temporary_folders_come_from_tmpdir(
+    tmpdir: bytes | None, directories: list[str], folder: str
+) -> None:
+    info = described({} if tmpdir is None else {b"TMPDIR": tmpdir})
+    cwd = info["cwd"].removeprefix("file://")
+    assert info["temporaryDirectories"] == [each.replace("{CWD}", cwd) for each in directories]
+    assert info["tempDir"] == folder.replace("{CWD}", cwd)
+
+
+def test_a_removed_working_directory_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert "cwd" not in described({})
+
+
+def test_nothing_unknown_is_sent() -> None:
+    info = described({})
+    assert "providerId" not in info
+    assert None not in info.values()

@@ -1,7 +1,7 @@
 """Which shell the server's user works with (wire contract, section 10).
 
-The passwd entry decides, never `$SHELL`.  A shell of an unknown kind, or one that is nowhere to be found, gives
-way to bash, zsh and at last `/bin/sh`, whether that exists or not.
+The passwd entry decides, never `$SHELL`.  A shell of an unknown kind, or one that is nowhere to be found,
+gives way to bash, zsh and at last `/bin/sh`, whether that exists or not.
 """
 
 from __future__ import annotations

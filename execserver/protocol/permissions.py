@@ -6,7 +6,7 @@ text, as in the reference server (wire contract, sections 5 and 8.7); nothing is
 
 from __future__ import annotations
 
-from execserver.protocol.complaints import refuse
+from execserver.protocol.complaints import refuse, variant_name
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.paths import PathUri
 
@@ -25,7 +25,7 @@ ROOT, MINIMAL, PROJECT_ROOTS, TMPDIR, SLASH_TMP, UNKNOWN = (
 )
 
 _ACCESSES = {READ: READ, WRITE: WRITE, DENY: DENY, "none": DENY}
-_NETWORKS = {"enabled": True, "restricted": False}
+_NETWORKS = ("restricted", "enabled")
 _SPECIAL_KINDS = {kind: kind for kind in (ROOT, MINIMAL, PROJECT_ROOTS, TMPDIR, SLASH_TMP, UNKNOWN)}
 _SPECIAL_KINDS["current_working_directory"] = PROJECT_ROOTS
 _USIZE_MAX = 2**64 - 1
@@ -171,7 +171,7 @@ def _untagged(value: object) -> PermissionProfile:
     """Decode the older shape: no `type`, no unknown members, always restricted."""
     profile = _object(value, allowed=("network", "file_system"))
     network = profile.get("network")
-    enabled = None if network is None else _object(network, allowed=("enabled",)).get("enabled")
+    enabled = None if network is None else _object(network).get("enabled")
     if enabled is not None and not isinstance(enabled, bool):
         raise _NoProfile
     files = profile.get("file_system")
@@ -201,11 +201,15 @@ def _optional_text(value: object) -> str | None:
     return None if value is None else _text(value)
 
 
+def _choice(value: object, names: tuple[str, ...]) -> str:
+    try:
+        return variant_name(value, names)
+    except InvalidParams:
+        raise _NoProfile from None
+
+
 def _network(value: object) -> bool:
-    text = _text(value)
-    if text not in _NETWORKS:
-        raise _NoProfile
-    return _NETWORKS[text]
+    return _choice(value, _NETWORKS) == "enabled"
 
 
 def _depth(files: dict[str, object]) -> int | None:
@@ -240,9 +244,7 @@ def _entries(value: object) -> tuple[SandboxEntry, ...]:
 
 
 def _entry(entry: dict[str, object]) -> SandboxEntry:
-    access = _ACCESSES.get(_text(entry.get("access")))
-    if access is None:
-        raise _NoProfile
+    access = _ACCESSES[_choice(entry.get("access"), tuple(_ACCESSES))]
     place = _object(entry.get("path"))
     kind = place.get("type")
     if kind == PATH:

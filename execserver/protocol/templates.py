@@ -1,6 +1,6 @@
 """Messages that carry output, built as bytes around base64: no JSON encoder sees a payload.
 
-What stays the same for one process or one HTTP stream is rendered once; a message is then two constant pieces,
+What stays the same for one process or one HTTP stream is rendered once; a message is then two constants,
 a number and the base64 text.  Members and their order are those of the records in `process`, `http`, `files`
 and `legacy`; a test compares every template with its record.
 """
@@ -8,7 +8,7 @@ and `legacy`; a test compares every template with its record.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,6 @@ from execserver.protocol.methods import (
     NotificationMethod,
 )
 from execserver.protocol.process import ExecOutputStream
-from execserver.protocol.record import Record
 
 Parts = tuple[bytes, ...]
 
@@ -32,7 +31,7 @@ _TRUTH = {False: b"false", True: b"true"}
 _text = msgspec.json.Encoder().encode
 
 
-def _head(method: NotificationMethod[Record], key: bytes, value: str) -> bytes:
+def _head(method: NotificationMethod[Any], key: bytes, value: str) -> bytes:
     """Return the beginning of a notification up to and without the comma behind its first member."""
     return b'{"method":%b,"params":{"%b":%b' % (_text(method.name), key, _text(value))
 

@@ -1,1 +1,99 @@
-"""Use an exec-server from Python."""
+"""Use an exec-server from Python: run processes, work on files, make HTTP requests on its machine.
+
+    from execserver.client import ExecServerClient, Output
+
+    with ExecServerClient.connect("ws://127.0.0.1:8765") as client:
+        process = client.start(["sh", "-c", "echo out; echo err >&2; exit 3"], cwd="/tmp")
+        for event in process:
+            if isinstance(event, Output):
+                print(event.stream, event.data)
+        print("exit code", process.wait())
+
+        print(client.start(["uname", "-a"]).communicate().stdout.decode())
+        client.write_file("/tmp/hello", b"hello")
+        print(client.read_file("/tmp/hello"))
+
+Calls block the calling greenlet only: several greenlets may use one client at once, and a plain script, which
+is one greenlet, needs to know nothing about gevent.  Nothing is monkey patched.  All use of one client
+belongs to the thread that made it.  Other work of a gevent program goes on as long as it is cooperative.
+
+A lost connection is resumed by itself and running processes go on; see `ExecServerClient`.  Unread output is
+bounded; see `execserver.client.flow`.  Every error is an `ExecServerError`.
+"""
+
+from __future__ import annotations
+
+from execserver.client.carrier import Carrier
+from execserver.client.client import URL_VARIABLE, ExecServerClient
+from execserver.client.communicate import CompletedProcess
+from execserver.client.errors import (
+    ConnectFailed,
+    ConnectTimeout,
+    ExecServerError,
+    InternalError,
+    InvalidParamsError,
+    InvalidPath,
+    InvalidRequestError,
+    InvalidUrl,
+    MethodNotFoundError,
+    NotFoundError,
+    OutputGap,
+    OutputTooLarge,
+    ProtocolViolation,
+    RemoteModeUnavailable,
+    RequestFailed,
+    ResumeFailed,
+    SessionBusyError,
+    StdinUnavailable,
+    TransportClosed,
+    UnsupportedByServer,
+    WaitTimeout,
+)
+from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
+from execserver.client.files import RemoteFile, RemoteFiles
+from execserver.client.http import HttpFailed, HttpResponse, HttpStream
+from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
+from execserver.client.process import RemoteProcess
+from execserver.client.session import SessionState
+
+__all__ = [
+    "URL_VARIABLE",
+    "Carrier",
+    "Closed",
+    "CompletedProcess",
+    "ConnectFailed",
+    "ConnectTimeout",
+    "Event",
+    "ExecServerClient",
+    "ExecServerClientConnectOptions",
+    "ExecServerError",
+    "Exited",
+    "HttpFailed",
+    "HttpResponse",
+    "HttpStream",
+    "InternalError",
+    "InvalidParamsError",
+    "InvalidPath",
+    "InvalidRequestError",
+    "InvalidUrl",
+    "MethodNotFoundError",
+    "NotFoundError",
+    "Output",
+    "OutputGap",
+    "OutputTooLarge",
+    "ProtocolViolation",
+    "ReadState",
+    "RemoteExecServerConnectArgs",
+    "RemoteFile",
+    "RemoteFiles",
+    "RemoteModeUnavailable",
+    "RemoteProcess",
+    "RequestFailed",
+    "ResumeFailed",
+    "SessionBusyError",
+    "SessionState",
+    "StdinUnavailable",
+    "TransportClosed",
+    "UnsupportedByServer",
+    "WaitTimeout",
+]

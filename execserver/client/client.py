@@ -1,0 +1,283 @@
+"""`ExecServerClient`: one session with a server, as a Python object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Self
+from uuid import uuid4
+
+import gevent
+import msgspec
+
+from execserver.client import wire
+from execserver.client.errors import ExecServerError, InvalidUrl, RemoteModeUnavailable, RequestFailed
+from execserver.client.files import RemoteFiles
+from execserver.client.flow import Gate
+from execserver.client.http import HttpClient
+from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
+from execserver.client.process import RemoteProcess
+from execserver.client.router import Router
+from execserver.client.session import Dial, Session, SessionState
+from execserver.client.stdio_carrier import StdioCarrier
+from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
+from execserver.client.wire import RemotePath, Sandbox
+from execserver.protocol.environment import EnvironmentInfo, EnvironmentStatusResponse, Extensions
+from execserver.protocol.methods import (
+    ENVIRONMENT_INFO,
+    ENVIRONMENT_STATUS,
+    PROCESS_LIST,
+    PROCESS_START,
+    PROCESS_TERMINATE,
+)
+from execserver.protocol.process import (
+    ExecEnvPolicy,
+    ExecEnvPolicyInherit,
+    ExecParams,
+    ProcessListEntry,
+    TerminateParams,
+)
+from execserver.protocol.session import NoParams
+
+URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
+
+
+class ExecServerClient:
+    """A session with one server: start processes, use files, make HTTP requests there.
+
+    Make one with `connect`, `connect_stdio` or `from_env`; leaving the `with` block (or `close`) kills the
+    processes that still run, `detach` leaves them to whoever resumes the session in time.  Everything blocks
+    only the calling greenlet; all use of one client belongs to the thread that made it.  The file methods
+    (`read_file`, `write_file`, `open_file`, ...) are those of `RemoteFiles`, the HTTP ones (`http_request`,
+    `http_stream`) of `HttpClient`.
+
+    A lost connection is resumed by itself (`ExecServerClientConnectOptions.resume_window`); calls in flight
+    then raise `TransportClosed`, processes go on.  When the window passes, everything raises `ResumeFailed`.
+    """
+
+    def __init__(self, dial: Dial, options: ExecServerClientConnectOptions, can_resume: bool = True) -> None:
+        """Open a session over connections made by `dial`; the `connect...` methods are the usual way."""
+        self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
+        self._router = Router()
+        self._options = options
+        self._session = Session(dial, options, self._gate, self._router, can_resume)
+        self._bind()
+        self._session.open()
+
+    def _bind(self) -> None:
+        http = HttpClient(self._session, self._gate, self._router.streams)
+        self.http_request = http.http_request
+        self.http_stream = http.http_stream
+        self.files = RemoteFiles(self._session)
+        self.read_file = self.files.read_file
+        self.write_file = self.files.write_file
+        self.open_file = self.files.open_file
+        self.create_directory = self.files.create_directory
+        self.get_metadata = self.files.get_metadata
+        self.canonicalize = self.files.canonicalize
+        self.read_directory = self.files.read_directory
+        self.remove = self.files.remove
+        self.copy = self.files.copy
+        self.walk = self.files.walk
+
+    @classmethod
+    def connect(cls, url: str, options: ExecServerClientConnectOptions | None = None) -> Self:
+        """Connect to `ws://HOST:PORT` or `wss://HOST/...`.
+
+        Raises `InvalidUrl`, `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation` or `RequestFailed`.
+        """
+        chosen = options or ExecServerClientConnectOptions()
+        parse_url(url)
+
+        def dial(timeout: float) -> WebSocketCarrier:
+            return WebSocketCarrier.connect(url, chosen, timeout)
+
+        return cls(dial, chosen)
+
+    @classmethod
+    def connect_stdio(
+        cls,
+        argv: Sequence[str],
+        options: ExecServerClientConnectOptions | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Start a server such as `execserver --listen stdio` and talk to it over its stdin and stdout.
+
+        `env` None passes this program's environment on.  The server ends with the client; a lost one is not
+        resumed.  Raises as `connect` does.
+        """
+        chosen = options or ExecServerClientConnectOptions()
+
+        def dial(timeout: float) -> StdioCarrier:
+            return StdioCarrier(argv, env, chosen.max_message_bytes)
+
+        return cls(dial, chosen, can_resume=False)
+
+    @classmethod
+    def connect_remote(cls, args: RemoteExecServerConnectArgs) -> NoReturn:
+        """Connect to an executor behind a relay: not part of this version, raises `RemoteModeUnavailable`."""
+        raise RemoteModeUnavailable(
+            f"this version has no remote mode and cannot reach {args.environment_id} through {args.url}"
+        )
+
+    @classmethod
+    def from_env(
+        cls,
+        options: ExecServerClientConnectOptions | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Connect to the server that `CODEX_EXEC_SERVER_URL` names.
+
+        Raises `InvalidUrl` when the variable is missing, empty, or `none`, which switches executors off.
+        """
+        url = (os.environ if environ is None else environ).get(URL_VARIABLE, "").strip()
+        if not url or url.lower() == "none":
+            raise InvalidUrl(f"{URL_VARIABLE} names no server: {url!r}")
+        return cls.connect(url, options)
+
+    @property
+    def session_id(self) -> str:
+        """The id under which another client can resume this session."""
+        return self._session.session_id
+
+    @property
+    def state(self) -> SessionState:
+        """Whether the session is open, being resumed, or ended."""
+        return self._session.state
+
+    @property
+    def resumptions(self) -> int:
+        """How often the connection was lost and the session taken up again."""
+        return self._session.resumptions
+
+    @property
+    def server_info(self) -> EnvironmentInfo | None:
+        """What the server said about itself in `initialize`; None from servers of the older contract."""
+        return self._session.environment_info
+
+    @property
+    def extensions(self) -> Extensions:
+        """What this server has beyond the contract."""
+        return self._session.extensions
+
+    def call(self, method: str, params: object = None, *, timeout: float | None = None) -> object:
+        """Call any method with plain JSON values and return its result as such."""
+        return msgspec.json.decode(self._session.request(method, params, timeout=timeout))
+
+    def close(self) -> None:
+        """Kill the processes that still run and end the connection.  May be called again."""
+        if self._session.state is SessionState.OPEN:
+            killers = [gevent.spawn(self._terminate, process_id) for process_id in self._router.processes]
+            gevent.joinall(killers, timeout=self._options.close_timeout)
+            gevent.killall(killers)
+        self._session.close()
+
+    def detach(self) -> None:
+        """End the connection only: the server keeps the session for a while, for a client that resumes it."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: RemotePath = "/",
+        env: Mapping[str, str] | None = None,
+        env_policy: ExecEnvPolicy | None = None,
+        tty: bool = False,
+        pipe_stdin: bool = False,
+        arg0: str | None = None,
+        sandbox: Sandbox = None,
+        process_id: str | None = None,
+        collect_output: bool = True,
+    ) -> RemoteProcess:
+        """Start a program and return it.
+
+        With neither `env` nor `env_policy` it inherits the server's environment; `env` alone is its whole
+        environment; with a policy `env` is laid over what the policy leaves (wire contract, section 8.1).
+        Without `pipe_stdin` or `tty` its input is empty.  With `collect_output` False output is not kept for
+        iteration; use it where only the end counts, or where output is taken with `RemoteProcess.read`.
+
+        Raises `RequestFailed` when the program cannot be started.  When the connection is lost before the
+        answer, `TransportClosed` is raised and the process is killed as soon as the server can be told.
+        """
+        if env is None and env_policy is None:
+            env_policy = INHERIT_ENVIRONMENT
+        params = ExecParams(
+            process_id=uuid4().hex if process_id is None else process_id,
+            argv=tuple(argv),
+            cwd=wire.path_uri(cwd),
+            env_policy=env_policy,
+            env=dict(env or {}),
+            tty=tty,
+            pipe_stdin=pipe_stdin,
+            arg0=arg0,
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        return self._start(params, collect_output)
+
+    def attach_process(self, process_id: str, after_seq: int = 0) -> RemoteProcess:
+        """Return a process of a resumed session, with its events after `after_seq` as far as they are
+        retained.
+
+        Raises `InvalidRequestError` when the session has no such process.
+        """
+        process = RemoteProcess(self._session, self._gate, process_id, sandboxed=True, after_seq=after_seq)
+        self._router.processes[process_id] = process
+        self._router.catch_up(process)
+        process.raise_failure()
+        return process
+
+    def process_list(self) -> tuple[ProcessListEntry, ...]:
+        """Return the processes of the session with what they use (an extension of this project's server)."""
+        return self._session.call(PROCESS_LIST, NoParams()).processes
+
+    def _start(self, params: ExecParams, collect_output: bool) -> RemoteProcess:
+        process = RemoteProcess(
+            self._session,
+            self._gate,
+            params.process_id,
+            sandboxed=params.sandbox is not None,
+            collect_output=collect_output,
+        )
+        earlier = self._router.processes.get(params.process_id)
+        # Before the request: the first notifications may overtake its answer.
+        self._router.processes[params.process_id] = process
+        try:
+            self._session.request(PROCESS_START.name, params)
+        except RequestFailed:
+            self._router.forget(process, earlier)
+            raise
+        except BaseException:
+            self._router.forget(process, earlier)
+            gevent.spawn(self._terminate, params.process_id)
+            raise
+        return process
+
+    def _terminate(self, process_id: str) -> None:
+        """Kill a process nobody will ask about again, now or after a resume."""
+        try:
+            self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=process_id), resend=True)
+        except ExecServerError:
+            pass  # the session is gone, and the server kills its processes by itself
+
+    def environment_info(self) -> EnvironmentInfo:
+        """Ask what kind of machine the server runs on."""
+        answer = self._session.request(ENVIRONMENT_INFO.name, NoParams())
+        return wire.decode(EnvironmentInfo, answer, ENVIRONMENT_INFO.name)
+
+    def environment_status(self) -> EnvironmentStatusResponse:
+        """Ask whether the machine takes work (servers from 0.169.0 on)."""
+        return self._session.call(ENVIRONMENT_STATUS, NoParams())
+
+
+INHERIT_ENVIRONMENT = ExecEnvPolicy(
+    inherit=ExecEnvPolicyInherit.ALL, ignore_default_excludes=True, exclude=(), set={}, include_only=()
+)
+"""The whole environment of the server."""

@@ -1,0 +1,130 @@
+"""What can go wrong for a user of the client: one tree, rooted in `ExecServerError`.
+
+Answers of the kind `error` become `RequestFailed` or the subclass of their code (wire contract, section 4).
+Everything else is about the way to the server (`TransportClosed` and below), about time, or about output that
+can no longer be had (`OutputGap`).
+"""
+
+from __future__ import annotations
+
+
+class ExecServerError(Exception):
+    """The root of everything this package raises on purpose."""
+
+
+class InvalidUrl(ExecServerError, ValueError):
+    """The text is no URL this client can connect to."""
+
+
+class InvalidPath(ExecServerError, ValueError):
+    """The text is no path on the server: it must be absolute, or a `file:` URI."""
+
+
+class UnsupportedByServer(ExecServerError):
+    """The server does not offer what was asked; nothing was sent."""
+
+
+class RemoteModeUnavailable(ExecServerError):
+    """Connecting through a relay is not part of this version."""
+
+
+class TransportClosed(ExecServerError):
+    """The connection ended before the answer came; whether the server acted on the request is unknown."""
+
+
+class ConnectFailed(TransportClosed):
+    """No connection could be made: refused, no such host, TLS trouble, or no WebSocket server there."""
+
+
+class ResumeFailed(TransportClosed):
+    """The connection was lost and the session could not be taken up again; its processes are lost too."""
+
+
+class ConnectTimeout(ConnectFailed, TimeoutError):
+    """The server did not accept the connection, or did not answer `initialize`, in time."""
+
+
+class WaitTimeout(ExecServerError, TimeoutError):
+    """The caller's own time limit ran out; the connection and the process live on."""
+
+
+class ProtocolViolation(ExecServerError):
+    """The server sent something the wire contract does not allow."""
+
+
+class StdinUnavailable(ExecServerError):
+    """Nothing can be written to the process; `status` is the server's word for why."""
+
+    def __init__(self, process_id: str, status: str) -> None:
+        super().__init__(f"process {process_id} takes no input: {status}")
+        self.status = status
+
+
+class OutputTooLarge(ExecServerError):
+    """A process printed more than the caller was ready to collect; it can still be iterated."""
+
+
+class OutputGap(ExecServerError):
+    """The events `first_seq` to `last_seq` of a process are lost; iteration can go on behind them.
+
+    `lost_bytes` is None where the server does not say how much output that was.
+    """
+
+    def __init__(self, process_id: str, first_seq: int, last_seq: int, lost_bytes: int | None = None) -> None:
+        size = "an unknown number of" if lost_bytes is None else str(lost_bytes)
+        super().__init__(
+            f"output of process {process_id} is lost: events {first_seq} to {last_seq}, {size} bytes"
+        )
+        self.process_id = process_id
+        self.first_seq = first_seq
+        self.last_seq = last_seq
+        self.lost_bytes = lost_bytes
+
+
+class RequestFailed(ExecServerError):
+    """The server answered with an error: `code` and `message` are its words, `method` is what was asked."""
+
+    def __init__(self, code: int, message: str, method: str = "") -> None:
+        super().__init__(f"{method}: {message} (code {code})" if method else f"{message} (code {code})")
+        self.code = code
+        self.message = message
+        self.method = method
+
+
+class InvalidRequestError(RequestFailed):
+    """-32600: wrong state, unknown process, or refused by argument or permission."""
+
+
+class MethodNotFoundError(RequestFailed):
+    """-32601: the server does not have this method."""
+
+
+class InvalidParamsError(RequestFailed):
+    """-32602: the params could not be decoded, or a value was refused."""
+
+
+class InternalError(RequestFailed):
+    """-32603: the operating system or a peer of the server failed."""
+
+
+class NotFoundError(RequestFailed):
+    """-32004: no such file or file handle."""
+
+
+class SessionBusyError(RequestFailed):
+    """-32010: another live connection holds the session."""
+
+
+_BY_CODE: dict[int, type[RequestFailed]] = {
+    -32600: InvalidRequestError,
+    -32601: MethodNotFoundError,
+    -32602: InvalidParamsError,
+    -32603: InternalError,
+    -32004: NotFoundError,
+    -32010: SessionBusyError,
+}
+
+
+def request_failed(code: int, message: str, method: str = "") -> RequestFailed:
+    """Return the error of the class that stands for `code`."""
+    return _BY_CODE.get(code, RequestFailed)(code, message, method)

@@ -1,0 +1,198 @@
+"""The events of one process put in order by `seq`, and what is missing told from what is late.
+
+Events come from notifications, in any order and perhaps twice, and from `process/read` answers after a
+resume.  The log hands them out in seq order and holds an event back until all lower ones came (wire contract,
+sections 7 and 9). A `process/read` answer settles every seq below its `nextSeq`: what neither it nor a
+notification brought is an `OutputGap`.  No I/O; the owner bounds the memory with `shed`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from execserver.client.errors import OutputGap
+
+UNKNOWN_EXIT: Final = -1  # what the contract says when nobody knows
+_EVENT_OVERHEAD: Final = 200  # bytes an event costs besides its output
+
+
+class Output(msgspec.Struct, frozen=True):
+    """Some bytes of output: `stream` is `stdout`, `stderr` or, on a terminal, `pty`."""
+
+    seq: int
+    stream: str
+    data: bytes
+
+
+class Exited(msgspec.Struct, frozen=True):
+    """The process ended; output may still follow.  `sandbox_denied` is None if the server did not say."""
+
+    seq: int
+    code: int
+    sandbox_denied: bool | None = None
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """Nothing follows any more."""
+
+    seq: int
+
+
+Event = Output | Exited | Closed
+
+
+class ReadState(msgspec.Struct, frozen=True):
+    """A `process/read` answer: the retained output after the asked position, and the state of the process.
+
+    `oldest_seq` and `lost_bytes` are None where the server does not say what it no longer retains.
+    """
+
+    chunks: tuple[Output, ...]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    sandbox_denied: bool = False
+    failure: str | None = None
+    oldest_seq: int | None = None
+    lost_bytes: int | None = None
+
+
+class EventLog:
+    """Collects the events of one process; `held` is the memory of those not yet taken, in bytes.
+
+    With `collect_output` False output and its gaps are counted but not kept.
+    """
+
+    __slots__ = ("_ahead", "_collect_output", "_next", "_process_id", "_ready", "complete", "exit", "held")
+
+    def __init__(self, process_id: str, after_seq: int = 0, collect_output: bool = True) -> None:
+        self._process_id = process_id
+        self._collect_output = collect_output
+        self._next = after_seq + 1
+        self._ahead: dict[int, Event] = {}
+        self._ready: deque[Event | OutputGap] = deque()
+        self.held = 0
+        self.exit: Exited | None = None
+        self.complete = False
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq below which nothing is missing."""
+        return self._next - 1
+
+    @property
+    def pending(self) -> bool:
+        """True when `take` has something to hand out."""
+        return bool(self._ready)
+
+    def add(self, event: Event) -> None:
+        """Take an event in; one that is known already changes nothing."""
+        if event.seq < self._next or event.seq in self._ahead or self.complete:
+            return
+        if isinstance(event, Exited):
+            self.exit = event
+        self._ahead[event.seq] = event
+        self.held += _size(event)
+        self._advance()
+
+    def take(self) -> Event | OutputGap | None:
+        """Return the next event in order, a gap where events are lost, or None while nothing is ready."""
+        if not self._ready:
+            return None
+        item = self._ready.popleft()
+        self.held -= _size(item)
+        return item
+
+    def account_for(self, state: ReadState) -> None:
+        """Settle every seq below `next_seq` with the answer to a read after `last_seq`.
+
+        An exit that fits no missing seq happened before the position this log began at; it is known, but no
+        event.
+        """
+        for chunk in state.chunks:
+            self.add(chunk)
+        if state.closed:
+            self.add(Closed(state.next_seq - 1))
+        missing = self._missing_before(state.next_seq)
+        if state.exited and self.exit is None:
+            # The server drops the oldest output first, so a hole in the middle, else the end of the lost
+            # range, is the place of the exit.
+            seq = missing[-1][1] if missing else 0
+            self.exit = Exited(
+                seq, UNKNOWN_EXIT if state.exit_code is None else state.exit_code, state.sandbox_denied
+            )
+            self.add(self.exit)
+            missing = self._missing_before(state.next_seq)
+        lost_bytes = state.lost_bytes
+        for first, last in missing:
+            self._skip(first, last, lost_bytes)
+            lost_bytes = None
+
+    def shed(self, bound: int) -> None:
+        """Drop the oldest output until at most `bound` bytes are held; a gap takes its place."""
+        while self.held > bound:
+            if not any(isinstance(item, Output) for item in self._ready):
+                if not self._ahead:
+                    return
+                self._skip(self._next, min(self._ahead) - 1, None)
+            else:
+                self._drop_oldest()
+
+    def _advance(self) -> None:
+        while (event := self._ahead.pop(self._next, None)) is not None:
+            self._make_ready(event)
+            self._next += 1
+            if isinstance(event, Closed):
+                self.complete = True
+
+    def _make_ready(self, item: Event | OutputGap) -> None:
+        if self._collect_output or isinstance(item, Exited | Closed):
+            self._ready.append(item)
+        else:
+            self.held -= _size(item)
+
+    def _missing_before(self, end: int) -> list[tuple[int, int]]:
+        """Return the unknown ranges (first, last) below `end`, lowest first."""
+        missing: list[tuple[int, int]] = []
+        first = self._next
+        for seq in sorted(seq for seq in self._ahead if seq < end):
+            if seq > first:
+                missing.append((first, seq - 1))
+            first = seq + 1
+        if first < end:
+            missing.append((first, end - 1))
+        return missing
+
+    def _skip(self, first: int, last: int, lost_bytes: int | None) -> None:
+        gap = OutputGap(self._process_id, first, last, lost_bytes)
+        self.held += _size(gap)
+        self._make_ready(gap)
+        self._next = last + 1
+        self._advance()
+
+    def _drop_oldest(self) -> None:
+        """Replace the oldest output by a gap, widening the gap before it if there is one."""
+        kept: list[Event | OutputGap] = []
+        while not isinstance(item := self._ready.popleft(), Output):
+            kept.append(item)
+        self.held -= _size(item)
+        before = kept.pop() if kept and isinstance(kept[-1], OutputGap) else None
+        gap = _widened(before, item) if isinstance(before, OutputGap) else self._gap_of(item)
+        self.held += 0 if before is not None else _size(gap)
+        self._ready.extendleft(reversed([*kept, gap]))
+
+    def _gap_of(self, item: Output) -> OutputGap:
+        return OutputGap(self._process_id, item.seq, item.seq, len(item.data))
+
+
+def _widened(gap: OutputGap, item: Output) -> OutputGap:
+    lost = None if gap.lost_bytes is None else gap.lost_bytes + len(item.data)
+    return OutputGap(gap.process_id, gap.first_seq, item.seq, lost)
+
+
+def _size(item: Event | OutputGap) -> int:
+    return _EVENT_OVERHEAD + (len(item.data) if isinstance(item, Output) else 0)

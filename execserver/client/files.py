@@ -1,0 +1,198 @@
+"""Files on the server: the fs/* methods in Python's words, and open files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+from execserver.client import wire
+from execserver.client.errors import ExecServerError, TransportClosed, UnsupportedByServer
+from execserver.client.session import Session
+from execserver.client.wire import RemotePath, Sandbox
+from execserver.protocol import files as fs
+from execserver.protocol import methods
+from execserver.protocol.paths import PathUri
+
+BLOCK_BYTES: Final = 1024 * 1024
+"""The most one block read may ask for."""
+
+# Larger ones go block by block: their JSON would pass what a message, or a single frame of some servers,
+# may hold.
+_WHOLE_READ_BYTES: Final = 8 * 1024 * 1024
+_WHOLE_WRITE_BYTES: Final = 40 * 1024 * 1024
+
+
+class RemoteFile:
+    """An open file; a context manager that closes it, and an iterator over its blocks.
+
+    It lives on one connection: after a drop its methods raise `NotFoundError`, and it has to be opened again.
+    """
+
+    def __init__(self, session: Session, handle_id: str, mode: fs.FsOpenMode) -> None:
+        self.handle_id = handle_id
+        self.mode = mode
+        self._session = session
+        self._closed = False
+
+    def read_block(self, offset: int, size: int = BLOCK_BYTES) -> bytes:
+        """Return up to `size` (at most 1 MiB) bytes at `offset`; fewer only at the end of the file."""
+        params = fs.FsReadBlockParams(handle_id=self.handle_id, offset=offset, len=size)
+        return self._session.call(methods.FS_READ_BLOCK, params).chunk
+
+    def write_block(self, offset: int, data: bytes) -> None:
+        """Write bytes at `offset`; a hole before it reads as zeros."""
+        params = fs.FsWriteBlockParams(handle_id=self.handle_id, offset=offset, chunk=data)
+        self._session.call(methods.FS_WRITE_BLOCK, params)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the content from the beginning in blocks of 1 MiB."""
+        offset = 0
+        while block := self.read_block(offset):
+            yield block
+            offset += len(block)
+
+    def close(self) -> None:
+        """Close the file on the server.  May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._session.call(methods.FS_CLOSE, fs.FsCloseParams(handle_id=self.handle_id))
+        except TransportClosed:
+            pass  # the handle went with the connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except ExecServerError:
+            if error is None:
+                raise
+
+
+class RemoteFiles:
+    """The file methods; every path is absolute or a `file:` URI, every `sandbox` the contract's object.
+
+    Server refusals are `RequestFailed`: `NotFoundError` for what does not exist, else the class of the code.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._handle_prefix = uuid4().hex[:8]
+        self._handles = count(1)
+
+    def read_file(self, path: RemotePath, *, sandbox: Sandbox = None) -> bytes:
+        """Return the content of a regular file; above 8 MiB it is read block by block."""
+        if sandbox is None and self.get_metadata(path).size > _WHOLE_READ_BYTES:
+            with self.open_file(path) as file:
+                return b"".join(file)
+        params = fs.FsReadFileParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+        return self._session.call(methods.FS_READ_FILE, params).data_base64
+
+    def write_file(self, path: RemotePath, data: bytes, *, sandbox: Sandbox = None) -> None:
+        """Create or replace a file; above 40 MiB block by block, which not every server offers."""
+        if len(data) > _WHOLE_WRITE_BYTES:
+            self._write_blocks(path, data, sandbox)
+            return
+        params = fs.FsWriteFileParams(
+            path=wire.path_uri(path),
+            data_base64=wire.base64_text(data),
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        self._session.call(methods.FS_WRITE_FILE, params)
+
+    def open_file(self, path: RemotePath, mode: str = "read", *, sandbox: Sandbox = None) -> RemoteFile:
+        """Open a regular file: mode `read`, or `replace` to create or empty it for writing.
+
+        Raises `UnsupportedByServer` for `replace` on a server that cannot write blocks.
+        """
+        wanted = fs.FsOpenMode(mode)
+        if wanted is fs.FsOpenMode.REPLACE and not self._can_write_blocks():
+            raise UnsupportedByServer("this server does not write files block by block")
+        params = fs.FsOpenParams(
+            handle_id=f"{self._handle_prefix}-{next(self._handles)}",
+            path=wire.path_uri(path),
+            mode=wanted,
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        return RemoteFile(self._session, self._session.call(methods.FS_OPEN, params).handle_id, wanted)
+
+    def create_directory(self, path: RemotePath, *, recursive: bool = True, sandbox: Sandbox = None) -> None:
+        """Make a directory, with its parents unless `recursive` is False."""
+        params = fs.FsCreateDirectoryParams(
+            path=wire.path_uri(path), recursive=recursive, sandbox=wire.sandbox_context(sandbox)
+        )
+        self._session.call(methods.FS_CREATE_DIRECTORY, params)
+
+    def get_metadata(self, path: RemotePath, *, sandbox: Sandbox = None) -> fs.FsGetMetadataResponse:
+        """Return kind, size and times of what a path leads to."""
+        params = fs.FsGetMetadataParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+        return self._session.call(methods.FS_GET_METADATA, params)
+
+    def canonicalize(self, path: RemotePath, *, sandbox: Sandbox = None) -> PathUri:
+        """Return the path with every link resolved."""
+        params = fs.FsCanonicalizeParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+        return self._session.call(methods.FS_CANONICALIZE, params).path
+
+    def read_directory(
+        self, path: RemotePath, *, sandbox: Sandbox = None
+    ) -> tuple[fs.FsReadDirectoryEntry, ...]:
+        """Return the names in a directory, unsorted."""
+        params = fs.FsReadDirectoryParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+        return self._session.call(methods.FS_READ_DIRECTORY, params).entries
+
+    def remove(
+        self, path: RemotePath, *, recursive: bool = True, force: bool = True, sandbox: Sandbox = None
+    ) -> None:
+        """Remove a file, a link or a tree; with `force` a missing path is fine."""
+        params = fs.FsRemoveParams(
+            path=wire.path_uri(path), recursive=recursive, force=force, sandbox=wire.sandbox_context(sandbox)
+        )
+        self._session.call(methods.FS_REMOVE, params)
+
+    def copy(
+        self,
+        source: RemotePath,
+        destination: RemotePath,
+        *,
+        recursive: bool = False,
+        sandbox: Sandbox = None,
+    ) -> None:
+        """Copy a file or a link, or with `recursive` a directory."""
+        params = fs.FsCopyParams(
+            source_path=wire.path_uri(source),
+            destination_path=wire.path_uri(destination),
+            recursive=recursive,
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        self._session.call(methods.FS_COPY, params)
+
+    def walk(
+        self, path: RemotePath, options: fs.FsWalkOptions | None = None, *, sandbox: Sandbox = None
+    ) -> fs.FsWalkResponse:
+        """List a directory and everything below it, level by level, within the limits of `options`."""
+        params = fs.FsWalkParams(
+            path=wire.path_uri(path), options=options or _WALK, sandbox=wire.sandbox_context(sandbox)
+        )
+        return self._session.call(methods.FS_WALK, params)
+
+    def _write_blocks(self, path: RemotePath, data: bytes, sandbox: Sandbox) -> None:
+        with self.open_file(path, "replace", sandbox=sandbox) as file:
+            for offset in range(0, len(data), BLOCK_BYTES):
+                file.write_block(offset, data[offset : offset + BLOCK_BYTES])
+
+    def _can_write_blocks(self) -> bool:
+        info = self._session.environment_info
+        return info is not None and info.capabilities.file_write_streaming
+
+
+_WALK: Final = fs.FsWalkOptions(
+    max_depth=64, max_directories=10_000, max_entries=50_000, follow_directory_symlinks=False
+)

@@ -1,0 +1,97 @@
+"""When the client stops reading: the bound on output that nobody has taken yet.
+
+Unread output of one process (or HTTP stream) may reach `max_unread_bytes`.  Above it the client stops reading
+the connection, so the server stops the child; nothing is lost.  Stopping would be wrong when it could block a
+caller for ever: somebody waits for the server, while the full process has no reader, or its reader is among
+those who wait. Then reading goes on, up to `max_unread_bytes_while_waiting`; beyond that the oldest output of
+the process is dropped and its reader gets an `OutputGap` (an HTTP stream fails).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+import gevent
+from gevent.event import Event
+from greenlet import getcurrent, greenlet
+
+_RECHECK_SECONDS: Final = 0.25  # a reader that ended without a word is noticed after this time
+_MESSAGES_PER_TURN: Final = 32
+
+
+class Inlet:
+    """What one consumer has not taken yet: the bytes held, and the greenlet that took something last."""
+
+    __slots__ = ("held", "reader")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.reader: greenlet | None = None
+
+
+class Gate:
+    """Stands between a connection's reader and the next message."""
+
+    def __init__(self, limit: int, hard_limit: int) -> None:
+        self.hard_limit = hard_limit
+        self._limit = limit
+        self._full: set[Inlet] = set()
+        self._waiting: dict[greenlet, int] = {}
+        self._changed = Event()
+        self._messages = 0
+
+    def update(self, inlet: Inlet, held: int) -> None:
+        """Note how many bytes an inlet holds now."""
+        inlet.held = held
+        if held > self._limit:
+            self._full.add(inlet)
+        elif inlet in self._full:
+            self._full.discard(inlet)
+            self._changed.set()
+
+    def waiting(self) -> _Waiting:
+        """Return a context in which the current greenlet counts as one that waits for the server."""
+        return _Waiting(self._waiting, self._changed)
+
+    def must_stop(self) -> bool:
+        """Tell whether reading on would only grow memory, and stopping can block nobody for ever."""
+        return any(not self._waiting or self._will_be_read(inlet) for inlet in self._full)
+
+    def _will_be_read(self, inlet: Inlet) -> bool:
+        reader = inlet.reader
+        return reader is not None and not reader.dead and reader not in self._waiting
+
+    def hold_back(self) -> None:
+        """Block the connection's reader as long as it must stop; let others run now and then in any case."""
+        self._messages += 1
+        if self._full or self._messages % _MESSAGES_PER_TURN == 0:
+            # A socket that always has data would never let the consumers run.
+            gevent.sleep(0)
+        while self.must_stop():
+            self._changed.clear()
+            self._changed.wait(_RECHECK_SECONDS)
+
+
+class _Waiting:
+    """Counts the current greenlet in and out."""
+
+    __slots__ = ("_changed", "_greenlet", "_waiting")
+
+    def __init__(self, waiting: dict[greenlet, int], changed: Event) -> None:
+        self._waiting = waiting
+        self._changed = changed
+        self._greenlet = getcurrent()
+
+    def __enter__(self) -> None:
+        self._waiting[self._greenlet] = self._waiting.get(self._greenlet, 0) + 1
+        self._changed.set()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = self._waiting[self._greenlet] - 1
+        if left:
+            self._waiting[self._greenlet] = left
+        else:
+            del self._waiting[self._greenlet]

@@ -1,0 +1,208 @@
+"""HTTP requests made by the server's machine: whole answers, and bodies that come in pieces."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Self, TypeAlias
+
+import gevent
+from gevent.event import Event
+
+from execserver.client.errors import ExecServerError, TransportClosed
+from execserver.client.flow import Gate, Inlet
+from execserver.client.session import Session
+from execserver.protocol.http import (
+    HttpHeader,
+    HttpRequestBodyDeltaNotification,
+    HttpRequestParams,
+    HttpRequestResponse,
+)
+from execserver.protocol.methods import HTTP_REQUEST
+
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+class HttpFailed(ExecServerError):
+    """The body of an HTTP answer ended early."""
+
+
+class HttpResponse:
+    """An answer with its whole body: `status`, `headers` in order with repeats, `body`."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, answer: HttpRequestResponse) -> None:
+        self.status = answer.status
+        self.headers: tuple[HttpHeader, ...] = answer.headers
+        self.body = answer.body_base64
+
+    def header(self, name: str) -> str | None:
+        """Return the first value of a header, whatever the case of its name."""
+        return _header(self.headers, name)
+
+
+class HttpStream:
+    """An answer whose body is iterated as it comes.
+
+    It lives on one connection: when that is lost, iteration raises `TransportClosed` after what had arrived.
+    What is not taken is bounded by the `flow` module's rule; a stream that passes the outer bound fails.
+    """
+
+    def __init__(self, gate: Gate, request_id: str) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self.headers: tuple[HttpHeader, ...] = ()
+        self._gate = gate
+        self._inlet = Inlet()
+        self._pieces: deque[bytes] = deque()
+        self._arrived = Event()
+        self._next_seq = 1
+        self._done = False
+        self._failure: ExecServerError | None = None
+
+    def header(self, name: str) -> str | None:
+        """Return the first value of a header, whatever the case of its name."""
+        return _header(self.headers, name)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next piece.  Raises `HttpFailed` for a cut body, `TransportClosed` after a drop."""
+        self._inlet.reader = gevent.getcurrent()
+        while not self._pieces:
+            if self._failure is not None:
+                raise self._failure
+            if self._done:
+                raise StopIteration
+            self._arrived.clear()
+            with self._gate.waiting():
+                self._arrived.wait()
+        piece = self._pieces.popleft()
+        self._gate.update(self._inlet, self._inlet.held - len(piece))
+        return piece
+
+    def read(self) -> bytes:
+        """Return the rest of the body."""
+        return b"".join(self)
+
+    def close(self) -> None:
+        """Take no more; what still comes is ignored (the contract has no way to stop the server)."""
+        self._done = True
+        self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def begin(self, answer: HttpRequestResponse) -> None:
+        """Note the head of the answer; pieces may have come before it."""
+        self.status, self.headers = answer.status, answer.headers
+
+    def deliver(self, delta: HttpRequestBodyDeltaNotification) -> bool:
+        """Take in one piece; return True when no more will come."""
+        if self._done or self._failure is not None:
+            return delta.done
+        if delta.seq != self._next_seq:
+            self.fail(HttpFailed(f"piece {self._next_seq} of the body is missing"))
+            return True
+        self._next_seq += 1
+        if delta.delta_base64:
+            self._pieces.append(delta.delta_base64)
+            self._gate.update(self._inlet, self._inlet.held + len(delta.delta_base64))
+        if delta.error is not None:
+            self.fail(HttpFailed(delta.error))
+        elif self._inlet.held > self._gate.hard_limit:
+            self._drop()
+            self.fail(HttpFailed("the body was not read fast enough"))
+        self._done = self._done or delta.done
+        self._arrived.set()
+        return delta.done or self._failure is not None
+
+    def fail(self, error: ExecServerError) -> None:
+        """End the body early; what has arrived can still be taken."""
+        if not self._done and self._failure is None:
+            self._failure = error if isinstance(error, HttpFailed) else TransportClosed(str(error))
+            self._arrived.set()
+
+    def _drop(self) -> None:
+        self._pieces.clear()
+        self._gate.update(self._inlet, 0)
+        self._arrived.set()
+
+
+class HttpClient:
+    """Makes requests; `streams` is where the session's notifications look for the streams by id."""
+
+    def __init__(self, session: Session, gate: Gate, streams: dict[str, HttpStream]) -> None:
+        self._session = session
+        self._gate = gate
+        self._streams = streams
+        self._ids = count(1)
+
+    def http_request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Headers = (),
+        body: bytes | None = None,
+        timeout_ms: int | None = None,
+    ) -> HttpResponse:
+        """Let the server's machine make an HTTP request; any status is a success.
+
+        Raises `InvalidParamsError` for a bad request, `InternalError` when the other server cannot be
+        reached.
+        """
+        params = self._http_params(method, url, headers, body, timeout_ms, stream=False)
+        return HttpResponse(self._session.call(HTTP_REQUEST, params))
+
+    def http_stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Headers = (),
+        body: bytes | None = None,
+        timeout_ms: int | None = None,
+    ) -> HttpStream:
+        """Do the same, but return after the headers of the answer; iterate the result for its body."""
+        params = self._http_params(method, url, headers, body, timeout_ms, stream=True)
+        stream = HttpStream(self._gate, params.request_id)
+        self._streams[params.request_id] = stream
+        try:
+            stream.begin(self._session.call(HTTP_REQUEST, params))
+        except BaseException:
+            self._streams.pop(params.request_id, None)
+            raise
+        return stream
+
+    def _http_params(
+        self,
+        method: str,
+        url: str,
+        headers: Headers,
+        body: bytes | None,
+        timeout_ms: int | None,
+        *,
+        stream: bool,
+    ) -> HttpRequestParams:
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        return HttpRequestParams(
+            method=method,
+            url=url,
+            headers=tuple(HttpHeader(name=name, value=value) for name, value in pairs),
+            body_base64=body,
+            timeout_ms=timeout_ms,
+            request_id=f"http-{next(self._ids)}",
+            stream_response=stream,
+        )
+
+
+def _header(headers: tuple[HttpHeader, ...], name: str) -> str | None:
+    wanted = name.lower()
+    return next((header.value for header in headers if header.name.lower() == wanted), None)

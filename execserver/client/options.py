@@ -1,0 +1,53 @@
+"""What a user may choose when connecting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gevent.ssl import SSLContext
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecServerClientConnectOptions:
+    """Names, times and bounds of one client.  Times are seconds, sizes are bytes.
+
+    `headers` go with the WebSocket upgrade (an `Authorization` for a server that wants one); `ssl_context` is
+    made by `gevent.ssl` and replaces the default one, which trusts the system's roots and `SSL_CERT_FILE`.
+    `resume_session_id` takes up the session of an earlier client; while that is still attached, connecting is
+    tried again for `resume_window`.  `request_timeout` None means that an answer may take for ever, as the
+    contract has it. At most `max_in_flight` requests wait for answers; further callers wait their turn.  The
+    two bounds of unread output are explained in the `flow` module.
+    """
+
+    client_name: str = "execserver-python"
+    resume_session_id: str | None = None
+    connect_timeout: float = 10.0
+    initialize_timeout: float = 10.0
+    resume_window: float = 25.0
+    resume_interval: float = 0.1
+    request_timeout: float | None = None
+    close_timeout: float = 2.0
+    max_in_flight: int = 1024
+    max_message_bytes: int = 64 * MIB
+    max_frame_bytes: int = 16 * MIB
+    send_fragment_bytes: int = 4 * MIB
+    max_unread_bytes: int = 8 * MIB
+    max_unread_bytes_while_waiting: int = 64 * MIB
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ssl_context: SSLContext | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteExecServerConnectArgs:
+    """Where an executor behind a relay is found: registry URL, environment and the caller's token."""
+
+    url: str
+    environment_id: str
+    token: str = field(repr=False)
+    account_id: str | None = None
+    options: ExecServerClientConnectOptions = field(default_factory=ExecServerClientConnectOptions)

@@ -1,0 +1,281 @@
+"""A process on the server: its input, its events in order, its end.
+
+Events come from the server unasked and wait here until they are taken; iterating (or `next_event`,
+`communicate`) takes them.  After a lost connection the process catches up with `process/read` from the last
+event it knows, so iteration goes on where it was; what the server no longer has is raised as `OutputGap`,
+once, at its place, and the next step goes on behind it.  How much may wait unread is the `flow` module's
+rule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Self
+from uuid import uuid4
+
+import gevent
+from gevent.event import Event as Signal
+from gevent.lock import RLock
+
+from execserver.client import wire
+from execserver.client.communicate import MAX_COLLECTED, CompletedProcess, communicate
+from execserver.client.errors import (
+    ExecServerError,
+    OutputGap,
+    RequestFailed,
+    StdinUnavailable,
+    TransportClosed,
+    UnsupportedByServer,
+    WaitTimeout,
+)
+from execserver.client.event_log import Event, EventLog, ReadState
+from execserver.client.flow import Gate, Inlet
+from execserver.client.session import Session
+from execserver.protocol.methods import (
+    PROCESS_CLOSE_STDIN,
+    PROCESS_READ,
+    PROCESS_RESIZE,
+    PROCESS_SIGNAL,
+    PROCESS_TERMINATE,
+    PROCESS_WRITE,
+)
+from execserver.protocol.process import (
+    CloseStdinParams,
+    ReadParams,
+    ResizeParams,
+    TerminateParams,
+    WriteParams,
+    WriteStatus,
+)
+
+_WRITE_PIECE: Final = 1024 * 1024
+
+
+class RemoteProcess:
+    """One process; made by `ExecServerClient.start` or `attach_process`.
+
+    Several greenlets may use it.  Each event goes to exactly one of those that iterate; `wait` takes none.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        gate: Gate,
+        process_id: str,
+        *,
+        sandboxed: bool,
+        collect_output: bool = True,
+        after_seq: int = 0,
+    ) -> None:
+        self.process_id = process_id
+        self._session = session
+        self._gate = gate
+        self._inlet = Inlet()
+        self._log = EventLog(process_id, after_seq, collect_output)
+        self._changed = Signal()
+        self._failure: ExecServerError | None = None
+        self._denied: bool | None = None if sandboxed else False
+        self._write_lock = RLock()
+        self._writes = 0
+        # Unlike any other client's: the server never writes the bytes of a known id again.
+        self._write_prefix = uuid4().hex[:8]
+        self._read_position = after_seq
+
+    def __repr__(self) -> str:
+        return f"<RemoteProcess {self.process_id}>"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, or None while the process is not known to have ended."""
+        return None if self._log.exit is None else self._log.exit.code
+
+    @property
+    def last_seq(self) -> int:
+        """The highest seq up to which every event has arrived or is known to be lost."""
+        return self._log.last_seq
+
+    @property
+    def finished(self) -> bool:
+        """True once no more events can arrive; some may still wait to be taken."""
+        return self._log.complete or self._failure is not None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        event = self.next_event()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def next_event(self, timeout: float | None = None) -> Event | None:
+        """Return the next event in seq order, or None after `Closed` has been taken.
+
+        Raises `OutputGap` where events are lost, `WaitTimeout` after `timeout` seconds, and
+        `TransportClosed`, `ResumeFailed` or `RequestFailed` when the process can no longer be followed.
+        """
+        self._inlet.reader = gevent.getcurrent()
+        self._await(lambda: self._log.pending or self._log.complete, timeout)
+        item = self._log.take()
+        self._gate.update(self._inlet, self._log.held)
+        if isinstance(item, OutputGap):
+            raise item
+        return item
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the process and return its exit code.  Takes no events."""
+        self._await(lambda: self._log.exit is not None, timeout)
+        assert self._log.exit is not None
+        return self._log.exit.code
+
+    def sandbox_denied(self) -> bool:
+        """Tell, of an ended process, whether its sandbox is to blame; asks the server if it has not said."""
+        if self._denied is None and self._log.exit is not None:
+            self._denied = self._log.exit.sandbox_denied
+        if self._denied is None:
+            self._denied = self._read(self._log.last_seq, None, 0.0).sandbox_denied
+        return self._denied
+
+    def read(
+        self, after_seq: int | None = None, max_bytes: int | None = None, wait: float = 0.0
+    ) -> ReadState:
+        """Ask for retained output after `after_seq`, waiting up to `wait` seconds for some.
+
+        With `after_seq` None reading goes on where the read before it ended; that position moves only when an
+        answer has been received, so a lost answer loses nothing.  Independent of iteration, which sees all
+        events.
+        """
+        state = self._read(self._read_position if after_seq is None else after_seq, max_bytes, wait)
+        if after_seq is None:
+            self._read_position = max(self._read_position, state.next_seq - 1)
+        return state
+
+    def communicate(
+        self,
+        input: bytes | None = None,
+        timeout: float | None = None,
+        *,
+        max_output: int = MAX_COLLECTED,
+        allow_gaps: bool = False,
+    ) -> CompletedProcess:
+        """Write `input` and close the process's stdin, collect its output and wait for its end.
+
+        Raises `OutputGap` at the end when output was lost, unless `allow_gaps`; `WaitTimeout` after `timeout`
+        seconds and `OutputTooLarge` beyond `max_output` bytes, both without ending the process.
+        """
+        return communicate(self, input, timeout, max_output, allow_gaps)
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes for the standard input; large data goes in pieces of 1 MiB, in order.
+
+        After a resume a piece whose answer was lost is sent again under its old id, which the server does not
+        write twice.  Raises `StdinUnavailable` when the process has no input (any more).
+        """
+        with self._write_lock:
+            for start in range(0, len(data) or 1, _WRITE_PIECE):
+                self._write_piece(data[start : start + _WRITE_PIECE])
+
+    def close_stdin(self) -> None:
+        """Let the process see the end of its input, if it has not yet.
+
+        Raises `UnsupportedByServer` on servers that cannot, `StdinUnavailable` when the process is gone.
+        """
+        self.require_close_stdin()
+        with self._write_lock:
+            params = CloseStdinParams(process_id=self.process_id)
+            status = self._session.call(PROCESS_CLOSE_STDIN, params, resend=True).status
+        if status not in (WriteStatus.ACCEPTED, WriteStatus.STDIN_CLOSED):
+            raise StdinUnavailable(self.process_id, status.value)
+
+    def require_close_stdin(self) -> None:
+        """Raise `UnsupportedByServer` where `close_stdin` would."""
+        _require(self._session.extensions.process_close_stdin, PROCESS_CLOSE_STDIN.name)
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Give the terminal a new size.  Raises `UnsupportedByServer` on servers without it."""
+        _require(self._session.extensions.process_resize, PROCESS_RESIZE.name)
+        self._session.call(PROCESS_RESIZE, ResizeParams(process_id=self.process_id, rows=rows, cols=cols))
+
+    def signal(self, name: str) -> None:
+        """Send a signal to the process group: `interrupt` everywhere, others such as `TERM` where offered."""
+        self._session.request(PROCESS_SIGNAL.name, {"processId": self.process_id, "signal": name})
+
+    def terminate(self) -> bool:
+        """Kill the process group at once; return whether the process was still running."""
+        return self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=self.process_id)).running
+
+    def deliver(self, event: Event) -> None:
+        """Take in an event the server sent."""
+        self._log.add(event)
+        if self._log.held > self._gate.hard_limit:
+            self._log.shed(self._gate.hard_limit)
+        self._update()
+
+    def catch_up(self) -> None:
+        """Ask for everything after the last known event; called on each new connection."""
+        try:
+            state = self._read(self._log.last_seq, None, 0.0)
+            self._log.account_for(state)
+        except TransportClosed:
+            return  # the session has ended, and `fail` was called
+        except ExecServerError as error:
+            self.fail(error)
+            return
+        self._update()
+
+    def fail(self, error: ExecServerError) -> None:
+        """Give up: every event that arrived can still be taken, then `error` is raised."""
+        if not self._log.complete and self._failure is None:
+            self._failure = error
+            self._changed.set()
+
+    def raise_failure(self) -> None:
+        """Raise why the process can no longer be followed, if it cannot."""
+        if self._failure is not None:
+            raise _fresh(self._failure)
+
+    def _update(self) -> None:
+        self._gate.update(self._inlet, self._log.held)
+        self._changed.set()
+
+    def _await(self, ready: Callable[[], bool], timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not ready():
+            self.raise_failure()
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeout(f"process {self.process_id}: nothing within {timeout:g} s")
+            self._changed.clear()
+            with self._gate.waiting():
+                self._changed.wait(left)
+
+    def _read(self, after_seq: int, max_bytes: int | None, wait: float) -> ReadState:
+        params = ReadParams(
+            process_id=self.process_id, after_seq=after_seq, max_bytes=max_bytes, wait_ms=round(wait * 1000)
+        )
+        answer = self._session.call(PROCESS_READ, params, resend=True)
+        return wire.decode_read(answer, self._session.extensions.output_gaps)
+
+    def _write_piece(self, piece: bytes) -> None:
+        self._writes += 1
+        params = WriteParams(
+            process_id=self.process_id, chunk=piece, write_id=f"{self._write_prefix}-{self._writes}"
+        )
+        status = self._session.call(PROCESS_WRITE, params, resend=True).status
+        if status is not WriteStatus.ACCEPTED:
+            raise StdinUnavailable(self.process_id, status.value)
+
+
+def _require(offered: bool, method: str) -> None:
+    if not offered:
+        raise UnsupportedByServer(f"this server does not have {method}")
+
+
+def _fresh(error: ExecServerError) -> ExecServerError:
+    """Return a copy of an error that several callers are told."""
+    if isinstance(error, RequestFailed):
+        return type(error)(error.code, error.message, error.method)
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    return copy

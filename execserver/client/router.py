@@ -1,0 +1,72 @@
+"""Who gets which notification: the processes and HTTP streams of one session, by id."""
+
+from __future__ import annotations
+
+import gevent
+import msgspec
+
+from execserver.client import wire
+from execserver.client.errors import ExecServerError
+from execserver.client.http import HttpStream
+from execserver.client.process import RemoteProcess
+from execserver.protocol.http import HttpRequestBodyDeltaNotification
+from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
+
+
+class Router:
+    """The session's listener.  Notifications nobody asked for, of unknown ids or kinds, are ignored."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, RemoteProcess] = {}
+        self.streams: dict[str, HttpStream] = {}
+
+    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+        """Hand a notification to its process or stream.  Raises `ProtocolViolation` for a broken one."""
+        if method == HTTP_REQUEST_BODY_DELTA.name:
+            delta = wire.decode(HttpRequestBodyDeltaNotification, params, method)
+            stream = self.streams.get(delta.request_id)
+            if stream is not None and stream.deliver(delta):
+                del self.streams[delta.request_id]
+            return
+        addressed = wire.decode_event(method, params)
+        if addressed is None:
+            return
+        process_id, event = addressed
+        process = self.processes.get(process_id)
+        if process is not None:
+            process.deliver(event)
+            self._forget_if_finished(process)
+
+    def on_lost(self, error: ExecServerError) -> None:
+        """Fail the streams: they lived on the lost connection."""
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            stream.fail(error)
+
+    def on_resumed(self) -> None:
+        """Let every open process ask for what it missed."""
+        for process in list(self.processes.values()):
+            gevent.spawn(self.catch_up, process)
+
+    def catch_up(self, process: RemoteProcess) -> None:
+        """Bring one process up to date with the server."""
+        process.catch_up()
+        self._forget_if_finished(process)
+
+    def on_ended(self, error: ExecServerError) -> None:
+        """Fail everything that is still open."""
+        processes, self.processes = self.processes, {}
+        for process in processes.values():
+            process.fail(error)
+        self.on_lost(error)
+
+    def forget(self, process: RemoteProcess, instead: RemoteProcess | None) -> None:
+        """Take back a process that was not started; `instead` is the one that had its id before."""
+        if self.processes.get(process.process_id) is process:
+            del self.processes[process.process_id]
+            if instead is not None:
+                self.processes[process.process_id] = instead
+
+    def _forget_if_finished(self, process: RemoteProcess) -> None:
+        if process.finished and self.processes.get(process.process_id) is process:
+            del self.processes[process.process_id]

@@ -1,0 +1,256 @@
+"""One session with a server: initialize, calls, and taking it up again after the connection was lost.
+
+After a drop a new connection is made at once and then every `resume_interval`, for `resume_window` seconds; a
+server that still counts the old one as attached (-32010) is asked again, any other refusal is final (wire
+contract, section 6).  Calls made meanwhile wait.  Calls in flight fail with `TransportClosed`, except those
+made with `resend`, which are asked again on the new connection.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, TypeVar
+
+import gevent
+import msgspec
+from gevent.event import Event
+
+from execserver.client import wire
+from execserver.client.carrier import Carrier
+from execserver.client.connection import Connection
+from execserver.client.errors import (
+    ConnectTimeout,
+    ExecServerError,
+    ProtocolViolation,
+    ResumeFailed,
+    SessionBusyError,
+    TransportClosed,
+    WaitTimeout,
+)
+from execserver.client.flow import Gate
+from execserver.client.options import ExecServerClientConnectOptions
+from execserver.protocol.environment import EnvironmentInfo, Extensions
+from execserver.protocol.methods import INITIALIZE, INITIALIZED, Method
+from execserver.protocol.record import Record
+from execserver.protocol.session import InitializedNotification, InitializeParams, InitializeResponse
+
+P = TypeVar("P", bound=Record)
+R = TypeVar("R", bound=msgspec.Struct)
+
+Dial: TypeAlias = Callable[[float], Carrier]
+"""Makes a new connection within so many seconds.  Raises `ConnectFailed` or `ConnectTimeout`."""
+
+
+class SessionState(enum.Enum):
+    """Where a session stands."""
+
+    NEW = "new"
+    OPEN = "open"
+    RESUMING = "resuming"
+    ENDED = "ended"
+
+
+class SessionListener(Protocol):
+    """What the owner of a session hears."""
+
+    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+        """Take a notification; must not block.  May raise `ProtocolViolation`, which ends the connection."""
+
+    def on_lost(self, error: ExecServerError) -> None:
+        """Learn that a connection ended; what lived on it alone is gone."""
+
+    def on_resumed(self) -> None:
+        """Learn that the session goes on, on a new connection."""
+
+    def on_ended(self, error: ExecServerError) -> None:
+        """Learn that the session will not go on."""
+
+
+class Session:
+    """Owns the current connection; `dial` makes the next one.  With `can_resume` False the first loss is
+    final.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        options: ExecServerClientConnectOptions,
+        gate: Gate,
+        listener: SessionListener,
+        can_resume: bool,
+    ) -> None:
+        self.state = SessionState.NEW
+        self.session_id = ""
+        self.environment_info: EnvironmentInfo | None = None
+        self.resumptions = 0
+        self._dial = dial
+        self._options = options
+        self._gate = gate
+        self._listener = listener
+        self._can_resume = can_resume
+        self._connection: Connection | None = None
+        self._settled = Event()  # set while the session is open or ended
+        self._end: TransportClosed | None = None
+        self._recovery: gevent.Greenlet[[ExecServerError], None] | None = None
+
+    @property
+    def extensions(self) -> Extensions:
+        """What the server says it has beyond the contract; nothing where it does not say."""
+        info = self.environment_info
+        return info.execserver if info is not None and info.execserver is not None else Extensions()
+
+    def open(self) -> None:
+        """Connect and initialize; take up the session the options name, if they name one.
+
+        Raises `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation`, or `RequestFailed` when the server
+        refuses.
+        """
+        wanted = self._options.resume_session_id
+        deadline = time.monotonic() + self._options.resume_window
+        while True:
+            try:
+                self._adopt(*self._attach(wanted))
+                return
+            except SessionBusyError:
+                if time.monotonic() + self._options.resume_interval > deadline:
+                    raise
+            gevent.sleep(self._options.resume_interval)
+
+    def call(
+        self, method: Method[P, R], params: P, *, resend: bool = False, timeout: float | None = None
+    ) -> R:
+        """Call a method of the contract and return its result."""
+        return wire.decode(method.result, self.request(method.name, params, resend, timeout), method.name)
+
+    def request(
+        self, method: str, params: object, resend: bool = False, timeout: float | None = None
+    ) -> msgspec.Raw:
+        """Call any method and return its result as JSON text.  Raises as `Connection.request` does."""
+        if timeout is None:
+            timeout = self._options.request_timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            connection = self._usable(method, deadline)
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                return connection.request(method, params, left)
+            except TransportClosed:
+                if not resend:
+                    raise
+
+    def close(self) -> None:
+        """End the connection and the session object; the server keeps the session for its retention time."""
+        if self.state is SessionState.ENDED:
+            return
+        connection = self._connection
+        self._finish(TransportClosed("this client was closed"))
+        if self._recovery is not None and self._recovery is not gevent.getcurrent():
+            self._recovery.kill()
+        if connection is not None:
+            connection.close()
+
+    def fresh_end(self) -> TransportClosed:
+        """Return a new error that says why the session ended."""
+        assert self._end is not None
+        error = type(self._end)(str(self._end))
+        error.__cause__ = self._end.__cause__
+        return error
+
+    def _usable(self, method: str, deadline: float | None) -> Connection:
+        """Return the live connection; wait while there is none.  The resume window bounds the wait."""
+        while True:
+            if self.state is SessionState.ENDED:
+                raise self.fresh_end()
+            if self.state is SessionState.OPEN and self._connection is not None:
+                return self._connection
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitTimeout(f"{method} could not be sent: the connection is being resumed")
+            self._settled.wait(left)
+
+    def _attach(
+        self, session_id: str | None, limit: float = math.inf
+    ) -> tuple[Connection, InitializeResponse]:
+        """Make a connection that is initialized, for a new session or for `session_id`."""
+        options = self._options
+        carrier = self._dial(min(limit, options.connect_timeout))
+        connection = Connection(
+            carrier, self._gate, options.max_in_flight, self._listener.on_notification, self._lost
+        )
+        connection.start()
+        try:
+            params = InitializeParams(client_name=options.client_name, resume_session_id=session_id)
+            answer = connection.request(INITIALIZE.name, params, min(limit, options.initialize_timeout))
+            found = wire.decode(INITIALIZE.result, answer, INITIALIZE.name)
+            if session_id is not None and found.session_id != session_id:
+                raise ProtocolViolation(f"asked for session {session_id}, got {found.session_id}")
+            connection.notify(INITIALIZED.name, InitializedNotification())
+        except WaitTimeout as error:
+            connection.close()
+            raise ConnectTimeout(str(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection, found
+
+    def _adopt(self, connection: Connection, found: InitializeResponse) -> None:
+        if connection.lost is not None:
+            raise TransportClosed(
+                f"the new connection was lost again: {connection.lost}"
+            ) from connection.lost
+        self._connection = connection
+        self.session_id = found.session_id
+        if isinstance(found.environment_info, EnvironmentInfo):
+            self.environment_info = found.environment_info
+        self.state = SessionState.OPEN
+        self._settled.set()
+
+    def _lost(self, connection: Connection, error: ExecServerError) -> None:
+        if connection is not self._connection or self.state is not SessionState.OPEN:
+            return  # one that was never adopted: whoever made it knows
+        self._connection = None
+        self._listener.on_lost(error)
+        if not self._can_resume:
+            self._finish(_ended(TransportClosed, f"the connection ended: {error}", error))
+            return
+        self.state = SessionState.RESUMING
+        self._settled.clear()
+        self._recovery = gevent.spawn(self._recover, error)
+
+    def _recover(self, cause: ExecServerError) -> None:
+        window, interval = self._options.resume_window, self._options.resume_interval
+        deadline = time.monotonic() + window
+        if isinstance(cause, ProtocolViolation):
+            gevent.sleep(interval)  # a server that talks nonsense at once must not make us spin
+        last: Exception = cause
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._adopt(*self._attach(self.session_id, left))
+            except (TransportClosed, SessionBusyError) as error:
+                last = error
+            except ExecServerError as error:
+                self._finish(_ended(ResumeFailed, f"the session could not be resumed: {error}", error))
+                return
+            else:
+                self.resumptions += 1
+                self._listener.on_resumed()
+                return
+            gevent.sleep(interval)
+        text = f"the connection was lost ({cause}) and not resumed within {window:g} s: {last}"
+        self._finish(_ended(ResumeFailed, text, last))
+
+    def _finish(self, error: TransportClosed) -> None:
+        self.state = SessionState.ENDED
+        self._end = error
+        self._connection = None
+        self._settled.set()
+        self._listener.on_ended(error)
+
+
+def _ended(kind: type[TransportClosed], text: str, cause: Exception) -> TransportClosed:
+    error = kind(text)
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,160 @@
+"""The one place where the client meets JSON: messages, params, results and paths.
+
+What the server sends is checked here; anything that does not fit is a `ProtocolViolation`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from execserver.client.errors import InvalidPath, ProtocolViolation
+from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
+from execserver.protocol import base64, envelope
+from execserver.protocol.envelope import (
+    MALFORMED_ID,
+    ErrorMessage,
+    MalformedMessage,
+    Message,
+    Notification,
+    Response,
+)
+from execserver.protocol.errors import RpcError
+from execserver.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
+from execserver.protocol.paths import PathUri
+from execserver.protocol.process import (
+    ExecClosedNotification,
+    ExecExitedNotification,
+    ExecOutputDeltaNotification,
+    ReadResponse,
+)
+from execserver.protocol.record import decode_value, encode_value
+from execserver.protocol.sandbox import FileSystemSandboxContext
+
+__all__ = [
+    "MALFORMED_ID",
+    "ErrorMessage",
+    "Message",
+    "Notification",
+    "RemotePath",
+    "Response",
+    "Sandbox",
+    "base64_text",
+    "decode",
+    "decode_event",
+    "decode_message",
+    "decode_read",
+    "encode_notification",
+    "encode_request",
+    "path_uri",
+    "sandbox_context",
+]
+
+T = TypeVar("T")
+
+RemotePath: TypeAlias = str | bytes | os.PathLike[str] | PathUri
+"""A path on the server: absolute, or a `file:` URI."""
+
+Sandbox: TypeAlias = FileSystemSandboxContext | dict[str, object] | None
+"""What confines a call: the contract's object, as record or as JSON (wire contract, section 8.7)."""
+
+_encode = msgspec.json.Encoder(enc_hook=encode_value).encode
+
+
+def encode_request(call_id: int, method: str, params: object) -> bytes:
+    """Return a request; `params` is a record, plain JSON values or None.
+
+    Raises TypeError or ValueError for params that JSON cannot hold.
+    """
+    return envelope.encode_request(call_id, method, msgspec.Raw(_encode(params)))
+
+
+def encode_notification(method: str, params: object) -> bytes:
+    """Return a notification."""
+    return envelope.encode_notification(method, msgspec.Raw(_encode(params)))
+
+
+def decode_message(message: bytes) -> Message:
+    """Return what the server sent.  Raises `ProtocolViolation` when it is no message."""
+    try:
+        return envelope.parse_reply(message)
+    except MalformedMessage as error:
+        raise ProtocolViolation(f"the server sent something that is no message: {error.reason}") from error
+
+
+@lru_cache(maxsize=128)
+def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(wanted, dec_hook=decode_value)
+
+
+def decode(wanted: type[T], text: msgspec.Raw, what: str) -> T:
+    """Return a result or params as `wanted`; `what` names it in the `ProtocolViolation`."""
+    try:
+        key: Any = wanted
+        found: T = _decoder(key).decode(text)
+    except (msgspec.DecodeError, RpcError, ValueError, TypeError) as error:
+        raise ProtocolViolation(f"the server's {what} does not fit: {error}") from error
+    return found
+
+
+def decode_event(method: str, params: msgspec.Raw) -> tuple[str, Event] | None:
+    """Return the process id and the event of a process notification, None for any other notification."""
+    if method == PROCESS_OUTPUT.name:
+        note = decode(ExecOutputDeltaNotification, params, method)
+        return note.process_id, Output(note.seq, note.stream.value, note.chunk)
+    if method == PROCESS_EXITED.name:
+        end = decode(ExecExitedNotification, params, method)
+        return end.process_id, Exited(end.seq, end.exit_code, end.sandbox_denied)
+    if method == PROCESS_CLOSED.name:
+        last = decode(ExecClosedNotification, params, method)
+        return last.process_id, Closed(last.seq)
+    return None
+
+
+def decode_read(answer: ReadResponse, announces_gaps: bool) -> ReadState:
+    """Return a `process/read` answer in the words of the client; only some servers say what they dropped."""
+    return ReadState(
+        chunks=tuple(Output(chunk.seq, chunk.stream.value, chunk.chunk) for chunk in answer.chunks),
+        next_seq=answer.next_seq,
+        exited=answer.exited,
+        exit_code=answer.exit_code,
+        closed=answer.closed,
+        sandbox_denied=answer.sandbox_denied,
+        failure=answer.failure,
+        oldest_seq=answer.oldest_seq if announces_gaps else None,
+        lost_bytes=answer.lost_bytes if announces_gaps else None,
+    )
+
+
+def path_uri(path: RemotePath) -> PathUri:
+    """Return a path as the wire has it.  Raises `InvalidPath` for a relative one."""
+    if isinstance(path, PathUri):
+        return path
+    native = os.fspath(path)
+    if isinstance(native, str) and native.startswith("file:"):
+        try:
+            return PathUri.parse(native)
+        except RpcError as error:
+            raise InvalidPath(f"{native!r}: {error.message}") from error
+    raw = os.fsencode(native)
+    if not raw.startswith(b"/"):
+        raise InvalidPath(f"a path on the server is absolute or a file: URI, not {native!r}")
+    return PathUri.from_native(raw)
+
+
+def base64_text(data: bytes) -> str:
+    """Return bytes as the contract's base64."""
+    return base64.encode(data).decode("ascii")
+
+
+def sandbox_context(sandbox: Sandbox) -> FileSystemSandboxContext | None:
+    """Return a sandbox as a record.  Raises `ValueError` when it has no valid shape."""
+    if sandbox is None or isinstance(sandbox, FileSystemSandboxContext):
+        return sandbox
+    try:
+        return FileSystemSandboxContext.from_json(sandbox)
+    except RpcError as error:
+        raise ValueError(f"not a sandbox: {error.message}") from error

@@ -106,6 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ExecServerListenUrlParseError, SettingError) as error:
         _write(2, f"Error: {error}\n")
         return 1
+    _end_at_once_on_signals()
     return _serve(listen, settings, ExecServerRuntimePaths.detect(), options.log_level, options.log_format)
 
 
@@ -164,6 +165,17 @@ def _values(checked: list[str]) -> Options:
         log_level=found["--log-level"],
         log_format=found["--log-format"] or "text",
     )
+
+
+def _end_at_once_on_signals() -> None:
+    """Exit with 0 on SIGTERM and SIGINT until the server, whose import takes a while, handles them itself."""
+    import signal
+
+    def end(number: int, frame: object) -> None:
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 def _check_config(overrides: list[str]) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 _NETWORK_SIGNS = (
+    "(from versions: none)",
     "Temporary failure in name resolution",
     "Name or service not known",
     "NewConnectionError",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -25,6 +25,7 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
 
 RecordType = TypeVar("RecordType", bound=Record)
+Fields = tuple[msgspec.structs.FieldInfo, ...]
 
 # Nullable members that may nevertheless be left out at the end of an array.
 _OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
@@ -66,35 +67,37 @@ def _check(value: Any, wanted: Any, where: str) -> object:
 
 
 def _struct(value: Any, kind: type[Record], where: str) -> dict[str, object]:
-    members = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    if isinstance(value, list):
-        value = _from_array(value, kind, where)
-    if not isinstance(value, dict):
+    fields = msgspec.structs.fields(kind)
+    if not isinstance(value, (dict, list)):
         raise wrong_type(value, f"struct {kind.__name__}", where)
-    prefix = f"{where}." if where else ""
-    plain = {
-        name: _check(member, members[name].type, prefix + name)
-        for name, member in value.items()
-        if name in members
-    }
-    for name, field in members.items():
-        if field.required and name not in plain:
-            raise missing_field(name)
+    if isinstance(value, list):
+        plain = _members(zip((field.encode_name for field in fields), value, strict=False), fields, where)
+        _check_length(len(value), fields, kind, where)
+        return plain
+    plain = _members(value.items(), fields, where)
+    for field in fields:
+        if field.required and field.encode_name not in plain:
+            raise missing_field(field.encode_name)
     return plain
 
 
-def _from_array(values: list[Any], kind: type[Record], where: str) -> dict[str, Any]:
-    """Give the values of a positional array their names."""
-    fields = msgspec.structs.fields(kind)
+def _members(pairs: Iterable[tuple[str, Any]], fields: Fields, where: str) -> dict[str, object]:
+    """Check the members a struct knows, in the order they came."""
+    known = {field.encode_name: field.type for field in fields}
+    prefix = f"{where}." if where else ""
+    return {name: _check(member, known[name], prefix + name) for name, member in pairs if name in known}
+
+
+def _check_length(length: int, fields: Fields, kind: type[Record], where: str) -> None:
+    """Refuse a positional array with too few or too many values."""
     needed = len(fields)
     while needed and _may_end_before(fields[needed - 1]):
         needed -= 1
-    if len(values) < needed:
+    if length < needed:
         elements = "1 element" if len(fields) == 1 else f"{len(fields)} elements"
-        raise refuse(f"invalid length {len(values)}, expected struct {kind.__name__} with {elements}", where)
-    if len(values) > len(fields):
-        raise refuse(f"invalid length {len(values)}, expected fewer elements in array", where)
-    return {field.encode_name: value for field, value in zip(fields, values, strict=False)}
+        raise refuse(f"invalid length {length}, expected struct {kind.__name__} with {elements}", where)
+    if length > len(fields):
+        raise refuse(f"invalid length {length}, expected fewer elements in array", where)
 
 
 def _may_end_before(field: msgspec.structs.FieldInfo) -> bool:

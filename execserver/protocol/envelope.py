@@ -24,7 +24,8 @@ MALFORMED_ID = -1  # the id of the answer to a text that is no message
 MAX_NESTING = 127  # arrays and objects inside each other, the message itself included
 _NESTING_CHECKED_BYTES = 1 << 20  # counting the brackets of more would hold up everybody
 
-RequestId = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | str
+_I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+RequestId = _I64 | str
 
 _NULL = msgspec.Raw(b"null")
 _ABSENT = msgspec.Raw(b"")
@@ -72,7 +73,7 @@ class Response(msgspec.Struct, frozen=True):
 class ErrorBody(msgspec.Struct, frozen=True):
     """Why a request failed."""
 
-    code: int
+    code: _I64
     message: str
 
 
@@ -172,6 +173,10 @@ def _classify(data: bytes) -> Message:
         _any_json.decode(data)
     except (msgspec.DecodeError, RecursionError):
         raise MalformedMessage(_reason(data)) from None
+    return _first_kind(data)
+
+
+def _first_kind(data: bytes) -> Message:
     for decode in _kinds:
         try:
             return decode(data)
@@ -181,9 +186,16 @@ def _classify(data: bytes) -> Message:
 
 
 def _reason(data: bytes) -> str:
-    from execserver.protocol.syntax import explain  # only ever needed for damaged input
+    """Return why a text is not JSON; a value with something behind it must first be a message by itself."""
+    from execserver.protocol.syntax import find_damage  # only ever needed for damaged input
 
-    return explain(data)
+    damage = find_damage(data)
+    if damage.value_end is not None:
+        try:
+            _first_kind(data[: damage.value_end])
+        except MalformedMessage as error:
+            return error.reason
+    return damage.reason
 
 
 def encode_result(request_id: int | str, result: msgspec.Struct | msgspec.Raw) -> bytes:

@@ -75,9 +75,7 @@ class PathUri:
     @staticmethod
     def from_native(path: bytes) -> PathUri:
         """Return the URI of an absolute native path found by the server."""
-        if not path.translate(None, _PLAIN):
-            return PathUri("file://" + path.decode(), path)
-        return PathUri("file://" + "".join([_NATIVE_TO_URI[byte] for byte in path]), path)
+        return PathUri("file://" + encode_segment(path), path)
 
     def native(self) -> bytes:
         """Return the path as bytes for the operating system; raise ForeignPath or InvalidRequest (NUL)."""
@@ -108,6 +106,13 @@ _set_native = PathUri.__dict__["_native"].__set__
 def display(path: bytes) -> str:
     """Return a native path for an error text; bytes that are no UTF-8 become U+FFFD."""
     return path.decode("utf-8", "replace")
+
+
+def encode_segment(name: bytes) -> str:
+    """Return a file name, or a native path, the way it is written in a URI of the server's making."""
+    if not name.translate(None, _PLAIN):
+        return name.decode()
+    return "".join([_NATIVE_TO_URI[byte] for byte in name])
 
 
 def _is_plain(path: str, raw: bytes) -> bool:

@@ -24,20 +24,24 @@ _EXPONENT = tuple(b"eE")
 _SIGNS = tuple(b"+-")
 
 
-def explain(data: bytes) -> str:
-    """Return the reason why a text is not JSON, or a general one when no damage is found."""
+class Damage(Exception):
+    """Why a text is not JSON; `value_end` is where a whole value ends that something else follows."""
+
+    def __init__(self, reason: str, value_end: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.value_end = value_end
+
+
+def find_damage(data: bytes) -> Damage:
+    """Return what is wrong with a text that the decoder refused."""
     if len(data) > EXPLAINED_BYTES:
-        return f"invalid JSON in a message of {len(data)} bytes"
-    scanner = _Scanner(data)
+        return Damage(f"invalid JSON in a message of {len(data)} bytes")
     try:
-        scanner.document()
-    except _Damage as damage:
-        return str(damage)
-    return "invalid JSON"
-
-
-class _Damage(Exception):
-    """Carries the reason out of the scanner."""
+        _Scanner(data).document()
+    except Damage as damage:
+        return damage
+    return Damage("invalid JSON")
 
 
 class _Scanner:
@@ -49,12 +53,13 @@ class _Scanner:
         self.open: list[int] = []
 
     def document(self) -> None:
-        """Raise _Damage for the first thing wrong."""
+        """Raise Damage for the first thing wrong."""
         self.value()
         while self.open:
             self.next_item()
+        end = self.at
         if self.peek() != _END:
-            self.fail_here("trailing characters")
+            raise Damage(self.placed("trailing characters", self.at + 1), end)
 
     def value(self) -> None:
         """Pass one scalar, or the opening of a list or an object with its first value."""
@@ -231,13 +236,14 @@ class _Scanner:
 
     def fail_here(self, reason: str) -> NoReturn:
         """Refuse the byte that comes next."""
-        self.fail(reason, min(self.at + 1, len(self.data)))
+        raise Damage(self.placed(reason, min(self.at + 1, len(self.data))))
 
     def fail_behind(self, reason: str) -> NoReturn:
         """Refuse the byte passed last."""
-        self.fail(reason, self.at)
+        raise Damage(self.placed(reason, self.at))
 
-    def fail(self, reason: str, seen: int) -> NoReturn:
+    def placed(self, reason: str, seen: int) -> str:
+        """Return a reason with the line and column of the last of the bytes seen."""
         before = self.data[:seen]
         column = len(before) - (before.rfind(b"\n") + 1)
-        raise _Damage(f"{reason} at line {before.count(10) + 1} column {column}")
+        return f"{reason} at line {before.count(10) + 1} column {column}"

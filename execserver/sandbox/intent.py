@@ -1,8 +1,8 @@
 """What a decoded sandbox context restricts, and the checks that come before any sandbox is built.
 
-Standard library only, no I/O.  The order of the checks and their texts are the contract's (sections 8.7 and 12;
-sections 2 and 3 of the sandbox contract).  A request that passes with False may run directly; True means it must run
-inside a sandbox or not at all, never unsandboxed.
+Standard library only, no I/O.  The order of the checks and their texts are those of the wire contract,
+sections 8.7 and 12.  A request that passes with False may run directly; True means that it must run inside a
+sandbox or not at all, never unsandboxed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def needs_cwd(permissions: PermissionProfile) -> bool:
 def file_request_needs_sandbox(context: FileSystemSandboxContext | None, *paths: PathUri) -> bool:
     """Check the paths of an fs/* request and then those of its context; tell whether it needs a sandbox.
 
-    Raises InvalidRequest, also ForeignPath, with the text for the first path that is not of this kind of host.
+    Raises InvalidRequest with the text for the first path that is not of this kind of host.
     """
     for path in paths:
         path.native()

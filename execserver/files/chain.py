@@ -1,0 +1,102 @@
+"""A way down a directory tree by descriptors, however deep it is.
+
+Working relative to descriptors means that a directory swapped for a link cannot lead an operation elsewhere,
+and that no path grows longer than the kernel takes.  Only the last levels stay open; a closed one is reached
+again through `..` and must still be the same directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+
+OPEN_LEVELS = 32  # per chain; a copy holds two chains
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Identity = tuple[int, int]  # device and inode
+
+
+class DirectoryChain:
+    """The directories from a root to the current one.  Owns their descriptors until `close`."""
+
+    __slots__ = ("_closable", "_descriptors", "_identities")
+
+    def __init__(self, root: bytes, follow: bool = False) -> None:
+        """Open the root directory; a link there is an error unless `follow`."""
+        fd = os.open(root, _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW)
+        self._descriptors = [fd]
+        self._identities = [_identity(fd)]
+        self._closable: deque[int] = deque()
+
+    def __enter__(self) -> DirectoryChain:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the current directory; valid until the next move."""
+        return self._descriptors[-1]
+
+    @property
+    def identity(self) -> Identity:
+        """Device and inode of the current directory."""
+        return self._identities[-1]
+
+    def holds(self, identity: Identity) -> bool:
+        """Tell whether a directory is the current one or above it in the chain."""
+        return identity in self._identities
+
+    def enter(self, name: bytes, follow: bool = False) -> None:
+        """Go down into a directory; raise OSError ENOTDIR or ELOOP for a link unless `follow`."""
+        linked = False
+        try:
+            fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.fd)
+        except OSError as error:
+            if not follow or error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            fd = os.open(name, _DIRECTORY, dir_fd=self.fd)
+            linked = True
+        parent = len(self._descriptors) - 1
+        self._descriptors.append(fd)
+        self._identities.append(_identity(fd))
+        # `..` of a directory behind a link is not where we came from: such a parent stays open.
+        if not linked:
+            self._closable.append(parent)
+            if len(self._closable) > OPEN_LEVELS:
+                self._close_level(self._closable.popleft())
+
+    def leave(self) -> None:
+        """Go up; raise OSError ESTALE if the directory was moved to another parent meanwhile."""
+        left = self._descriptors.pop()
+        self._identities.pop()
+        try:
+            parent = len(self._descriptors) - 1
+            if self._descriptors[parent] < 0:
+                self._descriptors[parent] = os.open(b"..", _DIRECTORY, dir_fd=left)
+                if _identity(self.fd) != self.identity:
+                    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            elif self._closable and self._closable[-1] == parent:
+                self._closable.pop()
+        finally:
+            os.close(left)
+
+    def close(self) -> None:
+        """Close everything; calling it again is fine."""
+        self._closable.clear()
+        for level in range(len(self._descriptors)):
+            self._close_level(level)
+
+    def _close_level(self, level: int) -> None:
+        fd, self._descriptors[level] = self._descriptors[level], -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _identity(fd: int) -> Identity:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino

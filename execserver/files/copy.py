@@ -1,0 +1,188 @@
+"""Copying files, links and trees.
+
+Follows the reference with two exceptions: a file is never copied onto itself (that would empty it), and
+nothing that can hang is opened.  Trees are walked by descriptors on both sides, so depth costs neither stack
+nor path length.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from execserver.files.chain import DirectoryChain
+from execserver.files.copy_data import copy_data, copy_to_device
+from execserver.files.metadata import canonicalize, create_directory
+from execserver.files.opening import open_entry, open_target
+from execserver.files.pausing import no_pause
+from execserver.files.writing import DEVICE_TIMEOUT_S
+from execserver.protocol.errors import InvalidRequest
+from execserver.protocol.paths import display
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.files.pausing import Pause
+
+_NEW_DIRECTORY_MODE = 0o777
+
+
+class CopyOptions:
+    """What all parts of one copy share: the pause, and how long a device may take nothing."""
+
+    __slots__ = ("device_timeout_s", "pause")
+
+    def __init__(self, pause: Pause = no_pause, device_timeout_s: float = DEVICE_TIMEOUT_S) -> None:
+        self.pause = pause
+        self.device_timeout_s = device_timeout_s
+
+
+def copy(source: bytes, destination: bytes, recursive: bool, options: CopyOptions | None = None) -> None:
+    """Copy a file with its permission bits, a link as a link, or with `recursive` a directory.
+
+    A file replaces what a file or link at the destination holds; a directory is merged into an existing one.
+    Raises InvalidRequest for what the contract refuses, OSError otherwise.
+    """
+    options = options or CopyOptions()
+    mode = os.lstat(source).st_mode
+    if stat.S_ISDIR(mode):
+        if not recursive:
+            raise InvalidRequest("fs/copy requires recursive: true when sourcePath is a directory")
+        _refuse_inside(source, destination)
+        create_directory(destination, recursive=True)
+        _TreeCopy(options).run(source, destination)
+    elif stat.S_ISLNK(mode):
+        os.symlink(os.readlink(source), destination)
+    elif stat.S_ISREG(mode):
+        if not _copy_file(source, destination, None, None, options):
+            raise InvalidRequest(f"fs/copy cannot copy the file `{display(source)}` onto itself")
+    else:
+        raise InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
+
+
+def copied_bytes(source: bytes) -> int | None:
+    """Return the size of a file to be copied, 0 for a link, None for a directory or what cannot be seen."""
+    try:
+        status = os.lstat(source)
+    except OSError:
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    return 0 if stat.S_ISLNK(status.st_mode) else None
+
+
+def _inside() -> InvalidRequest:
+    return InvalidRequest("fs/copy cannot copy a directory to itself or one of its descendants")
+
+
+def _refuse_inside(source: bytes, destination: bytes) -> None:
+    real = canonicalize(source)
+    target = _canonicalize_missing(destination)
+    if target == real or target.startswith(real.rstrip(b"/") + b"/"):
+        raise _inside()
+
+
+def _canonicalize_missing(path: bytes) -> bytes:
+    """Resolve the links of what exists of a path and add the rest."""
+    rest = b""
+    while True:
+        try:
+            return os.path.join(canonicalize(path), rest) if rest else canonicalize(path)
+        except OSError:
+            path, name = os.path.split(path)
+            if not name:
+                raise
+            rest = os.path.join(name, rest) if rest else name
+
+
+def _copy_file(
+    source: bytes, target: bytes, source_fd: int | None, target_fd: int | None, options: CopyOptions
+) -> bool:
+    """Copy one regular file, names relative to the two directories; False if both are the same file."""
+    reading = open_entry(source, source_fd)
+    try:
+        status = os.fstat(reading)
+        mode = stat.S_IMODE(status.st_mode)
+        writing = open_target(target, mode, target_fd)
+        try:
+            there = os.fstat(writing)
+            if os.path.samestat(status, there):
+                return False
+            if not stat.S_ISREG(there.st_mode):
+                copy_to_device(reading, writing, options.device_timeout_s, options.pause)
+                return True
+            if there.st_size:
+                os.ftruncate(writing, 0)
+            # Before the data, so that nobody reads it who may not read the source.
+            if stat.S_IMODE(there.st_mode) != mode:
+                os.fchmod(writing, mode)
+            copy_data(reading, writing, status.st_size, options.pause)
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+    return True
+
+
+class _TreeCopy:
+    """One copy of one tree into a directory that exists."""
+
+    def __init__(self, options: CopyOptions) -> None:
+        self._options = options
+
+    def run(self, source: bytes, destination: bytes) -> None:
+        with DirectoryChain(source) as origin, DirectoryChain(destination, follow=True) as target:
+            self._refuse_cycle(origin, target)
+            pending = [self._copy_entries(origin.fd, target.fd)]
+            while pending:
+                if pending[-1]:
+                    name = pending[-1].pop()
+                    origin.enter(name)
+                    self._refuse_cycle(origin, target)
+                    self._make_directory(name, target.fd)
+                    target.enter(name, follow=True)
+                    pending.append(self._copy_entries(origin.fd, target.fd))
+                    continue
+                pending.pop()
+                if pending:
+                    origin.leave()
+                    target.leave()
+
+    @staticmethod
+    def _refuse_cycle(origin: DirectoryChain, target: DirectoryChain) -> None:
+        """Stop before reading what was just written: links or mounts may join the trees further down."""
+        if target.holds(origin.identity):
+            raise _inside()
+
+    @staticmethod
+    def _make_directory(name: bytes, fd: int) -> None:
+        try:
+            os.mkdir(name, _NEW_DIRECTORY_MODE, dir_fd=fd)
+        except FileExistsError:
+            # Merging goes through a link to a directory, as the reference does.
+            if not _is_directory(name, fd):
+                raise
+
+    def _copy_entries(self, source: int, target: int) -> list[bytes]:
+        """Copy files and links of one directory; return the names of the directories in it.
+
+        Other kinds are passed over, and so are files that are the same in both trees already.
+        """
+        directories = []
+        with os.scandir(source) as entries:
+            for entry in entries:
+                name = os.fsencode(entry.name)
+                if entry.is_file(follow_symlinks=False):
+                    _copy_file(name, name, source, target, self._options)
+                elif entry.is_dir(follow_symlinks=False):
+                    directories.append(name)
+                elif entry.is_symlink():
+                    os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+                self._options.pause()
+        return directories
+
+
+def _is_directory(name: bytes, fd: int) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=fd).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,102 @@
+"""What is at a path: kind, size, times, the real name, the names in a directory; and making directories."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+
+from execserver.files.pausing import no_pause
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.files.pausing import Pause
+
+_KIND = 0o170000
+_LINK = 0o120000
+_DIRECTORY = 0o040000
+_REGULAR = 0o100000
+
+_NEW_DIRECTORY_MODE = 0o777
+_BATCH = 2048  # directory entries between two pauses, about a millisecond
+
+
+def get_metadata(path: bytes) -> tuple[bool, bool, bool, int, int]:
+    """Return is_directory, is_file, is_symlink, size in bytes, time of modification in ms.
+
+    Only `is_symlink` is about the path itself, all else about what it leads to.  A time before 1970 is 0.
+    """
+    status = os.lstat(path)
+    kind = status.st_mode & _KIND
+    is_link = kind == _LINK
+    if is_link:
+        status = os.stat(path)
+        kind = status.st_mode & _KIND
+    modified_ms = status.st_mtime_ns // 1_000_000
+    return kind == _DIRECTORY, kind == _REGULAR, is_link, status.st_size, max(modified_ms, 0)
+
+
+def canonicalize(path: bytes) -> bytes:
+    """Return the absolute path without links; it must exist."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        real = os.readlink(b"/proc/self/fd/%d" % fd)
+        # The kernel's text is no path for what was just removed or lies outside our root.
+        if os.path.samestat(os.lstat(real), os.fstat(fd)):
+            return real
+    except OSError:
+        pass  # no /proc here
+    finally:
+        os.close(fd)
+    return os.path.realpath(path, strict=True)
+
+
+def read_directory(path: bytes, pause: Pause = no_pause) -> list[tuple[str, bool, bool]]:
+    """Return name, is_directory, is_file of every entry, in the directory's order.
+
+    The kinds are those of a link's target; links that lead nowhere are left out.  Bytes of a name that are no
+    UTF-8 become U+FFFD.
+    """
+    found: list[tuple[str, bool, bool]] = []
+    with os.scandir(path) as entries:
+        while batch := list(islice(entries, _BATCH)):
+            for entry in batch:
+                if entry.is_file(follow_symlinks=False):
+                    found.append((entry.name.decode("utf-8", "replace"), False, True))
+                elif entry.is_dir(follow_symlinks=False):
+                    found.append((entry.name.decode("utf-8", "replace"), True, False))
+                elif (kind := _kind_behind(entry)) is not None:
+                    name = entry.name.decode("utf-8", "replace")
+                    found.append((name, kind == _DIRECTORY, kind == _REGULAR))
+            if len(batch) == _BATCH:
+                pause()
+    return found
+
+
+def _kind_behind(entry: os.DirEntry[bytes]) -> int | None:
+    """Return the kind of what an entry leads to, or None if that cannot be found out."""
+    try:
+        return entry.stat().st_mode & _KIND
+    except OSError:
+        return None
+
+
+def create_directory(path: bytes, recursive: bool) -> None:
+    """Make a directory; with `recursive` also its parents, and an existing one is fine."""
+    if not recursive:
+        os.mkdir(path, _NEW_DIRECTORY_MODE)
+        return
+    missing = [path]
+    while missing:
+        try:
+            os.mkdir(missing[-1], _NEW_DIRECTORY_MODE)
+        except FileNotFoundError:
+            parent = os.path.dirname(missing[-1])
+            # The second time round the parent is there and cannot hold new names (/proc).
+            if parent == missing[-1] or os.path.isdir(parent):
+                raise
+            missing.append(parent)
+            continue
+        except OSError:
+            if not os.path.isdir(missing[-1]):
+                raise
+        missing.pop()

@@ -1,0 +1,135 @@
+"""Removing files and trees, never through a link.
+
+A tree is walked by descriptors, so a directory that is swapped for a link meanwhile is not followed, and
+depth costs neither stack nor path length.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from execserver.files.chain import DirectoryChain
+from execserver.files.pausing import no_pause
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.files.pausing import Pause
+
+_BATCH = 256  # names removed between two pauses
+_REFILLS = 64  # how often a directory may turn out to be filled again before that is an error
+
+
+def remove(path: bytes, recursive: bool, force: bool, pause: Pause = no_pause) -> None:
+    """Remove a file, a link itself, or a directory; a missing path is fine with `force`.
+
+    A directory with something in it needs `recursive`, else OSError ENOTEMPTY.  The root directory is refused
+    with EBUSY before anything is removed.
+    """
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(path)
+        elif not recursive:
+            os.rmdir(path)
+        elif os.path.samestat(status, os.lstat(b"/")):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        else:
+            _TreeRemoval(pause).run(path)
+    except FileNotFoundError:
+        if not force:
+            raise
+
+
+def removes_a_tree(path: bytes, recursive: bool) -> bool:
+    """Tell whether `remove` would have to look into a directory, which can take long."""
+    try:
+        return recursive and stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+class _TreeRemoval:
+    """One removal of one tree; others may add and remove names in it meanwhile."""
+
+    def __init__(self, pause: Pause) -> None:
+        self._pause = pause
+        self._removed = 0
+        self._refills = 0
+
+    def run(self, root: bytes) -> None:
+        while True:
+            with DirectoryChain(root) as chain:
+                self._empty(chain)
+            if self._rmdir(root, None):
+                return
+
+    def _empty(self, chain: DirectoryChain) -> None:
+        """Remove everything below the directory the chain begins with."""
+        pending = [self._unlink_entries(chain.fd)]
+        while True:
+            if pending[-1]:
+                if self._enter(chain, pending[-1]):
+                    pending.append(self._unlink_entries(chain.fd))
+                continue
+            pending.pop()
+            if not pending:
+                return
+            chain.leave()
+            if self._rmdir(pending[-1][-1], chain.fd):
+                pending[-1].pop()
+
+    def _enter(self, chain: DirectoryChain, names: list[bytes]) -> bool:
+        """Go into the last directory of the list; drop it there if it is gone or no directory any more."""
+        try:
+            chain.enter(names[-1])
+            return True
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            self._unlink(names[-1], chain.fd)
+        names.pop()
+        return False
+
+    def _unlink_entries(self, fd: int) -> list[bytes]:
+        """Remove all entries that are no directories; return the names of those that are."""
+        directories = []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                name = os.fsencode(entry.name)
+                if entry.is_dir(follow_symlinks=False) or not self._unlink(name, fd):
+                    directories.append(name)
+        return directories
+
+    def _unlink(self, name: bytes, fd: int) -> bool:
+        """Remove one name; False if it is a directory by now."""
+        try:
+            os.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            pass
+        except IsADirectoryError:
+            return False
+        self._count()
+        return True
+
+    def _rmdir(self, name: bytes, fd: int | None) -> bool:
+        """Remove an emptied directory; False if something was put into it meanwhile."""
+        try:
+            os.rmdir(name, dir_fd=fd)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or self._refills >= _REFILLS:
+                raise
+            self._refills += 1
+            return False
+        self._count()
+        return True
+
+    def _count(self) -> None:
+        self._removed += 1
+        if self._removed % _BATCH == 0:
+            self._pause()

@@ -1,0 +1,138 @@
+"""Listing a directory with everything below it, level by level, within limits (contract, section 14.2)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import deque
+
+from execserver.files.pausing import no_pause
+from execserver.protocol.errors import InvalidRequest, os_error_text
+from execserver.protocol.paths import PathUri, encode_segment
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.files.pausing import Pause
+
+MAX_DEPTH = 64
+MAX_DIRECTORIES = 10_000
+MAX_ENTRIES = 50_000
+
+
+class WalkOptions:
+    """Where a walk stops and what it enters; InvalidRequest for limits the contract does not allow."""
+
+    __slots__ = ("follow_links", "max_depth", "max_directories", "max_entries", "prune_hidden")
+
+    def __init__(
+        self, max_depth: int, max_directories: int, max_entries: int, follow_links: bool, prune_hidden: bool
+    ) -> None:
+        if not max_directories or not max_entries:
+            raise InvalidRequest("filesystem walk limits must be greater than zero")
+        if max_depth > MAX_DEPTH or max_directories > MAX_DIRECTORIES or max_entries > MAX_ENTRIES:
+            raise InvalidRequest(
+                f"filesystem walk limits exceed maximums: depth={MAX_DEPTH}, "
+                f"directories={MAX_DIRECTORIES}, entries={MAX_ENTRIES}"
+            )
+        self.max_depth = max_depth
+        self.max_directories = max_directories
+        self.max_entries = max_entries
+        self.follow_links = follow_links
+        self.prune_hidden = prune_hidden
+
+
+class Walk:
+    """One walk and what it found.
+
+    `entries` are (URI, is_directory) in breadth-first order, each directory sorted by name; `errors` are
+    (URI, text) of what could not be looked at; `truncated` tells that a limit left something out.
+    """
+
+    def __init__(self, options: WalkOptions, pause: Pause = no_pause) -> None:
+        self.entries: list[tuple[str, bool]] = []
+        self.errors: list[tuple[str, str]] = []
+        self.truncated = False
+        self._options = options
+        self._pause = pause
+        self._counted = 0  # entries and those of the errors that are about an entry
+        self._directories = 1
+        self._seen: set[tuple[int, int]] = set()  # real directories, kept only where links may lead back
+        self._queue: deque[tuple[bytes, str, int]] = deque()
+
+    def run(self, root: bytes) -> None:
+        """Walk from a directory; anything else gives no entries.  Raises OSError if the root is not there."""
+        status = os.stat(root)
+        if not self._options.follow_links and stat.S_ISLNK(os.lstat(root).st_mode):
+            return
+        if not stat.S_ISDIR(status.st_mode):
+            return
+        self._seen.add((status.st_dev, status.st_ino))
+        uri = PathUri.from_native(root).uri
+        self._queue.append((root.rstrip(b"/"), uri.removesuffix("/"), 0))
+        while self._queue and self._list(*self._queue.popleft()):
+            self._pause()
+
+    def _list(self, path: bytes, uri: str, depth: int) -> bool:
+        """List one directory; False when the limit of entries is reached."""
+        try:
+            with os.scandir(path or b"/") as entries:
+                found = sorted(entries, key=_name)
+        except OSError as error:
+            self.errors.append((uri or "file:///", os_error_text(error.errno or errno.EIO)))
+            return True
+        # Without the right to search, names can be read and nothing behind them.
+        searchable = os.access(path or b"/", os.X_OK, effective_ids=True)
+        for entry in found:
+            is_link = entry.is_symlink()
+            is_directory = self._kind(entry, is_link)
+            if is_directory is None:
+                continue
+            if self._counted == self._options.max_entries:
+                self.truncated = True
+                return False
+            self._counted += 1
+            child = f"{uri}/{encode_segment(entry.name)}"
+            if not searchable:
+                self.errors.append((child, os_error_text(errno.EACCES)))
+                continue
+            self.entries.append((child, is_directory))
+            if is_directory and depth < self._options.max_depth:
+                self._enter(entry, child, depth + 1)
+        return True
+
+    def _kind(self, entry: os.DirEntry[bytes], is_link: bool) -> bool | None:
+        """Return whether an entry is listed as a directory (else as a file), or None to pass over it."""
+        if not is_link:
+            if entry.is_file(follow_symlinks=False):
+                return False
+            return True if entry.is_dir(follow_symlinks=False) else None
+        try:
+            return True if self._options.follow_links and entry.is_dir() else None
+        except OSError:
+            return None
+
+    def _enter(self, entry: os.DirEntry[bytes], uri: str, depth: int) -> None:
+        """Queue a directory unless it is hidden and to be pruned, was seen already, or is one too many."""
+        if self._options.prune_hidden and entry.name.startswith(b"."):
+            return
+        identity = None
+        if self._options.follow_links:
+            try:
+                status = os.stat(entry.path)
+            except OSError:
+                return  # gone meanwhile
+            identity = (status.st_dev, status.st_ino)
+            if identity in self._seen:
+                return
+        if self._directories == self._options.max_directories:
+            self.truncated = True
+            return
+        self._directories += 1
+        if identity is not None:
+            self._seen.add(identity)
+        self._queue.append((entry.path, uri, depth))
+
+
+def _name(entry: os.DirEntry[bytes]) -> bytes:
+    return entry.name

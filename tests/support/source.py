@@ -1,0 +1,70 @@
+"""The project's source as data: its modules and what each of them imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Import(NamedTuple):
+    """One import: the module, its line, and whether the program runs without it.
+
+    That is so where only the type checker sees it, and where an ImportError is caught.
+    """
+
+    module: str
+    line: int
+    optional: bool
+
+
+class Module(NamedTuple):
+    """One file of the product: its dotted name, path and syntax tree."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    def imports(self) -> Iterator[Import]:
+        """Yield every import, also those inside functions."""
+        yield from _imports(self.tree, False)
+
+
+def modules(*packages: str) -> list[Module]:
+    """Return all modules of some top-level packages."""
+    found = []
+    for package in packages:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found.append(Module(name, path, ast.parse(path.read_text(), str(path))))
+    return found
+
+
+def _imports(node: ast.AST, optional: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, optional) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute here"
+            # `from package import module` names a module too; a plain name does no harm as one more entry.
+            yield Import(str(child.module), child.lineno, optional)
+            names = [f"{child.module}.{alias.name}" for alias in child.names]
+            yield from (Import(name, child.lineno, optional) for name in names)
+        else:
+            guarded, rest = _guarded(child)
+            for statement in guarded:
+                yield from _imports(ast.Module([statement], []), True)
+            for part in rest:
+                yield from _imports(part, optional)
+
+
+def _guarded(node: ast.AST) -> tuple[list[ast.stmt], list[ast.AST]]:
+    """Split a node into the statements that may fail to import, and what else it holds."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        return node.body, [ast.Module(node.orelse, [])]
+    if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(each) for each in node.handlers):
+        return node.body, [*node.handlers, ast.Module(node.orelse + node.finalbody, [])]
+    return [], [node]

@@ -1,0 +1,195 @@
+"""Imports go down the layers only, and what must stay small imports nothing heavy.
+
+Read from the source, and checked in the processes that are really started.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.zygote.launch import start_zygote
+from tests.support.source import ROOT, Import, Module, modules
+
+PRODUCT = modules("execserver", "helpers")
+
+# The layers from the top; those of one line know nothing of each other.
+LAYERS = [
+    {"__main__"},
+    {"dispatch"},
+    {"cli"},
+    {"app"},
+    {"server"},
+    {"transports"},
+    {"handlers"},
+    {"services"},
+    {"core", "files", "sandbox", "zygote", "wire"},
+    {"protocol"},
+]
+# Used by all, and using none of them.
+LEAVES = {"arguments", "config_override", "listen_url", "log", "runtime_paths", "settings"}
+RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
+# What stands beside the layers may use these.
+BESIDE = {
+    "client": {"transports", "wire", "protocol", *LEAVES},
+    "helpers": {"zygote", "files", "sandbox", "protocol"},
+    # Names that are loaded when first asked for.
+    "": {"cli", "listen_url", "runtime_paths"},
+}
+
+# Imported by processes that must start in no time: standard library only.
+STDLIB_PARTS = {"files", "sandbox", "zygote", "helpers", "dispatch", "__main__", "", *LEAVES}
+STDLIB_MODULES = {"execserver.protocol.errors", "execserver.protocol.paths", "execserver.protocol.base64"}
+GEVENT_PARTS = {"app", "server", "transports", "services", "client"}
+THIRD_PARTY = {"gevent", "greenlet", "msgspec", "websockets", "pybase64", "h11", "docopt", "zope"}
+FORBIDDEN = ("gevent.monkey", "gevent.subprocess", "gevent.pywsgi", "gevent.os.fork_and_watch")
+HEAVY = {"dataclasses", "logging", "subprocess", "inspect", "json", "pathlib", "argparse", "asyncio", "ssl"}
+
+
+def part_of(module: str) -> str | None:
+    """Return the part of the product a module belongs to (`""`: the package itself), or None."""
+    names = module.split(".")
+    if names[0] == "helpers":
+        return "helpers"
+    if names[0] != "execserver":
+        return None
+    part = names[1] if len(names) > 1 else ""
+    return part if part in RANKS or part in LEAVES or part in BESIDE else ""
+
+
+def allowed(part: str) -> set[str]:
+    """Return the parts that a part may import."""
+    if part in BESIDE:
+        return BESIDE[part]
+    if part in LEAVES:
+        return LEAVES
+    lower = set().union(*LAYERS[RANKS[part] + 1 :])
+    return lower | LEAVES | ({"helpers"} if part == "dispatch" else set())
+
+
+def told(module: Module, found: Import) -> str:
+    return f"{module.path.relative_to(ROOT)}:{found.line} imports {found.module}"
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    homeless = [
+        module.name
+        for module in PRODUCT
+        if part_of(module.name) == "" and module.name not in ("execserver", "helpers")
+    ]
+    assert homeless == []
+
+
+def test_imports_go_down_only() -> None:
+    wrong = []
+    for module in PRODUCT:
+        part = part_of(module.name)
+        assert part is not None
+        for found in module.imports():
+            target = part_of(found.module)
+            if target in (None, "", part) or target in allowed(part):
+                continue
+            wrong.append(told(module, found))
+    assert wrong == []
+
+
+def test_gevent_is_a_rim() -> None:
+    wrong = [
+        told(module, found)
+        for module in PRODUCT
+        if part_of(module.name) not in GEVENT_PARTS
+        for found in module.imports()
+        if found.module.split(".")[0] in ("gevent", "greenlet")
+    ]
+    assert wrong == []
+
+
+def test_nothing_is_monkey_patched() -> None:
+    wrong = [
+        told(module, found)
+        for module in PRODUCT
+        for found in module.imports()
+        if found.module.startswith(FORBIDDEN)
+    ]
+    assert wrong == []
+
+
+def test_small_modules_use_the_standard_library_only() -> None:
+    wrong = [
+        told(module, found)
+        for module in PRODUCT
+        if part_of(module.name) in STDLIB_PARTS or module.name in STDLIB_MODULES
+        for found in module.imports()
+        if found.module.split(".")[0] in THIRD_PARTY and not found.optional
+    ]
+    assert wrong == []
+
+
+def small_modules() -> list[str]:
+    return [
+        module.name
+        for module in PRODUCT
+        if (part_of(module.name) in STDLIB_PARTS or module.name in STDLIB_MODULES)
+        and not module.name.endswith("__main__")
+    ]
+
+
+def test_small_modules_load_where_no_package_is_installed() -> None:
+    lines = [
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})",
+        *(f"import {name}" for name in small_modules()),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_package_itself_costs_nothing() -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); old = set(sys.modules); import execserver; "
+    code += "print(sorted(set(sys.modules) - old))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "['__future__', 'execserver']\n"
+
+
+def test_the_started_zygote_has_loaded_nothing_heavy(capfd: pytest.CaptureFixture[str]) -> None:
+    interpreter, *rest = ExecServerRuntimePaths.detect().zygote_command()
+    zygote = start_zygote([interpreter, b"-X", b"importtime", *rest], 1024)
+    os.close(zygote.sock_fd)
+    _, status = os.waitpid(zygote.pid, 0)
+    loaded = {
+        line.rpartition("|")[2].strip()
+        for line in capfd.readouterr().err.splitlines()
+        if line.startswith("import time:")
+    }
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "execserver.zygote.loop" in loaded
+    assert {name for name in loaded if name.split(".")[0] in THIRD_PARTY | HEAVY} == set()
+
+
+def test_the_url_is_printed_before_the_server_is_loaded() -> None:
+    """A client may be waiting for that line; loading gevent and msgspec takes longer than all before it."""
+    script = str(Path(ROOT, "execserver", "__main__.py"))
+    command = [sys.executable, "-X", "importtime", "-I", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0) as server:
+        assert server.stdout is not None
+        before = []
+        for line in server.stdout:
+            if b"ws://127.0.0.1:" in line:
+                break
+            before.append(line.decode().rpartition("|")[2].strip())
+        server.terminate()
+        server.stdout.read()
+    assert "execserver.app" in before
+    assert {name for name in before if name.split(".")[0] in THIRD_PARTY - {"docopt"}} == set()

@@ -45,7 +45,11 @@ def decode(text: str) -> bytes:
 
 
 def _decode_alphabet(text: str) -> bytes:
-    return _fast_decode(text, validate=True) if _FAST else binascii.a2b_base64(text, strict_mode=True)
+    if _FAST:
+        return _fast_decode(text, validate=True)
+    if len(text) % 4:
+        raise ValueError("not a whole number of groups")  # binascii lets `AAAA=` through
+    return binascii.a2b_base64(text, strict_mode=True)
 
 
 def _is_canonical(text: str) -> bool:

@@ -11,7 +11,7 @@ import functools
 
 import msgspec
 
-from execserver.protocol.errors import InternalError
+from execserver.protocol.errors import InternalError, InvalidParams
 from execserver.protocol.method import Method, NotificationMethod, P, R
 from execserver.protocol.record import Record, decode_value
 from execserver.protocol.session import NoParams
@@ -41,5 +41,5 @@ def decode_result(method: Method[P, R], result: msgspec.Raw) -> R:
     """Return the typed result a server sent.  Raises InternalError when it is another kind."""
     try:
         return _decoder(method.result).decode(result)  # type: ignore[return-value]
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, InvalidParams) as error:
         raise InternalError(f"the result of {method.name} is not understood: {error}") from None

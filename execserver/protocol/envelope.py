@@ -18,7 +18,7 @@ from typing import Annotated
 import msgspec
 
 from execserver.protocol.errors import RpcError
-from execserver.protocol.record import encode_record
+from execserver.protocol.record import encode_json
 
 MALFORMED_ID = -1  # the id of the answer to a text that is no message
 MAX_NESTING = 127  # arrays and objects inside each other, the message itself included
@@ -100,7 +100,6 @@ class _FromServer(msgspec.Struct, frozen=True):
 _request = msgspec.json.Decoder(Request)
 _from_server = msgspec.json.Decoder(_FromServer)
 _any_json = msgspec.json.Decoder(msgspec.Raw)
-_encode_text = msgspec.json.Encoder().encode
 # In the order a message is tried.
 _kinds: tuple[Callable[[bytes], Message], ...] = (
     _request.decode,
@@ -198,24 +197,43 @@ def _reason(data: bytes) -> str:
     return damage.reason
 
 
+class _ResultOut(msgspec.Struct):
+    id: int | str
+    result: msgspec.Struct | msgspec.Raw
+
+
+class _ErrorOut(msgspec.Struct):
+    error: ErrorBody
+    id: int | str
+
+
+class _NotificationOut(msgspec.Struct):
+    method: str
+    params: msgspec.Struct | msgspec.Raw
+
+
+class _RequestOut(msgspec.Struct):
+    id: int | str
+    method: str
+    params: msgspec.Struct | msgspec.Raw | None
+
+
 def encode_result(request_id: int | str, result: msgspec.Struct | msgspec.Raw) -> bytes:
     """Return the response to a request; `result` is a record or JSON text."""
-    return b'{"id":%b,"result":%b}' % (_encode_text(request_id), encode_record(result))
+    return encode_json(_ResultOut(request_id, result))
 
 
 def encode_error(request_id: int | str, error: RpcError) -> bytes:
     """Return the answer to a request that failed."""
-    message = error.message.encode("utf-8", "replace").decode()  # an error may quote a text no UTF-8 can hold
-    body = ErrorBody(error.code, message)
-    return b'{"error":%b,"id":%b}' % (encode_record(body), _encode_text(request_id))
+    message = error.message.encode("utf-8", "replace").decode()  # it may quote a text that UTF-8 cannot hold
+    return encode_json(_ErrorOut(ErrorBody(error.code, message), request_id))
 
 
 def encode_notification(method: str, params: msgspec.Struct | msgspec.Raw) -> bytes:
     """Return a notification; `params` is a record or JSON text."""
-    return b'{"method":%b,"params":%b}' % (_encode_text(method), encode_record(params))
+    return encode_json(_NotificationOut(method, params))
 
 
 def encode_request(request_id: int | str, method: str, params: msgspec.Struct | msgspec.Raw | None) -> bytes:
-    """Return a request as the real client writes it: all four words, `params` null when there are none."""
-    text = b"null" if params is None else encode_record(params)
-    return b'{"id":%b,"method":%b,"params":%b}' % (_encode_text(request_id), _encode_text(method), text)
+    """Return a request as the real client writes it, with `params` null when there are none."""
+    return encode_json(_RequestOut(request_id, method, params))

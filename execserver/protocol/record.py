@@ -72,9 +72,9 @@ def encode_value(value: object) -> object:
     raise TypeError(f"no way to encode {type(value).__name__}")
 
 
-_encode = msgspec.json.Encoder(enc_hook=encode_value).encode
+encode_json = msgspec.json.Encoder(enc_hook=encode_value).encode
 
 
 def encode_record(record: msgspec.Struct | msgspec.Raw) -> bytes:
     """Return the JSON text of a record, members in declaration order; JSON text is returned as it is."""
-    return bytes(record) if isinstance(record, msgspec.Raw) else _encode(record)
+    return bytes(record) if isinstance(record, msgspec.Raw) else encode_json(record)

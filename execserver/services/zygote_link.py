@@ -13,6 +13,7 @@ import enum
 import errno
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 
 import gevent
@@ -23,7 +24,7 @@ from execserver.core.spawn_errors import starter_lost
 from execserver.protocol.errors import InternalError
 from execserver.services.child import Child
 from execserver.zygote.channel import receive_record, send_record
-from execserver.zygote.groups import signal_members
+from execserver.zygote.groups import signal_members, zombie_status
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.records import (
     Exited,
@@ -37,8 +38,10 @@ from execserver.zygote.records import (
     encode,
 )
 
-_READ, _WRITE = 1, 2  # event masks of gevent's io watchers
+_READ = 1  # event mask of gevent's io watchers
 _SIGKILL = 9
+_FULL_PAUSE_S = 0.001
+_LOOK_INTERVAL_S = 0.1
 _SIGNAL_TIMEOUT_S = 1.0  # a zygote that hangs in a start cannot signal; then this process does it
 
 
@@ -74,38 +77,37 @@ class ZygoteLink:
         self._reader = gevent.spawn(self._read)
 
     @property
-    def idle(self) -> bool:
-        """True when neither a child lives nor a request is unanswered."""
-        return not (self.children or self._waiting or self._given_up)
+    def hanging(self) -> bool:
+        """True while a request is unanswered."""
+        return bool(self._waiting or self._given_up)
 
     def next_id(self) -> int:
         """Return a fresh request id."""
         self._next_id += 1
         return self._next_id
 
-    def spawn(
-        self, child: Child, request: SpawnRequest, descriptors: Sequence[int], timeout: float
-    ) -> Failed | None:
-        """Ask for a process; return None once it runs, and else why not.
+    def begin_start(
+        self, child: Child, request: SpawnRequest, descriptors: Sequence[int], patience_s: float
+    ) -> PendingStart:
+        """Ask for a process; the descriptors stay the caller's.
 
-        No answer within `timeout` seconds raises AnswerTimeout, a lost zygote InternalError.  A process that
-        starts after its asker has given up, for whatever reason, is killed.
+        A socket that stays full for `patience_s` seconds raises AnswerTimeout, a lost zygote InternalError.
         """
-        result = self._expect(request.request_id)
-        sent = False
-        try:
-            with gevent.Timeout(timeout, AnswerTimeout):
-                self._send(encode(request), descriptors)
-                sent = True
-                self.children[request.request_id] = child
-                answer = result.get()
-        except BaseException:
-            if sent:
-                self._give_up(child)
-            raise
-        finally:
-            del self._waiting[request.request_id]
-        return answer if isinstance(answer, Failed) else None
+        with gevent.Timeout(patience_s, AnswerTimeout):
+            self._send(encode(request), descriptors)
+        self.children[child.child_id] = child
+        self._waiting[child.child_id] = AsyncResult()
+        return PendingStart(self, child, self._waiting[child.child_id], request.deadline_ns)
+
+    def end_start(self, child: Child, wanted: bool) -> None:
+        """Forget a request for a process; an unwanted one is killed, also when it starts only later."""
+        del self._waiting[child.child_id]
+        if not wanted and child.child_id in self.children:
+            if child.pid:
+                self.signal_soon(child, _SIGKILL)
+            else:
+                self._given_up.add(child.child_id)
+        self._close_if_done()
 
     def signal_child(self, child: Child, signum: int) -> bool:
         """Signal the group the child leads or led; return whether anyone was reached.
@@ -123,10 +125,17 @@ class ZygoteLink:
         return signal_members(signal.pidfd_send_signal, child.pid, self.pid, signum, child.exited)
 
     def retire(self) -> None:
-        """Give this zygote no more work; it ends when its last child has ended."""
+        """Give this zygote no more work; it ends when its last child has ended.
+
+        While its answer is overdue it reports no exits either, so this side looks for them.
+        """
         if self.state is LinkState.ACTIVE:
             self.state = LinkState.RETIRED
-            self._close_if_done()
+            gevent.spawn(self._look_for_exits)
+
+    def reactivate(self) -> None:
+        """Give work again to a retired zygote that answers again."""
+        self.state = LinkState.ACTIVE
 
     def signal_soon(self, child: Child, signum: int) -> None:
         """Send a signal request and wait for nothing; a full or ended socket loses it."""
@@ -143,7 +152,8 @@ class ZygoteLink:
 
     def _ask_for_signal(self, child: Child, signum: int) -> bool:
         request = SignalRequest(self.next_id(), child.child_id, signum)
-        result = self._expect(request.request_id)
+        result: AsyncResult[Record] = AsyncResult()
+        self._waiting[request.request_id] = result
         try:
             with gevent.Timeout(_SIGNAL_TIMEOUT_S, AnswerTimeout):
                 self._send(encode(request), ())
@@ -152,15 +162,11 @@ class ZygoteLink:
             return False  # lost: all of them are being killed
         finally:
             del self._waiting[request.request_id]
+            self._close_if_done()
         assert isinstance(answer, Signalled)
         if answer.errno not in (0, errno.ESRCH):
             raise OSError(answer.errno, os.strerror(answer.errno))
         return answer.delivered
-
-    def _expect(self, request_id: int) -> AsyncResult[Record]:
-        result: AsyncResult[Record] = AsyncResult()
-        self._waiting[request_id] = result
-        return result
 
     def _send(self, data: bytes, descriptors: Sequence[int]) -> None:
         while True:
@@ -170,7 +176,7 @@ class ZygoteLink:
                 send_record(self._sock, data, descriptors)
                 return
             except BlockingIOError:
-                _wait(self._sock.fileno(), _WRITE)
+                gevent.sleep(_FULL_PAUSE_S)  # rare, and no watcher must outlive the socket
             except (BrokenPipeError, ConnectionResetError):
                 raise starter_lost() from None
 
@@ -213,8 +219,9 @@ class ZygoteLink:
         self._close_if_done()
 
     def _take_exit(self, record: Exited) -> None:
-        child = self.children.pop(record.child_id)
-        child.set_exited(record.status, record.survivors)
+        child = self.children.pop(record.child_id, None)
+        if child is not None:  # else its exit was seen while the zygote hung
+            child.set_exited(record.status, record.survivors)
         self._close_if_done()
 
     def _answer(self, request_id: int, record: Record) -> None:
@@ -222,17 +229,16 @@ class ZygoteLink:
         if result is not None:
             result.set(record)
 
-    def _give_up(self, child: Child) -> None:
-        """Nobody waits for this start any more: it must not leave a process."""
-        if child.child_id not in self.children:
-            return
-        if child.pid:
-            self.signal_soon(child, _SIGKILL)
-        else:
-            self._given_up.add(child.child_id)
+    def _look_for_exits(self) -> None:
+        while self.state is LinkState.RETIRED and self.hanging:
+            for child in [child for child in self.children.values() if child.pid]:
+                status = zombie_status(child.pid, self.pid)
+                if status is not None:
+                    self._take_exit(Exited(child.child_id, child.pid, status))
+            gevent.sleep(_LOOK_INTERVAL_S)
 
     def _close_if_done(self) -> None:
-        if self.state is LinkState.RETIRED and self.idle:
+        if self.state is LinkState.RETIRED and not self.children and not self.hanging:
             self.close()
 
     def _end(self) -> None:
@@ -244,10 +250,35 @@ class ZygoteLink:
         self._on_end(self)
 
 
-def _wait(descriptor: int, events: int) -> None:
-    watcher = get_hub().loop.io(descriptor, events)
-    try:
-        get_hub().wait(watcher)
-    finally:
-        watcher.stop()
-        watcher.close()
+class PendingStart:
+    """A start that was asked for; exactly one of `accept` and `abandon` ends it."""
+
+    def __init__(self, link: ZygoteLink, child: Child, result: AsyncResult[Record], deadline_ns: int) -> None:
+        self.link = link
+        self._child = child
+        self._result = result
+        self._deadline_ns = deadline_ns
+
+    def answered_within(self, seconds: float) -> bool:
+        """Wait for the answer; return whether it is there, be it that there will be none."""
+        self._result.wait(seconds)
+        return self._result.ready()
+
+    def answer(self) -> Failed | None:
+        """Return None once the process runs, else why it does not.
+
+        No answer until the deadline raises AnswerTimeout, a lost zygote InternalError.
+        """
+        if not self.answered_within(max(0.0, (self._deadline_ns - time.monotonic_ns()) / 1e9)):
+            raise AnswerTimeout
+        answer = self._result.get()
+        return answer if isinstance(answer, Failed) else None
+
+    def accept(self) -> Child:
+        """Take the process."""
+        self.link.end_start(self._child, wanted=True)
+        return self._child
+
+    def abandon(self) -> None:
+        """Want no process any more: one that runs, or starts after all, is killed."""
+        self.link.end_start(self._child, wanted=False)

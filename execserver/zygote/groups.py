@@ -16,9 +16,19 @@ if TYPE_CHECKING:
 
     SendSignal = Callable[[int, int], None]  # pidfd, signal number
 
+_EXIT_CODE = 49  # counted from the state letter
+
 
 def process_stat(pid: int) -> tuple[bytes, int, int, int] | None:
     """Return state letter, parent, process group and session of a process; None when there is none."""
+    fields = _stat_fields(pid)
+    if fields is None:
+        return None
+    state, parent, group, session = fields[:4]
+    return state, int(parent), int(group), int(session)
+
+
+def _stat_fields(pid: int) -> list[bytes] | None:
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -29,8 +39,20 @@ def process_stat(pid: int) -> tuple[bytes, int, int, int] | None:
         return None
     finally:
         os.close(descriptor)
-    state, parent, group, session = data[data.rfind(b")") + 2 :].split(None, 4)[:4]
-    return state, int(parent), int(group), int(session)
+    return data[data.rfind(b")") + 2 :].split()
+
+
+def zombie_status(pid: int, parent: int) -> int | None:
+    """Return the wait status of an ended, unreaped child of `parent`; None if it is none, or hidden."""
+    fields = _stat_fields(pid)
+    if fields is None or fields[0] != b"Z" or int(fields[1]) != parent:
+        return None
+    try:
+        hidden = os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid)
+    except OSError:
+        return None
+    # The kernel writes 0 to those who may not know.
+    return None if hidden else int(fields[_EXIT_CODE])
 
 
 def all_processes() -> dict[int, tuple[bytes, int, int, int]]:

@@ -57,10 +57,11 @@ class SpawnRequest(Record):
     """Start a program.
 
     `env` holds `name=value` entries in their final order.  `slave` is the path of the pty's slave, empty for
-    pipes; with pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then stderr.
+    pipes; with pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then
+    stderr.  Past `deadline_ns` of the monotonic clock (0: never) nobody waits and nothing may be started.
     """
 
-    __slots__ = ("arg0", "argv", "cwd", "env", "pipe_stdin", "request_id", "slave")
+    __slots__ = ("arg0", "argv", "cwd", "deadline_ns", "env", "pipe_stdin", "request_id", "slave")
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class SpawnRequest(Record):
         arg0: bytes | None = None,
         slave: bytes = b"",
         pipe_stdin: bool = False,
+        deadline_ns: int = 0,
     ) -> None:
         self.request_id = request_id
         self.argv = list(argv)
@@ -79,6 +81,7 @@ class SpawnRequest(Record):
         self.arg0 = arg0
         self.slave = slave
         self.pipe_stdin = pipe_stdin
+        self.deadline_ns = deadline_ns
 
 
 class Started(Record):
@@ -173,19 +176,21 @@ def decode(data: bytes) -> Record:
 
 def _encode_spawn(record: SpawnRequest) -> bytes:
     flags = (_HAS_ARG0 if record.arg0 is not None else 0) | (_PIPE_STDIN if record.pipe_stdin else 0)
-    head = _HEAD.pack(_SPAWN, flags, record.request_id, len(record.argv), len(record.env), 0, 0)
-    return head + _join([record.cwd, record.slave, record.arg0 or b"", *record.argv, *record.env])
+    numbers = (len(record.argv), len(record.env), record.deadline_ns, 0)
+    strings = [record.cwd, record.slave, record.arg0 or b"", *record.argv, *record.env]
+    return _HEAD.pack(_SPAWN, flags, record.request_id, *numbers) + _join(strings)
 
 
 def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> SpawnRequest:
-    argc, envc, *unused = fields
-    if argc < 1 or envc < 0 or any(unused) or flags & ~(_HAS_ARG0 | _PIPE_STDIN):
+    argc, envc, deadline_ns, unused = fields
+    if argc < 1 or envc < 0 or deadline_ns < 0 or unused or flags & ~(_HAS_ARG0 | _PIPE_STDIN):
         raise RecordError("malformed head of a spawn request")
     cwd, slave, arg0, *strings = _split(body, 3 + argc + envc)
     if arg0 and not flags & _HAS_ARG0:
         raise RecordError("spawn request with an arg0 that its flags deny")
     given = arg0 if flags & _HAS_ARG0 else None
-    return SpawnRequest(number, strings[:argc], strings[argc:], cwd, given, slave, bool(flags & _PIPE_STDIN))
+    piped = bool(flags & _PIPE_STDIN)
+    return SpawnRequest(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns)
 
 
 def _encode_plain(record: Record) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 
 from execserver.zygote.lookup import (
     LookupRefused,
@@ -43,6 +44,7 @@ class SpawnFailure(Exception):
 
 def spawn(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
     """Start the program and return its pid, or raise SpawnFailure; the descriptors stay the caller's."""
+    _check_deadline(request)
     if request.slave:
         return _spawn_on_terminal(libc, request)
     return _spawn_on_pipes(libc, request, descriptors)
@@ -57,6 +59,7 @@ def _spawn_on_pipes(libc: Libc, request: SpawnRequest, descriptors: Sequence[int
     argv = request.argv if request.arg0 is None else [request.arg0, *request.argv[1:]]
     _enter(request.cwd)
     try:
+        _check_deadline(request)
         return _first_that_runs(
             pipe_candidates(program, env_value(request.env, b"PATH")),
             lambda path: libc.spawn_on_pipes(path, argv, request.env, stdin, outputs),
@@ -102,6 +105,7 @@ def _spawn_on_terminal(libc: Libc, request: SpawnRequest) -> int:
         raise SpawnFailure(STAGE_LOOKUP, refused.errno, refused.reason, refused.details) from None
     _enter(cwd)
     try:
+        _check_deadline(request)
         return libc.spawn_on_terminal(path, argv, env, request.slave)
     except OSError as error:
         raise _failure(STAGE_EXEC, error) from None
@@ -133,6 +137,12 @@ def _enter(cwd: bytes) -> None:
         os.chdir(cwd)
     except OSError as error:
         raise _failure(STAGE_CWD, error) from None
+
+
+def _check_deadline(request: SpawnRequest) -> None:
+    """Nobody waits any more, perhaps because the cwd hung: what starts now would only be killed."""
+    if request.deadline_ns and time.monotonic_ns() > request.deadline_ns:
+        raise SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT)
 
 
 def _failure(stage: int, error: OSError) -> SpawnFailure:

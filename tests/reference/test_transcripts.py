@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.server_process import Flavour
 from tests.support.stage import play
+from tests.support.surface import play_limits, play_surface
 
 NAMES = (
     "01-lifecycle",
@@ -34,4 +35,16 @@ def test_the_reference_server_still_answers_as_recorded(
     name: str, tmp_path: Path, reference: Flavour
 ) -> None:
     failures = play(f"{name}.0.142.0", tmp_path, reference)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.timeout(300)
+def test_the_reference_server_takes_the_recorded_command_lines_and_requests(reference: Flavour) -> None:
+    failures = play_surface(reference)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.timeout(300)
+def test_the_reference_server_has_the_recorded_size_limits(reference: Flavour) -> None:
+    failures = play_limits(reference)
     assert not failures, "\n".join(failures)

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +55,20 @@ def base_environment() -> dict[str, str]:
     return env
 
 
+@contextmanager
+def interrupts_not_ignored() -> Iterator[None]:
+    """Let a child start with SIGINT's default action, also when this test run is a background job."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class ServerProcess:
     """A running server and the end of its standard streams that the test holds."""
 
@@ -71,15 +87,16 @@ class ServerProcess:
         variables = {**(base_environment() if env is None else env), **flavour.env}
         if settings and not flavour.is_reference:
             variables[SETTINGS_VARIABLE] = json.dumps(settings)
-        self.process = subprocess.Popen(
-            [*flavour.argv, "--listen", listen],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=variables,
-            cwd=cwd,
-            bufsize=0,
-        )
+        with interrupts_not_ignored():
+            self.process = subprocess.Popen(
+                [*flavour.argv, "--listen", listen],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=variables,
+                cwd=cwd,
+                bufsize=0,
+            )
         self.url = ""
         if listen.startswith("ws"):
             try:

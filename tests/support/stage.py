@@ -21,7 +21,7 @@ from tests.support.scenes import SCENES, START_ENVIRONMENT
 from tests.support.server_process import Flavour, ServerProcess, base_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-SHORT_PERIODS: dict[str, object] = {}
+SHORT_PERIODS: dict[str, object] = {"detached_session_ttl_s": 4.0, "closed_process_retention_s": 4.0}
 """Settings that make our server's waiting times short enough for a test."""
 
 

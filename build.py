@@ -93,8 +93,7 @@ def bench(arguments: list[str]) -> int:
     """Measure what `build` made."""
     environment = prepare(Path(ROOT), "run")
     launcher = write_launcher(Path(ROOT), environment)
-    script = os.path.join(ROOT, "bench", "compare.py")
-    return _call([str(environment.python), script, "--ours", str(launcher), *arguments])
+    return _call([str(environment.python), "-m", "bench.compare", "--ours", str(launcher), *arguments])
 
 
 def docs(arguments: list[str]) -> int:

@@ -1,0 +1,1 @@
+"""Measures an exec-server from outside, beside another one.  Standard library only."""

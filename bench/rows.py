@@ -1,0 +1,208 @@
+"""The rows of the comparison: what is measured, in which unit, and which direction is better.
+
+A row is a function of one connection and a folder of its own; it returns its figure, or raises.  Medians are
+taken of single operations where the operation is short, so that a busy moment of the machine does not count.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.client import Client, Gone, Json, request_frame
+
+MIB = 1 << 20
+
+
+class Setting(NamedTuple):
+    """What a row may use: the connection, its folder, and whether small sizes are asked for."""
+
+    client: Client
+    folder: Path
+    quick: bool
+
+    def scaled(self, full: int, quick: int) -> int:
+        """Return the size for this run."""
+        return quick if self.quick else full
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    title: str
+    unit: str
+    higher_is_better: bool
+    measure: Callable[[Setting], float]
+
+
+def meta_p50(setting: Setting) -> float:
+    """Ask for one file's metadata, one request after another."""
+    params = {"path": (setting.folder / "small").as_uri()}
+    (setting.folder / "small").write_bytes(b"x" * 100)
+    return _median_s(lambda: setting.client.call("fs/getMetadata", params), setting.scaled(2000, 200)) * 1e6
+
+
+def pipe_meta(setting: Setting) -> float:
+    """Keep 64 metadata requests under way on one connection."""
+    (setting.folder / "small").write_bytes(b"x" * 100)
+    params: Json = {"path": (setting.folder / "small").as_uri()}
+    total, window = setting.scaled(20_000, 2_000), 64
+    frame = request_frame(0, "fs/getMetadata", params)
+    started = time.perf_counter()
+    setting.client.send_prepared(frame * window)
+    for received in range(total):
+        setting.client.receive()
+        if received + window < total:
+            setting.client.send_prepared(frame)
+    return total / (time.perf_counter() - started)
+
+
+def true_p50(setting: Setting) -> float:
+    """Start /bin/true with pipes and wait until it is closed."""
+    return _true(setting, tty=False)
+
+
+def truetty_p50(setting: Setting) -> float:
+    """Start /bin/true on a terminal and wait until it is closed."""
+    return _true(setting, tty=True)
+
+
+def key_p50(setting: Setting) -> float:
+    """Type a key into `cat` on a terminal and wait for its echo."""
+    process_id = _start(setting, ["/bin/cat"], tty=True)
+    counter = iter(range(1_000_000))
+
+    def key() -> None:
+        write_id = f"w{next(counter)}"
+        setting.client.send(
+            {
+                "id": write_id,
+                "method": "process/write",
+                "params": {"processId": process_id, "chunk": "eA==", "writeId": write_id},
+            }
+        )
+        setting.client.wait_for("process/output", process_id)
+
+    key()
+    figure = _median_s(key, setting.scaled(200, 20)) * 1e3
+    setting.client.call("process/terminate", {"processId": process_id})
+    setting.client.wait_for("process/closed", process_id)
+    return figure
+
+
+def stream_pipe(setting: Setting) -> float:
+    """Let one process write zeros to a pipe as fast as it is read."""
+    return _stream(setting, setting.scaled(256 * MIB, 32 * MIB), tty=False)
+
+
+def stream_tty(setting: Setting) -> float:
+    """Let one process write zeros to a terminal as fast as it is read."""
+    return _stream(setting, setting.scaled(64 * MIB, 8 * MIB), tty=True)
+
+
+def read1m(setting: Setting) -> float:
+    """Read a file of 1 MiB."""
+    return _read(setting, MIB, setting.scaled(30, 5))
+
+
+def read64m(setting: Setting) -> float:
+    """Read a file of 64 MiB."""
+    return _read(setting, 64 * MIB, setting.scaled(3, 1))
+
+
+def dir10k(setting: Setting) -> float:
+    """List a folder of 10,000 files."""
+    folder = setting.folder / "many"
+    folder.mkdir(exist_ok=True)
+    for number in range(10_000):
+        (folder / f"file-{number:05}").touch()
+    params = {"path": folder.as_uri()}
+    return _median_s(lambda: setting.client.call("fs/readDirectory", params), setting.scaled(10, 2)) * 1e3
+
+
+ROWS = [
+    Row("meta_p50", "fs/getMetadata round trip", "us", False, meta_p50),
+    Row("pipe_meta", "fs/getMetadata, 64 under way", "req/s", True, pipe_meta),
+    Row("true_p50", "/bin/true, pipe, start to closed", "ms", False, true_p50),
+    Row("truetty_p50", "/bin/true, tty, start to closed", "ms", False, truetty_p50),
+    Row("key_p50", "key to echo on a tty", "ms", False, key_p50),
+    Row("stream_pipe", "output of one process, pipe", "MB/s", True, stream_pipe),
+    Row("stream_tty", "output of one process, tty", "MB/s", True, stream_tty),
+    Row("read1m", "fs/readFile of 1 MiB", "ms", False, read1m),
+    Row("read64m", "fs/readFile of 64 MiB", "ms", False, read64m),
+    Row("dir10k", "fs/readDirectory, 10,000 entries", "ms", False, dir10k),
+]
+
+
+def _median_s(operation: Callable[[], object], times: int) -> float:
+    samples = []
+    for _ in range(times):
+        started = time.perf_counter()
+        operation()
+        samples.append(time.perf_counter() - started)
+    return statistics.median(samples)
+
+
+def _start(setting: Setting, argv: list[str], *, tty: bool) -> str:
+    process_id = f"p{time.perf_counter_ns()}"
+    setting.client.call(
+        "process/start",
+        {
+            "processId": process_id,
+            "argv": argv,
+            "cwd": setting.folder.as_uri(),
+            "env": {"PATH": "/usr/bin:/bin"},
+            "tty": tty,
+        },
+    )
+    return process_id
+
+
+def _true(setting: Setting, *, tty: bool) -> float:
+    def once() -> None:
+        setting.client.wait_for("process/closed", _start(setting, ["/bin/true"], tty=tty))
+
+    return _median_s(once, setting.scaled(100, 10)) * 1e3
+
+
+def _stream(setting: Setting, size: int, *, tty: bool) -> float:
+    started = time.perf_counter()
+    process_id = _start(setting, ["/usr/bin/head", "-c", str(size), "/dev/zero"], tty=tty)
+    received = 0
+    while True:
+        message = setting.client.receive()
+        if b'"process/output"' in message[:64]:
+            received += _payload_bytes(message)
+        elif b'"process/closed"' in message[:64] and process_id.encode() in message:
+            break
+    took = time.perf_counter() - started
+    if received != size:
+        raise Gone(f"{received} of {size} bytes arrived")
+    return received / took / 1e6
+
+
+def _payload_bytes(message: bytes) -> int:
+    """Count the bytes a `chunk` member stands for without decoding it."""
+    start = message.index(b'"chunk":"') + 9
+    end = message.index(b'"', start)
+    return (end - start) // 4 * 3 - message[end - 2 : end].count(b"=")
+
+
+def _read(setting: Setting, size: int, times: int) -> float:
+    file = setting.folder / f"file-{size}"
+    file.write_bytes(bytes(size))
+    frame = request_frame(1_000_000_000, "fs/readFile", {"path": file.as_uri()})
+
+    def once() -> None:
+        setting.client.send_prepared(frame)
+        message = setting.client.receive()
+        if len(message) < size * 4 // 3:
+            raise Gone(message[:200].decode(errors="replace"))
+
+    figure = _median_s(once, times) * 1e3
+    file.unlink()
+    return figure

@@ -12,8 +12,15 @@ class MessageSink(Protocol):
     def closed(self) -> bool:
         """True once nothing sent here can reach the client any more."""
 
+    @property
+    def has_room(self) -> bool:
+        """Tell whether `wait_for_room` would return at once."""
+
     def send(self, message: bytes) -> None:
         """Queue one whole JSON message.  Never blocks; does nothing when closed."""
+
+    def send_parts(self, *parts: bytes) -> None:
+        """Queue one whole JSON message given in parts, without joining large ones."""
 
     def wait_for_room(self) -> bool:
         """Block this greenlet while more than the high-water mark is queued; return False when closed."""

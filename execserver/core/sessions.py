@@ -1,0 +1,95 @@
+"""Sessions: who holds one, who may take it, when it ends (wire contract, section 6.5).
+
+attached <--> detached --> ended.  A session is attached to at most one connection.  When that goes, the session is
+detached and can be resumed for a limited time; each detach starts the time anew.  Time is passed in, in seconds of
+any steady clock.
+
+At the bound of detached sessions the one that would end first is ended early, so a client that connects and leaves in
+a loop cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+from execserver.protocol.errors import InvalidRequest, SessionAlreadyAttached
+
+
+class Attachment(enum.Enum):
+    """Whether a connection holds the session."""
+
+    ATTACHED = enum.auto()
+    DETACHED = enum.auto()
+    ENDED = enum.auto()
+
+
+class SessionRecord:
+    """The state of one session."""
+
+    __slots__ = ("attachment", "expires_at", "session_id")
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.attachment = Attachment.ATTACHED
+        self.expires_at = 0.0
+
+
+class SessionTable:
+    """All sessions of one server."""
+
+    def __init__(self, ttl_s: float, max_detached: int, new_id: Callable[[], str]) -> None:
+        self._ttl_s = ttl_s
+        self._max_detached = max_detached
+        self._new_id = new_id
+        self._records: dict[str, SessionRecord] = {}
+        self._detached: dict[str, SessionRecord] = {}  # in the order in which they will end
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def create(self) -> SessionRecord:
+        """Make a session that is attached to the caller."""
+        record = SessionRecord(self._new_id())
+        self._records[record.session_id] = record
+        return record
+
+    def resume(self, session_id: str) -> SessionRecord:
+        """Attach a detached session to the caller; raise `InvalidRequest` or `SessionAlreadyAttached`."""
+        record = self._records.get(session_id)
+        if record is None:
+            raise InvalidRequest(f"unknown session id {session_id}")
+        if record.attachment is Attachment.ATTACHED:
+            raise SessionAlreadyAttached(session_id)
+        del self._detached[session_id]
+        record.attachment = Attachment.ATTACHED
+        return record
+
+    def detach(self, record: SessionRecord, now: float) -> list[SessionRecord]:
+        """Start the time in which `record` can be resumed; return the sessions that had to end for it."""
+        if record.attachment is not Attachment.ATTACHED:
+            raise ValueError(f"session {record.session_id} is {record.attachment.name.lower()}")
+        record.attachment = Attachment.DETACHED
+        record.expires_at = now + self._ttl_s
+        self._detached[record.session_id] = record
+        surplus = len(self._detached) - self._max_detached
+        return [self._end(victim) for victim in list(self._detached.values())[: max(0, surplus)]]
+
+    def expire(self, now: float) -> list[SessionRecord]:
+        """End the sessions whose time is over and return them."""
+        over = []
+        for record in self._detached.values():
+            if record.expires_at > now:
+                break
+            over.append(record)
+        return [self._end(record) for record in over]
+
+    def next_expiry(self) -> float | None:
+        """When the next detached session ends, or None."""
+        return next((record.expires_at for record in self._detached.values()), None)
+
+    def _end(self, record: SessionRecord) -> SessionRecord:
+        record.attachment = Attachment.ENDED
+        del self._detached[record.session_id]
+        del self._records[record.session_id]
+        return record

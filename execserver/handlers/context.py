@@ -1,0 +1,77 @@
+"""What a handler can reach: its connection, its session and the services of the server."""
+
+from __future__ import annotations
+
+from execserver.core.connection import ConnectionRules
+from execserver.core.file_handles import FileHandles
+from execserver.protocol.errors import InvalidRequest
+from execserver.services.environment import EnvironmentService
+from execserver.services.filesystem import FileService
+from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.sessions import Session, SessionHost
+from execserver.services.sink import MessageSink
+
+
+class Services:
+    """The services of one server, shared by all connections."""
+
+    __slots__ = ("environment", "filesystem", "http", "inherited", "sessions")
+
+    def __init__(
+        self,
+        sessions: SessionHost,
+        filesystem: FileService,
+        http: HttpService,
+        environment: EnvironmentService,
+        inherited: dict[bytes, bytes],
+    ) -> None:
+        self.sessions = sessions
+        self.filesystem = filesystem
+        self.http = http
+        self.environment = environment
+        self.inherited = inherited  # the server's own environment, for envPolicy
+
+
+class ConnectionContext:
+    """What belongs to one connection and ends with it."""
+
+    __slots__ = ("client_name", "handles", "http_streams", "rules", "sink")
+
+    def __init__(self, sink: MessageSink, http_streams: HttpStreams, handles: FileHandles) -> None:
+        self.sink = sink
+        self.client_name = ""
+        self.rules = ConnectionRules()
+        self.http_streams = http_streams
+        self.handles = handles
+
+    def close(self) -> None:
+        """Close open files and end running body streams."""
+        self.http_streams.close()
+        self.handles.close_all()
+
+
+class Call:
+    """The context of every request of one connection."""
+
+    __slots__ = ("_session", "connection", "services")
+
+    def __init__(self, connection: ConnectionContext, services: Services) -> None:
+        self.connection = connection
+        self.services = services
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        """The session; only there after `initialize` succeeded."""
+        if self._session is None:
+            raise InvalidRequest("client must call initialize before using exec methods")
+        return self._session
+
+    def take_session(self, session: Session) -> None:
+        """Bind the connection to its session."""
+        self._session = session
+
+    def detach(self) -> None:
+        """Let go of the session: the client is gone."""
+        if self._session is not None:
+            self.services.sessions.detach(self._session)

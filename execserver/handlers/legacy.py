@@ -1,0 +1,77 @@
+"""`command/exec*`: processes in the words of the first contract (wire contract, section 15)."""
+
+from __future__ import annotations
+
+from execserver.handlers.context import Call
+from execserver.handlers.registry import handles
+from execserver.handlers.replies import Later, Reply
+from execserver.protocol.errors import InvalidParams, InvalidRequest
+from execserver.protocol.legacy import (
+    CommandExecParams,
+    CommandExecResponse,
+    CommandExecTerminateParams,
+    CommandExecTerminateResponse,
+    CommandExecWriteParams,
+    CommandExecWriteResponse,
+)
+from execserver.protocol.methods import COMMAND_EXEC, COMMAND_EXEC_TERMINATE, COMMAND_EXEC_WRITE
+from execserver.protocol.templates import CommandExecTemplates
+from execserver.services.spawner import SpawnSpec
+
+
+class CappedTemplates(CommandExecTemplates):
+    """The notifications of one process, at most `cap` bytes of each stream; what is more is left out."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, process_id: str, cap: int) -> None:
+        super().__init__(process_id)
+        self._left = dict.fromkeys(("stdout", "stderr", "pty"), cap)
+
+    def output(self, stream: str, seq: int, data: bytes) -> tuple[bytes, ...]:
+        """Return the notification of what may still be sent of a chunk, or nothing."""
+        data = data[: self._left[stream]]
+        self._left[stream] -= len(data)
+        return super().output(stream, seq, data) if data else ()
+
+
+@handles(COMMAND_EXEC)
+def command_exec(call: Call, params: CommandExecParams) -> Reply:
+    """Run a program; only a terminal takes input, as that contract has it."""
+    if not params.argv:
+        raise InvalidParams("argv must not be empty")
+    table = call.session.processes
+    spec = SpawnSpec(
+        argv=[word.encode() for word in params.argv],
+        env={name.encode(): value.encode() for name, value in params.env.items()},
+        cwd=params.cwd.native(),
+        arg0=None if params.arg0 is None else params.arg0.encode(),
+        tty=params.tty,
+    )
+    cap = params.output_bytes_cap
+    name = params.process_id
+    wording = CommandExecTemplates(name) if cap is None else CappedTemplates(name, cap)
+    process = table.start(name, list(params.argv), spec, wording)
+    return Reply(CommandExecResponse(process_id=name, running=True), process.begin)
+
+
+@handles(COMMAND_EXEC_WRITE)
+def command_exec_write(call: Call, params: CommandExecWriteParams) -> CommandExecWriteResponse | Later:
+    """Queue bytes for the input of a terminal; other processes have none in that contract."""
+    process = call.session.processes.known(params.process_id)
+    stdin = process.stdin
+    if stdin is None or process.stdin_closed or process.state.exited:
+        raise InvalidRequest(f"stdin is closed for process {params.process_id}")
+
+    def put() -> CommandExecWriteResponse:
+        stdin.put(params.chunk)
+        return CommandExecWriteResponse(accepted=True)
+
+    return put() if stdin.has_room else Later(put)
+
+
+@handles(COMMAND_EXEC_TERMINATE)
+def command_exec_terminate(call: Call, params: CommandExecTerminateParams) -> CommandExecTerminateResponse:
+    """Kill the group of a process."""
+    process = call.session.processes.find(params.process_id)
+    return CommandExecTerminateResponse(running=process is not None and process.terminate())

@@ -1,0 +1,195 @@
+"""`process/*` (wire contract, section 8, and the extensions of docs/protocol.md)."""
+
+from __future__ import annotations
+
+import signal
+
+from msgspec import Raw
+
+from execserver.core.env_policy import child_environment
+from execserver.handlers.context import Call
+from execserver.handlers.registry import handles
+from execserver.handlers.replies import Later, Reply
+from execserver.protocol import templates
+from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, os_error_text
+from execserver.protocol.methods import (
+    PROCESS_CLOSE_STDIN,
+    PROCESS_LIST,
+    PROCESS_READ,
+    PROCESS_RESIZE,
+    PROCESS_SIGNAL,
+    PROCESS_START,
+    PROCESS_TERMINATE,
+    PROCESS_WRITE,
+)
+from execserver.protocol.process import (
+    CloseStdinParams,
+    CloseStdinResponse,
+    ExecParams,
+    ExecResponse,
+    ProcessListResponse,
+    ProcessSignal,
+    ReadParams,
+    ResizeParams,
+    ResizeResponse,
+    SignalParams,
+    SignalResponse,
+    TerminateParams,
+    TerminateResponse,
+    WriteParams,
+    WriteResponse,
+    WriteStatus,
+)
+from execserver.protocol.session import NoParams
+from execserver.services.process import Process
+from execserver.services.process_list import list_entry
+from execserver.services.spawner import SpawnSpec
+
+_SIGNALS = {
+    ProcessSignal.INTERRUPT: signal.SIGINT,
+    ProcessSignal.HUP: signal.SIGHUP,
+    ProcessSignal.INT: signal.SIGINT,
+    ProcessSignal.QUIT: signal.SIGQUIT,
+    ProcessSignal.TERM: signal.SIGTERM,
+    ProcessSignal.KILL: signal.SIGKILL,
+    ProcessSignal.USR1: signal.SIGUSR1,
+    ProcessSignal.USR2: signal.SIGUSR2,
+    ProcessSignal.CONT: signal.SIGCONT,
+    ProcessSignal.STOP: signal.SIGSTOP,
+    ProcessSignal.WINCH: signal.SIGWINCH,
+}
+
+
+@handles(PROCESS_START)
+def start(call: Call, params: ExecParams) -> Reply:
+    """Run a program; its notifications follow the answer."""
+    table = call.session.processes
+    cwd = start_cwd(params)
+    if not params.argv:
+        raise InvalidParams("argv must not be empty")
+    table.check_free(params.process_id)
+    policy = params.env_policy
+    spec = SpawnSpec(
+        argv=[word.encode() for word in params.argv],
+        env=child_environment(call.services.inherited, policy, params.env),
+        cwd=cwd,
+        arg0=None if params.arg0 is None else params.arg0.encode(),
+        tty=params.tty,
+        pipe_stdin=params.pipe_stdin,
+    )
+    wording = templates.ProcessTemplates(params.process_id)
+    process = table.start(params.process_id, list(params.argv), spec, wording)
+    return Reply(ExecResponse(process_id=params.process_id), process.begin)
+
+
+def start_cwd(params: ExecParams) -> bytes:
+    """Return the folder to start in, after the checks of section 8.1 and 8.7 that come before the argv's."""
+    try:
+        return params.cwd.native()
+    except InvalidRequest as error:
+        raise InvalidParams(
+            f"cwd URI `{params.cwd.uri}` is not valid on this exec-server host: {error.message}"
+        ) from error
+
+
+@handles(PROCESS_READ)
+def read(call: Call, params: ReadParams) -> Raw | Later:
+    """Return retained output, at once or when there is some."""
+    process = call.session.processes.known(params.process_id)
+    after_seq = params.after_seq or 0
+    wait_ms = params.wait_ms or 0
+    if not wait_ms or process.state.answers_read(after_seq):
+        return _page(process, after_seq, params.max_bytes)
+
+    def wait() -> Raw:
+        process.wait_for_news(after_seq, wait_ms / 1000)
+        return _page(process, after_seq, params.max_bytes)
+
+    return Later(wait)
+
+
+@handles(PROCESS_WRITE)
+def write(call: Call, params: WriteParams) -> WriteResponse | Later:
+    """Queue bytes for the input of a process, once per write id."""
+    if params.write_id == "":
+        raise InvalidParams("writeId must not be empty")
+    table = call.session.processes
+    process = table.find(params.process_id)
+    if process is None:
+        starting = table.is_starting(params.process_id)
+        return WriteResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
+    stdin = process.stdin
+    if stdin is None or process.stdin_closed:
+        return WriteResponse(status=WriteStatus.STDIN_CLOSED)
+    accepted = WriteResponse(status=WriteStatus.ACCEPTED)
+    if params.write_id is not None:
+        if params.write_id in process.state.writes:
+            return accepted
+        if not process.state.terminated:
+            process.state.writes.add(params.write_id)
+    if process.state.terminated:
+        raise InternalError("failed to write to process stdin")
+    if stdin.has_room:
+        stdin.put(params.chunk)
+        return accepted
+
+    def wait() -> WriteResponse:
+        stdin.put(params.chunk)
+        return accepted
+
+    return Later(wait)
+
+
+@handles(PROCESS_SIGNAL)
+def send_signal(call: Call, params: SignalParams) -> SignalResponse:
+    """Send a signal to the group of a process; nothing happens for one that is unknown or has ended."""
+    process = call.session.processes.find(params.process_id)
+    if process is not None:
+        try:
+            process.signal(_SIGNALS[params.signal])
+        except OSError as error:
+            raise InternalError(f"failed to signal process: {os_error_text(error.errno or 0)}") from error
+    return SignalResponse()
+
+
+@handles(PROCESS_TERMINATE)
+def terminate(call: Call, params: TerminateParams) -> TerminateResponse:
+    """Kill the group of a process."""
+    process = call.session.processes.find(params.process_id)
+    return TerminateResponse(running=process is not None and process.terminate())
+
+
+@handles(PROCESS_RESIZE)
+def resize(call: Call, params: ResizeParams) -> ResizeResponse:
+    """Change the size of a terminal."""
+    if not params.rows or not params.cols:
+        raise InvalidParams("rows and cols must not be 0")
+    process = call.session.processes.known(params.process_id)
+    if not process.resize(params.rows, params.cols):
+        raise InvalidRequest(f"process {params.process_id} has no terminal")
+    return ResizeResponse()
+
+
+@handles(PROCESS_CLOSE_STDIN)
+def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse:
+    """End the input of a process after what is queued for it."""
+    table = call.session.processes
+    process = table.find(params.process_id)
+    if process is None:
+        starting = table.is_starting(params.process_id)
+        return CloseStdinResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
+    if process.stdin is None or process.stdin_closed:
+        return CloseStdinResponse(status=WriteStatus.STDIN_CLOSED)
+    process.close_stdin()
+    return CloseStdinResponse(status=WriteStatus.ACCEPTED)
+
+
+@handles(PROCESS_LIST)
+def list_processes(call: Call, params: NoParams) -> ProcessListResponse:
+    """List the processes of the session."""
+    entries = [list_entry(process_id, process) for process_id, process in call.session.processes]
+    return ProcessListResponse(processes=tuple(entries))
+
+
+def _page(process: Process, after_seq: int, max_bytes: int | None) -> Raw:
+    return templates.read_result(process.page(after_seq, max_bytes), process.state)

@@ -1,0 +1,24 @@
+"""`initialize`: open a session or take a detached one (wire contract, sections 6.1 and 6.5)."""
+
+from __future__ import annotations
+
+from execserver.handlers.context import Call
+from execserver.handlers.registry import handles
+from execserver.handlers.replies import Reply
+from execserver.protocol.methods import INITIALIZE
+from execserver.protocol.session import InitializeParams
+
+
+@handles(INITIALIZE)
+def initialize(call: Call, params: InitializeParams) -> Reply:
+    """Attach the connection to a session; its notifications flow once the answer is queued."""
+    connection = call.connection
+    connection.rules.check_initialize()
+    sessions = call.services.sessions
+    resumed = params.resume_session_id
+    session = sessions.open() if resumed is None else sessions.resume(resumed)
+    call.take_session(session)
+    connection.rules.initialize_succeeded()
+    connection.client_name = params.client_name
+    result = call.services.environment.initialize_result(session.session_id)
+    return Reply(result, lambda: session.attach(connection.sink))

@@ -1,0 +1,121 @@
+"""A running server: builds the services, serves a carrier, and ends everything in order.
+
+The end is a ladder: no new connections, goodbye to the clients, polite signals to all processes, a grace period,
+SIGKILL, and the zygote last.  A second signal does not hurry it: the ladder is bounded anyway.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+
+from gevent import Timeout, signal_handler
+from gevent.event import Event
+
+from execserver.core.file_handles import FileHandles
+from execserver.handlers import load_handlers
+from execserver.handlers.context import Call, ConnectionContext, Services
+from execserver.services.environment import EnvironmentService
+from execserver.services.filesystem import FileService
+from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.sessions import SessionHost
+from execserver.services.spawner import Spawner
+from execserver.settings import Settings
+from execserver.transports.connection import Connection
+from execserver.transports.listener import WebSocketListener
+from execserver.transports.outbox import Outbox
+from execserver.transports.stdio import StdioTransport
+from execserver.zygote.launch import ZygoteProcess
+
+_log = logging.getLogger(__name__)
+
+_STDIN, _STDOUT = 0, 1
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_YOUNG_OBJECTS = 50_000  # allocations between two looks of the collector: one look delays a request by less
+
+
+class Server:
+    """The services of one server and the carrier it serves."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        zygote_command: list[bytes],
+        zygote: ZygoteProcess,
+        soft_nofile: int,
+        inherited: dict[bytes, bytes],
+    ) -> None:
+        self._settings = settings
+        _raise_open_files_limit()
+        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
+        self._sessions = SessionHost(self._spawner, settings)
+        self._services = Services(
+            self._sessions,
+            FileService(settings),
+            HttpService(settings),
+            EnvironmentService(inherited),
+            inherited,
+        )
+        load_handlers()
+        self._stop = Event()
+
+    def run_websocket(self, sock: socket.socket) -> int:
+        """Serve a listening socket until a signal; return the exit status."""
+        self._watch_signals()
+        listener = WebSocketListener(sock, self._settings, self._call)
+        listener.start()
+        _settle_collector()
+        self._stop.wait()
+        listener.close()
+        self._end()
+        return 0
+
+    def run_stdio(self) -> int:
+        """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
+        self._watch_signals()
+        finished = Event()
+        transport = StdioTransport(_STDIN, _STDOUT, self._settings)
+        connection = Connection(transport, self._call(transport.outbox), finished.set)
+        transport.done.rawlink(lambda _: self._stop.set())
+        transport.start(connection)
+        _settle_collector()
+        self._stop.wait()
+        with Timeout(self._settings.close_timeout_s, False):
+            if transport.done.is_set():
+                finished.wait()
+        transport.outbox.wait_until_empty(self._settings.close_timeout_s)
+        self._end()
+        transport.restore()
+        return 0
+
+    def _call(self, outbox: Outbox) -> Call:
+        streams = HttpStreams(self._services.http, outbox)
+        connection = ConnectionContext(outbox, streams, FileHandles(os.close))
+        return Call(connection, self._services)
+
+    def _watch_signals(self) -> None:
+        for number in _END_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal_handler(number, self._stop.set)
+
+    def _end(self) -> None:
+        _log.info("ending all processes")
+        self._sessions.close()
+        self._spawner.shutdown(self._settings.shutdown_grace_s)
+
+
+def _raise_open_files_limit() -> None:
+    """Take all the descriptors the system grants; children keep the limit that the server was started with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _settle_collector() -> None:
+    """Exempt what was imported from garbage collection, and collect less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 50)

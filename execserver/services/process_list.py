@@ -1,0 +1,46 @@
+"""What a running process uses, read from /proc, for `process/list`."""
+
+from __future__ import annotations
+
+import os
+
+from execserver.protocol.process import ProcessListEntry
+from execserver.services.process import Process
+
+_TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Fields of /proc/PID/stat counted behind the name, which is in brackets and may hold anything.
+_UTIME, _STIME, _RSS_PAGES = 11, 12, 21
+
+
+def list_entry(process_id: str, process: Process) -> ProcessListEntry:
+    """Describe one process of a session; a process that has ended uses nothing."""
+    state = process.state
+    cpu_time_ms, rss_bytes = (None, None) if state.exited else _usage(process.pid)
+    return ProcessListEntry(
+        process_id=process_id,
+        argv=tuple(process.argv),
+        pid=None if state.exited else process.pid,
+        tty=state.tty,
+        running=not state.exited,
+        exit_code=state.exit_code,
+        started_at_ms=int(process.started_at * 1000),
+        cpu_time_ms=cpu_time_ms,
+        rss_bytes=rss_bytes,
+    )
+
+
+def _usage(pid: int) -> tuple[int | None, int | None]:
+    """Return CPU milliseconds (with reaped children) and resident bytes of a process, as far as known."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None, None
+    try:
+        fields = os.read(fd, 4096).rpartition(b")")[2].split()
+    except OSError:
+        return None, None
+    finally:
+        os.close(fd)
+    ticks = int(fields[_UTIME]) + int(fields[_STIME])
+    return ticks * _TICK_MS, int(fields[_RSS_PAGES]) * _PAGE_BYTES

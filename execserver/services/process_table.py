@@ -1,0 +1,93 @@
+"""The processes of one session, by the client's ids (wire contract, section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from execserver.core.process_state import ProcessState
+from execserver.protocol.errors import InvalidRequest
+from execserver.services.attachment import Attachment
+from execserver.services.delay_queue import DelayQueue
+from execserver.services.process import Process, Templates
+from execserver.services.spawner import Spawner, SpawnSpec
+
+
+class ProcessTable:
+    """Starts and finds processes.  An id stays taken until `retention` let go of it, some time after the close."""
+
+    def __init__(self, spawner: Spawner, retention: Retention, retained_bytes: int) -> None:
+        self.attachment = Attachment()
+        self._spawner = spawner
+        self._retention = retention
+        self._retained_bytes = retained_bytes
+        self._processes: dict[str, Process] = {}
+        self._starting: set[str] = set()
+        self._ended = False
+
+    def __iter__(self) -> Iterator[tuple[str, Process]]:
+        return iter(list(self._processes.items()))
+
+    def check_free(self, process_id: str) -> None:
+        """Raise `InvalidRequest` when the id is taken."""
+        if process_id in self._processes or process_id in self._starting:
+            raise InvalidRequest(f"process {process_id} already exists")
+
+    def start(self, process_id: str, argv: list[str], spec: SpawnSpec, templates: Templates) -> Process:
+        """Start a program; blocks until it runs or failed to.
+
+        `Process.begin` must be called once the answer is queued.  Raises `InvalidRequest` for a taken id, `RpcError`
+        with the contract's text when the program could not be started; the id is free again then.
+        """
+        self.check_free(process_id)
+        self._starting.add(process_id)
+        try:
+            child = self._spawner.spawn(spec)
+        finally:
+            self._starting.discard(process_id)
+        state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes)
+        state.started()
+        process = Process(
+            templates, argv, state, child, self.attachment, lambda: self._closed(process_id)
+        )
+        self._processes[process_id] = process
+        if self._ended:  # the session ended while the program was starting
+            process.begin()
+            process.end()
+        return process
+
+    def find(self, process_id: str) -> Process | None:
+        """Return a process that was started and not forgotten yet."""
+        return self._processes.get(process_id)
+
+    def known(self, process_id: str) -> Process:
+        """Return a process or raise `InvalidRequest` (section 8.2)."""
+        process = self._processes.get(process_id)
+        if process is None:
+            state = "is starting" if process_id in self._starting else None
+            raise InvalidRequest(
+                f"process id {process_id} {state}" if state else f"unknown process id {process_id}"
+            )
+        return process
+
+    def is_starting(self, process_id: str) -> bool:
+        """Tell whether a start with this id is not answered yet."""
+        return process_id in self._starting
+
+    def end(self) -> None:
+        """Kill every process: the session is over."""
+        self._ended = True
+        for _, process in self:
+            process.end()
+
+    def forget(self, process_id: str) -> None:
+        """Drop a closed process and its output."""
+        self._processes.pop(process_id, None)
+
+    def _closed(self, process_id: str) -> None:
+        if self._ended:
+            self.forget(process_id)
+        else:
+            self._retention.add((self, process_id))
+
+
+Retention = DelayQueue[tuple[ProcessTable, str]]

@@ -1,0 +1,118 @@
+"""Bytes on their way to the standard input of one process.
+
+Writes go out in order and whole.  What the pipe takes is written at once; the rest waits here.  At the bound a write
+waits in `put` until there is room, so its answer is late and nothing is dropped.  The descriptor of a pipe is owned
+and closed here; that of a terminal belongs to its pump and is only written to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+from gevent.event import Event
+from gevent.hub import get_hub
+
+QUEUED_WRITES = 128  # the reference queues as many
+QUEUED_BYTES = 4 * 1024 * 1024
+_READY_WRITE = 2
+
+
+class StdinQueue:
+    """The writing side; `gone` is True once nothing can be written any more."""
+
+    def __init__(self, fd: int, *, owned: bool) -> None:
+        self._fd = fd
+        self._owned = owned
+        self._queue: deque[memoryview] = deque()
+        self._queued = 0
+        self._watcher = get_hub().loop.io(fd, _READY_WRITE)
+        self._waiting = False
+        self._turns: deque[Event] = deque()  # writes that wait in `put`, first come first served
+        self._granted = False  # the first of them has been woken and has not put its bytes yet
+        self._finishing = False
+        self.gone = False
+
+    @property
+    def has_room(self) -> bool:
+        """Tell whether `put` would return at once."""
+        return self.gone or not (self._turns or self._granted or self._full)
+
+    def put(self, data: bytes, still_wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Queue bytes, waiting for room; return False when they were not wanted any more, or nobody reads."""
+        waited = not self.has_room
+        if waited:
+            turn = Event()
+            self._turns.append(turn)
+            turn.wait()
+            self._granted = False
+        wanted = not (self.gone or self._finishing) and still_wanted()
+        if wanted and data:
+            self._queue.append(memoryview(data))
+            self._queued += len(data)
+            if not self._waiting:
+                self._write()
+        if waited:
+            self._give_turn()
+        return wanted
+
+    def finish(self) -> None:
+        """Close after what is queued is written; the process then sees the end of its input."""
+        self._finishing = True
+        if not self._queue:
+            self.close()
+
+    def close(self) -> None:
+        """Drop what is queued, wake who waits and close the descriptor if it is owned."""
+        if self.gone:
+            return
+        self.gone = True
+        self._watcher.stop()
+        self._queue.clear()
+        self._queued = 0
+        if self._owned:
+            os.close(self._fd)
+        self._give_turn()
+
+    @property
+    def _full(self) -> bool:
+        return len(self._queue) >= QUEUED_WRITES or self._queued >= QUEUED_BYTES
+
+    def _give_turn(self) -> None:
+        """Wake the first write that waits, if it can go on now."""
+        if self._turns and not self._granted and (self.gone or not self._full):
+            self._granted = True
+            self._turns.popleft().set()
+
+    def _write(self) -> None:
+        try:
+            while self._queue:
+                head = self._queue[0]
+                written = os.write(self._fd, head)
+                self._queued -= written
+                if written == len(head):
+                    self._queue.popleft()
+                else:
+                    self._queue[0] = head[written:]
+        except BlockingIOError:
+            self._wait_writable()
+        except OSError:
+            self.close()  # nobody will read it: accepted and gone, as in a pipe to a dead reader
+            return
+        else:
+            self._stop_waiting()
+        if not self._queue and self._finishing:
+            self.close()
+        else:
+            self._give_turn()
+
+    def _wait_writable(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._watcher.start(self._write)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._watcher.stop()

@@ -1,0 +1,206 @@
+"""Serves one client, whatever carries its messages.
+
+Messages arrive in the event loop and wait in an inbox; one greenlet handles them strictly in order, except that an
+answer which has to wait for something gets a greenlet of its own and delays nobody.  Because reading goes on while a
+request is handled, the end of the client is noticed at once and its session detached then, whatever the greenlet is
+busy with.  What was received before the end is still handled: a client may ask to terminate a process and leave.
+
+Bounds: past `INBOX_BYTES` of unhandled messages reading stops; past `REPLY_BYTES` of unsent answers handling stops.
+At `MAX_WAITING` answers that wait, a further one waits in line, as every request does at the reference server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import msgspec
+from gevent import Greenlet, getcurrent, sleep
+from gevent.hub import Waiter, get_hub
+
+from execserver.core.connection import ProtocolViolation
+from execserver.handlers.context import Call
+from execserver.handlers.dispatch import dispatch, guarded
+from execserver.handlers.replies import Answer, Later, Reply, Streamed
+from execserver.protocol.envelope import (
+    MALFORMED_ID,
+    MalformedMessage,
+    Notification,
+    Request,
+    encode_error,
+    encode_result,
+    parse_message,
+)
+from execserver.protocol.errors import InvalidRequest, RpcError
+from execserver.transports.transport import Transport
+from execserver.wire.websocket import INTERNAL_ERROR, POLICY_VIOLATION
+
+_log = logging.getLogger(__name__)
+
+INBOX_BYTES = 1024 * 1024
+REPLY_BYTES = 1024 * 1024
+MAX_WAITING = 256
+_HOLE_TEXT = b"\0"  # no JSON text holds it, so an encoded answer can be split there
+_HOLE = msgspec.Raw(_HOLE_TEXT)
+_TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
+
+
+class Connection:
+    """One client, from its first message to its end.  `on_finished` is called once, when nothing is left of it."""
+
+    def __init__(self, transport: Transport, call: Call, on_finished: Callable[[], None]) -> None:
+        self._transport = transport
+        self._outbox = transport.outbox
+        self._call = call
+        self._on_finished = on_finished
+        self._hub = get_hub()
+        self._inbox: deque[bytes] = deque()
+        self._inbox_bytes = 0
+        self._paused = False
+        self._over = False  # no further message comes in
+        self._idle: Waiter[None] | None = None
+        self._waiting: set[Greenlet[[], None]] = set()
+        self._worker = Greenlet.spawn(self._work)
+
+    def receive(self, messages: list[bytes]) -> None:
+        """Take messages that arrived.  Called in the event loop."""
+        if self._over:
+            return
+        self._inbox.extend(messages)
+        self._inbox_bytes += sum(map(len, messages))
+        self._wake()
+        if self._inbox_bytes > INBOX_BYTES and not self._over:
+            self._paused = True
+            self._transport.pause()
+
+    def ended(self) -> None:
+        """Note that the client is gone or said goodbye: its session can be resumed from now on."""
+        if self._over:
+            return
+        self._over = True
+        self._call.detach()
+        self._wake()
+
+    def _wake(self) -> None:
+        idle, self._idle = self._idle, None
+        if idle is None:
+            return
+        if getcurrent() is self._hub:
+            idle.switch(None)
+        else:
+            self._hub.loop.run_callback(idle.switch, None)
+
+    def _work(self) -> None:
+        """Handle messages until the client is gone and its last one was handled."""
+        try:
+            while self._next_batch():
+                self._handle_inbox()
+                self._outbox.flush()
+        except ProtocolViolation as violation:
+            self._fail(POLICY_VIOLATION, str(violation))
+        except Exception:  # the one other place that catches everything: a connection must not take others along
+            _log.exception("a connection failed")
+            self._fail(INTERNAL_ERROR, "internal error")
+        finally:
+            self._finish()
+
+    def _next_batch(self) -> bool:
+        while not self._inbox:
+            if self._over:
+                return False
+            self._idle = Waiter()
+            self._idle.get()
+        return True
+
+    def _handle_inbox(self) -> None:
+        inbox = self._inbox
+        turn = _TURN_MESSAGES
+        while inbox:
+            message = inbox.popleft()
+            self._inbox_bytes -= len(message)
+            self._handle(message)
+            if self._paused and self._inbox_bytes <= INBOX_BYTES // 2:
+                self._paused = False
+                self._transport.resume()
+            if self._outbox.queued > REPLY_BYTES:
+                self._outbox.wait_for_room()
+            turn -= 1
+            if not turn:
+                turn = _TURN_MESSAGES
+                self._outbox.flush()
+                sleep(0)
+
+    def _handle(self, text: bytes) -> None:
+        try:
+            message = parse_message(text)
+        except MalformedMessage as error:
+            reason = InvalidRequest(f"{self._transport.malformed_prefix}: {error.reason}")
+            self._outbox.send(encode_error(MALFORMED_ID, reason))
+            return
+        if isinstance(message, Request):
+            self._answer(message)
+        elif isinstance(message, Notification):
+            self._call.connection.rules.notification(message.method)
+        else:
+            raise ProtocolViolation("a server takes no responses")
+
+    def _answer(self, request: Request) -> None:
+        request_id = request.id
+        try:
+            answer = guarded(request.method, lambda: dispatch(self._call, request))
+            if isinstance(answer, Later):
+                self._answer_later(request, answer)
+            elif isinstance(answer, Streamed):
+                self._stream(request_id, guarded(request.method, lambda: _started(answer.pieces)))
+            else:
+                self._send_answer(request_id, answer)
+        except RpcError as error:
+            self._outbox.send(encode_error(request_id, error))
+
+    def _send_answer(self, request_id: int | str, answer: Answer) -> None:
+        if isinstance(answer, Reply):
+            self._outbox.send(encode_result(request_id, answer.result))
+            answer.then()
+        else:
+            assert not isinstance(answer, Later | Streamed)
+            self._outbox.send(encode_result(request_id, answer))
+
+    def _answer_later(self, request: Request, later: Later) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self._send_answer(request.id, guarded(request.method, later.run))
+            return
+        greenlet = Greenlet(self._wait_and_answer, request, later)
+        self._waiting.add(greenlet)
+        greenlet.link(self._waiting.discard)
+        greenlet.start()
+
+    def _wait_and_answer(self, request: Request, later: Later) -> None:
+        try:
+            self._send_answer(request.id, guarded(request.method, later.run))
+        except RpcError as error:
+            self._outbox.send(encode_error(request.id, error))
+
+    def _stream(self, request_id: int | str, pieces: Iterator[bytes]) -> None:
+        """Send a result in pieces.  A failure in the middle cannot be answered any more: the connection ends."""
+        head, tail = encode_result(request_id, _HOLE).split(_HOLE_TEXT)
+        self._outbox.stream(chain((head,), pieces, (tail,)))
+
+    def _fail(self, code: int, reason: str) -> None:
+        self._inbox.clear()
+        self._transport.close(code, reason)
+        self.ended()
+
+    def _finish(self) -> None:
+        self.ended()
+        for greenlet in list(self._waiting):
+            greenlet.kill(block=False)
+        self._call.connection.close()
+        self._on_finished()
+
+
+def _started(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Produce the first piece now, while a failure can still become an error."""
+    first = next(pieces, b"")
+    return chain((first,), pieces)

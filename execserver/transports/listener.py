@@ -1,0 +1,108 @@
+"""Accepts connections on the one port and sees each through its life."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+
+from gevent import spawn
+from gevent.hub import get_hub
+
+from execserver.handlers.context import Call
+from execserver.settings import Settings
+from execserver.transports.connection import Connection
+from execserver.transports.outbox import Outbox
+from execserver.transports.upgrade import upgrade
+from execserver.transports.ws_server import ReceiveBuffer, WebSocketTransport
+from execserver.wire.websocket import GOING_AWAY
+
+_log = logging.getLogger(__name__)
+
+_READY_READ = 1
+_ACCEPT_AT_ONCE = 32
+_RETRY_S = 0.1  # after accept failed for want of descriptors
+_UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue that a keystroke's echo has to pass
+
+
+class WebSocketListener:
+    """Serves every connection of a listening socket, which it owns."""
+
+    def __init__(self, sock: socket.socket, settings: Settings, make_call: Callable[[Outbox], Call]) -> None:
+        self._sock = sock
+        self._settings = settings
+        self._make_call = make_call
+        self._buffer = ReceiveBuffer()
+        self._transports: set[WebSocketTransport] = set()
+        loop = get_hub().loop
+        self._accepting = loop.io(sock.fileno(), _READY_READ)
+        self._retry = loop.timer(_RETRY_S)
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._accepting.start(self._accept)
+
+    def close(self) -> None:
+        """Stop accepting and say goodbye to every client."""
+        self._accepting.stop()
+        self._retry.stop()
+        self._sock.close()
+        for transport in list(self._transports):
+            transport.close(GOING_AWAY, "the server is shutting down")
+
+    @property
+    def connections(self) -> int:
+        """How many upgraded connections are being served."""
+        return len(self._transports)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPT_AT_ONCE):
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue  # it left before it was accepted
+            except OSError as error:
+                _log.warning("cannot accept connections for a moment: %s", error)
+                self._accepting.stop()
+                self._retry.start(self.start)
+                return
+            spawn(self._serve, sock, address)
+
+    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
+        peer = _printable(sock.family, address)
+        transport = None
+        try:
+            sock.setblocking(False)
+            _tune(sock, self._settings)
+            early = upgrade(sock, self._settings)
+            if early is not None:
+                transport = WebSocketTransport(sock, peer, self._settings, self._buffer, early)
+        finally:
+            if transport is None:
+                sock.close()
+        if transport is not None:
+            self._run(transport)
+
+    def _run(self, transport: WebSocketTransport) -> None:
+        self._transports.add(transport)
+        call = self._make_call(transport.outbox)
+        transport.start(Connection(transport, call, lambda: self._transports.discard(transport)))
+
+
+def _printable(family: int, address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+
+
+def _tune(sock: socket.socket, settings: Settings) -> None:
+    """Send small messages at once, keep queues short, and notice a dead peer."""
+    tcp = socket.IPPROTO_TCP
+    sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    sock.setsockopt(tcp, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(tcp, socket.TCP_KEEPIDLE, settings.keepalive_idle_s)
+    sock.setsockopt(tcp, socket.TCP_KEEPINTVL, settings.keepalive_interval_s)
+    sock.setsockopt(tcp, socket.TCP_KEEPCNT, settings.keepalive_probes)
+    sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, round(settings.tcp_user_timeout_s * 1000))

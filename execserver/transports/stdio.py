@@ -1,0 +1,116 @@
+"""The stdio carrier: one message a line each way (wire contract, section 3).
+
+Both descriptors are made non-blocking and given back as they were found.  At the end of input what was read is
+handled, and what is queued is written, before the carrier is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from gevent.event import Event
+from gevent.hub import get_hub
+
+from execserver.settings import Settings
+from execserver.transports.outbox import Outbox
+from execserver.transports.transport import Receiver
+from execserver.wire.lines import LineSplitter, LineTooLong
+
+_log = logging.getLogger(__name__)
+
+_READY_READ = 1
+_READ_BYTES = 64 * 1024
+_NOTHING = b""
+_LINE_END = b"\n"
+
+
+class LineFraming:
+    """A line feed ends a message."""
+
+    def whole(self, length: int) -> tuple[bytes, bytes]:
+        """Return what stands around a message."""
+        return _NOTHING, _LINE_END
+
+    def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
+        """Return what stands around a piece of a message."""
+        return _NOTHING, _LINE_END if final else _NOTHING
+
+
+class StdioTransport:
+    """Messages over two descriptors; a `Transport`.  `done` is set when the conversation is over."""
+
+    malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio"
+
+    def __init__(self, read_fd: int, write_fd: int, settings: Settings) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._was_blocking = [(fd, os.get_blocking(fd)) for fd in (read_fd, write_fd)]
+        for fd in (read_fd, write_fd):
+            os.set_blocking(fd, False)
+        self._lines = LineSplitter(settings.max_message_bytes)
+        self._receiver: Receiver | None = None
+        self._reading = get_hub().loop.io(read_fd, _READY_READ)
+        self._deaf = False  # a violation stops all handling; input is then only watched for its end
+        self.done = Event()
+        self.outbox = Outbox(write_fd, LineFraming(), self._end)
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to read."""
+        self._receiver = receiver
+        self._reading.start(self._readable)
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._reading.stop()
+
+    def resume(self) -> None:
+        """Read again."""
+        if not self.done.is_set() and not self._reading.active:
+            self._reading.start(self._readable)
+
+    def close(self, code: int, reason: str) -> None:
+        """Handle nothing any more; the program goes on until its input ends, as the contract has it."""
+        _log.warning("the conversation is over: %s (%d)", reason, code)
+        self._deaf = True
+        self.outbox.finish()
+        self.resume()
+
+    def restore(self) -> None:
+        """Give the descriptors back as they were found."""
+        for fd, blocking in self._was_blocking:
+            try:
+                os.set_blocking(fd, blocking)
+            except OSError:
+                pass
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._read_fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._deliver(self._lines.finish())
+            self._end()
+        elif not self._deaf:
+            self._split(data)
+
+    def _split(self, data: bytes) -> None:
+        try:
+            self._deliver(self._lines.feed(data))
+        except LineTooLong as error:
+            _log.warning("input is not understood any more: %s", error)
+            self._deaf = True
+            self._end()
+
+    def _deliver(self, lines: list[bytes]) -> None:
+        if lines and not self._deaf and self._receiver is not None:
+            self._receiver.receive(lines)
+
+    def _end(self) -> None:
+        self._reading.stop()
+        self.done.set()
+        if self._receiver is not None:
+            self._receiver.ended()

@@ -1,0 +1,79 @@
+"""Answers HTTP on a fresh socket until one request upgrades it (wire contract, section 2)."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from gevent import Timeout
+from gevent.hub import get_hub
+
+from execserver.settings import Settings
+from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, parse_head
+
+_READY_READ = 1
+_RECEIVE_BYTES = 8192
+_END_OF_HEAD = b"\r\n\r\n"
+_HEADER_TOO_LARGE = 431
+
+
+def upgrade(sock: socket.socket, settings: Settings) -> bytes | None:
+    """Serve requests on a non-blocking socket; block until one upgrades it.
+
+    Returns the bytes that came behind the upgrade, or None when the socket is of no further use: the peer left, was
+    silent for too long, or sent no HTTP.  The socket stays owned by the caller.
+    """
+    received = b""
+    while True:
+        head, received = _read_head(sock, received, settings)
+        if head is None:
+            return None
+        reply = _decide(head, settings)
+        if not _send(sock, reply.data):
+            return None
+        if reply.upgraded:
+            return received
+        if not reply.keep_alive:
+            return None
+
+
+def _decide(head: bytes, settings: Settings) -> Answer:
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    if len(head) > settings.max_header_bytes:
+        return bad_request(date, _HEADER_TOO_LARGE)
+    try:
+        return answer(parse_head(head), date)
+    except BadRequest:
+        return bad_request(date)
+
+
+def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tuple[bytes | None, bytes]:
+    """Return a request head and what came behind it; no head when the peer left or took too long.
+
+    Line ends before a request are skipped, and a bare line feed ends a line, as lenient servers do.
+    """
+    watcher = get_hub().loop.io(sock.fileno(), _READY_READ)
+    with Timeout(settings.upgrade_timeout_s, False):
+        while True:
+            head, end, rest = received.lstrip(b"\r\n").partition(_END_OF_HEAD)
+            if end or len(head) > settings.max_header_bytes:
+                return head, rest
+            try:
+                data = sock.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                get_hub().wait(watcher)
+                continue
+            except OSError:
+                return None, b""
+            if not data:
+                return None, b""
+            received += data
+    return None, b""
+
+
+def _send(sock: socket.socket, data: bytes) -> bool:
+    """Send a short answer at once; a peer whose window is closed before it got anything is not worth waiting for."""
+    try:
+        return sock.send(data) == len(data)
+    except OSError:
+        return False

@@ -1,0 +1,172 @@
+"""The WebSocket carrier of an accepted connection, from the upgrade to the last byte.
+
+It owns the socket.  Reading is done in the event loop; the end of the conversation is a Close frame both ways, then
+half a second at most in which the peer may read what was still on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+from gevent import Timeout, spawn
+from gevent.event import Event
+from gevent.hub import get_hub
+
+from execserver.settings import Settings
+from execserver.transports.outbox import Outbox
+from execserver.transports.transport import Receiver
+from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, frame_header
+
+RECEIVE_BYTES = 256 * 1024  # taken from the kernel at once; then the loop turns to other connections
+_READY_READ = 1
+_NOTHING = b""
+
+
+class WebSocketFraming:
+    """Text frames without mask, as a server sends them."""
+
+    def whole(self, length: int) -> tuple[bytes, bytes]:
+        """Return the header of a message in one frame."""
+        return frame_header(length), _NOTHING
+
+    def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
+        """Return the header of one frame of a fragmented message."""
+        return frame_header(length, first=first, final=final), _NOTHING
+
+
+class ReceiveBuffer:
+    """One buffer for all connections of a server: each read is parsed before the next one begins."""
+
+    __slots__ = ("buffers", "view")
+
+    def __init__(self) -> None:
+        buffer = bytearray(RECEIVE_BYTES)
+        self.buffers = [buffer]
+        self.view = memoryview(buffer)
+
+
+class WebSocketTransport:
+    """Messages of one upgraded socket; a `Transport`."""
+
+    def __init__(
+        self, sock: socket.socket, peer: str, settings: Settings, buffer: ReceiveBuffer, early: bytes
+    ) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._peer = peer
+        self._settings = settings
+        self._buffer = buffer
+        self._early = early
+        limits = FrameLimits(settings.max_frame_bytes, settings.max_message_bytes, settings.max_fragments)
+        self._frames = ServerFrames(limits)
+        self._receiver: Receiver | None = None
+        loop = get_hub().loop
+        self._reading = loop.io(self._fd, _READY_READ)
+        self._pinging = loop.timer(settings.ping_interval_s, settings.ping_interval_s)
+        self._closing = False
+        self._closed = False
+        self._peer_gone = Event()
+        self.outbox = Outbox(self._fd, _FRAMING, self._lost)
+
+    @property
+    def malformed_prefix(self) -> str:
+        """How the answer to an unreadable message begins."""
+        return f"failed to parse websocket JSON-RPC message from exec-server websocket {self._peer}"
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to read; bytes that came with the upgrade come first."""
+        self._receiver = receiver
+        self._reading.start(self._readable)
+        self._pinging.start(self._ping)
+        early, self._early = self._early, b""
+        if early:
+            self._feed(early)
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._reading.stop()
+
+    def resume(self) -> None:
+        """Read again."""
+        if not self._closed and not self._reading.active:
+            self._reading.start(self._readable)
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a Close frame behind what is queued, and end."""
+        if self._closing or self._closed:
+            return
+        self._frames.close(code, reason)
+        self._say_goodbye()
+
+    def _readable(self) -> None:
+        try:
+            count = os.readv(self._fd, self._buffer.buffers)
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self._lost()
+        elif not self._closing:
+            self._feed(self._buffer.view[:count])
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        frames = self._frames
+        messages = frames.feed(data)
+        if messages and self._receiver is not None:
+            self._receiver.receive(messages)
+        if frames.finished:
+            self._say_goodbye()
+        elif frames.control:
+            self._send_control()
+
+    def _send_control(self) -> None:
+        control, self._frames.control = self._frames.control, []
+        for data in control:
+            self.outbox.send_control(data)
+
+    def _say_goodbye(self) -> None:
+        """Both sides are done, or ours is: nothing but the queue and the Close frame goes out any more."""
+        if self._closing or self._closed:
+            return
+        self._closing = True
+        self._pinging.stop()
+        self.outbox.finish()
+        self._send_control()
+        if self._receiver is not None:
+            self._receiver.ended()
+        self.resume()  # to see the peer's end
+        spawn(self._linger)
+
+    def _linger(self) -> None:
+        """Let the peer read what is on its way: closing with unread data would destroy it."""
+        if self.outbox.wait_until_empty(self._settings.close_timeout_s):
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+            with Timeout(self._settings.close_timeout_s, False):
+                self._peer_gone.wait()
+        self._lost()
+
+    def _ping(self) -> None:
+        if self.outbox.has_room:  # a peer that does not read gets no pile of pings
+            self.outbox.send_control(PING_FRAME)
+
+    def _lost(self) -> None:
+        """Release everything: the peer is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        self._reading.stop()
+        self._pinging.stop()
+        self.outbox.close()
+        self._sock.close()
+        self._peer_gone.set()
+        if self._receiver is not None:
+            self._receiver.ended()
+
+
+_FRAMING = WebSocketFraming()

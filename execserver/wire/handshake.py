@@ -1,0 +1,151 @@
+"""The HTTP side of the one port: health check, refusals and the WebSocket upgrade (wire contract, section 2).
+
+The rules are data in, data out: `parse_head` makes a request of the bytes before the empty line, `answer` decides.
+The order of the checks is the contract's: Origin, path, method, Connection, Upgrade, version, key.  `date` is the
+text of the Date header, so that no clock is read here.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+from typing import NamedTuple
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
+_REASONS = {
+    101: "Switching Protocols",
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+}
+_TOKEN_BYTES = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+class BadRequest(Exception):
+    """The bytes are no HTTP/1.x request head."""
+
+
+class Request(NamedTuple):
+    """A request head: header names are lower case, values are stripped, repeats are kept in order."""
+
+    method: str
+    path: str
+    http10: bool
+    headers: list[tuple[str, str]]
+
+    def values(self, name: str) -> list[str]:
+        """Return every value of a header, in order."""
+        return [value for key, value in self.headers if key == name]
+
+    def has_token(self, name: str, token: str) -> bool:
+        """Tell whether a comma separated header holds a token, whatever its case."""
+        return any(part.strip().lower() == token for value in self.values(name) for part in value.split(","))
+
+
+class Answer(NamedTuple):
+    """The response: its bytes, and what becomes of the connection."""
+
+    data: bytes
+    upgraded: bool
+    keep_alive: bool
+
+
+def parse_head(head: bytes) -> Request:
+    """Parse a request head (everything before the empty line); raise `BadRequest`."""
+    lines = head.split(b"\r\n")
+    try:
+        method, target, version = lines[0].split(b" ")
+    except ValueError:
+        raise BadRequest("request line") from None
+    if version not in (b"HTTP/1.1", b"HTTP/1.0") or not _is_token(method) or not _is_target(target):
+        raise BadRequest("request line")
+    headers = [_header(line) for line in lines[1:] if line]
+    path = target.split(b"?", 1)[0].decode("ascii")
+    return Request(method.decode("ascii"), path, version == b"HTTP/1.0", headers)
+
+
+def answer(request: Request, date: str) -> Answer:
+    """Decide one request; only a valid upgrade of `/` is `upgraded`."""
+    if request.values("origin"):
+        return _plain(request, date, 403)
+    if request.path == "/readyz":
+        if request.method in ("GET", "HEAD"):
+            return _plain(request, date, 200)
+        return _plain(request, date, 405, headers=["allow: GET,HEAD"])
+    if request.path != "/":
+        return _plain(request, date, 404)
+    if request.method != "GET":
+        return _plain(request, date, 405, body="Request method must be `GET`")
+    refusal = _upgrade_refusal(request)
+    if refusal is not None:
+        return _plain(request, date, 400, body=refusal)
+    return _upgrade(request.values("sec-websocket-key")[0], date)
+
+
+def bad_request(date: str, status: int = 400) -> Answer:
+    """The answer to bytes that are no request, or to a head above the size limit."""
+    head = _head(status, ["connection: close", "content-length: 0"], date)
+    return Answer(head, upgraded=False, keep_alive=False)
+
+
+def accept_value(key: str) -> str:
+    """The `Sec-WebSocket-Accept` value of a key."""
+    digest = hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()
+    return binascii.b2a_base64(digest, newline=False).decode()
+
+
+def _upgrade_refusal(request: Request) -> str | None:
+    if not request.has_token("connection", "upgrade"):
+        return "Connection header did not include 'upgrade'"
+    if not request.has_token("upgrade", "websocket"):
+        return "`Upgrade` header did not include 'websocket'"
+    if request.values("sec-websocket-version") != ["13"]:
+        return "`Sec-WebSocket-Version` header did not include '13'"
+    if not request.values("sec-websocket-key"):
+        return "`Sec-WebSocket-Key` header missing"
+    return None
+
+
+def _upgrade(key: str, date: str) -> Answer:
+    headers = ["connection: upgrade", "upgrade: websocket", f"sec-websocket-accept: {accept_value(key)}"]
+    return Answer(_head(101, headers, date), upgraded=True, keep_alive=True)
+
+
+def _plain(
+    request: Request, date: str, status: int, *, headers: list[str] | None = None, body: str = "") -> Answer:
+    lines = list(headers or [])
+    if body:
+        lines.append("content-type: text/plain; charset=utf-8")
+    lines.append(f"content-length: {len(body)}")
+    # A body that was announced is not read: the connection ends instead of being parsed at the wrong place.
+    has_body = request.values("content-length") not in ([], ["0"]) or bool(request.values("transfer-encoding"))
+    keep_alive = not (request.http10 or has_body or request.has_token("connection", "close"))
+    if not keep_alive and not request.http10:
+        lines.insert(0, "connection: close")
+    head = _head(status, lines, date, http10=request.http10)
+    payload = b"" if request.method == "HEAD" else body.encode()
+    return Answer(head + payload, upgraded=False, keep_alive=keep_alive)
+
+
+def _head(status: int, headers: list[str], date: str, *, http10: bool = False) -> bytes:
+    version = "HTTP/1.0" if http10 else "HTTP/1.1"
+    lines = [f"{version} {status} {_REASONS[status]}", *headers, f"date: {date}", "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def _header(line: bytes) -> tuple[str, str]:
+    name, colon, value = line.partition(b":")
+    if not colon or not _is_token(name) or any(byte < 32 and byte != 9 for byte in value):
+        raise BadRequest("header")
+    return name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
+
+
+def _is_token(text: bytes) -> bool:
+    return bool(text) and all(byte in _TOKEN_BYTES for byte in text)
+
+
+def _is_target(text: bytes) -> bool:
+    return text.startswith(b"/") and all(33 <= byte < 127 for byte in text)

@@ -1,0 +1,46 @@
+"""One JSON message per line: the framing of the stdio carrier (wire contract, section 3).  No I/O."""
+
+from __future__ import annotations
+
+
+class LineTooLong(Exception):
+    """A line passed the size limit before its end was seen."""
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines; keeps the unfinished rest, at most `limit` bytes of it."""
+
+    __slots__ = ("_limit", "_parts", "_size")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes as they were read; return the non-blank lines they completed, without line ends.
+
+        Raises `LineTooLong` when a line passes the limit; the stream cannot be used after that.
+        """
+        head, *rest = data.split(b"\n")
+        if not rest:
+            self._keep(head)
+            return []
+        self._keep(head)
+        lines = [b"".join(self._parts), *rest[:-1]]
+        self._parts, self._size = [], 0
+        self._keep(rest[-1])
+        return [line for line in lines if line.strip()]
+
+    def finish(self) -> list[bytes]:
+        """Return the last line when the stream ended without a line end."""
+        line = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return [line] if line.strip() else []
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._limit:
+            raise LineTooLong(f"a line is longer than {self._limit} bytes")
+        if part:
+            self._parts.append(part)

@@ -1,0 +1,148 @@
+"""WebSocket frames of the server role: bytes from the peer in, whole messages out.
+
+Parsing, masking, control frames and the close handshake are the `websockets` library's; this module adds what the
+contract asks of a server: limits per frame, per message and on the number of fragments, text that is UTF-8, and
+frame headers for replies that are produced in pieces.  No I/O: the owner of the socket feeds and sends.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from websockets.exceptions import ProtocolError
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN, SERVER, Protocol
+
+GOING_AWAY: Final = 1001
+PROTOCOL_ERROR: Final = 1002
+INVALID_DATA: Final = 1007
+POLICY_VIOLATION: Final = 1008
+MESSAGE_TOO_BIG: Final = 1009
+INTERNAL_ERROR: Final = 1011
+
+_TEXT_FINAL = 0x81
+_MAX_REASON_BYTES = 123  # a control frame holds 125 bytes, two of them the code
+PING_FRAME: Final = b"\x89\x00"
+
+# The library logs each closed connection; the server's own log says it in the project's words.
+_SILENT = logging.getLogger("execserver.wire.websocket")
+_SILENT.setLevel(logging.CRITICAL)
+
+
+class FrameLimits(NamedTuple):
+    """What one peer may send: payload bytes of a frame, bytes of a message, fragments of a message."""
+
+    frame_bytes: int
+    message_bytes: int
+    fragments: int
+
+
+def frame_header(length: int, *, first: bool = True, final: bool = True) -> bytes:
+    """Return the header of an unmasked text frame of `length` payload bytes, or of a continuation of one."""
+    head = (0x80 if final else 0) | (0x01 if first else 0)
+    if length < 126:
+        return bytes((head, length))
+    if length < 65536:
+        return bytes((head, 126)) + length.to_bytes(2, "big")
+    return bytes((head, 127)) + length.to_bytes(8, "big")
+
+
+class ServerFrames:
+    """The inbound half of one accepted WebSocket connection.
+
+    `feed` returns the messages that became complete, oldest first.  Bytes that must go out in answer (pongs, the echo
+    of a close) wait in `control`.  `finished` is True once no further message can come; `failure` then says why, or
+    is None after a close in good order.
+    """
+
+    __slots__ = ("_fragments", "_limits", "_parts", "_protocol", "_text", "control", "failure", "finished")
+
+    def __init__(self, limits: FrameLimits) -> None:
+        self._limits = limits
+        self._protocol = Protocol(
+            SERVER, state=OPEN, max_size=(limits.message_bytes, limits.frame_bytes), logger=_SILENT
+        )
+        self._parts: list[bytes] = []
+        self._fragments = 0
+        self._text = False
+        self.control: list[bytes] = []
+        self.finished = False
+        self.failure: str | None = None
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+        """Take bytes as they came from the socket; return the messages they completed."""
+        if self.finished:
+            return []
+        protocol = self._protocol
+        protocol.receive_data(data)  # type: ignore[arg-type]  # it only appends to a bytearray
+        messages: list[bytes] = []
+        for frame in protocol.events_received():
+            message = self._take(frame) if isinstance(frame, Frame) else None
+            if message is not None:
+                messages.append(message)
+            if self.finished:
+                return messages
+        self._collect_control()
+        return messages
+
+    def close(self, code: int, reason: str) -> None:
+        """Put a Close frame into `control`, unless one was sent; nothing is parsed after this."""
+        if self._protocol.state is OPEN:
+            self._protocol.fail(code, _fit(reason))
+        self._collect_control()
+        self.finished = True
+
+    def _take(self, frame: Frame) -> bytes | None:
+        opcode = frame.opcode
+        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            self._text = opcode is Opcode.TEXT
+            if frame.fin:
+                return self._checked(bytes(frame.data))
+            self._parts = [bytes(frame.data)]
+            self._fragments = 1
+        elif opcode is Opcode.CONT:
+            self._fragments += 1
+            if self._fragments > self._limits.fragments:
+                self._fail(MESSAGE_TOO_BIG, f"more than {self._limits.fragments} fragments in one message")
+                return None
+            self._parts.append(bytes(frame.data))
+            if frame.fin:
+                whole = b"".join(self._parts)
+                self._parts = []
+                return self._checked(whole)
+        return None
+
+    def _checked(self, message: bytes) -> bytes | None:
+        if self._text and not message.isascii():
+            try:
+                message.decode()
+            except UnicodeDecodeError:
+                self._fail(INVALID_DATA, "a text message is not UTF-8")
+                return None
+        return message
+
+    def _fail(self, code: int, reason: str) -> None:
+        self.close(code, reason)
+        self.failure = reason
+
+    def _collect_control(self) -> None:
+        """Move what the library wants sent to `control`; its empty entry means the end of the conversation."""
+        protocol = self._protocol
+        for data in protocol.data_to_send():
+            if data:
+                self.control.append(data)
+            else:
+                self.finished = True
+        if protocol.parser_exc is not None and self.failure is None:
+            self.failure = _explain(protocol.parser_exc)
+
+
+def _explain(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return f"protocol error: {text}" if isinstance(error, ProtocolError) else text
+
+
+def _fit(reason: str) -> str:
+    """Cut a reason to what fits a control frame, at a character boundary."""
+    return reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore")

@@ -1,0 +1,174 @@
+"""What the server makes of a peer's WebSocket frames."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+
+from execserver.wire.websocket import (
+    INVALID_DATA,
+    MESSAGE_TOO_BIG,
+    POLICY_VIOLATION,
+    PROTOCOL_ERROR,
+    FrameLimits,
+    ServerFrames,
+    frame_header,
+)
+
+LIMITS = FrameLimits(frame_bytes=1000, message_bytes=3000, fragments=8)
+
+
+def frame(opcode: Opcode, data: bytes, *, fin: bool = True, mask: bool = True) -> bytes:
+    return Frame(opcode, data, fin).serialize(mask=mask)
+
+
+def text(data: bytes, *, fin: bool = True) -> bytes:
+    return frame(Opcode.TEXT, data, fin=fin)
+
+
+def more(data: bytes, *, fin: bool = False) -> bytes:
+    return frame(Opcode.CONT, data, fin=fin)
+
+
+def close_code(frames: ServerFrames) -> int:
+    (control,) = frames.control
+    assert control[0] == 0x88
+    return int.from_bytes(control[2:4], "big")
+
+
+def test_text_and_binary_messages_are_taken_alike() -> None:
+    frames = ServerFrames(LIMITS)
+    assert frames.feed(text(b"one") + frame(Opcode.BINARY, b"two")) == [b"one", b"two"]
+
+
+def test_fragments_are_joined_and_control_frames_may_stand_between_them() -> None:
+    frames = ServerFrames(LIMITS)
+    data = text(b"a", fin=False) + frame(Opcode.PING, b"p") + more(b"b") + more(b"c", fin=True)
+    assert frames.feed(data) == [b"abc"]
+    assert frames.control == [b"\x8a\x01p"]
+
+
+def test_a_frame_at_the_limit_passes_and_one_byte_more_ends_with_1009() -> None:
+    assert ServerFrames(LIMITS).feed(text(b"x" * 1000)) == [b"x" * 1000]
+    frames = ServerFrames(LIMITS)
+    assert frames.feed(text(b"x" * 1001)) == []
+    assert frames.finished
+    assert close_code(frames) == MESSAGE_TOO_BIG
+
+
+def test_an_announced_length_is_refused_before_its_payload_arrives() -> None:
+    frames = ServerFrames(LIMITS)
+    frames.feed(b"\x81\xff" + (1 << 40).to_bytes(8, "big"))
+    assert close_code(frames) == MESSAGE_TOO_BIG
+
+
+def test_a_message_at_the_limit_passes_and_one_byte_more_ends_with_1009() -> None:
+    whole = text(b"x" * 1000, fin=False) + more(b"x" * 1000)
+    assert ServerFrames(LIMITS).feed(whole + more(b"x" * 1000, fin=True)) == [b"x" * 3000]
+    frames = ServerFrames(LIMITS)
+    frames.feed(whole + more(b"x" * 1000) + more(b"x", fin=True))
+    assert close_code(frames) == MESSAGE_TOO_BIG
+
+
+def test_too_many_fragments_end_with_1009_even_when_they_are_empty() -> None:
+    frames = ServerFrames(LIMITS)
+    assert frames.feed(text(b"", fin=False) + more(b"") * 8) == []
+    assert close_code(frames) == MESSAGE_TOO_BIG
+    assert frames.failure == "more than 8 fragments in one message"
+
+
+def test_as_many_fragments_as_allowed_pass() -> None:
+    data = text(b"a", fin=False) + more(b"a") * 6 + more(b"a", fin=True)
+    assert ServerFrames(LIMITS).feed(data) == [b"a" * 8]
+
+
+def test_text_that_is_not_utf8_ends_with_1007_and_the_same_bytes_as_binary_pass() -> None:
+    frames = ServerFrames(LIMITS)
+    assert frames.feed(text(b"\xff\xfe")) == []
+    assert close_code(frames) == INVALID_DATA
+    assert ServerFrames(LIMITS).feed(frame(Opcode.BINARY, b"\xff\xfe")) == [b"\xff\xfe"]
+
+
+def test_a_character_may_be_cut_between_fragments() -> None:
+    data = "é".encode()
+    assert ServerFrames(LIMITS).feed(text(data[:1], fin=False) + more(data[1:], fin=True)) == [data]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(Opcode.TEXT, b"x", mask=False),
+        b"\xc1\x80\0\0\0\0",  # a reserved bit
+        b"\x83\x80\0\0\0\0",  # an unknown opcode
+        more(b"x", fin=True),
+        text(b"x", fin=False) + text(b"y"),
+        b"\x09\x80\0\0\0\0",  # a fragmented ping
+    ],
+)
+def test_broken_frames_end_with_1002(data: bytes) -> None:
+    frames = ServerFrames(LIMITS)
+    assert frames.feed(data) == []
+    assert frames.finished
+    assert close_code(frames) == PROTOCOL_ERROR
+    assert frames.failure
+
+
+def test_a_close_is_echoed_and_messages_before_it_are_kept() -> None:
+    frames = ServerFrames(LIMITS)
+    assert frames.feed(text(b"last") + frame(Opcode.CLOSE, b"\x03\xe8bye") + text(b"late")) == [b"last"]
+    assert frames.finished
+    assert frames.failure is None
+    assert frames.control == [b"\x88\x05\x03\xe8bye"]
+    assert frames.feed(text(b"more")) == []
+
+
+def test_our_close_carries_code_and_reason_cut_to_a_control_frame() -> None:
+    frames = ServerFrames(LIMITS)
+    frames.close(POLICY_VIOLATION, "é" * 100)
+    (control,) = frames.control
+    assert close_code(frames) == POLICY_VIOLATION
+    assert len(control) <= 2 + 125
+    assert control[4:].decode() == "é" * 61
+
+
+def test_closing_after_the_peer_closed_sends_nothing_more() -> None:
+    frames = ServerFrames(LIMITS)
+    frames.feed(frame(Opcode.CLOSE, b""))
+    frames.control.clear()
+    frames.close(POLICY_VIOLATION, "too late")
+    assert frames.control == []
+
+
+@given(st.lists(st.binary(max_size=200), max_size=6), st.data())
+def test_messages_survive_any_cut_of_the_bytes(messages: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(frame(Opcode.BINARY, message) for message in messages)
+    frames = ServerFrames(LIMITS)
+    seen: list[bytes] = []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        seen += frames.feed(stream[:size])
+        stream = stream[size:]
+    assert seen == messages
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_never_raise(data: bytes) -> None:
+    frames = ServerFrames(LIMITS)
+    frames.feed(data)
+    assert frames.failure is None or frames.finished
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536, 1 << 20])
+def test_headers_are_those_of_unmasked_text_frames(size: int) -> None:
+    payload = os.urandom(8)[:1] * size
+    assert frame_header(size) + payload == frame(Opcode.TEXT, payload, mask=False)
+
+
+def test_headers_of_pieces_make_one_fragmented_message() -> None:
+    assert frame_header(1, first=True, final=False) == b"\x01\x01"
+    assert frame_header(1, first=False, final=False) == b"\x00\x01"
+    assert frame_header(1, first=False, final=True) == b"\x80\x01"

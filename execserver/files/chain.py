@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import deque
 
 OPEN_LEVELS = 32  # per chain; a copy holds two chains
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -29,7 +28,7 @@ class DirectoryChain:
         fd = os.open(root, _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW)
         self._descriptors = [fd]
         self._identities = [_identity(fd)]
-        self._closable: deque[int] = deque()
+        self._closable: list[int] = []  # levels, from the top down
 
     def __enter__(self) -> DirectoryChain:
         return self
@@ -68,7 +67,7 @@ class DirectoryChain:
         if not linked:
             self._closable.append(parent)
             if len(self._closable) > OPEN_LEVELS:
-                self._close_level(self._closable.popleft())
+                self._close_level(self._closable.pop(0))
 
     def leave(self) -> None:
         """Go up; raise OSError ESTALE if the directory was moved to another parent meanwhile."""

@@ -58,7 +58,7 @@ def _by_copy_file_range(source: int, target: int, length: int) -> int:
 
 
 def _by_sendfile(source: int, target: int, length: int) -> int:
-    return os.sendfile(target, source, None, length)  # type: ignore[call-overload, no-any-return]
+    return os.sendfile(target, source, None, length)
 
 
 def _by_hand(source: int, target: int, length: int) -> int:

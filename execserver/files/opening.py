@@ -44,8 +44,8 @@ def _refused_for_reading(path: bytes) -> Exception:
     return not_a_file(path)
 
 
-def open_entry(name: bytes, dir_fd: int) -> int:
-    """Open a regular file in a directory for reading, not following a link.
+def open_entry(name: bytes, dir_fd: int | None) -> int:
+    """Open a regular file, or the entry of a directory, for reading, not following a link.
 
     Raises InvalidRequest where the name is of another kind by now.
     """

@@ -11,11 +11,14 @@ import errno
 import os
 
 from execserver.files.opening import open_regular
+from execserver.files.pausing import no_pause
 from execserver.protocol.errors import InvalidRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from execserver.files.pausing import Pause
 
 MAX_FILE_BYTES = 536_870_912  # the contract's limit for fs/readFile
 PIECE_BYTES = 192 * 1024  # a multiple of three, so that pieces can be encoded as base64 one by one
@@ -41,7 +44,7 @@ class FileReader:
 
     __slots__ = ("_ahead", "_left", "fd", "size")
 
-    def __init__(self, fd: int, limit: int = MAX_FILE_BYTES) -> None:
+    def __init__(self, fd: int, limit: int = MAX_FILE_BYTES, pause: Pause = no_pause) -> None:
         """Look at the file and read its start; raise FileTooLarge before anything is read."""
         self.fd = fd
         self._ahead: list[bytes] = []
@@ -50,15 +53,15 @@ class FileReader:
             if self.size > limit:
                 raise FileTooLarge(limit)
             self._left = self.size
-            self._read_start(limit)
+            self._read_start(limit, pause)
         except BaseException:
             self.close()
             raise
 
     @classmethod
-    def open(cls, path: bytes, limit: int = MAX_FILE_BYTES) -> FileReader:
+    def open(cls, path: bytes, limit: int = MAX_FILE_BYTES, pause: Pause = no_pause) -> FileReader:
         """Open a regular file; raise the errors of `open_regular` and FileTooLarge."""
-        return cls(open_regular(path), limit)
+        return cls(open_regular(path), limit, pause)
 
     @property
     def whole(self) -> bytes | None:
@@ -90,7 +93,7 @@ class FileReader:
     def __del__(self) -> None:
         self.close()
 
-    def _read_start(self, limit: int) -> None:
+    def _read_start(self, limit: int, pause: Pause) -> None:
         """Read the first piece; where no size is told (/proc), everything."""
         if self.size:
             self._read_ahead(min(PIECE_BYTES, self.size))
@@ -101,6 +104,7 @@ class FileReader:
             total += got
             if total > limit:
                 raise FileTooLarge(limit)
+            pause()
 
     def _read_ahead(self, length: int) -> int:
         piece = self._read_piece(length)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
 
 from execserver.files.pausing import no_pause
 from execserver.protocol.errors import InvalidRequest, os_error_text
@@ -58,7 +57,7 @@ class Walk:
         self._counted = 0  # entries and those of the errors that are about an entry
         self._directories = 1
         self._seen: set[tuple[int, int]] = set()  # real directories, kept only where links may lead back
-        self._queue: deque[tuple[bytes, str, int]] = deque()
+        self._level: list[tuple[bytes, str]] = []  # path and URI of the directories one level further down
 
     def run(self, root: bytes) -> None:
         """Walk from a directory; anything else gives no entries.  Raises OSError if the root is not there."""
@@ -69,11 +68,15 @@ class Walk:
             return
         self._seen.add((status.st_dev, status.st_ino))
         uri = PathUri.from_native(root).uri
-        self._queue.append((root.rstrip(b"/"), uri.removesuffix("/"), 0))
-        while self._queue and self._list(*self._queue.popleft()):
-            self._pause()
+        level = [(root.rstrip(b"/"), uri.removesuffix("/"))]
+        for depth in range(self._options.max_depth + 1):
+            for path, uri in level:
+                if not self._list(path, uri, enter=depth < self._options.max_depth):
+                    return
+                self._pause()
+            level, self._level = self._level, []
 
-    def _list(self, path: bytes, uri: str, depth: int) -> bool:
+    def _list(self, path: bytes, uri: str, enter: bool) -> bool:
         """List one directory; False when the limit of entries is reached."""
         try:
             with os.scandir(path or b"/") as entries:
@@ -97,8 +100,8 @@ class Walk:
                 self.errors.append((child, os_error_text(errno.EACCES)))
                 continue
             self.entries.append((child, is_directory))
-            if is_directory and depth < self._options.max_depth:
-                self._enter(entry, child, depth + 1)
+            if is_directory and enter:
+                self._enter(entry, child)
         return True
 
     def _kind(self, entry: os.DirEntry[bytes], is_link: bool) -> bool | None:
@@ -112,8 +115,8 @@ class Walk:
         except OSError:
             return None
 
-    def _enter(self, entry: os.DirEntry[bytes], uri: str, depth: int) -> None:
-        """Queue a directory unless it is hidden and to be pruned, was seen already, or is one too many."""
+    def _enter(self, entry: os.DirEntry[bytes], uri: str) -> None:
+        """Note a directory for the next level unless it is pruned, was seen already, or is one too many."""
         if self._options.prune_hidden and entry.name.startswith(b"."):
             return
         identity = None
@@ -131,7 +134,7 @@ class Walk:
         self._directories += 1
         if identity is not None:
             self._seen.add(identity)
-        self._queue.append((entry.path, uri, depth))
+        self._level.append((entry.path, uri))
 
 
 def _name(entry: os.DirEntry[bytes]) -> bytes:

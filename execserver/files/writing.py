@@ -17,6 +17,8 @@ from execserver.files.pausing import no_pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from execserver.files.pausing import Pause
 
 DEVICE_TIMEOUT_S = 5.0
@@ -24,9 +26,12 @@ _PIECE_BYTES = 1024 * 1024  # about 0.3 ms of copying into the page cache betwee
 
 
 def write_file(
-    path: bytes, data: bytes, pause: Pause = no_pause, device_timeout_s: float = DEVICE_TIMEOUT_S
+    path: bytes,
+    content: Iterable[bytes],
+    pause: Pause = no_pause,
+    device_timeout_s: float = DEVICE_TIMEOUT_S,
 ) -> None:
-    """Create a file or replace its content; links are followed, also a dangling one.
+    """Create a file or replace its content, given in parts; links are followed, also a dangling one.
 
     Not atomic, as the contract has it.  Raises the errors of `open_target`, and OSError ETIMEDOUT for a
     device that takes nothing for `device_timeout_s` seconds.
@@ -37,9 +42,11 @@ def write_file(
         if stat.S_ISREG(status.st_mode):
             if status.st_size:
                 os.ftruncate(fd, 0)
-            write_all(fd, data, pause)
+            for data in content:
+                write_all(fd, data, pause)
         else:
-            write_device(fd, data, device_timeout_s)
+            for data in content:
+                write_device(fd, data, device_timeout_s)
     finally:
         os.close(fd)
 

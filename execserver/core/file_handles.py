@@ -1,0 +1,100 @@
+"""The files one client holds open: ids, limits, modes, and the order in which they are checked.
+
+No I/O: descriptors come in as numbers and leave through the `close` callable (wire contract, sections 12 and
+14.2).  The texts about reading are those of the contract's target, the ones about writing those of the newest
+reference, where writing came in.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+from execserver.protocol.errors import InvalidRequest, NotFound
+from execserver.protocol.files import FsOpenMode
+
+MAX_HANDLES = 128  # per connection
+MAX_ID_BYTES = 32
+MAX_BLOCK_BYTES = 1024 * 1024
+_MAX_OFFSET = 2**63 - 1
+
+
+class OpenFile:
+    """One open file: its descriptor, what it is for, and whether its file system answers at once."""
+
+    __slots__ = ("fd", "local", "mode")
+
+    def __init__(self, fd: int, mode: FsOpenMode, local: bool) -> None:
+        self.fd = fd
+        self.mode = mode
+        self.local = local
+
+
+class FileHandles:
+    """The open files of one connection.  Owns their descriptors from `add` until they are closed."""
+
+    def __init__(self, close: Callable[[int], None], max_handles: int = MAX_HANDLES) -> None:
+        self._close = close
+        self._max_handles = max_handles
+        self._files: dict[str, OpenFile] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @staticmethod
+    def check_id(handle_id: str, what: str = "file read handle") -> None:
+        """Raise InvalidRequest for an id that is too long; the first check of every call."""
+        if len(handle_id.encode()) > MAX_ID_BYTES:
+            raise InvalidRequest(f"{what} ID must not exceed {MAX_ID_BYTES} bytes")
+
+    def add(self, handle_id: str, file: OpenFile) -> None:
+        """Take over an open file; closes it and raises InvalidRequest when the id is in use or all are."""
+        if handle_id in self._files:
+            self._close(file.fd)
+            raise InvalidRequest(f"file read handle `{handle_id}` already exists")
+        if len(self._files) >= self._max_handles:
+            self._close(file.fd)
+            raise InvalidRequest(f"at most {self._max_handles} file reads may be open per connection")
+        self._files[handle_id] = file
+
+    def for_reading(self, handle_id: str, length: int) -> OpenFile:
+        """Return the file to read a block from.
+
+        A handle for writing is closed and gives OSError EBADF: every read error ends a handle.
+        """
+        self.check_id(handle_id)
+        if not 1 <= length <= MAX_BLOCK_BYTES:
+            raise InvalidRequest(f"file read block length must be between 1 and {MAX_BLOCK_BYTES}")
+        file = self._files.get(handle_id)
+        if file is None:
+            raise NotFound(f"unknown file read handle `{handle_id}`")
+        if file.mode is not FsOpenMode.READ:
+            self.close(handle_id)
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return file
+
+    def for_writing(self, handle_id: str, offset: int, length: int) -> OpenFile:
+        """Return the file to write a block to; a handle for reading gives OSError EBADF and stays open."""
+        self.check_id(handle_id, "file handle")
+        if not 1 <= length <= MAX_BLOCK_BYTES:
+            raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK_BYTES}")
+        if offset > _MAX_OFFSET - length:
+            raise InvalidRequest("file write range exceeds the signed 64-bit file offset limit")
+        file = self._files.get(handle_id)
+        if file is None:
+            raise NotFound(f"unknown file handle `{handle_id}`")
+        if file.mode is not FsOpenMode.REPLACE:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return file
+
+    def close(self, handle_id: str) -> None:
+        """Close one handle; an unknown id is fine."""
+        file = self._files.pop(handle_id, None)
+        if file is not None:
+            self._close(file.fd)
+
+    def close_all(self) -> None:
+        """Close everything: the connection ends."""
+        while self._files:
+            self._close(self._files.popitem()[1].fd)

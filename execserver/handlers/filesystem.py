@@ -1,0 +1,232 @@
+"""`fs/*` (wire contract, sections 12 and 14.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TypeVar
+
+from msgspec import Raw
+
+from execserver.files.reading import MAX_FILE_BYTES
+from execserver.files.walk import Walk, WalkOptions
+from execserver.handlers.context import Call
+from execserver.handlers.registry import handles
+from execserver.handlers.replies import Streamed
+from execserver.protocol import base64, files, methods
+from execserver.protocol.errors import InvalidRequest
+from execserver.protocol.paths import PathUri
+from execserver.protocol.record import encode_record
+from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox.intent import cannot_enforce_files, file_request_needs_sandbox, open_needs_sandbox
+from execserver.services.filesystem import decode_content
+
+# The real clients: a message above 64 MiB ends their connection.
+_LIMITED_CLIENTS = frozenset({"codex-environment", "codex-core"})
+_CLIENT_MESSAGE_BYTES = 64 * 1024 * 1024
+_ENVELOPE_BYTES = 1024  # allowed for id and member names around the base64 text
+_CLIENT_FILE_BYTES = (_CLIENT_MESSAGE_BYTES - _ENVELOPE_BYTES) // 4 * 3
+
+_ENTRIES_AT_ONCE = 16_384  # of a listing that is encoded in one go, 2 ms; longer ones leave in pieces
+
+_CLOSED = files.FsCloseResponse()
+_CREATED = files.FsCreateDirectoryResponse()
+_COPIED = files.FsCopyResponse()
+_REMOVED = files.FsRemoveResponse()
+_WRITTEN = files.FsWriteFileResponse()
+_BLOCK_WRITTEN = files.FsWriteBlockResponse()
+
+
+def native(path: PathUri, sandbox: FileSystemSandboxContext | None) -> bytes:
+    """Return the path to use; raise InvalidRequest where it is foreign or a sandbox would be needed."""
+    if sandbox is not None and file_request_needs_sandbox(sandbox, path):
+        raise cannot_enforce_files()
+    return path.native()
+
+
+@handles(methods.FS_READ_FILE)
+def read_file(call: Call, params: files.FsReadFileParams) -> Raw | Streamed:
+    """Return a whole file, in pieces unless it fits one."""
+    path = native(params.path, params.sandbox)
+    limit = _CLIENT_FILE_BYTES if call.connection.client_name in _LIMITED_CLIENTS else MAX_FILE_BYTES
+    first, rest = call.services.filesystem.read_file(path, limit)
+    if rest is None:
+        return Raw(b'{"dataBase64":"%b"}' % first)
+    return Streamed(chain((b'{"dataBase64":"' + first,), rest, (b'"}',)))
+
+
+@handles(methods.FS_OPEN)
+def open_file(call: Call, params: files.FsOpenParams) -> files.FsOpenResponse:
+    """Open a file under the client's id; the limits are checked after the file was found."""
+    handles_ = call.connection.handles
+    handles_.check_id(params.handle_id)
+    if open_needs_sandbox(params.sandbox, params.path):
+        raise cannot_enforce_files()
+    file = call.services.filesystem.open(params.path.native(), params.mode)
+    handles_.add(params.handle_id, file)
+    return files.FsOpenResponse(handle_id=params.handle_id)
+
+
+@handles(methods.FS_READ_BLOCK)
+def read_block(call: Call, params: files.FsReadBlockParams) -> Raw:
+    """Read from an open file; any error of reading closes the handle."""
+    length = params.len
+    file = call.connection.handles.for_reading(params.handle_id, length)
+    try:
+        data = call.services.filesystem.read_block(file, params.offset, length)
+    except OSError:
+        call.connection.handles.close(params.handle_id)
+        raise
+    return Raw(
+        b'{"chunk":"%b","eof":%b}' % (base64.encode(data), b"true" if len(data) < length else b"false")
+    )
+
+
+@handles(methods.FS_WRITE_BLOCK)
+def write_block(call: Call, params: files.FsWriteBlockParams) -> files.FsWriteBlockResponse:
+    """Write into an open file; an error leaves the handle open."""
+    file = call.connection.handles.for_writing(params.handle_id, params.offset, len(params.chunk))
+    call.services.filesystem.write_block(file, params.offset, params.chunk)
+    return _BLOCK_WRITTEN
+
+
+@handles(methods.FS_CLOSE)
+def close_file(call: Call, params: files.FsCloseParams) -> files.FsCloseResponse:
+    """Close a handle, whether it is open or not."""
+    call.connection.handles.check_id(params.handle_id)
+    call.connection.handles.close(params.handle_id)
+    return _CLOSED
+
+
+@handles(methods.FS_WRITE_FILE)
+def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFileResponse:
+    """Create or replace a file; the content is checked before the path is."""
+    try:
+        content = decode_content(params.data_base64)
+    except base64.InvalidBase64 as reason:
+        raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
+    call.services.filesystem.write_file(native(params.path, params.sandbox), content)
+    return _WRITTEN
+
+
+@handles(methods.FS_CREATE_DIRECTORY)
+def create_directory(call: Call, params: files.FsCreateDirectoryParams) -> files.FsCreateDirectoryResponse:
+    """Make a directory, with its parents unless told otherwise."""
+    path = native(params.path, params.sandbox)
+    call.services.filesystem.create_directory(path, recursive=params.recursive is not False)
+    return _CREATED
+
+
+@handles(methods.FS_GET_METADATA)
+def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMetadataResponse:
+    """Tell kind, size and time of modification; the released references know no birth time on Linux."""
+    is_directory, is_file, is_symlink, size, modified_at_ms = call.services.filesystem.get_metadata(
+        native(params.path, params.sandbox)
+    )
+    return files.FsGetMetadataResponse(
+        is_directory=is_directory,
+        is_file=is_file,
+        is_symlink=is_symlink,
+        size=size,
+        created_at_ms=0,
+        modified_at_ms=modified_at_ms,
+    )
+
+
+@handles(methods.FS_CANONICALIZE)
+def canonicalize(call: Call, params: files.FsCanonicalizeParams) -> files.FsCanonicalizeResponse:
+    """Resolve every link of a path."""
+    path = call.services.filesystem.canonicalize(native(params.path, params.sandbox))
+    return files.FsCanonicalizeResponse(path=PathUri.from_native(path))
+
+
+@handles(methods.FS_READ_DIRECTORY)
+def read_directory(
+    call: Call, params: files.FsReadDirectoryParams
+) -> Streamed | files.FsReadDirectoryResponse:
+    """List a directory."""
+    found = call.services.filesystem.read_directory(native(params.path, params.sandbox))
+    if len(found) <= _ENTRIES_AT_ONCE:
+        return _directory(found)
+    batches = (encode_record(_directory(batch))[len(b'{"entries":[') : -2] for batch in _batches(found))
+    return Streamed(chain((b'{"entries":[',), _comma_separated(batches), (b"]}",)))
+
+
+@handles(methods.FS_REMOVE)
+def remove(call: Call, params: files.FsRemoveParams) -> files.FsRemoveResponse:
+    """Remove a file, a link or a tree."""
+    path = native(params.path, params.sandbox)
+    recursive, force = params.recursive is not False, params.force is not False
+    call.services.filesystem.remove(path, recursive=recursive, force=force)
+    return _REMOVED
+
+
+@handles(methods.FS_COPY)
+def copy(call: Call, params: files.FsCopyParams) -> files.FsCopyResponse:
+    """Copy a file, a link or a tree."""
+    source, destination = params.source_path, params.destination_path
+    if params.sandbox is not None and file_request_needs_sandbox(params.sandbox, source, destination):
+        raise cannot_enforce_files()
+    call.services.filesystem.copy(source.native(), destination.native(), params.recursive)
+    return _COPIED
+
+
+@handles(methods.FS_WALK)
+def walk(call: Call, params: files.FsWalkParams) -> Raw | Streamed:
+    """List a directory and what is below it; the limits are checked before the path is."""
+    wanted = params.options
+    options = WalkOptions(
+        wanted.max_depth,
+        wanted.max_directories,
+        wanted.max_entries,
+        wanted.follow_directory_symlinks,
+        wanted.prune_hidden_directories,
+    )
+    found = call.services.filesystem.walk(native(params.path, params.sandbox), options)
+    if len(found.entries) <= _ENTRIES_AT_ONCE:
+        return Raw(b"".join(_walk_text(found)))
+    return Streamed(_walk_text(found))
+
+
+_BATCH = 512  # entries of one piece: some 50 KB, and below the clients' frame limit with the longest paths
+
+E = TypeVar("E")
+
+
+def _batches(items: list[E]) -> Iterator[list[E]]:
+    for start in range(0, len(items), _BATCH):
+        yield items[start : start + _BATCH]
+
+
+def _comma_separated(batches: Iterable[bytes]) -> Iterator[bytes]:
+    comma = b""
+    for batch in batches:
+        yield comma + batch
+        comma = b","
+
+
+def _directory(found: list[tuple[str, bool, bool]]) -> files.FsReadDirectoryResponse:
+    entry = files.FsReadDirectoryEntry
+    return files.FsReadDirectoryResponse(
+        entries=tuple([entry(file_name=name, is_directory=d, is_file=f) for name, d, f in found])
+    )
+
+
+_KINDS = {True: "directory", False: "file"}
+
+
+def _walk_text(found: Walk) -> Iterator[bytes]:
+    """Yield the JSON text of an FsWalkResponse.  URIs and error texts need no escaping."""
+    yield b'{"entries":['
+    yield from _comma_separated(
+        ",".join(
+            [f'{{"path":"{uri}","kind":"{_KINDS[is_directory]}"}}' for uri, is_directory in batch]
+        ).encode()
+        for batch in _batches(found.entries)
+    )
+    yield b'],"errors":['
+    yield from _comma_separated(
+        ",".join([f'{{"path":"{uri}","message":"{message}"}}' for uri, message in batch]).encode()
+        for batch in _batches(found.errors)
+    )
+    yield b'],"truncated":true}' if found.truncated else b'],"truncated":false}'

@@ -1,0 +1,241 @@
+"""Runs the file operations for all connections without letting any of them stop the server.
+
+Short calls on local file systems run where they are, since a thread costs more than they do.  What may take
+long runs in threads, and what may hang in threads of its own, bounded in number and time.  Content leaves as
+base64 pieces, so a whole file is never held.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TypeVar
+
+from gevent import sleep
+
+from execserver.core.file_handles import OpenFile
+from execserver.files import copy, metadata, opening, reading, remove, walk, writing
+from execserver.files.pausing import Pause
+from execserver.protocol import base64
+from execserver.protocol.files import FsOpenMode
+from execserver.services.file_pool import FilePool
+from execserver.services.mounts import MountTable
+from execserver.settings import Settings
+
+T = TypeVar("T")
+
+_BUSY_THREADS = 4  # for long work on local file systems: copies, trees, large writes
+_DECODED_AT_ONCE = 1024 * 1024  # characters of base64 between two turns of the others, about 1 ms
+
+
+class FileService:
+    """The file operations of one server.  Owns the descriptor of the mount table until `close`."""
+
+    def __init__(self, settings: Settings, mounts: MountTable | None = None) -> None:
+        self._mounts = mounts or MountTable()
+        self._inline_bytes = settings.inline_file_bytes
+        self._device_timeout_s = settings.device_write_timeout_s
+        self._slow = FilePool(settings.stuck_file_threads, settings.file_call_timeout_s)
+        self._busy = FilePool(_BUSY_THREADS, settings.file_call_timeout_s)
+        self._slow_descriptors: set[int] = set()
+
+    def close(self) -> None:
+        """Give back the descriptor; the operations still work, in threads."""
+        self._mounts.close()
+
+    # --- short operations --------------------------------------------------------------------------------
+
+    def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
+        """Return is_directory, is_file, is_symlink, size, time of modification in ms."""
+        if self._mounts.is_local(path):
+            return metadata.get_metadata(path)
+        return self._slow.call(lambda pause: metadata.get_metadata(path))
+
+    def canonicalize(self, path: bytes) -> bytes:
+        """Return the path without links."""
+        return self._short(path, lambda pause: metadata.canonicalize(path))
+
+    def create_directory(self, path: bytes, recursive: bool) -> None:
+        """Make a directory, with `recursive` also its parents."""
+        self._short(path, lambda pause: metadata.create_directory(path, recursive))
+
+    def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
+        """Return name, is_directory, is_file of every entry."""
+        return self._short(path, lambda pause: metadata.read_directory(path, pause))
+
+    def _short(self, path: bytes, function: Callable[[Pause], T]) -> T:
+        return function(_let_others_run) if self._mounts.is_local(path) else self._slow.call(function)
+
+    # --- long operations ---------------------------------------------------------------------------------
+
+    def remove(self, path: bytes, recursive: bool, force: bool) -> None:
+        """Remove a file, a link, or with `recursive` a tree."""
+        if self._mounts.is_local(path) and not remove.removes_a_tree(path, recursive):
+            remove.remove(path, recursive, force)
+        else:
+            self._for_trees().call(lambda pause: remove.remove(path, recursive, force, pause))
+
+    def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
+        """Copy a file, a link, or with `recursive` a tree."""
+        if self._mounts.is_local(source) and self._mounts.is_local(destination):
+            size = copy.copied_bytes(source)
+            small = size is not None and size <= self._inline_bytes
+            if small and not opening.is_character_device(destination):
+                copy.copy(source, destination, recursive)
+                return
+
+        def run(pause: Pause) -> None:
+            copy.copy(source, destination, recursive, copy.CopyOptions(pause, self._device_timeout_s))
+
+        self._for_trees().call(run)
+
+    def walk(self, root: bytes, options: walk.WalkOptions) -> walk.Walk:
+        """List what is below a directory."""
+
+        def run(pause: Pause) -> walk.Walk:
+            found = walk.Walk(options, pause)
+            found.run(root)
+            return found
+
+        return self._for_trees().call(run)
+
+    def _for_trees(self) -> FilePool:
+        """Return the pool for what may meet any mount further down."""
+        return self._busy if self._mounts.all_local() else self._slow
+
+    # --- whole files -------------------------------------------------------------------------------------
+
+    def read_file(self, path: bytes, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
+        """Return the first piece of a file's base64 text and the rest, None if that is all.
+
+        Errors of opening, FileTooLarge above `limit` bytes included, are raised here; the rest may raise
+        OSError later.  It owns the descriptor, which is closed when it is exhausted, closed or dropped.
+        """
+        local = self._mounts.is_local(path)
+        if local:
+            reader = reading.FileReader.open(path, limit, _let_others_run)
+        else:
+            reader = self._slow.call(lambda pause: reading.FileReader.open(path, limit, pause))
+        whole = reader.whole
+        if whole is not None:
+            reader.close()
+            return base64.encode(whole), None
+        pieces = self._encoded(reader) if local else self._encoded_in_threads(reader)
+        return next(pieces), pieces
+
+    @staticmethod
+    def _encoded(reader: reading.FileReader) -> Iterator[bytes]:
+        with closing(reader):  # also when the generator is dropped, since it was started
+            while piece := reader.next_piece():
+                yield base64.encode(piece)
+
+    def _encoded_in_threads(self, reader: reading.FileReader) -> Iterator[bytes]:
+        # Not closed here, since a thread may hang in a read: it closes when the last of both lets go of it.
+        while piece := self._slow.call(lambda pause: reader.next_piece()):
+            yield base64.encode(piece)
+
+    def write_file(self, path: bytes, content: list[bytes]) -> None:
+        """Create a file or replace its content, given in parts."""
+        if not self._mounts.is_local(path):
+            pool = self._slow
+        elif sum(map(len, content)) <= self._inline_bytes and not opening.is_character_device(path):
+            writing.write_file(path, content)
+            return
+        else:
+            pool = self._busy
+        pool.call(lambda pause: writing.write_file(path, content, pause, self._device_timeout_s))
+
+    # --- open files --------------------------------------------------------------------------------------
+
+    def open(self, path: bytes, mode: FsOpenMode) -> OpenFile:
+        """Open a regular file; the caller owns its descriptor and closes it with `release`."""
+        opener = opening.open_regular if mode is FsOpenMode.READ else opening.open_replace
+        if self._mounts.is_local(path):
+            return OpenFile(opener(path), mode, local=True)
+
+        def run(_: Pause) -> tuple[int, int]:
+            fd = opener(path)
+            return fd, os.fstat(fd).st_dev
+
+        fd, device = self._slow.call(run, lambda opened: os.close(opened[0]))
+        local = self._mounts.is_local_device(device)
+        if not local:
+            self._slow_descriptors.add(fd)
+        return OpenFile(fd, mode, local)
+
+    def read_block(self, file: OpenFile, offset: int, length: int) -> bytes:
+        """Return the bytes at an offset, fewer than `length` only at the end of the file."""
+        if file.local:
+            return reading.read_block(file.fd, offset, length)
+        return self._on_duplicate(file.fd, lambda fd: reading.read_block(fd, offset, length))
+
+    def write_block(self, file: OpenFile, offset: int, data: bytes) -> None:
+        """Write a block."""
+        if file.local:
+            writing.write_block(file.fd, offset, data)
+        else:
+            self._on_duplicate(file.fd, lambda fd: writing.write_block(fd, offset, data))
+
+    def _on_duplicate(self, fd: int, function: Callable[[int], T]) -> T:
+        """Run a function in a thread on a descriptor of its own.
+
+        The client's one may be closed, and its number given to another file, while the thread hangs.
+        """
+        duplicate = _Duplicate(fd)
+
+        def run(_: Pause) -> T:
+            try:
+                return function(duplicate.fd)
+            finally:
+                duplicate.close()
+
+        return self._slow.call(run)
+
+    def release(self, fd: int) -> None:
+        """Close a descriptor that `open` gave out; where that may hang, in a thread nobody waits for."""
+        if fd in self._slow_descriptors:
+            self._slow_descriptors.discard(fd)
+            threading.Thread(target=os.close, args=(fd,), daemon=True).start()
+        else:
+            os.close(fd)
+
+
+class _Duplicate:
+    """Owns a second descriptor of an open file; closes it when collected, should nobody have used it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = os.dup(fd)
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _let_others_run() -> None:
+    sleep(0)
+
+
+def decode_content(text: str) -> list[bytes]:
+    """Decode base64 in parts between which others run; raise InvalidBase64 as for the whole text."""
+    if len(text) <= _DECODED_AT_ONCE:
+        return [base64.decode(text)]
+    pieces = []
+    try:
+        for start in range(0, len(text), _DECODED_AT_ONCE):
+            piece = text[start : start + _DECODED_AT_ONCE]
+            if piece[-1] == "=" and start + len(piece) < len(text):
+                raise base64.InvalidBase64
+            pieces.append(base64.decode(piece))
+            sleep(0)
+    except base64.InvalidBase64:
+        base64.decode(text)  # for the text of the error, which tells the place
+        raise
+    return pieces

@@ -212,21 +212,19 @@ def _directory(found: list[tuple[str, bool, bool]]) -> files.FsReadDirectoryResp
     )
 
 
-_KINDS = {True: "directory", False: "file"}
+_WALK_ENTRY = {True: '{"path":"%s","kind":"directory"}', False: '{"path":"%s","kind":"file"}'}
+_WALK_ERROR = '{"path":"%s","message":"%s"}'
 
 
 def _walk_text(found: Walk) -> Iterator[bytes]:
     """Yield the JSON text of an FsWalkResponse.  URIs and error texts need no escaping."""
     yield b'{"entries":['
     yield from _comma_separated(
-        ",".join(
-            [f'{{"path":"{uri}","kind":"{_KINDS[is_directory]}"}}' for uri, is_directory in batch]
-        ).encode()
+        ",".join([_WALK_ENTRY[is_directory] % uri for uri, is_directory in batch]).encode()
         for batch in _batches(found.entries)
     )
     yield b'],"errors":['
     yield from _comma_separated(
-        ",".join([f'{{"path":"{uri}","message":"{message}"}}' for uri, message in batch]).encode()
-        for batch in _batches(found.errors)
+        ",".join([_WALK_ERROR % error for error in batch]).encode() for batch in _batches(found.errors)
     )
     yield b'],"truncated":true}' if found.truncated else b'],"truncated":false}'

@@ -11,14 +11,16 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gevent.event import AsyncResult
 from gevent.lock import BoundedSemaphore
 from gevent.threadpool import ThreadPool
 
-from execserver.files.pausing import Pause
 from execserver.protocol.errors import InternalError
+
+if TYPE_CHECKING:
+    from execserver.files.pausing import Pause
 
 T = TypeVar("T")
 

@@ -11,18 +11,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gevent import sleep
 
 from execserver.core.file_handles import OpenFile
 from execserver.files import copy, metadata, opening, reading, remove, walk, writing
-from execserver.files.pausing import Pause
 from execserver.protocol import base64
 from execserver.protocol.files import FsOpenMode
 from execserver.services.file_pool import FilePool
 from execserver.services.mounts import MountTable
 from execserver.settings import Settings
+
+if TYPE_CHECKING:
+    from execserver.files.pausing import Pause
 
 T = TypeVar("T")
 

@@ -1,0 +1,161 @@
+"""From a prepared request to the head of its answer: proxies, TLS, redirects, and the deadline over it all.
+
+One connection per request: nothing is kept open, so nothing has to be watched in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import gevent
+from gevent import socket
+
+from execserver.services.http.connect import Dialler
+from execserver.services.http.exchange import BrokenResponse, Exchange, ResponseHead
+from execserver.services.http.proxy import Proxies, Proxy, UnsupportedProxy
+from execserver.services.http.redirects import UnfollowableRedirect, next_request
+from execserver.services.http.request import MAX_URL_CHARACTERS, PreparedRequest
+from execserver.services.http.url import Url
+
+if TYPE_CHECKING:
+    from execserver.services.http.tls import Tls
+
+
+class RequestFailed(Exception):
+    """There is no answer; the message says why, in the contract's words where it has some."""
+
+
+class DeadlinePassed(Exception):
+    """The request's time is up."""
+
+
+class Deadline:
+    """When a request has to be through."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._at = None if timeout_s is None else time.monotonic() + timeout_s
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Raise DeadlinePassed out of what is done meanwhile in this greenlet, at once if it is too late."""
+        if self._at is None:
+            yield
+            return
+        left = self._at - time.monotonic()
+        if left <= 0:
+            raise DeadlinePassed
+        with gevent.Timeout(left, DeadlinePassed):
+            yield
+
+
+class Answer(NamedTuple):
+    """The head of a final response, and the exchange that the body is read from; its owner closes it."""
+
+    head: ResponseHead
+    exchange: Exchange
+    deadline: Deadline
+
+
+class Fetcher:
+    """Makes requests the way one environment says."""
+
+    def __init__(self, environ: Mapping[str, str], max_redirects: int) -> None:
+        self._environ = environ
+        self._max_redirects = max_redirects
+        self._proxies = Proxies(environ)
+        self._dialler = Dialler()
+        self._tls: Tls | None = None
+
+    def fetch(self, request: PreparedRequest) -> Answer:
+        """Return the answer once its head is here; raise RequestFailed.
+
+        A failure names the URL the client asked for, wherever redirects had led by then.
+        """
+        deadline = Deadline(request.timeout_s)
+        asked = request.url.text
+        for _ in range(self._max_redirects + 1):
+            try:
+                with deadline.running():
+                    head, exchange = self._ask(request)
+            except (DeadlinePassed, OSError, BrokenResponse) as error:
+                raise RequestFailed(f"error sending request for url ({asked})") from error
+            try:
+                following = self._following(request, head)
+            except RequestFailed:
+                exchange.close()
+                raise
+            if following is None:
+                return Answer(head, exchange, deadline)
+            exchange.close()
+            last, request = request, following
+        raise RequestFailed(f"error following redirect for url ({last.url.text})")
+
+    def _following(self, request: PreparedRequest, head: ResponseHead) -> PreparedRequest | None:
+        if not request.follow:
+            return None
+        try:
+            return next_request(request, head.status, head.first(b"location"))
+        except UnfollowableRedirect as redirect:
+            raise RequestFailed(f"builder error for url ({redirect.url})") from None
+
+    def _ask(self, request: PreparedRequest) -> tuple[ResponseHead, Exchange]:
+        """Send one request and wait for the head of its response."""
+        url = request.url
+        if len(url.text) > MAX_URL_CHARACTERS:
+            raise RequestFailed(f"builder error for url ({url.text})")
+        try:
+            proxy = self._proxies.proxy_for(url)
+        except UnsupportedProxy as error:
+            raise RequestFailed(str(error)) from None
+        forwarded = proxy is not None and url.scheme == "http"
+        exchange = self._open(request, proxy)
+        try:
+            authorization = proxy.authorization if forwarded and proxy else None
+            exchange.send(request.encode(absolute=forwarded, proxy_authorization=authorization))
+            return exchange.receive_head(), exchange
+        except BaseException:
+            exchange.close()
+            raise
+
+    def _open(self, request: PreparedRequest, proxy: Proxy | None) -> Exchange:
+        """Connect to the server, through the proxy if there is one."""
+        url = request.url
+        host, port = url.address if proxy is None else (proxy.host, proxy.port)
+        if url.scheme == "http":
+            return Exchange(self._dialler.connect(host, port), request.method)
+        tls = self._ready_tls()
+        sock = self._dialler.connect(host, port)
+        if proxy is not None:
+            _open_tunnel(sock, url, proxy)
+        return Exchange(tls.wrap(sock, url.address[0]), request.method, tls.would_block)
+
+    def _ready_tls(self) -> Tls:
+        from execserver.services.http.tls import NoTrust, Tls  # late: 40 ms, and not all need it
+
+        if self._tls is None:
+            try:
+                self._tls = Tls(self._environ)
+            except NoTrust as error:
+                raise RequestFailed(str(error)) from None
+        return self._tls
+
+
+def _open_tunnel(sock: socket.socket, url: Url, proxy: Proxy) -> None:
+    """Have a proxy connect us to the server; close the socket where it does not."""
+    host, port = url.host, url.address[1]
+    lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
+    head = "\r\n".join(lines).encode() + b"\r\n"
+    if proxy.authorization is not None:
+        head += b"Proxy-Authorization: %b\r\n" % proxy.authorization
+    exchange = Exchange(sock, "CONNECT")
+    try:
+        exchange.send(head + b"\r\n")
+        status = exchange.receive_head().status
+        if not 200 <= status < 300:
+            raise BrokenResponse(f"the proxy answered {status}")
+    except BaseException:
+        exchange.close()
+        raise

@@ -12,7 +12,7 @@ ZYGOTE_ARGUMENT = "--execserver-zygote"
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _MAIN_SCRIPT = os.path.join(_PACKAGE, "__main__.py")
-# Isolated and without `site`: the helpers need the standard library only, and start in half the time.
+# Isolated and without `site`: helpers need the standard library only, and this saves a fifth of their start.
 _INTERPRETER_OPTIONS = ("-I", "-S")
 
 

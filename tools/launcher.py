@@ -2,7 +2,7 @@
 
 It is a script whose first line names the interpreter, because the kernel then hands it the path it was called
 by: a symlink's name stays in argv[0] and selects the program.  The interpreter runs isolated and without
-`site`, which saves about half of its start; the search path is written into the launcher instead.
+`site`, which saves a fifth of its start; the search path is written into the launcher instead.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""The pages tell the truth where a test can know it: links resolve, commands exist, named tests exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import build
+from execserver import cli
+from execserver.arguments import read_table
+from execserver.dispatch import NAMES
+from execserver.listen_url import DEFAULT_LISTEN_URL
+from tests.support.source import ROOT
+
+FOLDERS = (".", "docs", "bench", "helpers")
+PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
+COMMAND = re.compile(r"python3 build\.py ([a-z]+)((?: --?[a-z-]+)*)")
+TEST_NAME = re.compile(r"`(?:tests/)?([\w/]*test_\w+\.py)::(\w+)`")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+OWN_FLAGS = {
+    "test": {"--long", "--reference"},
+    "bench": {"--quick", "--only", "--own-rows"},
+    "run": {"--help"},
+}
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = CODE.sub("", page.read_text())
+    targets = [target for target in LINK.findall(text) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_exist(page: Path) -> None:
+    for verb, flags in COMMAND.findall(page.read_text()):
+        assert verb in build.VERBS
+        assert set(flags.split()) <= OWN_FLAGS.get(verb, set())
+
+
+def test_the_first_screen_holds_exactly_two_commands() -> None:
+    first_block = re.search(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert first_block is not None
+    assert first_block[1].splitlines() == ["python3 build.py run", "python3 build.py test"]
+    assert (ROOT / "README.md").read_text()[: first_block.start()].count("\n") < 20
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    for verb in build.VERBS:
+        assert f"| `python3 build.py {verb}" in readme
+
+
+def test_every_unbuilt_program_is_named_as_such() -> None:
+    readme = (ROOT / "README.md").read_text()
+    row = next(line for line in readme.splitlines() if line.startswith("| helper programs"))
+    assert {name for name in NAMES if f"`{name}`" in row} == {
+        name for name, entry in NAMES.items() if not entry
+    }
+
+
+def test_named_tests_exist() -> None:
+    for page in PAGES:
+        for file, name in TEST_NAME.findall(page.read_text()):
+            assert f"def {name}(" in (ROOT / "tests" / file).read_text(), f"{named(page)}: {file}::{name}"
+
+
+def test_options_named_on_the_pages_are_in_the_help() -> None:
+    known = set(read_table(cli.HELP, frozenset(), {}))
+    for name in ("docs/operations.md", "SECURITY.md"):
+        flags = set(re.findall(r"`?(--[a-z][a-z-]+)", (ROOT / name).read_text()))
+        assert flags <= known, name
+
+
+def test_the_help_describes_the_default_that_is_used() -> None:
+    assert "[default: ws://127.0.0.1:0]" in cli.HELP
+    assert cli.parse([]).listen == DEFAULT_LISTEN_URL
+
+
+def test_the_repository_names_nothing_of_its_makers_workplace() -> None:
+    words = re.compile("/" + r"work/(?!dir)|\.\./" + "shared|SPEC" + r"\.md|design" + r"\.md")
+    found = []
+    for path in ROOT.rglob("*"):
+        parts = path.relative_to(ROOT).parts
+        if path.suffix in (".py", ".md", ".toml", ".txt") and not any(part.startswith(".") for part in parts):
+            found += [named(path) for line in path.read_text().splitlines() if words.search(line)]
+    assert found == []

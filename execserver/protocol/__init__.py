@@ -96,17 +96,25 @@ if TYPE_CHECKING:
     from execserver.protocol.session import InitializeParams as InitializeParams
     from execserver.protocol.session import InitializeResponse as InitializeResponse
     from execserver.protocol.session import NoParams as NoParams
+else:
+    _RECORD_MODULES = (
+        "environment",
+        "files",
+        "http",
+        "legacy",
+        "permissions",
+        "process",
+        "sandbox",
+        "session",
+    )
 
-_RECORD_MODULES = ("environment", "files", "http", "legacy", "permissions", "process", "sandbox", "session")
+    def __getattr__(name: str) -> object:
+        """Find a record by its name.  Names of submodules begin in lower case and load nothing."""
+        if name[:1].isupper():
+            from importlib import import_module
 
-
-def __getattr__(name: str) -> object:
-    """Find a record by its name.  Names of submodules begin in lower case and load nothing."""
-    if name[:1].isupper():
-        from importlib import import_module
-
-        for module_name in _RECORD_MODULES:
-            module = import_module(f"{__name__}.{module_name}")
-            if name in vars(module):
-                return vars(module)[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            for module_name in _RECORD_MODULES:
+                module = import_module(f"{__name__}.{module_name}")
+                if name in vars(module):
+                    return vars(module)[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """Starts a server: zygote, socket, listen URL, and only then everything that takes time to import.
 
-The order is deliberate.  The zygote is exec'ed before anything of the server exists that it could inherit.  The
-socket is bound and its URL announced before gevent, msgspec and the rest are imported: the kernel queues whoever
-connects meanwhile.
+The order is deliberate.  The zygote is exec'ed before anything of the server exists that it could inherit.
+The socket is bound and its URL announced before gevent, msgspec and the rest are imported: the kernel
+queues whoever connects meanwhile.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def serve(
 ) -> int:
     """Serve until a signal or, on stdio, until the input ends; return the exit status.
 
-    `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError when the
-    address cannot be listened on; nothing is left running then.
+    `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError
+    when the address cannot be listened on; nothing is left running then.
     """
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
@@ -46,7 +46,9 @@ def bind(listen: WsListen, settings: Settings) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        address = (listen.host, listen.port, 0, listen.scope_id) if listen.is_ipv6 else (listen.host, listen.port)
+        address = (
+            (listen.host, listen.port, 0, listen.scope_id) if listen.is_ipv6 else (listen.host, listen.port)
+        )
         sock.bind(address)
         sock.listen(settings.listen_backlog)
         sock.setblocking(False)

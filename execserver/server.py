@@ -1,7 +1,7 @@
 """A running server: builds the services, serves a carrier, and ends everything in order.
 
-The end is a ladder: no new connections, goodbye to the clients, polite signals to all processes, a grace period,
-SIGKILL, and the zygote last.  A second signal does not hurry it: the ladder is bounded anyway.
+The end is a ladder: no new connections, goodbye to the clients, polite signals to all processes, a grace
+period, SIGKILL, and the zygote last.  A second signal does not hurry it: the ladder is bounded anyway.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import resource
 import signal
 import socket
 
-from gevent import Timeout, signal_handler
+from gevent import signal_handler
 from gevent.event import Event
 
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
+from execserver.services.deadline import at_most
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
@@ -84,7 +85,7 @@ class Server:
         transport.start(connection)
         _settle_collector()
         self._stop.wait()
-        with Timeout(self._settings.close_timeout_s, False):
+        with at_most(self._settings.close_timeout_s):
             if transport.done.is_set():
                 finished.wait()
         transport.outbox.wait_until_empty(self._settings.close_timeout_s)
@@ -109,7 +110,7 @@ class Server:
 
 
 def _raise_open_files_limit() -> None:
-    """Take all the descriptors the system grants; children keep the limit that the server was started with."""
+    """Take all descriptors the system grants; children keep the limit the server was started with."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

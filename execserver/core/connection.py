@@ -1,8 +1,8 @@
 """What is allowed when on one connection (wire contract, section 6).
 
-fresh --initialize--> greeted --initialized--> ready.  A failed `initialize` leaves the connection fresh; `initialized`
-may be repeated.  Requests are refused with an answer; a wrong notification, a response or an error from the client
-ends the connection, because nothing could be answered to it.
+fresh --initialize--> greeted --initialized--> ready.  A failed `initialize` leaves the connection fresh;
+`initialized` may be repeated.  Requests are refused with an answer; a wrong notification, a response or an
+error from the client ends the connection, because nothing could be answered to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The retained output of one process, and the one counter of its events (wire contract, section 9.1 to 9.3).
 
-Every chunk of output, the exit and the close take the next number (`seq`, from 1) when they are recorded.  The newest
-chunks whose sizes sum to at most the bound are kept; older ones are dropped whole, and what was dropped is counted, so
-that a reader who missed something can be told.
+Every chunk of output, the exit and the close take the next number (`seq`, from 1) when they are recorded.
+The newest chunks whose sizes sum to at most the bound are kept; older ones are dropped whole, and what was
+dropped is counted, so that a reader who missed something can be told.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Page(NamedTuple):
 class OutputLog:
     """Retained chunks, oldest first.
 
-    `oldest_seq` is the first number from which on nothing was dropped; `lost_bytes` counts the bytes dropped so far.
+    `oldest_seq` is the first number from which on nothing was dropped; `lost_bytes` counts the bytes
+    dropped so far.
     """
 
     __slots__ = ("_chunks", "_limit", "_size", "lost_bytes", "next_seq", "oldest_seq")

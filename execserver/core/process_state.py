@@ -1,8 +1,9 @@
 """The life of one process as its client sees it (wire contract, sections 8 and 9).
 
-starting -> running -> exited -> closed.  `exited` means that the leader was reaped; `closed` means exited and every
-output at its end.  The two are independent: a grandchild may hold an output open long after the exit, so late output
-has a higher number than the exit, and `closed` always has the highest one.  Nothing is recorded after `closed`.
+starting -> running -> exited -> closed.  `exited` means that the leader was reaped; `closed` means exited
+and every output at its end.  The two are independent: a grandchild may hold an output open long after the
+exit, so late output has a higher number than the exit, and `closed` always has the highest one.  Nothing is
+recorded after `closed`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ProcessPhase(enum.Enum):
 
 
 class WriteMemory:
-    """The write ids that were accepted, newest `REMEMBERED_WRITE_IDS` of them, so that a repeat is not written."""
+    """The newest `REMEMBERED_WRITE_IDS` accepted write ids, so that a repeat is not written."""
 
     __slots__ = ("_seen",)
 

@@ -1,11 +1,11 @@
 """Sessions: who holds one, who may take it, when it ends (wire contract, section 6.5).
 
-attached <--> detached --> ended.  A session is attached to at most one connection.  When that goes, the session is
-detached and can be resumed for a limited time; each detach starts the time anew.  Time is passed in, in seconds of
-any steady clock.
+attached <--> detached --> ended.  A session is attached to at most one connection.  When that goes, the
+session is detached and can be resumed for a limited time; each detach starts the time anew.  Time is passed
+in, in seconds of any steady clock.
 
-At the bound of detached sessions the one that would end first is ended early, so a client that connects and leaves in
-a loop cannot fill the memory.
+At the bound of detached sessions the one that would end first is ended early, so a client that connects and
+leaves in a loop cannot fill the memory.
 """
 
 from __future__ import annotations

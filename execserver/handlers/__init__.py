@@ -5,6 +5,10 @@ from __future__ import annotations
 
 def load_handlers() -> None:
     """Import every handler and check that the method table and the handlers match."""
-    from execserver.handlers import environment, filesystem, http, legacy, process, registry, session  # noqa: F401
+    from importlib import import_module
 
-    registry.check_complete()
+    from execserver.handlers.registry import check_complete
+
+    for name in ("session", "process", "filesystem", "http", "environment", "legacy"):
+        import_module(f"{__name__}.{name}")
+    check_complete()

@@ -1,7 +1,7 @@
 """From a request to its answer: look-up, params, life cycle, handler, and errors made answers.
 
-This is one of the two places that catch everything: a fault in a handler becomes an internal error for that request
-and a line in the log, and the connection lives.
+This is one of the two places that catch everything: a fault in a handler becomes an internal error for that
+request and a line in the log, and the connection lives.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dispatch(call: Call, request: Request) -> Answer:
         raise MethodNotFound(request.method)
     params = decode_params(method, request.params)
     if method is not INITIALIZE:
-        call.connection.rules.check_request(method.family)
+        call.connection.rules.check_request(method.family.value)
     return HANDLERS[method.name](call, params)
 
 

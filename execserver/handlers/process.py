@@ -41,6 +41,11 @@ from execserver.protocol.process import (
     WriteStatus,
 )
 from execserver.protocol.session import NoParams
+from execserver.sandbox.intent import (
+    cannot_enforce_process,
+    check_process_cwd,
+    process_request_needs_sandbox,
+)
 from execserver.services.process import Process
 from execserver.services.process_list import list_entry
 from execserver.services.spawner import SpawnSpec
@@ -64,9 +69,7 @@ _SIGNALS = {
 def start(call: Call, params: ExecParams) -> Reply:
     """Run a program; its notifications follow the answer."""
     table = call.session.processes
-    cwd = start_cwd(params)
-    if not params.argv:
-        raise InvalidParams("argv must not be empty")
+    cwd = check_start(params)
     table.check_free(params.process_id)
     policy = params.env_policy
     spec = SpawnSpec(
@@ -82,14 +85,25 @@ def start(call: Call, params: ExecParams) -> Reply:
     return Reply(ExecResponse(process_id=params.process_id), process.begin)
 
 
-def start_cwd(params: ExecParams) -> bytes:
-    """Return the folder to start in, after the checks of section 8.1 and 8.7 that come before the argv's."""
-    try:
-        return params.cwd.native()
-    except InvalidRequest as error:
-        raise InvalidParams(
-            f"cwd URI `{params.cwd.uri}` is not valid on this exec-server host: {error.message}"
-        ) from error
+def check_start(params: ExecParams) -> bytes:
+    """Make the checks of sections 8.1 and 8.7 in their order; return the folder to start in.
+
+    A request that restricts anything is refused: it is never run unsandboxed.
+    """
+    sandbox = params.sandbox
+    if sandbox is None:
+        cwd = check_process_cwd(params.cwd, sandboxed=False)
+        _check_argv(params)
+        return cwd
+    if process_request_needs_sandbox(sandbox, params.enforce_managed_network):
+        raise cannot_enforce_process()
+    _check_argv(params)
+    return check_process_cwd(params.cwd, sandboxed=True)
+
+
+def _check_argv(params: ExecParams) -> None:
+    if not params.argv:
+        raise InvalidParams("argv must not be empty")
 
 
 @handles(PROCESS_READ)

@@ -16,7 +16,7 @@ H = TypeVar("H", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
 
 
-def handles(method: Method) -> Callable[[H], H]:
+def handles(method: Method[Any, Any]) -> Callable[[H], H]:
     """Bind the decorated function to a declared method."""
 
     def bind(handler: H) -> H:

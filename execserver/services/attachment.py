@@ -27,7 +27,7 @@ class Attachment:
         return self.sink is None or self.sink.has_room
 
     def wait_for_room(self) -> None:
-        """Block a producer while the attached client does not read; returns at once when nobody is attached."""
+        """Block a producer while the attached client does not read; nobody attached means no wait."""
         while (sink := self.sink) is not None:
             if sink.wait_for_room():
                 return

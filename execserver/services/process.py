@@ -1,7 +1,7 @@
 """One process of a session: its outputs, its input, its exit, and the notifications about them.
 
-The order of events is the one of `core.process_state`.  Notifications go to the client that is attached at the
-moment; while none is attached output is only retained and the child runs freely.
+The order of events is the one of `core.process_state`.  Notifications go to the client that is attached at
+the moment; while none is attached output is only retained and the child runs freely.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Process:
         return True
 
     def close_stdin(self) -> None:
-        """End the input after what is queued: close the pipe, or type the terminal's end-of-file character."""
+        """End the input after what is queued: close the pipe, or type the end-of-file character."""
         if self.stdin is None:
             return
         if self._terminal_fd is None:

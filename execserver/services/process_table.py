@@ -13,7 +13,7 @@ from execserver.services.spawner import Spawner, SpawnSpec
 
 
 class ProcessTable:
-    """Starts and finds processes.  An id stays taken until `retention` let go of it, some time after the close."""
+    """Starts and finds processes; an id stays taken until some time after the close."""
 
     def __init__(self, spawner: Spawner, retention: Retention, retained_bytes: int) -> None:
         self.attachment = Attachment()
@@ -35,8 +35,9 @@ class ProcessTable:
     def start(self, process_id: str, argv: list[str], spec: SpawnSpec, templates: Templates) -> Process:
         """Start a program; blocks until it runs or failed to.
 
-        `Process.begin` must be called once the answer is queued.  Raises `InvalidRequest` for a taken id, `RpcError`
-        with the contract's text when the program could not be started; the id is free again then.
+        `Process.begin` must be called once the answer is queued.  Raises `InvalidRequest` for a taken id,
+        `RpcError` with the contract's text when the program could not be started; the id is free again
+        then.
         """
         self.check_free(process_id)
         self._starting.add(process_id)
@@ -46,9 +47,7 @@ class ProcessTable:
             self._starting.discard(process_id)
         state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes)
         state.started()
-        process = Process(
-            templates, argv, state, child, self.attachment, lambda: self._closed(process_id)
-        )
+        process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
         self._processes[process_id] = process
         if self._ended:  # the session ended while the program was starting
             process.begin()

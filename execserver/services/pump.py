@@ -1,8 +1,8 @@
 """Reads one output of one process until its end: a blocking-style loop in a greenlet of its own.
 
-The pump owns its descriptor and closes it, once, when it ends.  It takes what is there, up to `CHUNK_BYTES` a chunk,
-and joins only what can be read at once; no timer delays anything.  Before each read it waits for room at the client:
-a client that does not read leaves the data in the pipe, and the child blocks there.
+The pump owns its descriptor and closes it, once, when it ends.  It takes what is there, up to `CHUNK_BYTES`
+a chunk, and joins only what can be read at once; no timer delays anything.  Before each read it waits for
+room at the client: a client that does not read leaves the data in the pipe, and the child blocks there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _READY_READ = 1
 
 
 class Pump:
-    """One output: `stream` names it, `publish(stream, data)` takes each chunk, `wait_for_room` holds it back."""
+    """One output: `publish(stream, data)` takes each chunk, `wait_for_room` holds it back."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Pump:
         self._greenlet = Greenlet.spawn(self._run)
 
     def drain(self, limit: int) -> None:
-        """Read what is there now, at most about `limit` bytes, without waiting (after the exit of the leader)."""
+        """Read what is there now, at most about `limit` bytes, without waiting."""
         while not self.ended and limit > 0:
             data = self._read()
             if data is None:

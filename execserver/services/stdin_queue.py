@@ -1,8 +1,9 @@
 """Bytes on their way to the standard input of one process.
 
-Writes go out in order and whole.  What the pipe takes is written at once; the rest waits here.  At the bound a write
-waits in `put` until there is room, so its answer is late and nothing is dropped.  The descriptor of a pipe is owned
-and closed here; that of a terminal belongs to its pump and is only written to.
+Writes go out in order and whole.  What the pipe takes is written at once; the rest waits here.  At the
+bound a write waits in `put` until there is room, so its answer is late and nothing is dropped.  The
+descriptor of a pipe is owned and closed here; that of a terminal belongs to its pump and is only written
+to.
 """
 
 from __future__ import annotations

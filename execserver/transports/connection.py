@@ -1,12 +1,14 @@
 """Serves one client, whatever carries its messages.
 
-Messages arrive in the event loop and wait in an inbox; one greenlet handles them strictly in order, except that an
-answer which has to wait for something gets a greenlet of its own and delays nobody.  Because reading goes on while a
-request is handled, the end of the client is noticed at once and its session detached then, whatever the greenlet is
-busy with.  What was received before the end is still handled: a client may ask to terminate a process and leave.
+Messages arrive in the event loop and wait in an inbox; one greenlet handles them strictly in order, except
+that an answer which has to wait for something gets a greenlet of its own and delays nobody.  Because
+reading goes on while a request is handled, the end of the client is noticed at once and its session
+detached then, whatever the greenlet is busy with.  What was received before the end is still handled: a
+client may ask to terminate a process and leave.
 
-Bounds: past `INBOX_BYTES` of unhandled messages reading stops; past `REPLY_BYTES` of unsent answers handling stops.
-At `MAX_WAITING` answers that wait, a further one waits in line, as every request does at the reference server.
+Bounds: past `INBOX_BYTES` of unhandled messages reading stops; past `REPLY_BYTES` of unsent answers
+handling stops.  At `MAX_WAITING` answers that wait, a further one waits in line, as every request does at
+the reference server.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
 
 
 class Connection:
-    """One client, from its first message to its end.  `on_finished` is called once, when nothing is left of it."""
+    """One client; `on_finished` is called once, when nothing is left of it."""
 
     def __init__(self, transport: Transport, call: Call, on_finished: Callable[[], None]) -> None:
         self._transport = transport
@@ -61,7 +63,7 @@ class Connection:
         self._paused = False
         self._over = False  # no further message comes in
         self._idle: Waiter[None] | None = None
-        self._waiting: set[Greenlet[[], None]] = set()
+        self._waiting: set[Greenlet[[Request, Later], None]] = set()
         self._worker = Greenlet.spawn(self._work)
 
     def receive(self, messages: list[bytes]) -> None:
@@ -100,7 +102,9 @@ class Connection:
                 self._outbox.flush()
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
-        except Exception:  # the one other place that catches everything: a connection must not take others along
+        except (
+            Exception
+        ):  # the one other place that catches everything: a connection must not take others along
             _log.exception("a connection failed")
             self._fail(INTERNAL_ERROR, "internal error")
         finally:
@@ -183,7 +187,7 @@ class Connection:
             self._outbox.send(encode_error(request.id, error))
 
     def _stream(self, request_id: int | str, pieces: Iterator[bytes]) -> None:
-        """Send a result in pieces.  A failure in the middle cannot be answered any more: the connection ends."""
+        """Send a result in pieces; a failure in the middle cannot be answered and ends the connection."""
         head, tail = encode_result(request_id, _HOLE).split(_HOLE_TEXT)
         self._outbox.stream(chain((head,), pieces, (tail,)))
 

@@ -12,9 +12,10 @@ from gevent.hub import get_hub
 from execserver.handlers.context import Call
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
+from execserver.transports.liveness import set_user_timeout
 from execserver.transports.outbox import Outbox
 from execserver.transports.upgrade import upgrade
-from execserver.transports.ws_server import ReceiveBuffer, WebSocketTransport
+from execserver.transports.ws_server import Shared, WebSocketTransport
 from execserver.wire.websocket import GOING_AWAY
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class WebSocketListener:
         self._sock = sock
         self._settings = settings
         self._make_call = make_call
-        self._buffer = ReceiveBuffer()
+        self._shared = Shared(settings)
         self._transports: set[WebSocketTransport] = set()
         loop = get_hub().loop
         self._accepting = loop.io(sock.fileno(), _READY_READ)
@@ -71,19 +72,18 @@ class WebSocketListener:
             spawn(self._serve, sock, address)
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        peer = _printable(sock.family, address)
-        transport = None
+        early = None
         try:
             sock.setblocking(False)
             _tune(sock, self._settings)
             early = upgrade(sock, self._settings)
-            if early is not None:
-                transport = WebSocketTransport(sock, peer, self._settings, self._buffer, early)
-        finally:
-            if transport is None:
-                sock.close()
-        if transport is not None:
-            self._run(transport)
+        except OSError as error:
+            _log.info("a connection was lost before its upgrade: %s", error)
+        if early is None:
+            sock.close()
+            return
+        peer = _printable(sock.family, address)
+        self._run(WebSocketTransport(sock, peer, self._settings, self._shared, early))
 
     def _run(self, transport: WebSocketTransport) -> None:
         self._transports.add(transport)
@@ -105,4 +105,4 @@ def _tune(sock: socket.socket, settings: Settings) -> None:
     sock.setsockopt(tcp, socket.TCP_KEEPIDLE, settings.keepalive_idle_s)
     sock.setsockopt(tcp, socket.TCP_KEEPINTVL, settings.keepalive_interval_s)
     sock.setsockopt(tcp, socket.TCP_KEEPCNT, settings.keepalive_probes)
-    sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, round(settings.tcp_user_timeout_s * 1000))
+    set_user_timeout(sock, settings.tcp_user_timeout_s)

@@ -1,11 +1,12 @@
 """The outgoing side of one connection: one queue, one writer, bounds in bytes.
 
-Messages are framed as they are queued and written in order.  Nothing here blocks a caller except `wait_for_room` and
-`stream`, which are for those that can wait.  What is queued in one turn of the event loop leaves in one system call:
-an answer and the notification behind it share a segment, without any timer.
+Messages are framed as they are queued and written in order.  Nothing here blocks a caller except
+`wait_for_room` and `stream`, which are for those that can wait.  What is queued in one turn of the event
+loop leaves in one system call: an answer and the notification behind it share a segment, without any timer.
 
-At the bound `send` still queues (answers and pongs are bounded by what the reader lets in), while producers of output
-and the reader itself wait in `wait_for_room`, so a client that does not read stops the children that write for it.
+At the bound `send` still queues (answers and pongs are bounded by what the reader lets in), while producers
+of output and the reader itself wait in `wait_for_room`, so a client that does not read stops the children
+that write for it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Protocol
 
-from gevent import Timeout, sleep
+from gevent import sleep
 from gevent.event import Event
 from gevent.hub import get_hub
+
+from execserver.services.deadline import at_most
 
 HIGH_WATER_BYTES = 256 * 1024  # producers wait above this; about 0.3 ms of loopback, so latency stays low
 _WRITE_BUFFERS = 64  # buffers handed to one writev; the kernel's limit is 1,024
@@ -39,12 +42,21 @@ class Framing(Protocol):
 class Outbox:
     """A `MessageSink` over a non-blocking descriptor, which stays owned by the transport."""
 
-    def __init__(self, fd: int, framing: Framing, on_broken: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        fd: int,
+        framing: Framing,
+        on_broken: Callable[[], None],
+        on_written: Callable[[], None] = lambda: None,
+    ) -> None:
         self._fd = fd
         self._framing = framing
         self._on_broken = on_broken
+        self._on_written = on_written
         self._queue: deque[bytes | memoryview] = deque()
-        self._held: deque[bytes | memoryview] | None = None  # what waits behind a message that is being sent in pieces
+        self._held: deque[bytes | memoryview] | None = (
+            None  # what waits behind a message that is being sent in pieces
+        )
         self._queued = 0
         self._flush_due = False
         self._blocked = False
@@ -93,8 +105,8 @@ class Outbox:
     def stream(self, pieces: Iterable[bytes]) -> None:
         """Send one message in pieces, waiting for room before each; other messages queue up behind it.
 
-        Blocks this greenlet until the last piece is queued.  An exception of the producer is passed on with the
-        message unfinished: the caller must then drop the connection.
+        Blocks this greenlet until the last piece is queued.  An exception of the producer is passed on with
+        the message unfinished: the caller must then drop the connection.
         """
         self._held = deque()
         try:
@@ -128,7 +140,7 @@ class Outbox:
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait until everything is written, at most `timeout` seconds; tell whether it is."""
         self.flush()
-        with Timeout(timeout, False):
+        with at_most(timeout):
             while self._queued:
                 self._room.clear()
                 self._room.wait()
@@ -173,6 +185,8 @@ class Outbox:
 
     def _write(self) -> None:
         queue = self._queue
+        if queue:
+            self._on_written()
         try:
             while queue:
                 if len(queue) == 1:

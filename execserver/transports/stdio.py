@@ -1,7 +1,7 @@
 """The stdio carrier: one message a line each way (wire contract, section 3).
 
-Both descriptors are made non-blocking and given back as they were found.  At the end of input what was read is
-handled, and what is queued is written, before the carrier is done.
+Both descriptors are made non-blocking and given back as they were found.  At the end of input what was read
+is handled, and what is queued is written, before the carrier is done.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class StdioTransport:
         self._lines = LineSplitter(settings.max_message_bytes)
         self._receiver: Receiver | None = None
         self._reading = get_hub().loop.io(read_fd, _READY_READ)
+        self._paused = False
         self._deaf = False  # a violation stops all handling; input is then only watched for its end
         self.done = Event()
         self.outbox = Outbox(write_fd, LineFraming(), self._end)
@@ -62,11 +63,13 @@ class StdioTransport:
 
     def pause(self) -> None:
         """Stop reading."""
+        self._paused = True
         self._reading.stop()
 
     def resume(self) -> None:
         """Read again."""
-        if not self.done.is_set() and not self._reading.active:
+        if self._paused and not self.done.is_set():
+            self._paused = False
             self._reading.start(self._readable)
 
     def close(self, code: int, reason: str) -> None:

@@ -10,8 +10,8 @@ from execserver.transports.outbox import Outbox
 class Transport(Protocol):
     """One carrier of whole messages.  It owns its descriptors.
 
-    The transport calls `Receiver.receive` with the messages that arrived and `Receiver.ended` once no more can
-    come; both in the event loop, so neither may block.
+    The transport calls `Receiver.receive` with the messages that arrived and `Receiver.ended` once no more
+    can come; both in the event loop, so neither may block.
     """
 
     outbox: Outbox

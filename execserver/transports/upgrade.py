@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import time
 
-from gevent import Timeout
 from gevent.hub import get_hub
 
+from execserver.services.deadline import at_most
 from execserver.settings import Settings
 from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, parse_head
 
@@ -20,8 +20,8 @@ _HEADER_TOO_LARGE = 431
 def upgrade(sock: socket.socket, settings: Settings) -> bytes | None:
     """Serve requests on a non-blocking socket; block until one upgrades it.
 
-    Returns the bytes that came behind the upgrade, or None when the socket is of no further use: the peer left, was
-    silent for too long, or sent no HTTP.  The socket stays owned by the caller.
+    Returns the bytes that came behind the upgrade, or None when the socket is of no further use: the peer
+    left, was silent for too long, or sent no HTTP.  The socket stays owned by the caller.
     """
     received = b""
     while True:
@@ -53,26 +53,28 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
     Line ends before a request are skipped, and a bare line feed ends a line, as lenient servers do.
     """
     watcher = get_hub().loop.io(sock.fileno(), _READY_READ)
-    with Timeout(settings.upgrade_timeout_s, False):
-        while True:
+    found: tuple[bytes | None, bytes] = (None, b"")
+    with at_most(settings.upgrade_timeout_s):
+        while found[0] is None:
             head, end, rest = received.lstrip(b"\r\n").partition(_END_OF_HEAD)
             if end or len(head) > settings.max_header_bytes:
-                return head, rest
+                found = head, rest
+                continue
             try:
                 data = sock.recv(_RECEIVE_BYTES)
             except BlockingIOError:
                 get_hub().wait(watcher)
                 continue
             except OSError:
-                return None, b""
+                data = b""
             if not data:
-                return None, b""
+                break
             received += data
-    return None, b""
+    return found
 
 
 def _send(sock: socket.socket, data: bytes) -> bool:
-    """Send a short answer at once; a peer whose window is closed before it got anything is not worth waiting for."""
+    """Send a short answer at once; a peer that cannot take even that is not worth waiting for."""
     try:
         return sock.send(data) == len(data)
     except OSError:

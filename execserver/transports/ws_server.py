@@ -1,20 +1,21 @@
 """The WebSocket carrier of an accepted connection, from the upgrade to the last byte.
 
-It owns the socket.  Reading is done in the event loop; the end of the conversation is a Close frame both ways, then
-half a second at most in which the peer may read what was still on its way.
+It owns the socket.  Reading is done in the event loop; the end of the conversation is a Close frame both
+ways, then half a second at most in which the peer may read what was still on its way.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
 
-from gevent import Timeout, spawn
+from gevent import spawn
 from gevent.event import Event
 from gevent.hub import get_hub
 
+from execserver.services.deadline import at_most
 from execserver.settings import Settings
+from execserver.transports.liveness import LivenessSweep
 from execserver.transports.outbox import Outbox
 from execserver.transports.transport import Receiver
 from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, frame_header
@@ -36,28 +37,37 @@ class WebSocketFraming:
         return frame_header(length, first=first, final=final), _NOTHING
 
 
-class ReceiveBuffer:
-    """One buffer for all connections of a server: each read is parsed before the next one begins."""
+class Shared:
+    """What all connections of a server have in common: the watch over their peers, and one receive buffer.
 
-    __slots__ = ("buffers", "view")
+    One is enough, since each read is parsed before the next one begins.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("buffers", "liveness", "view")
+
+    def __init__(self, settings: Settings) -> None:
         buffer = bytearray(RECEIVE_BYTES)
         self.buffers = [buffer]
         self.view = memoryview(buffer)
+        self.liveness = LivenessSweep(settings.tcp_user_timeout_s)
 
 
 class WebSocketTransport:
     """Messages of one upgraded socket; a `Transport`."""
 
     def __init__(
-        self, sock: socket.socket, peer: str, settings: Settings, buffer: ReceiveBuffer, early: bytes
+        self,
+        sock: socket.socket,
+        peer: str,
+        settings: Settings,
+        shared: Shared,
+        early: bytes,
     ) -> None:
-        self._sock = sock
+        self.sock = sock
         self._fd = sock.fileno()
         self._peer = peer
         self._settings = settings
-        self._buffer = buffer
+        self._shared = shared
         self._early = early
         limits = FrameLimits(settings.max_frame_bytes, settings.max_message_bytes, settings.max_fragments)
         self._frames = ServerFrames(limits)
@@ -65,10 +75,11 @@ class WebSocketTransport:
         loop = get_hub().loop
         self._reading = loop.io(self._fd, _READY_READ)
         self._pinging = loop.timer(settings.ping_interval_s, settings.ping_interval_s)
+        self._paused = False
         self._closing = False
         self._closed = False
         self._peer_gone = Event()
-        self.outbox = Outbox(self._fd, _FRAMING, self._lost)
+        self.outbox = Outbox(self._fd, _FRAMING, self.give_up, self._wrote)
 
     @property
     def malformed_prefix(self) -> str:
@@ -86,11 +97,13 @@ class WebSocketTransport:
 
     def pause(self) -> None:
         """Stop reading."""
+        self._paused = True
         self._reading.stop()
 
     def resume(self) -> None:
         """Read again."""
-        if not self._closed and not self._reading.active:
+        if self._paused and not self._closed:
+            self._paused = False
             self._reading.start(self._readable)
 
     def close(self, code: int, reason: str) -> None:
@@ -102,15 +115,15 @@ class WebSocketTransport:
 
     def _readable(self) -> None:
         try:
-            count = os.readv(self._fd, self._buffer.buffers)
+            count = os.readv(self._fd, self._shared.buffers)
         except BlockingIOError:
             return
         except OSError:
             count = 0
         if not count:
-            self._lost()
+            self.give_up()
         elif not self._closing:
-            self._feed(self._buffer.view[:count])
+            self._feed(self._shared.view[:count])
 
     def _feed(self, data: bytes | memoryview) -> None:
         frames = self._frames
@@ -144,18 +157,21 @@ class WebSocketTransport:
         """Let the peer read what is on its way: closing with unread data would destroy it."""
         if self.outbox.wait_until_empty(self._settings.close_timeout_s):
             try:
-                self._sock.shutdown(socket.SHUT_WR)
+                self.sock.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
-            with Timeout(self._settings.close_timeout_s, False):
+            with at_most(self._settings.close_timeout_s):
                 self._peer_gone.wait()
-        self._lost()
+        self.give_up()
+
+    def _wrote(self) -> None:
+        self._shared.liveness.written(self)
 
     def _ping(self) -> None:
         if self.outbox.has_room:  # a peer that does not read gets no pile of pings
             self.outbox.send_control(PING_FRAME)
 
-    def _lost(self) -> None:
+    def give_up(self) -> None:
         """Release everything: the peer is gone."""
         if self._closed:
             return
@@ -163,7 +179,8 @@ class WebSocketTransport:
         self._reading.stop()
         self._pinging.stop()
         self.outbox.close()
-        self._sock.close()
+        self._shared.liveness.forget(self)
+        self.sock.close()
         self._peer_gone.set()
         if self._receiver is not None:
             self._receiver.ended()

@@ -1,8 +1,8 @@
 """The HTTP side of the one port: health check, refusals and the WebSocket upgrade (wire contract, section 2).
 
-The rules are data in, data out: `parse_head` makes a request of the bytes before the empty line, `answer` decides.
-The order of the checks is the contract's: Origin, path, method, Connection, Upgrade, version, key.  `date` is the
-text of the Date header, so that no clock is read here.
+The rules are data in, data out: `parse_head` makes a request of the bytes before the empty line, `answer`
+decides.  The order of the checks is the contract's: Origin, path, method, Connection, Upgrade, version,
+key.  `date` is the text of the Date header, so that no clock is read here.
 """
 
 from __future__ import annotations
@@ -115,13 +115,16 @@ def _upgrade(key: str, date: str) -> Answer:
 
 
 def _plain(
-    request: Request, date: str, status: int, *, headers: list[str] | None = None, body: str = "") -> Answer:
+    request: Request, date: str, status: int, *, headers: list[str] | None = None, body: str = ""
+) -> Answer:
     lines = list(headers or [])
     if body:
         lines.append("content-type: text/plain; charset=utf-8")
     lines.append(f"content-length: {len(body)}")
     # A body that was announced is not read: the connection ends instead of being parsed at the wrong place.
-    has_body = request.values("content-length") not in ([], ["0"]) or bool(request.values("transfer-encoding"))
+    has_body = request.values("content-length") not in ([], ["0"]) or bool(
+        request.values("transfer-encoding")
+    )
     keep_alive = not (request.http10 or has_body or request.has_token("connection", "close"))
     if not keep_alive and not request.http10:
         lines.insert(0, "connection: close")

@@ -1,8 +1,9 @@
 """WebSocket frames of the server role: bytes from the peer in, whole messages out.
 
-Parsing, masking, control frames and the close handshake are the `websockets` library's; this module adds what the
-contract asks of a server: limits per frame, per message and on the number of fragments, text that is UTF-8, and
-frame headers for replies that are produced in pieces.  No I/O: the owner of the socket feeds and sends.
+Parsing, masking, control frames and the close handshake are the `websockets` library's; this module adds
+what the contract asks of a server: limits per frame, per message and on the number of fragments, text that
+is UTF-8, and frame headers for replies that are produced in pieces.  No I/O: the owner of the socket feeds
+and sends.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def frame_header(length: int, *, first: bool = True, final: bool = True) -> byte
 class ServerFrames:
     """The inbound half of one accepted WebSocket connection.
 
-    `feed` returns the messages that became complete, oldest first.  Bytes that must go out in answer (pongs, the echo
-    of a close) wait in `control`.  `finished` is True once no further message can come; `failure` then says why, or
-    is None after a close in good order.
+    `feed` returns the messages that became complete, oldest first.  Bytes that must go out in answer
+    (pongs, the echo of a close) wait in `control`.  `finished` is True once no further message can come;
+    `failure` then says why, or is None after a close in good order.
     """
 
     __slots__ = ("_fragments", "_limits", "_parts", "_protocol", "_text", "control", "failure", "finished")
@@ -81,7 +82,7 @@ class ServerFrames:
             message = self._take(frame) if isinstance(frame, Frame) else None
             if message is not None:
                 messages.append(message)
-            if self.finished:
+            if self.failure is not None:
                 return messages
         self._collect_control()
         return messages
@@ -127,7 +128,7 @@ class ServerFrames:
         self.failure = reason
 
     def _collect_control(self) -> None:
-        """Move what the library wants sent to `control`; its empty entry means the end of the conversation."""
+        """Move what the library wants sent to `control`; its empty entry means the end."""
         protocol = self._protocol
         for data in protocol.data_to_send():
             if data:

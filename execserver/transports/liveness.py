@@ -1,0 +1,129 @@
+"""Tells a peer that is gone from one that only does not read.
+
+The kernel ends a connection whose data stays unacknowledged for the user timeout.  It counts a closed
+window the same way (measured: a client that sleeps for 15 s with unread output loses its connection),
+although such a peer is alive: it answers every window probe.  So the timeout is lifted while the window is
+closed, and a peer that answers no probe for as long is given up here.
+
+Nothing runs while all that was written is acknowledged: idle connections cost nothing, the kernel's
+keep-alive probes watch them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import NamedTuple, Protocol
+
+from gevent.hub import get_hub
+
+SWEEP_S = 2.5
+_UNANSWERED_PROBES = 2  # one may be on its way
+# linux/tcp.h, struct tcp_info: probes without answer, segments in flight, bytes not sent yet.
+_PROBES_AT, _UNACKED_AT, _NOT_SENT_AT, _INFO_BYTES = 3, 24, 144, 148
+
+
+class TcpInfo(NamedTuple):
+    """What the kernel knows of the sending side."""
+
+    probes: int
+    unacked: int
+    not_sent: int
+
+    @classmethod
+    def parse(cls, info: bytes) -> TcpInfo:
+        """Read the kernel's structure; one that is too short (an old kernel) tells nothing."""
+        if len(info) < _INFO_BYTES:
+            return cls(0, 0, 0)
+        (unacked,) = struct.unpack_from("I", info, _UNACKED_AT)
+        (not_sent,) = struct.unpack_from("I", info, _NOT_SENT_AT)
+        return cls(info[_PROBES_AT], unacked, not_sent)
+
+    @property
+    def window_closed(self) -> bool:
+        """True when data waits although nothing is in flight: the peer takes no more."""
+        return self.not_sent > 0 and self.unacked == 0
+
+    @property
+    def settled(self) -> bool:
+        """True when everything was acknowledged."""
+        return self.not_sent == 0 and self.unacked == 0
+
+
+class Watched:
+    """The judgement of one connection, by what each sweep sees."""
+
+    __slots__ = ("_silent_since", "_timeout_s", "window_closed")
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._silent_since: float | None = None
+        self.window_closed = False
+
+    def look(self, info: TcpInfo, now: float) -> bool:
+        """Take one observation; return whether the peer must be given up."""
+        self.window_closed = info.window_closed
+        if not info.window_closed or info.probes < _UNANSWERED_PROBES:
+            self._silent_since = None
+            return False
+        if self._silent_since is None:
+            self._silent_since = now
+        return now - self._silent_since >= self._timeout_s
+
+
+class Peer(Protocol):
+    """A connection that can be watched."""
+
+    @property
+    def sock(self) -> socket.socket:
+        """Its socket."""
+
+    def give_up(self) -> None:
+        """Release everything: the peer is gone."""
+
+
+class LivenessSweep:
+    """Watches the connections that have unacknowledged data."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._watched: dict[Peer, Watched] = {}
+        self._timer = get_hub().loop.timer(SWEEP_S, SWEEP_S)
+
+    def written(self, peer: Peer) -> None:
+        """Note that something was sent to a peer."""
+        if peer in self._watched:
+            return
+        if not self._watched:
+            self._timer.again(self._sweep)
+        self._watched[peer] = Watched(self._timeout_s)
+
+    def forget(self, peer: Peer) -> None:
+        """Stop watching a peer whose socket is about to be closed."""
+        self._watched.pop(peer, None)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        for peer, watched in list(self._watched.items()):
+            self._look(peer, watched, now)
+        if not self._watched:
+            self._timer.stop()
+
+    def _look(self, peer: Peer, watched: Watched, now: float) -> None:
+        raw = peer.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        info = TcpInfo.parse(raw)
+        was_closed = watched.window_closed
+        if watched.look(info, now):
+            self.forget(peer)
+            peer.give_up()
+            return
+        if watched.window_closed != was_closed:
+            set_user_timeout(peer.sock, 0.0 if watched.window_closed else self._timeout_s)
+        if info.settled:
+            self.forget(peer)
+
+
+def set_user_timeout(sock: socket.socket, seconds: float) -> None:
+    """Set how long data may stay unacknowledged; 0 leaves it to the kernel's retries."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))

@@ -1,0 +1,464 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+
+from execserver.protocol.errors import InternalError
+from execserver.services.spawner import Spawner, SpawnSpec
+from execserver.zygote.groups import all_processes
+from execserver.zygote.reaper import own_children
+from tests.services.spawning import (
+    PATH,
+    Running,
+    only_zygote,
+    running,
+    spawner,
+    spec,
+    stopped,
+    wait_gone,
+    zygotes,
+)
+from tests.support.leaks import snapshot
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def own_spawner() -> Iterator[Spawner]:
+    with spawner() as made:
+        yield made
+
+
+def refusal(by: Spawner, what: SpawnSpec) -> str:
+    with pytest.raises(InternalError) as caught:
+        by.spawn(what)
+    return caught.value.message
+
+
+def test_a_process_on_pipes(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"sh", b"-c", b"printf out; printf err >&2; exit 3") as process:
+        assert [name for name, _ in process.child.outputs] == ["stdout", "stderr"]
+        assert (process.read("stdout"), process.read("stderr")) == (b"out", b"err")
+        assert process.exit_code() == 3
+        assert (process.child.stdin_fd, process.child.master_fd) == (None, None)
+        assert (process.child.exited, process.child.exit_code, process.child.killed_by) == (True, 3, 0)
+    assert own_spawner.live == []
+
+
+def test_a_process_with_piped_stdin(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"head", b"-n1", pipe_stdin=True) as process:
+        assert process.child.stdin_fd is not None
+        assert not os.get_blocking(process.child.stdin_fd)
+        os.write(process.child.stdin_fd, b"line\n")
+        assert process.read("stdout") == b"line\n"
+        assert process.exit_code() == 0
+
+
+def test_a_process_on_a_terminal(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"sh", b"-c", b"stty size; echo direct >/dev/tty", tty=True) as process:
+        child = process.child
+        assert child.outputs == [("pty", child.master_fd)]
+        assert child.stdin_fd == child.master_fd
+        assert process.read("pty") == b"24 80\r\ndirect\r\n"
+        assert process.exit_code() == 0
+    # The descriptor is one: it was closed once.
+
+
+def test_a_terminal_of_another_size(own_spawner: Spawner) -> None:
+    what = spec(b"stty", b"size", tty=True)._replace(size=(5, 7))
+    process = Running(own_spawner.spawn(what))
+    assert process.read("pty") == b"5 7\r\n"
+    process.exit_code()
+    process.close()
+
+
+def test_terminal_modes_are_the_kernels_defaults(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"stty", b"-a", tty=True) as process:
+        modes = process.read("pty").split()
+        process.exit_code()
+    assert {b"icanon", b"echo", b"isig", b"icrnl", b"opost", b"onlcr", b"-iutf8"} <= set(modes)
+
+
+def test_this_side_is_non_blocking_and_close_on_exec(own_spawner: Spawner) -> None:
+    for tty in (False, True):
+        with running(own_spawner, b"true", tty=tty, pipe_stdin=True) as process:
+            for descriptor in {process.child.stdin_fd, *dict(process.child.outputs).values()}:
+                assert descriptor is not None
+                assert not os.get_blocking(descriptor)
+                assert not os.get_inheritable(descriptor)
+            process.exit_code()
+
+
+def test_eight_parallel_children_hold_stdio_only(own_spawner: Spawner) -> None:
+    what = spec(b"sh", b"-c", b"echo up; read line", pipe_stdin=True)
+    starts = [gevent.spawn(own_spawner.spawn, what) for _ in range(8)]
+    processes = [Running(start.get(timeout=10)) for start in starts]
+    for process in processes:
+        assert process.read_some("stdout") == b"up\n"
+    held = [sorted(os.listdir(f"/proc/{process.child.pid}/fd")) for process in processes]
+    assert held == [["0", "1", "2"]] * 8
+    for process in processes:
+        process.close()
+    assert [process.exit_code() for process in processes] == [1] * 8
+
+
+def test_an_exit_may_come_before_anyone_asks(own_spawner: Spawner) -> None:
+    child = own_spawner.spawn(spec(b"sh", b"-c", b"exit 4"))
+    wait_until(lambda: child.exited, pause=gevent.sleep)
+    process = Running(child)
+    assert process.codes == [4]
+    process.close()
+
+
+def test_death_by_signal(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"sh", b"-c", b"kill -SEGV $$") as process:
+        assert process.exit_code() == 128 + signal.SIGSEGV
+        assert process.child.killed_by == signal.SIGSEGV
+
+
+def test_the_environment_is_passed_on_in_the_order_of_its_names(own_spawner: Spawner) -> None:
+    env = {b"Z": b"1", b"PATH": b"/bin", b"": b"nameless", b"A=B": b"C"}
+    process = Running(own_spawner.spawn(SpawnSpec([b"cat", b"/proc/self/environ"], env, b"/")))
+    assert process.read("stdout") == b"=nameless\0A=B=C\0PATH=/bin\0Z=1\0"
+    process.exit_code()
+    process.close()
+
+
+def test_an_environment_of_megabytes_in_its_own_order(own_spawner: Spawner) -> None:
+    env = [(b"V%d" % (20 - number), b"x" * 100_000) for number in range(15)]
+    process = Running(own_spawner.spawn(SpawnSpec([b"/bin/cat", b"/proc/self/environ"], env, b"/")))
+    assert process.read("stdout") == b"".join(name + b"=" + value + b"\0" for name, value in env)
+    process.exit_code()
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("argv", "tty", "message"),
+    [
+        ((b"",), False, "missing program for pipe spawn"),
+        ((b"",), True, "missing program for PTY spawn"),
+        ((b"nope",), False, "No such file or directory (os error 2)"),
+        ((b"/tmp",), False, "Permission denied (os error 13)"),
+        ((b"true", b"\0"), False, "nul byte found in provided data"),
+        ((b"true", b"x" * 9_000_000), False, "Argument list too long (os error 7)"),
+        ((b"true", *[b"x" * 100_000] * 70), False, "Argument list too long (os error 7)"),
+        (
+            (b"nope",),
+            True,
+            'Unable to spawn nope because:\nNo viable candidates found in PATH "/usr/bin:/bin"',
+        ),
+        (
+            (b"/no/such",),
+            True,
+            "Unable to spawn /no/such because it doesn't exist on the filesystem "
+            "(ENOENT: No such file or directory)",
+        ),
+        ((b"./x",), True, "Unable to spawn /./x because it does not exist"),
+        ((b"/tmp",), True, "Unable to spawn /tmp because it is a directory"),
+    ],
+)
+def test_what_cannot_be_started(
+    own_spawner: Spawner, argv: tuple[bytes, ...], tty: bool, message: str
+) -> None:
+    before = snapshot().descriptors
+    assert refusal(own_spawner, spec(*argv, tty=tty)) == message
+    assert snapshot().descriptors == before
+
+
+def test_a_cwd_that_cannot_be_entered(own_spawner: Spawner) -> None:
+    assert refusal(own_spawner, spec(b"true", cwd=b"/nope")) == "No such file or directory (os error 2)"
+    assert refusal(own_spawner, spec(b"true", cwd=b"/etc/passwd")) == "Not a directory (os error 20)"
+
+
+def test_no_descriptor_left_for_pipes(own_spawner: Spawner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(flags: int) -> tuple[int, int]:
+        raise OSError(24, "")
+
+    monkeypatch.setattr(os, "pipe2", full)
+    assert refusal(own_spawner, spec(b"true")) == "No file descriptors available (os error 24)"
+
+
+def test_a_signal_reaches_the_group(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"sh", b"-c", b"sleep 60 & echo up; wait") as process:
+        process.read_some("stdout")
+        assert process.child.signal(signal.SIGTERM)
+        assert process.exit_code() == 143
+        assert process.read("stdout") == b""  # the grandchild has let go of it
+        assert not process.child.signal(signal.SIGTERM)
+
+
+def test_members_that_outlive_the_leader_can_be_killed(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"sh", b"-c", b"sleep 60 & exit 0") as process:
+        assert process.exit_code() == 0
+        assert process.child.survivors
+        assert process.child.kill_group()
+        assert process.read("stdout") == b""
+
+
+def test_a_signal_the_kernel_refuses(own_spawner: Spawner) -> None:
+    with running(own_spawner, b"sleep", b"60") as process:
+        with pytest.raises(OSError, match="Invalid argument"):
+            process.child.signal(4242)
+        process.child.kill_group()
+        assert process.exit_code() == 137
+
+
+def test_a_killed_zygote_takes_its_children_with_it(own_spawner: Spawner) -> None:
+    """Also those that left the session; every exit is reported and the next start works."""
+    tree = b"setsid sh -c 'trap \"\" TERM HUP; echo $$; sleep 60 & wait' & wait"
+    with running(own_spawner, b"sh", b"-c", tree) as process, running(own_spawner, b"sleep", b"60") as other:
+        grandchild = int(process.read_some("stdout"))
+        os.kill(only_zygote(), signal.SIGKILL)
+        assert process.exit_code() == other.exit_code() == 137
+        wait_gone(grandchild)
+        assert process.read("stdout") == b""
+    with running(own_spawner, b"echo", b"again") as process:
+        assert process.read("stdout") == b"again\n"
+        assert process.exit_code() == 0
+    assert len(own_children()) == len(zygotes()) == 1
+
+
+def test_a_start_during_the_zygotes_death_is_an_error(own_spawner: Spawner) -> None:
+    zygote = only_zygote()
+    with stopped(zygote):
+        start = gevent.spawn(own_spawner.spawn, spec(b"true"))
+        gevent.sleep(0)
+        os.kill(zygote, signal.SIGKILL)
+        with pytest.raises(InternalError, match="ended unexpectedly"):
+            start.get(timeout=10)
+    with running(own_spawner, b"true") as process:
+        assert process.exit_code() == 0
+
+
+def test_own_processes_of_the_server_survive_the_zygotes_death(own_spawner: Spawner) -> None:
+    with subprocess.Popen(["sleep", "60"]) as own:
+        with running(own_spawner, b"sleep", b"60") as process:
+            os.kill(only_zygote(), signal.SIGKILL)
+            process.exit_code()
+        assert own.poll() is None
+        own.kill()
+
+
+def test_a_start_that_hangs_is_an_error_in_time_and_starts_nothing_later(tmp_path: Path) -> None:
+    with spawner(spawn_timeout_s=0.3) as by, running(by, b"sleep", b"60") as earlier:
+        first = only_zygote()
+        with stopped(first):
+            begin = time.monotonic()
+            late = spec(b"touch", b"late", cwd=os.fsencode(tmp_path))
+            assert refusal(by, late) == (
+                "process start timed out after 0.3 s (the program or its folder does not answer)"
+            )
+            assert time.monotonic() - begin < 3
+            with running(by, b"echo", b"elsewhere") as process:
+                assert process.read("stdout") == b"elsewhere\n"
+                process.exit_code()
+            assert len(zygotes()) == 2
+        # Back again, it refuses what nobody waits for, keeps its child, and ends with it.
+        assert earlier.child.kill_group()
+        assert earlier.exit_code() == 137
+        wait_gone(first)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_children_of_a_hanging_zygote_are_signalled_and_their_exit_is_seen() -> None:
+    with spawner(spawn_timeout_s=0.3) as by:
+        code = b"trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"
+        with running(by, b"sh", b"-c", code) as process, stopped(only_zygote()):
+            process.read_some("stdout")
+            assert "timed out" in refusal(by, spec(b"true"))
+            assert process.child.signal(signal.SIGTERM)
+            assert process.exit_code() == 7
+
+
+def test_others_do_not_wait_behind_a_start_that_hangs(own_spawner: Spawner) -> None:
+    """The hanging one has its five seconds, here cut short by its caller's end."""
+    first = only_zygote()
+    with stopped(first):
+        hanging = gevent.spawn(own_spawner.spawn, spec(b"true"))
+        gevent.sleep(0)
+        begin = time.monotonic()
+        with running(own_spawner, b"true") as process:
+            assert process.exit_code() == 0
+        assert time.monotonic() - begin < 3
+        assert not hanging.ready()
+        hanging.kill()
+    wait_gone(first)
+
+
+def test_a_slow_start_succeeds_and_its_zygote_is_used_again(own_spawner: Spawner) -> None:
+    first = only_zygote()
+    with stopped(first):
+        slow = gevent.spawn(own_spawner.spawn, spec(b"sleep", b"60"))
+        gevent.sleep(0)
+        with running(own_spawner, b"true") as process:
+            process.exit_code()
+        second = zygotes()[-1]
+    earlier = Running(slow.get(timeout=10))
+    with stopped(second):
+        start = gevent.spawn(own_spawner.spawn, spec(b"true"))
+        gevent.sleep(0)
+        with running(own_spawner, b"true") as process:
+            assert process.exit_code() == 0
+            assert sorted(zygotes()) == sorted([first, second])
+        start.kill()
+    earlier.child.kill_group()
+    assert earlier.exit_code() == 137
+    earlier.close()
+
+
+def test_no_more_than_four_zygotes_hang() -> None:
+    with spawner(spawn_timeout_s=0.2) as by:
+        held: list[int] = []
+        try:
+            for _ in range(4):
+                with running(by, b"true") as process:
+                    process.exit_code()
+                held.append(next(pid for pid in zygotes() if pid not in held))
+                os.kill(held[-1], signal.SIGSTOP)
+                assert "timed out" in refusal(by, spec(b"true"))
+            message = "process start refused: 4 earlier starts hang (their folders do not answer)"
+            assert refusal(by, spec(b"true")) == message
+            assert len(zygotes()) == 4
+        finally:
+            for pid in held:
+                os.kill(pid, signal.SIGCONT)
+        for pid in held:
+            wait_gone(pid)
+        with running(by, b"true") as process:
+            assert process.exit_code() == 0
+
+
+def test_a_killed_caller_leaves_no_process_and_no_descriptor(own_spawner: Spawner) -> None:
+    before = snapshot().descriptors
+    zygote = only_zygote()
+    with stopped(zygote):
+        start = gevent.spawn(own_spawner.spawn, spec(b"sh", b"-c", b"sleep 61"))
+        gevent.sleep(0)
+        start.kill()
+    with running(own_spawner, b"true") as process:
+        process.exit_code()
+    wait_until(lambda: own_spawner.live == [], pause=gevent.sleep)
+    assert [stat for stat in all_processes().values() if stat[1] == zygote and stat[0] != b"Z"] == []
+    assert snapshot().descriptors == before
+
+
+def test_shutdown_is_polite_first() -> None:
+    on_term = b"trap 'exit 5' TERM; trap '' HUP; echo up; while :; do sleep 0.01; done"
+    on_hup = b"trap 'exit 6' HUP; trap '' TERM; echo up; while :; do sleep 0.01; done"
+    with spawner() as by:
+        with (
+            running(by, b"sh", b"-c", on_term) as pipe,
+            running(by, b"sh", b"-c", on_hup, tty=True) as tty,
+        ):
+            pipe.read_some("stdout")
+            tty.read_some("pty")
+            begin = time.monotonic()
+            by.shutdown(10.0)
+            assert time.monotonic() - begin < 5
+            assert (pipe.exit_code(), tty.exit_code()) == (5, 6)
+        assert refusal(by, spec(b"true")) == "process start refused: the server is shutting down"
+
+
+def test_shutdown_ends_what_ignores_politeness() -> None:
+    with spawner() as by:
+        stubborn = b"trap '' TERM HUP; setsid sh -c 'trap \"\" TERM HUP; echo $$; sleep 60' & wait; sleep 60"
+        with running(by, b"sh", b"-c", stubborn) as process:
+            grandchild = int(process.read_some("stdout"))
+            begin = time.monotonic()
+            by.shutdown(0.2)
+            assert time.monotonic() - begin < 3
+            assert process.exit_code() == 137
+            wait_gone(grandchild)
+        assert own_children() == []
+
+
+def test_shutdown_ends_a_zygote_that_hangs() -> None:
+    with spawner() as by, running(by, b"sleep", b"60") as process:
+        zygote = only_zygote()
+        os.kill(zygote, signal.SIGSTOP)
+        by.shutdown(0.0)
+        assert process.exit_code() == 137
+        wait_gone(zygote)
+        assert own_children() == []
+
+
+def test_without_a_first_zygote_one_starts_at_need() -> None:
+    with spawner(zygote=False) as by:
+        assert zygotes() == []
+        with running(by, b"true") as process:
+            assert process.exit_code() == 0
+        assert len(zygotes()) == 1
+
+
+def test_a_zygote_that_cannot_be_started_is_an_error_of_the_start() -> None:
+    with spawner(zygote=False, command=[b"/no/such/zygote"]) as by:
+        assert refusal(by, spec(b"true")) == "No such file or directory (os error 2)"
+
+
+def test_five_hundred_processes_live_at_once(own_spawner: Spawner) -> None:
+    processes = [
+        Running(own_spawner.spawn(spec(b"sleep", b"60", tty=number % 5 < 3))) for number in range(500)
+    ]
+    assert len(own_spawner.live) == 500
+    own_spawner.shutdown(0.0)
+    assert {process.exit_code() for process in processes} <= {129, 137, 143}
+    for process in processes:
+        process.close()
+
+
+def test_as_the_first_process_of_a_container() -> None:
+    """Ended strangers are reaped there, and a killed zygote leaves nothing."""
+    unshare = ["unshare", "--map-root-user", "--fork", "--pid", "--mount-proc"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("unshare --fork --pid --mount-proc is refused here")
+    code = f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+import gevent
+from execserver.services import spawner as module
+module._CONTAINER_REAP_S = 0.02
+from execserver.zygote.reaper import own_children
+from tests.services.spawning import only_zygote, running, spawner
+from tests.support.waiting import wait_until
+assert os.getpid() == 1
+with spawner() as by:
+    zygote = only_zygote()
+    with running(by, b"sh", b"-c", b"setsid sleep 60 & sleep 60") as process:
+        os.posix_spawn("/bin/sh", ["sh", "-c", "(sleep 0.1 &)"], {{}}, setsid=True)
+        assert len(own_children()) == 2
+        wait_until(lambda: own_children() == [zygote], pause=gevent.sleep)
+        os.kill(zygote, signal.SIGKILL)
+        print(process.exit_code())
+        wait_until(lambda: own_children() == [], pause=gevent.sleep)
+    print("clean")
+"""
+    done = subprocess.run(
+        [*unshare, sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr) == ("137\nclean\n", "")
+
+
+def test_parallel_starts_of_good_and_bad_programs_keep_apart(own_spawner: Spawner) -> None:
+    def start(number: int) -> bytes:
+        if number % 3 == 0:
+            return refusal(own_spawner, spec(b"nope%d" % number)).encode()
+        process = Running(own_spawner.spawn(SpawnSpec([b"echo", b"%d" % number], PATH, b"/")))
+        out = process.read("stdout")
+        assert process.exit_code() == 0
+        process.close()
+        return out
+
+    starts = [gevent.spawn(start, number) for number in range(60)]
+    missing = b"No such file or directory (os error 2)"
+    assert [greenlet.get(timeout=20) for greenlet in starts] == [
+        missing if number % 3 == 0 else b"%d\n" % number for number in range(60)
+    ]

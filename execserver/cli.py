@@ -200,8 +200,11 @@ def _serve(
     try:
         return serve(listen, settings, runtime_paths, _announcer(log_level, log_format))
     except OSError as error:
+        import logging
+
         from execserver.protocol.errors import os_error_text
 
+        logging.getLogger("execserver").debug("the server failed", exc_info=True)
         _write(2, f"Error: {os_error_text(error.errno) if error.errno else error}\n")
         return 1
     except KeyboardInterrupt:

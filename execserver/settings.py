@@ -1,7 +1,7 @@
-"""Every duration and limit of the server, once: name with unit, default, reason.
+"""The durations and limits that I/O code is given: name with unit, default, reason.
 
-A `Settings` is made at the start and handed down; nothing reads a limit from anywhere else.  The contract's
-values are not configurable by users.  Tests shorten them through `Settings(name=value)` or, for a server in a
+A `Settings` is made at the start and handed down.  Limits that belong to one pure rule, such as how many file
+handles a connection may hold, stand beside that rule.  None of them is configurable by users.  Tests shorten them through `Settings(name=value)` or, for a server in a
 process of its own, through the variable EXECSERVER_SETTINGS (a JSON object), which is no public interface.
 """
 
@@ -75,10 +75,7 @@ class Settings:
     max_frame_bytes = Count(16 * _MIB, "of one inbound WebSocket frame")
     max_message_bytes = Count(64 * _MIB, "of one inbound message, also of one line on stdin")
     max_fragments = Count(4096, "frames of one inbound message")
-    reply_frame_bytes = Count(4 * _MIB, "of one outbound frame: real clients drop frames above 16 MiB")
     client_message_bytes = Count(64 * _MIB, "a larger message ends a real client's connection")
-    outbox_high_water_bytes = Count(1 * _MIB, "queued for one connection before its producers are held")
-    max_waiting_calls = Count(1024, "calls of one connection that wait beside the others; more wait in line")
 
     # Sessions and processes
     detached_session_ttl_s = Seconds(
@@ -88,25 +85,13 @@ class Settings:
     closed_process_retention_s = Seconds(30.0, "a closed process can still be read, and keeps its id")
     spawn_timeout_s = Seconds(5.0, "an exec or chdir that hangs is given up, and a second zygote takes over")
     shutdown_grace_s = Seconds(2.0, "between the polite signal and SIGKILL when the server ends")
-    denial_wait_s = Seconds(0.02, "for a sandboxed process's last output before its end is classified")
     retained_output_bytes = Count(1 * _MIB, "of output kept per process, oldest chunks dropped first")
-    output_read_bytes = Count(64 * _KIB, "read from one pipe or terminal at a time")
-    remembered_write_ids = Count(4096, "per process: a repeated one is not written again")
-    queued_stdin_writes = Count(128, "per process, before process/write waits")
 
     # Files
-    max_read_file_bytes = Count(512 * _MIB, "that fs/readFile returns")
-    max_read_block_bytes = Count(1 * _MIB, "that one fs/readBlock may ask for")
-    max_file_handles = Count(128, "open per connection")
-    max_file_handle_id_bytes = Count(32, "of UTF-8 in a client's handle id")
-    file_piece_bytes = Count(192 * _KIB, "of a file held at a time while it is sent (a multiple of 3)")
     inline_file_bytes = Count(256 * _KIB, "read or written without a thread when the file system is local")
     file_call_timeout_s = Seconds(30.0, "a call on a network file system is given up")
     stuck_file_threads = Count(16, "threads that may hang in such calls before further ones are refused")
     device_write_timeout_s = Seconds(5.0, "a write to a character device is given up")
-    walk_max_depth = Count(64, "that fs/walk may be asked for")
-    walk_max_directories = Count(10_000, "that fs/walk may be asked for")
-    walk_max_entries = Count(50_000, "that fs/walk may be asked for")
 
     # http/request
     max_redirects = Count(10, "followed for one http/request")

@@ -19,7 +19,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert settings.retained_output_bytes == 1_048_576
     assert settings.max_frame_bytes == 16_777_216
     assert settings.max_message_bytes == 67_108_864
-    assert settings.max_read_file_bytes == 536_870_912
 
 
 def test_an_override_changes_one_setting() -> None:
@@ -67,6 +66,14 @@ def test_every_name_carries_its_unit() -> None:
         if "bytes" in kind.text.split(",")[0]:
             assert name.endswith("_bytes"), name
         assert kind.text
+
+
+def test_every_setting_is_read_by_the_server() -> None:
+    sources = "".join(path.read_text() for path in (PAGE.parents[1] / "execserver").glob("*/**/*.py"))
+    sources += "".join(
+        (PAGE.parents[1] / "execserver" / name).read_text() for name in ("app.py", "server.py")
+    )
+    assert [name for name, _ in Settings.table() if f".{name}" not in sources] == []
 
 
 def test_the_operations_page_lists_every_setting_with_its_default() -> None:

@@ -1,8 +1,9 @@
 """The durations and limits that I/O code is given: name with unit, default, reason.
 
 A `Settings` is made at the start and handed down.  Limits that belong to one pure rule, such as how many file
-handles a connection may hold, stand beside that rule.  None of them is configurable by users.  Tests shorten them through `Settings(name=value)` or, for a server in a
-process of its own, through the variable EXECSERVER_SETTINGS (a JSON object), which is no public interface.
+handles a connection may hold, stand beside that rule.  None of them is configurable by users.  Tests shorten
+them through `Settings(name=value)` or, for a server in a process of its own, through the variable
+EXECSERVER_SETTINGS (a JSON object), which is no public interface.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from execserver.files.reading import MAX_FILE_BYTES
 from execserver.files.walk import Walk, WalkOptions
 from execserver.handlers.context import Call
 from execserver.handlers.registry import handles
-from execserver.handlers.replies import Streamed
+from execserver.handlers.replies import InParts, Streamed
 from execserver.protocol import base64, files, methods
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
@@ -45,13 +45,13 @@ def native(path: PathUri, sandbox: FileSystemSandboxContext | None) -> bytes:
 
 
 @handles(methods.FS_READ_FILE)
-def read_file(call: Call, params: files.FsReadFileParams) -> Raw | Streamed:
+def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
     """Return a whole file, in pieces unless it fits one."""
     path = native(params.path, params.sandbox)
     limit = _CLIENT_FILE_BYTES if call.connection.client_name in _LIMITED_CLIENTS else MAX_FILE_BYTES
     first, rest = call.services.filesystem.read_file(path, limit)
     if rest is None:
-        return Raw(b'{"dataBase64":"%b"}' % first)
+        return InParts(b'{"dataBase64":"', first, b'"}')
     return Streamed(chain((b'{"dataBase64":"' + first,), rest, (b'"}',)))
 
 
@@ -68,7 +68,7 @@ def open_file(call: Call, params: files.FsOpenParams) -> files.FsOpenResponse:
 
 
 @handles(methods.FS_READ_BLOCK)
-def read_block(call: Call, params: files.FsReadBlockParams) -> Raw:
+def read_block(call: Call, params: files.FsReadBlockParams) -> InParts:
     """Read from an open file; any error of reading closes the handle."""
     length = params.len
     file = call.connection.handles.for_reading(params.handle_id, length)
@@ -77,9 +77,8 @@ def read_block(call: Call, params: files.FsReadBlockParams) -> Raw:
     except OSError:
         call.connection.handles.close(params.handle_id)
         raise
-    return Raw(
-        b'{"chunk":"%b","eof":%b}' % (base64.encode(data), b"true" if len(data) < length else b"false")
-    )
+    eof = b'","eof":true}' if len(data) < length else b'","eof":false}'
+    return InParts(b'{"chunk":"', base64.encode(data), eof)
 
 
 @handles(methods.FS_WRITE_BLOCK)

@@ -26,6 +26,15 @@ class Later:
         self.run = run
 
 
+class InParts:
+    """A large result as the parts of its JSON text, sent as one message without joining them first."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = parts
+
+
 class Streamed:
     """A large result as pieces of its JSON text, sent as one message in continuation frames."""
 
@@ -35,5 +44,5 @@ class Streamed:
         self.pieces = pieces
 
 
-Result = msgspec.Struct | msgspec.Raw
+Result = msgspec.Struct | msgspec.Raw | InParts
 Answer = Result | Reply | Later | Streamed

@@ -223,6 +223,11 @@ def encode_result(request_id: int | str, result: msgspec.Struct | msgspec.Raw) -
     return encode_json(_ResultOut(request_id, result))
 
 
+def around_result(request_id: int | str) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the JSON text of a result in its response."""
+    return b'{"id":%b,"result":' % encode_json(request_id), b"}"
+
+
 def encode_error(request_id: int | str, error: RpcError) -> bytes:
     """Return the answer to a request that failed."""
     message = error.message.encode("utf-8", "replace").decode()  # it may quote a text that UTF-8 cannot hold

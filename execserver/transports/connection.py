@@ -18,19 +18,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-import msgspec
 from gevent import Greenlet, getcurrent, sleep
 from gevent.hub import Waiter, get_hub
 
 from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
 from execserver.handlers.dispatch import dispatch, guarded
-from execserver.handlers.replies import Answer, Later, Reply, Streamed
+from execserver.handlers.replies import Answer, InParts, Later, Reply, Result, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,
     MalformedMessage,
     Notification,
     Request,
+    around_result,
     encode_error,
     encode_result,
     parse_message,
@@ -44,8 +44,6 @@ _log = logging.getLogger(__name__)
 INBOX_BYTES = 1024 * 1024
 REPLY_BYTES = 1024 * 1024
 MAX_WAITING = 256
-_HOLE_TEXT = b"\0"  # no JSON text holds it, so an encoded answer can be split there
-_HOLE = msgspec.Raw(_HOLE_TEXT)
 _TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
 
 
@@ -165,11 +163,18 @@ class Connection:
 
     def _send_answer(self, request_id: int | str, answer: Answer) -> None:
         if isinstance(answer, Reply):
-            self._outbox.send(encode_result(request_id, answer.result))
+            self._send_result(request_id, answer.result)
             answer.then()
         else:
             assert not isinstance(answer, Later | Streamed)
-            self._outbox.send(encode_result(request_id, answer))
+            self._send_result(request_id, answer)
+
+    def _send_result(self, request_id: int | str, result: Result) -> None:
+        if isinstance(result, InParts):
+            head, tail = around_result(request_id)
+            self._outbox.send_parts(head, *result.parts, tail)
+        else:
+            self._outbox.send(encode_result(request_id, result))
 
     def _answer_later(self, request: Request, later: Later) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -188,7 +193,7 @@ class Connection:
 
     def _stream(self, request_id: int | str, pieces: Iterator[bytes]) -> None:
         """Send a result in pieces; a failure in the middle cannot be answered and ends the connection."""
-        head, tail = encode_result(request_id, _HOLE).split(_HOLE_TEXT)
+        head, tail = around_result(request_id)
         self._outbox.stream(chain((head,), pieces, (tail,)))
 
     def _fail(self, code: int, reason: str) -> None:

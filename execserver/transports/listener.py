@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _READY_READ = 1
 _ACCEPT_AT_ONCE = 32
 _RETRY_S = 0.1  # after accept failed for want of descriptors
-_UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue that a keystroke's echo has to pass
+_UNSENT_BYTES = 4 * 1024 * 1024
 
 
 class WebSocketListener:

@@ -25,6 +25,7 @@ ROOT, MINIMAL, PROJECT_ROOTS, TMPDIR, SLASH_TMP, UNKNOWN = (
 )
 
 _ACCESSES = {READ: READ, WRITE: WRITE, DENY: DENY, "none": DENY}
+_ACCESS_NAMES = tuple(_ACCESSES)
 _NETWORKS = ("restricted", "enabled")
 _SPECIAL_KINDS = {kind: kind for kind in (ROOT, MINIMAL, PROJECT_ROOTS, TMPDIR, SLASH_TMP, UNKNOWN)}
 _SPECIAL_KINDS["current_working_directory"] = PROJECT_ROOTS
@@ -202,6 +203,8 @@ def _optional_text(value: object) -> str | None:
 
 
 def _choice(value: object, names: tuple[str, ...]) -> str:
+    if value in names:
+        return value
     try:
         return variant_name(value, names)
     except InvalidParams:
@@ -244,7 +247,7 @@ def _entries(value: object) -> tuple[SandboxEntry, ...]:
 
 
 def _entry(entry: dict[str, object]) -> SandboxEntry:
-    access = _ACCESSES[_choice(entry.get("access"), tuple(_ACCESSES))]
+    access = _ACCESSES[_choice(entry.get("access"), _ACCESS_NAMES)]
     place = _object(entry.get("path"))
     kind = place.get("type")
     if kind == PATH:

@@ -6,6 +6,7 @@ by the module that helpers share.  All decoders and encoders of records use the 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -34,6 +35,8 @@ else:
         """Bytes written as base64.  Not plain `bytes`, whose built-in decoder accepts stray bits."""
 
 
+REMEMBERED_CONTEXTS = 64
+REMEMBERED_CONTEXT_BYTES = 16 * 1024  # a longer one is decoded every time
 U16_MAX = 2**16 - 1
 U64_MAX = 2**64 - 1
 U16 = Annotated[int, msgspec.Meta(ge=0, le=U16_MAX, title="u16")]
@@ -59,8 +62,21 @@ def decode_value(wanted: type, value: object) -> object:
         if isinstance(value, str):
             return base64.decode(value)
     elif wanted is FileSystemSandboxContext:
-        return FileSystemSandboxContext.from_json(value)
+        return _context(value)
     raise TypeError(f"no way to decode {wanted.__name__}")
+
+
+def _context(value: object) -> FileSystemSandboxContext:
+    """Decode a context, or return the one made of the same text: clients repeat theirs in every request."""
+    text = msgspec.json.encode(value)
+    if len(text) > REMEMBERED_CONTEXT_BYTES:
+        return FileSystemSandboxContext.from_json(value)
+    return _known_context(text)
+
+
+@functools.lru_cache(maxsize=REMEMBERED_CONTEXTS)
+def _known_context(text: bytes) -> FileSystemSandboxContext:
+    return FileSystemSandboxContext.from_json(msgspec.json.decode(text))
 
 
 def encode_value(value: object) -> object:

@@ -24,6 +24,7 @@ class FileSystemSandboxContext:
     """
 
     __slots__ = (
+        "_hash",
         "cwd",
         "cwd_is_servers",
         "permissions",
@@ -50,6 +51,7 @@ class FileSystemSandboxContext:
         self.windows_sandbox_private_desktop = windows_sandbox_private_desktop
         self.use_legacy_landlock = use_legacy_landlock
         self.cwd_is_servers = cwd_is_servers
+        self._hash: int | None = None
 
     @classmethod
     def from_json(cls, value: object, where: str = "sandbox") -> FileSystemSandboxContext:
@@ -93,7 +95,9 @@ class FileSystemSandboxContext:
         return isinstance(other, FileSystemSandboxContext) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        if self._hash is None:
+            self._hash = hash(self._key())
+        return self._hash
 
     def __repr__(self) -> str:
         return f"FileSystemSandboxContext({self.to_json()!r})"

@@ -19,6 +19,7 @@ from execserver.protocol.envelope import (
     Notification,
     Request,
     Response,
+    around_result,
     encode_error,
     encode_notification,
     encode_request,
@@ -230,6 +231,12 @@ def test_results_are_written_compactly_in_the_contracts_order(request_id: int | 
 
 def test_a_result_may_be_json_text() -> None:
     assert encode_result(1, msgspec.Raw(b'{"x":1}')) == b'{"id":1,"result":{"x":1}}'
+
+
+@pytest.mark.parametrize("request_id", [7, "é"])
+def test_a_result_may_be_sent_in_pieces(request_id: int | str) -> None:
+    before, behind = around_result(request_id)
+    assert before + b'{"x":1}' + behind == encode_result(request_id, msgspec.Raw(b'{"x":1}'))
 
 
 def test_an_error_is_written_before_its_id() -> None:

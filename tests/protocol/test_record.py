@@ -3,8 +3,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from execserver.protocol.errors import InvalidParams
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import (
+    REMEMBERED_CONTEXT_BYTES,
     U16,
     U64,
     Base64,
@@ -14,6 +16,7 @@ from execserver.protocol.record import (
     encode_value,
     refuse_beyond_u64,
 )
+from execserver.protocol.sandbox import FileSystemSandboxContext
 
 
 class Sample(Record, frozen=True, kw_only=True):
@@ -76,6 +79,29 @@ def test_sixteen_bit_numbers_have_both_bounds() -> None:
         with pytest.raises(msgspec.ValidationError):
             msgspec.json.decode(text, type=U16)
     assert msgspec.json.decode("65535", type=U16) == 65535
+
+
+CONTEXT = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled", "cwd": "/a"}
+
+
+def test_a_repeated_context_is_decoded_once() -> None:
+    first = decode_value(FileSystemSandboxContext, CONTEXT)
+    assert decode_value(FileSystemSandboxContext, dict(CONTEXT)) is first
+    assert decode_value(FileSystemSandboxContext, CONTEXT | {"cwd": "/b"}) != first
+
+
+def test_a_long_context_is_not_kept() -> None:
+    long = CONTEXT | {"unknown": "x" * REMEMBERED_CONTEXT_BYTES}
+    first = decode_value(FileSystemSandboxContext, long)
+    again = decode_value(FileSystemSandboxContext, long)
+    assert again == first
+    assert again is not first
+
+
+def test_a_bad_context_is_refused_every_time() -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidParams, match="missing field `permissions`"):
+            decode_value(FileSystemSandboxContext, {"windowsSandboxLevel": "disabled"})
 
 
 def test_only_the_special_types_are_known_to_the_hooks() -> None:

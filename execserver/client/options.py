@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from gevent.ssl import SSLContext
+    from ssl import SSLContext
 
 MIB: Final = 1024 * 1024
 
@@ -16,8 +16,8 @@ MIB: Final = 1024 * 1024
 class ExecServerClientConnectOptions:
     """Names, times and bounds of one client.  Times are seconds, sizes are bytes.
 
-    `headers` go with the WebSocket upgrade (an `Authorization` for a server that wants one); `ssl_context` is
-    made by `gevent.ssl` and replaces the default one, which trusts the system's roots and `SSL_CERT_FILE`.
+    `headers` go with the WebSocket upgrade (an `Authorization` for a server that wants one); `ssl_context`, a
+    `gevent.ssl.SSLContext`, replaces the default one, which trusts the system's roots and `SSL_CERT_FILE`.
     `resume_session_id` takes up the session of an earlier client; while that is still attached, connecting is
     tried again for `resume_window`.  `request_timeout` None means that an answer may take for ever, as the
     contract has it. At most `max_in_flight` requests wait for answers; further callers wait their turn.  The

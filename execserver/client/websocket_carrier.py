@@ -221,12 +221,27 @@ def _dial(uri: WebSocketURI) -> socket.socket:
 def _secure(sock: socket.socket, host: str, options: ExecServerClientConnectOptions) -> socket.socket:
     from gevent import ssl  # costs 40 ms, and most connections are local
 
-    context = options.ssl_context or ssl.create_default_context()
-    try:
-        return context.wrap_socket(sock, server_hostname=host)
-    except BaseException:
+    context = options.ssl_context
+    if context is None:
+        # gevent has only the standard library's create_default_context, whose sockets block everything.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_default_certs()
+    elif not _is_green(context):
         sock.close()
+        raise TypeError("ssl_context must be a gevent.ssl.SSLContext: others block every greenlet")
+    secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    try:
+        secured.do_handshake()
+    except BaseException:
+        secured.close()
         raise
+    return secured
+
+
+def _is_green(context: object) -> bool:
+    from gevent.ssl import SSLContext
+
+    return isinstance(context, SSLContext)
 
 
 def _upgrade(

@@ -1,0 +1,474 @@
+"""The client's end of a WebSocket against independent servers: gevent-websocket, and raw bytes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import pytest
+from gevent import socket
+from gevent.event import Event
+from gevent.pool import Pool
+from gevent.pywsgi import WSGIServer
+from gevent.server import StreamServer
+from geventwebsocket.handler import WebSocketHandler
+
+from execserver.client import (
+    ConnectFailed,
+    ConnectTimeout,
+    ExecServerClientConnectOptions,
+    InvalidUrl,
+    ProtocolViolation,
+    TransportClosed,
+)
+from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
+
+MIB = 1024 * 1024
+OPTIONS = ExecServerClientConnectOptions()
+
+
+def dial(
+    url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 5.0
+) -> WebSocketCarrier:
+    return WebSocketCarrier.connect(url, options, timeout)
+
+
+@contextmanager
+def independent(app: Callable[[Any], None]) -> Iterator[str]:
+    """Serve `app` with gevent-websocket, which shares no code with this project; yield its URL."""
+
+    def wsgi(environ: dict[str, Any], start_response: object) -> list[bytes]:
+        app(environ["wsgi.websocket"])
+        return []
+
+    server = WSGIServer(("127.0.0.1", 0), wsgi, handler_class=WebSocketHandler, log=None, error_log=None)
+    server.start()
+    try:
+        yield f"ws://127.0.0.1:{server.server_port}"
+    finally:
+        server.stop(timeout=0)
+
+
+class Raw:
+    """The server's end of one connection, byte by byte."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._data = bytearray()
+
+    def head(self) -> bytes:
+        """Return the head of the upgrade request."""
+        while b"\r\n\r\n" not in self._data:
+            self._more()
+        head, _, self._data = self._data.partition(b"\r\n\r\n")
+        return bytes(head)
+
+    def accept(self, extra: bytes = b"") -> bytes:
+        """Answer the upgrade, with some bytes right behind it; return the request's head."""
+        head = self.head()
+        key = next(
+            line[19:] for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key: ")
+        )
+        digest = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        self.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-accept: " + digest + b"\r\n\r\n" + extra
+        )
+        return head
+
+    def send(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def frame(self) -> tuple[int, bytes]:
+        """Return first byte and unmasked payload of the next frame."""
+        first, second = self._take(2)
+        assert second & 0x80, "a client's frames are masked"
+        length = second & 0x7F
+        if length >= 126:
+            length = int.from_bytes(self._take(2 if length == 126 else 8), "big")
+        mask = self._take(4)
+        payload = bytearray(self._take(length))
+        for index in range(4):
+            payload[index::4] = payload[index::4].translate(bytes(byte ^ mask[index] for byte in range(256)))
+        return first, bytes(payload)
+
+    def wait_for_end(self) -> None:
+        """Read until the client has closed."""
+        while True:
+            try:
+                if not self._sock.recv(65536):
+                    return
+            except OSError:
+                return
+
+    def _take(self, count: int) -> bytes:
+        while len(self._data) < count:
+            self._more()
+        taken = bytes(self._data[:count])
+        del self._data[:count]
+        return taken
+
+    def _more(self) -> None:
+        piece = self._sock.recv(1 << 18)
+        assert piece, "the client ended the connection"
+        self._data += piece
+
+
+@contextmanager
+def raw(play: Callable[[Raw], None]) -> Iterator[str]:
+    """Serve connections with `play`, which sees the bytes; yield the URL.  Errors in `play` fail the test."""
+    errors: list[BaseException] = []
+
+    def handle(sock: socket.socket, address: object) -> None:
+        try:
+            play(Raw(sock))
+        except (AssertionError, OSError) as error:
+            errors.append(error)
+        finally:
+            sock.close()
+
+    server = StreamServer(("127.0.0.1", 0), handle, spawn=Pool())
+    server.start()
+    try:
+        yield f"ws://127.0.0.1:{server.server_port}"
+    finally:
+        server.stop(timeout=1)
+    assert errors == []
+
+
+def text(payload: bytes, first: int = 0x81) -> bytes:
+    """Return an unmasked frame."""
+    if len(payload) < 126:
+        return bytes((first, len(payload))) + payload
+    return bytes((first, 127)) + struct.pack("!Q", len(payload)) + payload
+
+
+class TestWithAnIndependentServer:
+    def test_messages_go_both_ways_unchanged(self) -> None:
+        def echo(ws: Any) -> None:
+            while (message := ws.receive()) is not None:
+                ws.send(message)
+
+        with independent(echo) as url:
+            carrier = dial(url)
+            for message in (b"{}", "ä€😀".encode(), b"x" * 200, b"y" * 70_000):
+                carrier.send(message)
+                assert carrier.receive() == message
+            carrier.close()
+
+    def test_many_messages_of_many_greenlets_stay_whole(self) -> None:
+        received: list[str] = []
+
+        def collect(ws: Any) -> None:
+            while (message := ws.receive()) is not None:
+                received.append(message)
+            done.set()
+
+        done = Event()
+        with independent(collect) as url:
+            carrier = dial(url)
+            messages = [str(number) * 3000 for number in range(40)]
+            gevent.joinall([gevent.spawn(carrier.send, message.encode()) for message in messages])
+            carrier.close()
+            assert done.wait(5)
+        assert sorted(received) == sorted(messages)
+
+    def test_a_large_message_arrives_in_fragments(self) -> None:
+        lengths: list[int] = []
+
+        def measure(ws: Any) -> None:
+            lengths.append(len(ws.receive()))
+            ws.send("got it")
+
+        options = ExecServerClientConnectOptions(send_fragment_bytes=10_000)
+        with independent(measure) as url:
+            carrier = dial(url, options)
+            carrier.send(b"z" * 100_001)
+            assert carrier.receive() == b"got it"
+            carrier.close()
+        assert lengths == [100_001]
+
+    def test_a_server_that_closes_in_good_order_is_the_end(self) -> None:
+        with independent(lambda ws: ws.close()) as url:
+            carrier = dial(url)
+            assert carrier.receive() is None
+            assert carrier.receive() is None
+            with pytest.raises(TransportClosed):
+                carrier.send(b"{}")
+            carrier.close()
+
+    def test_closing_sends_a_close_frame(self) -> None:
+        ended = Event()
+
+        def watch(ws: Any) -> None:
+            if ws.receive() is None:
+                ended.set()
+
+        with independent(watch) as url:
+            dial(url).close()
+            assert ended.wait(5)
+
+
+class TestOnTheWire:
+    def test_the_upgrade_request_offers_nothing_and_names_no_origin(self) -> None:
+        heads: list[list[bytes]] = []
+
+        def play(peer: Raw) -> None:
+            heads.append(peer.accept().split(b"\r\n"))
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            dial(
+                url + "/some/path?x=1", ExecServerClientConnectOptions(headers={"Authorization": "Bearer t"})
+            ).close()
+        (lines,) = heads
+        names = [line.split(b":")[0].lower() for line in lines[1:]]
+        assert lines[0] == b"GET /some/path?x=1 HTTP/1.1"
+        assert b"Authorization: Bearer t" in lines
+        assert set(names) == {
+            b"host",
+            b"upgrade",
+            b"connection",
+            b"sec-websocket-key",
+            b"sec-websocket-version",
+            b"authorization",
+        }
+
+    def test_a_message_that_comes_with_the_upgrade_answer_is_not_lost(self) -> None:
+        def play(peer: Raw) -> None:
+            peer.accept(text(b"early"))
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            carrier = dial(url)
+            assert carrier.receive() == b"early"
+            carrier.close()
+
+    def test_fragments_cut_anywhere_with_pings_between_make_one_message(self) -> None:
+        message = "ä€😀 and more".encode()
+        pongs: list[tuple[int, bytes]] = []
+
+        def play(peer: Raw) -> None:
+            peer.accept()
+            stream = text(message[:1], 0x01)
+            for byte in message[1:-1]:
+                stream += text(bytes((byte,)), 0x00) + text(b"p", 0x89)
+            stream += text(message[-1:], 0x80)
+            for start in range(0, len(stream), 3):
+                peer.send(stream[start : start + 3])
+            pongs.append(peer.frame())
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            carrier = dial(url)
+            assert carrier.receive() == message
+            gevent.sleep(0.01)
+            carrier.close()
+        assert pongs == [(0x8A, b"p")]
+
+    def test_binary_messages_are_messages(self) -> None:
+        def play(peer: Raw) -> None:
+            peer.accept(text(b"{}", 0x82))
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            carrier = dial(url)
+            assert carrier.receive() == b"{}"
+            carrier.close()
+
+    def test_fragments_that_go_out_are_of_the_chosen_size(self) -> None:
+        frames: list[tuple[int, int]] = []
+
+        def play(peer: Raw) -> None:
+            peer.accept()
+            for _ in range(3):
+                first, payload = peer.frame()
+                frames.append((first, len(payload)))
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            carrier = dial(url)
+            carrier.send(b"x" * (8 * MIB + 5))
+            carrier.close()
+        assert frames == [(0x01, 4 * MIB), (0x00, 4 * MIB), (0x80, 5)]
+
+    def test_an_abrupt_end_is_an_ordinary_end(self) -> None:
+        with raw(lambda peer: void(peer.accept())) as url:
+            carrier = dial(url)
+            assert carrier.receive() is None
+            carrier.close()
+
+    @pytest.mark.parametrize(
+        ("stream", "complaint"),
+        [
+            (b"\x81\x81\x00\x00\x00\x00x", "masking"),
+            (b"\xc1\x01x", "reserved bits"),
+            (b"\x83\x01x", "opcode"),
+            (b"\x80\x01x", "continuation"),
+            (b"\x81\x7f" + struct.pack("!Q", 1 << 62), "exceeds limit"),
+            (b"\x81\x7f" + struct.pack("!Q", 1001), "exceeds limit"),
+            (text(b"x" * 900, 0x01) + text(b"x" * 900, 0x00) + text(b"x" * 900, 0x80), "exceeds limit"),
+        ],
+    )
+    def test_broken_rules_and_passed_limits_are_violations(self, stream: bytes, complaint: str) -> None:
+        def play(peer: Raw) -> None:
+            peer.accept(stream)
+            peer.wait_for_end()
+
+        options = ExecServerClientConnectOptions(max_frame_bytes=1000, max_message_bytes=2500)
+        with raw(play) as url:
+            carrier = dial(url, options)
+            with pytest.raises(ProtocolViolation, match=complaint):
+                carrier.receive()
+            carrier.close()
+
+    def test_the_largest_allowed_frame_is_received(self) -> None:
+        def play(peer: Raw) -> None:
+            peer.accept()
+            peer.send(text(b"x" * (16 * MIB)))
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            carrier = dial(url)
+            assert carrier.receive() == b"x" * (16 * MIB)
+            carrier.close()
+
+    def test_closing_wakes_the_one_who_receives(self) -> None:
+        def play(peer: Raw) -> None:
+            peer.accept()
+            peer.wait_for_end()
+
+        def receive() -> bool:
+            try:
+                return carrier.receive() is None
+            except TransportClosed:
+                return True
+
+        with raw(play) as url:
+            carrier = dial(url)
+            receiver = gevent.spawn(receive)
+            gevent.sleep(0.01)
+            carrier.close()
+            carrier.close()
+            assert receiver.get(timeout=5)
+
+    def test_closing_does_not_wait_for_a_peer_that_does_not_read(self) -> None:
+        leave = Event()
+
+        def play(peer: Raw) -> None:
+            peer.accept()
+            leave.wait()
+
+        with raw(play) as url:
+            carrier = dial(url)
+            sender = gevent.spawn(send_until_closed, carrier)
+            gevent.sleep(0.05)
+            assert not sender.ready()
+            with gevent.Timeout(5):
+                carrier.close()
+                assert sender.get() == "closed"
+            leave.set()
+
+
+def void(value: object) -> None:
+    """Forget a value."""
+
+
+def send_until_closed(carrier: WebSocketCarrier) -> str:
+    """Send more than any socket buffer holds."""
+    try:
+        for _ in range(20):
+            carrier.send(b"x" * 4 * MIB)
+    except TransportClosed:
+        return "closed"
+    return "sent all"
+
+
+class TestConnecting:
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"HTTP/1.1 403 Forbidden\r\ncontent-length: 4\r\n\r\nbusy",
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-accept: wrong\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            b"SSH-2.0-OpenSSH\r\n",
+            b"",
+        ],
+    )
+    def test_what_is_no_websocket_server_is_reported(self, answer: bytes) -> None:
+        def play(peer: Raw) -> None:
+            peer.head()
+            peer.send(answer)
+
+        with raw(play) as url, pytest.raises(ConnectFailed) as caught:
+            dial(url)
+        if b"403" in answer:
+            assert "status 403 busy" in str(caught.value)
+
+    def test_a_refused_connection_is_reported(self) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            with pytest.raises(ConnectFailed, match="refused"):
+                dial(f"ws://127.0.0.1:{port}")
+
+    def test_a_server_that_says_nothing_is_given_up(self) -> None:
+        with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(ConnectTimeout, match=r"0\.05 s"):
+            dial(url, timeout=0.05)
+
+    def test_a_server_that_does_not_speak_tls_is_reported(self) -> None:
+        def play(peer: Raw) -> None:
+            peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        with raw(play) as url, pytest.raises(ConnectFailed):
+            dial(url.replace("ws://", "wss://"))
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:1", "127.0.0.1:1", "", "ws://", "ws://h:99999", "ws://h/?role=harness"]
+    )
+    def test_an_unusable_url_is_refused(self, url: str) -> None:
+        with pytest.raises(InvalidUrl):
+            parse_url(url)
+
+    def test_a_header_cannot_smuggle_another(self) -> None:
+        options = ExecServerClientConnectOptions(headers={"X": "a\r\nOrigin: evil"})
+        with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(InvalidUrl, match="line end"):
+            dial(url, options)
+
+
+def test_tls_is_spoken_and_certificates_are_checked() -> None:
+    from gevent import ssl as gevent_ssl
+
+    from tests.client.certificate import temporary_certificate
+
+    def handle(sock: socket.socket, address: object) -> None:
+        peer = Raw(sock)
+        peer.accept(text(b"secret"))
+        peer.wait_for_end()
+        sock.close()
+
+    with temporary_certificate("localhost") as path:
+        serving = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(path)
+        server = StreamServer(("127.0.0.1", 0), handle, spawn=Pool(), ssl_context=serving)
+        server.start()
+        url = f"wss://localhost:{server.server_port}"
+        trusting = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.load_verify_locations(path)
+        carrier = dial(url, ExecServerClientConnectOptions(ssl_context=trusting))
+        assert carrier.receive() == b"secret"
+        carrier.close()
+        with pytest.raises(ConnectFailed, match="certificate"):
+            dial(url)
+        blocking = ssl.create_default_context()
+        with pytest.raises(TypeError, match="gevent"):
+            dial(url, ExecServerClientConnectOptions(ssl_context=blocking))
+        server.stop(timeout=1)

@@ -1,0 +1,50 @@
+"""Folders for the file operations, which take paths as bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> bytes:
+    """An empty folder."""
+    return os.fsencode(tmp_path)
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[bytes]:
+    """An empty folder that everybody can reach, for tests that give up their privileges."""
+    path = os.fsencode(tempfile.mkdtemp())
+    os.chmod(path, 0o755)
+    yield path
+    for parent, names, _ in os.walk(path):
+        for name in names:
+            os.chmod(os.path.join(parent, name), 0o700)
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def unprivileged() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which permissions count, also when the tests run as root."""
+
+    @contextmanager
+    def act() -> Iterator[None]:
+        if os.geteuid() != 0:
+            yield
+            return
+        os.seteuid(NOBODY)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return act

@@ -13,13 +13,13 @@ import resource
 import signal
 import socket
 
-from gevent import signal_handler
+import gevent
+from gevent import signal_handler, spawn
 from gevent.event import Event
 
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
-from execserver.services.deadline import at_most
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
@@ -51,6 +51,7 @@ class Server:
         inherited: dict[bytes, bytes],
     ) -> None:
         self._settings = settings
+        gevent.config.track_greenlet_tree = False  # nobody looks at who spawned whom, and it costs at each start
         _raise_open_files_limit()
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
         self._sessions = SessionHost(self._spawner, settings)
@@ -78,16 +79,15 @@ class Server:
     def run_stdio(self) -> int:
         """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
         self._watch_signals()
-        finished = Event()
         transport = StdioTransport(_STDIN, _STDOUT, self._settings)
-        connection = Connection(transport, self._call(transport.outbox), finished.set)
+        connection = Connection(transport, self._call(transport.outbox))
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(connection)
+        worker = spawn(connection.run)
         _settle_collector()
         self._stop.wait()
-        with at_most(self._settings.close_timeout_s):
-            if transport.done.is_set():
-                finished.wait()
+        if transport.done.is_set():
+            worker.join(self._settings.close_timeout_s)
         transport.outbox.wait_until_empty(self._settings.close_timeout_s)
         self._end()
         transport.restore()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 from gevent import Greenlet, getcurrent, sleep
@@ -48,13 +48,12 @@ _TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
 
 
 class Connection:
-    """One client; `on_finished` is called once, when nothing is left of it."""
+    """One client.  A transport delivers to it what arrives; a greenlet calls `run`."""
 
-    def __init__(self, transport: Transport, call: Call, on_finished: Callable[[], None]) -> None:
+    def __init__(self, transport: Transport, call: Call) -> None:
         self._transport = transport
         self._outbox = transport.outbox
         self._call = call
-        self._on_finished = on_finished
         self._hub = get_hub()
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
@@ -62,7 +61,6 @@ class Connection:
         self._over = False  # no further message comes in
         self._idle: Waiter[None] | None = None
         self._waiting: set[Greenlet[[Request, Later], None]] = set()
-        self._worker = Greenlet.spawn(self._work)
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
@@ -92,8 +90,8 @@ class Connection:
         else:
             self._hub.loop.run_callback(idle.switch, None)
 
-    def _work(self) -> None:
-        """Handle messages until the client is gone and its last one was handled."""
+    def run(self) -> None:
+        """Handle messages in this greenlet until the client is gone and its last one was handled."""
         try:
             while self._next_batch():
                 self._handle_inbox()
@@ -206,7 +204,6 @@ class Connection:
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
         self._call.connection.close()
-        self._on_finished()
 
 
 def _started(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _READY_READ = 1
 _ACCEPT_AT_ONCE = 32
 _RETRY_S = 0.1  # after accept failed for want of descriptors
-_UNSENT_BYTES = 4 * 1024 * 1024
+_UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue a keystroke's echo has to pass
 
 
 class WebSocketListener:
@@ -31,6 +31,7 @@ class WebSocketListener:
 
     def __init__(self, sock: socket.socket, settings: Settings, make_call: Callable[[Outbox], Call]) -> None:
         self._sock = sock
+        self._ipv6 = sock.family == socket.AF_INET6
         self._settings = settings
         self._make_call = make_call
         self._shared = Shared(settings)
@@ -82,18 +83,17 @@ class WebSocketListener:
         if early is None:
             sock.close()
             return
-        peer = _printable(sock.family, address)
+        peer = f"[{address[0]}]:{address[1]}" if self._ipv6 else f"{address[0]}:{address[1]}"
         self._run(WebSocketTransport(sock, peer, self._settings, self._shared, early))
 
     def _run(self, transport: WebSocketTransport) -> None:
         self._transports.add(transport)
-        call = self._make_call(transport.outbox)
-        transport.start(Connection(transport, call, lambda: self._transports.discard(transport)))
-
-
-def _printable(family: int, address: tuple[str, int]) -> str:
-    host, port = address[:2]
-    return f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+        connection = Connection(transport, self._make_call(transport.outbox))
+        transport.start(connection)
+        try:
+            connection.run()
+        finally:
+            self._transports.discard(transport)
 
 
 def _tune(sock: socket.socket, settings: Settings) -> None:

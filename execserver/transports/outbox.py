@@ -62,8 +62,7 @@ class Outbox:
         self._blocked = False
         self._loop = get_hub().loop
         self._watcher = self._loop.io(fd, _READY_WRITE)
-        self._room = Event()
-        self._room.set()
+        self._room: Event | None = None  # made for whoever waits
         self._broken = False
         self.closed = False
 
@@ -130,11 +129,10 @@ class Outbox:
     def wait_for_room(self) -> bool:
         """Wait until at most the high-water mark is queued; False once the connection is gone."""
         while self._queued > HIGH_WATER_BYTES and not self.closed:
-            if not self._blocked:
+            if self._blocked:
+                self._wait()
+            else:
                 self.flush()
-                continue
-            self._room.clear()
-            self._room.wait()
         return not self.closed
 
     def wait_until_empty(self, timeout: float) -> bool:
@@ -142,8 +140,7 @@ class Outbox:
         self.flush()
         with at_most(timeout):
             while self._queued:
-                self._room.clear()
-                self._room.wait()
+                self._wait()
         return not self._queued
 
     def flush(self) -> None:
@@ -155,7 +152,7 @@ class Outbox:
     def finish(self) -> None:
         """Take no further message, wake everybody who waits, and go on writing what is queued."""
         self.closed = True
-        self._room.set()
+        self._wake()
 
     def close(self) -> None:
         """Drop what is queued and wake everybody who waits.  The descriptor is not touched after this."""
@@ -164,7 +161,17 @@ class Outbox:
         self._watcher.stop()
         self._queue.clear()
         self._queued = 0
-        self._room.set()
+        self._wake()
+
+    def _wait(self) -> None:
+        if self._room is None:
+            self._room = Event()
+        self._room.wait()
+
+    def _wake(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.set()
 
     def _queue_piece(self, piece: bytes, *, first: bool, final: bool) -> None:
         before, after = self._framing.piece(len(piece), first=first, final=final)
@@ -199,8 +206,8 @@ class Outbox:
             self._watcher.start(self._unblocked)
         except OSError:
             self._break()
-        if self._queued <= HIGH_WATER_BYTES // 2 and not self._room.is_set():
-            self._room.set()
+        if self._queued <= HIGH_WATER_BYTES // 2:
+            self._wake()
 
     def _written(self, count: int) -> None:
         self._queued -= count

@@ -13,7 +13,6 @@ from gevent import spawn
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from execserver.services.deadline import at_most
 from execserver.settings import Settings
 from execserver.transports.liveness import LivenessSweep
 from execserver.transports.outbox import Outbox
@@ -78,7 +77,7 @@ class WebSocketTransport:
         self._paused = False
         self._closing = False
         self._closed = False
-        self._peer_gone = Event()
+        self._peer_gone: Event | None = None  # made when the goodbye begins
         self.outbox = Outbox(self._fd, _FRAMING, self.give_up, self._wrote)
 
     @property
@@ -160,8 +159,8 @@ class WebSocketTransport:
                 self.sock.shutdown(socket.SHUT_WR)
             except OSError:
                 pass
-            with at_most(self._settings.close_timeout_s):
-                self._peer_gone.wait()
+            self._peer_gone = Event()
+            self._peer_gone.wait(self._settings.close_timeout_s)
         self.give_up()
 
     def _wrote(self) -> None:
@@ -181,7 +180,8 @@ class WebSocketTransport:
         self.outbox.close()
         self._shared.liveness.forget(self)
         self.sock.close()
-        self._peer_gone.set()
+        if self._peer_gone is not None:
+            self._peer_gone.set()
         if self._receiver is not None:
             self._receiver.ended()
 

@@ -21,7 +21,10 @@ _REASONS = {
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
 }
-_TOKEN_BYTES = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# What may stand in a name, a target and a value; `translate` leaves what may not.
+_TOKEN_BYTES = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TARGET_BYTES = bytes(range(33, 127))
+_VALUE_BYTES = b"\t" + bytes(range(32, 127)) + bytes(range(128, 256))
 
 
 class BadRequest(Exception):
@@ -141,14 +144,14 @@ def _head(status: int, headers: list[str], date: str, *, http10: bool = False) -
 
 def _header(line: bytes) -> tuple[str, str]:
     name, colon, value = line.partition(b":")
-    if not colon or not _is_token(name) or any(byte < 32 and byte != 9 for byte in value):
+    if not colon or not _is_token(name) or value.translate(None, _VALUE_BYTES):
         raise BadRequest("header")
     return name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
 
 
 def _is_token(text: bytes) -> bool:
-    return bool(text) and all(byte in _TOKEN_BYTES for byte in text)
+    return bool(text) and not text.translate(None, _TOKEN_BYTES)
 
 
 def _is_target(text: bytes) -> bool:
-    return text.startswith(b"/") and all(33 <= byte < 127 for byte in text)
+    return text.startswith(b"/") and not text.translate(None, _TARGET_BYTES)

@@ -60,6 +60,11 @@ class Tls:
             )
         self._context = context
 
+    @property
+    def trusted(self) -> int:
+        """How many authorities were read; those in a folder are read when they are met."""
+        return self._context.cert_store_stats()["x509_ca"]
+
     def wrap(self, sock: socket.socket, host: str) -> SSLSocket:
         """Do the handshake with `host`; owns the socket from here, and closes it on failure.
 

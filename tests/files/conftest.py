@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,14 @@ NOBODY = 65534
 def folder(tmp_path: Path) -> bytes:
     """An empty folder."""
     return os.fsencode(tmp_path)
+
+
+@pytest.fixture
+def deep_folder() -> Iterator[bytes]:
+    """An empty folder for trees that are too deep for the one who clears the usual ones."""
+    path = tempfile.mkdtemp()
+    yield os.fsencode(path)
+    subprocess.run(["rm", "-rf", path], check=True)
 
 
 @pytest.fixture

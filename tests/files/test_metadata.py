@@ -171,8 +171,8 @@ def test_directories_are_made_with_their_parents(folder: bytes) -> None:
     create_directory(b"/", recursive=True)
 
 
-def test_very_many_missing_parents_are_made(folder: bytes) -> None:
-    path = folder + b"/a" * 1900
+def test_very_many_missing_parents_are_made(deep_folder: bytes) -> None:
+    path = deep_folder + b"/a" * 1900
     create_directory(path, recursive=True)
     assert os.path.isdir(path)
 

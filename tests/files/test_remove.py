@@ -85,10 +85,10 @@ def test_the_root_directory_is_refused_untouched(monkeypatch: pytest.MonkeyPatch
         assert caught.value.errno == errno.EBUSY
 
 
-def test_a_very_deep_tree_is_removed_with_few_descriptors(folder: bytes) -> None:
+def test_a_very_deep_tree_is_removed_with_few_descriptors(deep_folder: bytes) -> None:
     depth = 4000  # beyond the recursion limit, and a path three times as long as the kernel takes
-    os.mkdir(folder + b"/t")
-    dig(folder + b"/t", depth)
+    os.mkdir(deep_folder + b"/t")
+    dig(deep_folder + b"/t", depth)
     most = 0
 
     def pause() -> None:
@@ -96,8 +96,8 @@ def test_a_very_deep_tree_is_removed_with_few_descriptors(folder: bytes) -> None
         most = max(most, len(open_descriptors()))
 
     before = len(open_descriptors())
-    remove(folder + b"/t", recursive=True, force=False, pause=pause)
-    assert gone(folder + b"/t")
+    remove(deep_folder + b"/t", recursive=True, force=False, pause=pause)
+    assert gone(deep_folder + b"/t")
     assert 0 < most - before < 50
     assert len(open_descriptors()) == before
 

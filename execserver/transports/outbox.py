@@ -26,6 +26,10 @@ from execserver.services.deadline import at_most
 HIGH_WATER_BYTES = 256 * 1024  # producers wait above this; about 0.3 ms of loopback, so latency stays low
 _WRITE_BUFFERS = 64  # buffers handed to one writev; the kernel's limit is 1,024
 _READY_WRITE = 2
+UNREAD_BYTES = 1024 * 1024  # a client takes longer to read as much than the reference needs for an echo
+_LOOK_BYTES = 128 * 1024  # queued between two looks at how much the peer has not read
+_PAUSE_S = 0.001
+_MAX_PAUSES = 20
 _LARGE_BYTES = 32 * 1024  # a message this large is written at once instead of waiting for the loop
 
 
@@ -48,16 +52,19 @@ class Outbox:
         framing: Framing,
         on_broken: Callable[[], None],
         on_written: Callable[[], None] = lambda: None,
+        unread: Callable[[], int] = lambda: 0,
     ) -> None:
         self._fd = fd
         self._framing = framing
         self._on_broken = on_broken
         self._on_written = on_written
+        self._unread = unread
         self._queue: deque[bytes | memoryview] = deque()
-        self._held: deque[bytes | memoryview] | None = (
-            None  # what waits behind a message that is being sent in pieces
-        )
         self._queued = 0
+        # What waits behind a message that is being sent in pieces.
+        self._held: deque[bytes | memoryview] | None = None
+        self._held_bytes = 0
+        self._unlooked = 0  # bytes queued since the last look at the peer's window
         self._flush_due = False
         self._blocked = False
         self._loop = get_hub().loop
@@ -69,12 +76,12 @@ class Outbox:
     @property
     def has_room(self) -> bool:
         """Tell whether at most the high-water mark is queued."""
-        return self._queued <= HIGH_WATER_BYTES
+        return self.queued <= HIGH_WATER_BYTES
 
     @property
     def queued(self) -> int:
         """Bytes that wait to be written."""
-        return self._queued
+        return self._queued + self._held_bytes
 
     def send(self, message: bytes) -> None:
         """Queue one whole message."""
@@ -91,7 +98,11 @@ class Outbox:
             queue.append(b"".join((before, *parts, after)))
         else:
             queue.extend(part for part in (before, *parts, after) if part)
-        self._added(length + len(before) + len(after))
+        size = length + len(before) + len(after)
+        if self._held is None:
+            self._added(size)
+        else:
+            self._held_bytes += size
 
     def send_control(self, data: bytes) -> None:
         """Queue bytes that are already framed and belong to no message (ping, pong, close)."""
@@ -113,26 +124,26 @@ class Outbox:
             pending: bytes | None = None
             for piece in pieces:
                 if pending is not None:
-                    if not self.wait_for_room():
+                    if not self._wait_for_own_room():
                         return
                     self._queue_piece(pending, first=first, final=False)
                     first = False
                     sleep(0)  # one big answer must not hold up the other connections
                 pending = piece
-            if self.wait_for_room():
+            if self._wait_for_own_room():
                 self._queue_piece(pending or b"", first=first, final=True)
         finally:
-            held, self._held = self._held, None
-            self._queue.extend(held)
-            self._schedule()
+            self._release_held()
 
     def wait_for_room(self) -> bool:
         """Wait until at most the high-water mark is queued; False once the connection is gone."""
-        while self._queued > HIGH_WATER_BYTES and not self.closed:
-            if self._blocked:
+        while not self.has_room and not self.closed:
+            if self._blocked or self._held is not None:
                 self._wait()
             else:
                 self.flush()
+        if self._unlooked > _LOOK_BYTES:
+            self._let_peer_read()
         return not self.closed
 
     def wait_until_empty(self, timeout: float) -> bool:
@@ -161,6 +172,7 @@ class Outbox:
         self._watcher.stop()
         self._queue.clear()
         self._queued = 0
+        self._held_bytes = 0
         self._wake()
 
     def _wait(self) -> None:
@@ -173,6 +185,35 @@ class Outbox:
         if room is not None:
             room.set()
 
+    def _wait_for_own_room(self) -> bool:
+        """Wait as `wait_for_room` does, for the one that sends in pieces: what it holds back is no reason."""
+        while self._queued > HIGH_WATER_BYTES and not self.closed:
+            if self._blocked:
+                self._wait()
+            else:
+                self.flush()
+        return not self.closed
+
+    def _release_held(self) -> None:
+        if self._held is not None and not self._broken:
+            self._queue.extend(self._held)
+            self._queued += self._held_bytes
+        self._held = None
+        self._held_bytes = 0
+        self._schedule()
+        self._wake()
+
+    def _let_peer_read(self) -> None:
+        """Give a peer that lags behind a moment, so that what comes next does not wait behind megabytes.
+
+        Bounded: a peer that reads nothing at all is held back by its closed window instead.
+        """
+        self._unlooked = 0
+        for _ in range(_MAX_PAUSES):
+            if self.closed or self._unread() <= UNREAD_BYTES:
+                return
+            sleep(_PAUSE_S)
+
     def _queue_piece(self, piece: bytes, *, first: bool, final: bool) -> None:
         before, after = self._framing.piece(len(piece), first=first, final=final)
         self._queue.extend(part for part in (before, piece, after) if part)
@@ -180,6 +221,7 @@ class Outbox:
 
     def _added(self, size: int) -> None:
         self._queued += size
+        self._unlooked += size
         if size >= _LARGE_BYTES and not self._blocked:
             self._write()
         else:

@@ -16,6 +16,7 @@ from gevent.hub import get_hub
 from execserver.settings import Settings
 from execserver.transports.liveness import LivenessSweep
 from execserver.transports.outbox import Outbox
+from execserver.transports.peer_window import PeerWindow
 from execserver.transports.transport import Receiver
 from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, frame_header
 
@@ -78,7 +79,7 @@ class WebSocketTransport:
         self._closing = False
         self._closed = False
         self._peer_gone: Event | None = None  # made when the goodbye begins
-        self.outbox = Outbox(self._fd, _FRAMING, self.give_up, self._wrote)
+        self.outbox = Outbox(self._fd, _FRAMING, self.give_up, self._wrote, PeerWindow(sock).unread)
 
     @property
     def malformed_prefix(self) -> str:

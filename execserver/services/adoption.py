@@ -63,12 +63,13 @@ class Orphanage:
         return orphans
 
 
-def wait_for_end(pid: int) -> None:
-    """Wait for the end of a child, a few milliseconds away or stuck in the kernel, and reap it."""
+def wait_for_end(pid: int) -> int:
+    """Wait for the end of a child, be it near or stuck in the kernel; reap it and return its wait status."""
     pause = _FIRST_PAUSE_S
-    while _wait_status(pid) is None:
+    while (status := _wait_status(pid)) is None:
         gevent.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE_S)
+    return status
 
 
 def _wait_status(pid: int) -> int | None:

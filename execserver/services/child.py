@@ -14,8 +14,6 @@ import termios
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-PIPE_BYTES = 256 * 1024  # lets a writer run ahead of the pump; see `Streams.enlarge`
-
 
 class Child:
     """A process that leads its own session and process group.
@@ -135,14 +133,6 @@ class Streams:
             raise
         streams.slave = b"/dev/pts/%d" % number
         return streams
-
-    def enlarge(self) -> None:
-        """Give the output pipes more room; the kernel's limits for ordinary users may refuse it."""
-        for _, descriptor in self.outputs:
-            try:
-                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-            except OSError:
-                return
 
     def close_child_ends(self) -> None:
         """Close the child's ends, so that only the child holds them."""

@@ -135,6 +135,8 @@ class Spawner:
         except AnswerTimeout:
             self._retire(link)
             raise
+        except OSError as error:
+            raise spawn_errors.os_failure(error.errno or errno.EIO) from None
         undo.callback(start.abandon)
         return start, streams
 
@@ -180,9 +182,10 @@ class Spawner:
         left = {child.pid: child for child in link.children.values() if child.pid}
         link.children.clear()
         self._orphaned.update(left)
-        wait_for_end(link.pid)
+        status = wait_for_end(link.pid)
         self._zygotes.discard(link.pid)
-        self._orphanage.end_orphans()
+        if status != 0:  # else it has ended its descendants itself
+            self._orphanage.end_orphans()
         for pid in left:
             # Reaped by the zygote, whose record was lost with it.
             self._orphan_reaped(pid, signal.SIGKILL)

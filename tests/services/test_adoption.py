@@ -17,7 +17,7 @@ def orphan(*command: str) -> int:
 
 def test_orphans_are_killed_and_reaped_and_their_status_told() -> None:
     told: dict[int, int] = {}
-    first, second = orphan("sleep", "60"), orphan("sh", "-c", "trap '' TERM HUP INT; sleep 60")
+    first, second = orphan("sleep", "60"), orphan("sh", "-c", "trap '' TERM HUP INT; exec sleep 60")
     Orphanage(lambda: (), told.__setitem__).end_orphans()
     assert told == {first: signal.SIGKILL, second: signal.SIGKILL}
 
@@ -38,7 +38,7 @@ def test_zygotes_and_own_children_are_spared() -> None:
         own.kill()
     assert process_stat(spared) is not None
     os.kill(spared, signal.SIGKILL)
-    wait_for_end(spared)
+    assert wait_for_end(spared) == signal.SIGKILL
     with pytest.raises(ChildProcessError):
         os.waitpid(spared, 0)
 
@@ -56,4 +56,4 @@ def test_only_the_ended_are_reaped_in_passing() -> None:
 def test_waiting_for_a_child_that_somebody_else_reaped_ends() -> None:
     child = orphan("true")
     os.waitpid(child, 0)
-    wait_for_end(child)
+    assert wait_for_end(child) != 0

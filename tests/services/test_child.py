@@ -104,11 +104,3 @@ def test_a_terminal_has_its_size_and_is_ready_to_be_opened() -> None:
     finally:
         os.close(slave)
     streams.close()
-
-
-def test_pipes_can_be_enlarged_where_the_kernel_allows_it() -> None:
-    streams = Streams.pipes(pipe_stdin=False)
-    streams.enlarge()
-    sizes = [fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) for _, descriptor in streams.outputs]
-    streams.close()
-    assert all(size >= 4096 for size in sizes)

@@ -187,13 +187,26 @@ def test_no_descriptor_left_for_pipes(own_spawner: Spawner, monkeypatch: pytest.
     assert refusal(own_spawner, spec(b"true")) == "No file descriptors available (os error 24)"
 
 
+def test_no_descriptor_left_for_a_large_request(
+    own_spawner: Spawner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(name: str, flags: int) -> int:
+        raise OSError(24, "")
+
+    monkeypatch.setattr(os, "memfd_create", full)
+    message = "No file descriptors available (os error 24)"
+    assert refusal(own_spawner, spec(b"true", b"x" * 100_000)) == message
+    with running(own_spawner, b"true") as process:
+        assert process.exit_code() == 0
+
+
 def test_a_signal_reaches_the_group(own_spawner: Spawner) -> None:
     with running(own_spawner, b"sh", b"-c", b"sleep 60 & echo up; wait") as process:
         process.read_some("stdout")
         assert process.child.signal(signal.SIGTERM)
         assert process.exit_code() == 143
         assert process.read("stdout") == b""  # the grandchild has let go of it
-        assert not process.child.signal(signal.SIGTERM)
+        wait_until(lambda: not process.child.signal(signal.SIGTERM), pause=gevent.sleep)
 
 
 def test_members_that_outlive_the_leader_can_be_killed(own_spawner: Spawner) -> None:
@@ -246,6 +259,19 @@ def test_own_processes_of_the_server_survive_the_zygotes_death(own_spawner: Spaw
             process.exit_code()
         assert own.poll() is None
         own.kill()
+
+
+def test_a_zygote_that_ends_in_order_costs_no_stranger_its_life() -> None:
+    """Orphans of others become children of the first process of a container, and live on."""
+    stranger = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setsid=True)
+    with spawner(spawn_timeout_s=0.2) as by:
+        (first,) = [pid for pid in zygotes() if pid != stranger]
+        with stopped(first):
+            assert "timed out" in refusal(by, spec(b"true"))
+        wait_until(lambda: first not in own_children(), pause=gevent.sleep)
+        assert os.waitpid(stranger, os.WNOHANG) == (0, 0)
+        os.kill(stranger, signal.SIGKILL)
+        os.waitpid(stranger, 0)
 
 
 def test_a_start_that_hangs_is_an_error_in_time_and_starts_nothing_later(tmp_path: Path) -> None:
@@ -347,7 +373,7 @@ def test_a_killed_caller_leaves_no_process_and_no_descriptor(own_spawner: Spawne
     with running(own_spawner, b"true") as process:
         process.exit_code()
     wait_until(lambda: own_spawner.live == [], pause=gevent.sleep)
-    assert [stat for stat in all_processes().values() if stat[1] == zygote and stat[0] != b"Z"] == []
+    wait_until(lambda: zygote not in {stat[1] for stat in all_processes().values()}, pause=gevent.sleep)
     assert snapshot().descriptors == before
 
 

@@ -81,8 +81,9 @@ class BodyStream:
         finally:
             self._answer.exchange.close()
             self._on_end()
-        self._seq += 1
-        self._sink.send(self._templates.last(self._seq, error))
+        if not self._closed:
+            self._seq += 1
+            self._sink.send(self._templates.last(self._seq, error))
 
     def _send_pieces(self) -> None:
         while piece := self._answer.exchange.read():

@@ -122,8 +122,7 @@ def join(base: Url, text: str) -> Url:
 
 
 def _clean(text: str) -> str:
-    # A lone surrogate, which JSON can spell, has no place in a URL.
-    return text.encode("utf-8", "replace").decode().strip(_OUTER).translate(_INNER)
+    return text.strip(_OUTER).translate(_INNER)
 
 
 def _split_scheme(text: str) -> tuple[str, str]:

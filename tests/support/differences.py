@@ -8,6 +8,7 @@ failure itself, so the table can't outlive the difference.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import dataclass
 from typing import Any
@@ -68,10 +69,13 @@ class Differences:
             for key in entry["keys"]
         }
         self._outputs = {
-            entry["process"]: entry["text"]
+            entry["process"]: entry["text"].removeprefix("\n")
             for entry in table.get("output", [])
             if entry["transcript"] == transcript
         }
+        decoding = table.get("decode_errors", {})
+        self._suffix = decoding.get("suffix")
+        self._suffix_shown = transcript in decoding.get("shown_in", [])
         self.used: set[object] = set()
 
     @classmethod
@@ -92,6 +96,23 @@ class Differences:
         self.used.add(key)
         return entry.reply
 
+    def plain_result(self, result: Json, expected: Json) -> Json:
+        """Return a result without any member that ours adds to some method's."""
+        members = {rule.member for rule, _ in self._added}
+        if not isinstance(result, dict) or not isinstance(expected, dict):
+            return result
+        return {name: value for name, value in result.items() if name in expected or name not in members}
+
+    def decode_error(self, expected: Json, live: Json) -> bool:
+        """Tell whether two error replies differ only by the place that ours names behind the text."""
+        if self._suffix is None or expected.get("error", {}).get("code") != -32602 or "error" not in live:
+            return False
+        text = re.escape(expected["error"]["message"]) + self._suffix
+        same = re.fullmatch(text, live["error"]["message"]) and live["error"]["code"] == -32602
+        if same:
+            self.used.add("decode_errors")
+        return bool(same) and live["id"] == expected["id"]
+
     def output(self, process: str) -> str | None:
         """Return what ours must print for `connection:process`; None: what was recorded."""
         text = self._outputs.get(process)
@@ -99,8 +120,17 @@ class Differences:
             self.used.add(("output", process))
         return text
 
+    def reply_id(self, key: str, recorded: Json) -> Json:
+        """Return the id that ours answers with: the recorded one, but for what it can't parse."""
+        entry = self._replies.get(key)
+        return recorded if entry is None else entry.reply.get("id", recorded)
+
+    def leaves_out_line(self, key: str, number: int) -> bool:
+        """Tell whether this line, or the request it belongs to, is not replayed against ours."""
+        return self.leaves_out(key) or self.leaves_out(f"line {number}")
+
     def leaves_out(self, key: str) -> bool:
-        """Tell whether this request is not replayed against ours."""
+        """Tell whether this request, process or line is not replayed against ours."""
         if key in self._left_out:
             self.used.add(key)
         return key in self._left_out
@@ -135,6 +165,7 @@ class Differences:
         entries: list[object] = [*self._replies, *self._left_out, *self._orders]
         entries += [("close", conn) for conn in self._close_codes]
         entries += [("output", process) for process in self._outputs]
+        entries += ["decode_errors"] if self._suffix_shown else []
         entries += [rule for rule, shown in self._added if shown]
         return [
             f"differences.toml: entry {entry} is not needed" for entry in entries if entry not in self.used

@@ -53,8 +53,8 @@ class NotificationJudge:
         ours = self.differences.output(name)
         if ours is not None:
             recorded[:] = str(self.bindings.fill(ours)).encode()
-        else:
-            recorded += self.bindings.fill_bytes(params["chunk"])
+            return True
+        recorded += self.bindings.fill_bytes(params["chunk"])
         if trace.terminated and bytes(recorded).endswith(b"\r\n") and stream == "pty":
             return True
         if conn.wait(lambda: len(conn.output(process_id, stream, trace.start)) >= len(recorded)):

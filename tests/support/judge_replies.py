@@ -33,39 +33,54 @@ class ReplyJudge:
         """Report how a live reply differs from the recorded one, then remember what it started or ended."""
         expected = self._recorded(conn, line)
         method = conn.methods.get(line.key, "")
-        if isinstance(reply.get("result"), dict):
-            reply = {**reply, "result": sorted_entries(reply["result"])}
-            members = expected.get("result", {})
-            reply["result"] = self.differences.without_added(method, reply["result"], members)
+        live = reply
+        reply = self._without_added(method, live, expected)
         faults = list(self.bindings.compare(expected, reply))
         if faults and method == "process/read" and self._same_read(conn, line, expected, reply):
+            faults = []
+        if faults and self.differences.decode_error(expected, reply):
             faults = []
         if faults and method == "process/terminate" and line.key in self.scene.racy:
             faults = []
         if faults:
             ours = self.differences.reply(line.key)
             if ours is not None:
-                faults = list(self.bindings.compare(with_id(ours, reply["id"]), reply))
+                ours = self._on_this_carrier(conn, with_id(ours, reply["id"]))
+                faults = list(self.bindings.compare(ours, self._without_added(method, live, ours)))
         for fault in faults:
             self.report(line, f"{method}: {fault}")
         self._after_reply(conn, line, reply)
 
+    def _without_added(self, method: str, reply: Message, expected: Message) -> Message:
+        """Return a reply with its entries sorted and without the members that ours adds by policy."""
+        if not isinstance(reply.get("result"), dict):
+            return reply
+        result, members = sorted_entries(reply["result"]), expected.get("result", {})
+        if method:
+            return {**reply, "result": self.differences.without_added(method, result, members)}
+        return {**reply, "result": self.differences.plain_result(result, members)}
+
     def _recorded(self, conn: Connection, line: Line) -> Json:
-        """Return the recorded reply with what this carrier and this connection make of it."""
-        expected = dict(line.msg)
-        if "error" in expected and "{PORT}" in expected["error"]["message"]:
-            text = expected["error"]["message"]
-            if isinstance(conn.peer, WsPeer):
-                text = text.replace("websocket 127.0.0.1:{PORT}", f"websocket {conn.peer.address}")
-            else:
-                text = text.replace(WS_MALFORMED, STDIO_MALFORMED)
-            expected["error"] = {**expected["error"], "message": text}
+        """Return the recorded reply with what this carrier and the timing make of it."""
+        expected = self._on_this_carrier(conn, dict(line.msg))
         result = expected.get("result")
         if isinstance(result, dict):
             if result.get("exitCode") in AFTER_TERMINATE and self._was_terminated(conn, line):
                 result = {**result, "exitCode": "{CODE}"}
             expected["result"] = normalised_result(result)
         return expected
+
+    @staticmethod
+    def _on_this_carrier(conn: Connection, expected: Message) -> Message:
+        """Put this carrier's name into the text about a malformed message."""
+        if "error" not in expected or "{PORT}" not in expected["error"]["message"]:
+            return expected
+        text = expected["error"]["message"]
+        if isinstance(conn.peer, WsPeer):
+            text = text.replace("websocket 127.0.0.1:{PORT}", f"websocket {conn.peer.address}")
+        else:
+            text = text.replace(WS_MALFORMED, STDIO_MALFORMED)
+        return {**expected, "error": {**expected["error"], "message": text}}
 
     def _was_terminated(self, conn: Connection, line: Line) -> bool:
         params = conn.requests[line.key].get("params") or {}

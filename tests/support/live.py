@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.support.peer import Json, Message, Peer, PeerTimeout
 from tests.support.transcript import Line
 
-WAIT = 25.0
+WAIT = 12.0
 AFTER_TERMINATE = frozenset({-1, 137})
 """The exit codes a terminated process may have: which one is a race."""
 TYPED_BY_CLOSE = b"\r\n"

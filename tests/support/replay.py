@@ -106,7 +106,7 @@ class Replay:
         hook = self.scene.before.get(line.key)
         if hook is not None:
             hook(self)
-        if self.differences.leaves_out(line.key):
+        if self.differences.leaves_out_line(line.key, line.number):
             return
         conn = self.connection(line.conn)
         if line.raw is None and line.msg is None:
@@ -137,7 +137,7 @@ class Replay:
         if self.differences.leaves_out(line.key):
             return
         conn = self.connection(line.conn)
-        wanted = line.msg["id"]
+        wanted = self.differences.reply_id(line.key, line.msg["id"])
         deadline = time.monotonic() + RETRY_WAIT
         while True:
             if not conn.wait(lambda: any(reply["id"] == wanted for reply in conn.replies)):
@@ -173,6 +173,8 @@ class Replay:
     # Ends
 
     def _expect_end(self, line: Line) -> None:
+        if self.differences.leaves_out_line(line.key, line.number):
+            return
         conn = self.connection(line.conn)
         cause = self.scene.before_end.get(line.conn)
         if cause is not None:

@@ -57,16 +57,15 @@ def base_environment() -> dict[str, str]:
 
 @contextmanager
 def interrupts_not_ignored() -> Iterator[None]:
-    """Let a child start with SIGINT's default action, also when this test run is a background job."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Let a child start with default actions for the signals a background job ignores."""
+    ignored = [n for n in (signal.SIGINT, signal.SIGQUIT) if signal.getsignal(n) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
 
 class ServerProcess:

@@ -64,6 +64,7 @@ def scene_of(name: str, tmp: Path, flavour: Flavour, fixture: HttpFixture | None
     """Build the surroundings of a transcript."""
     scene = SCENES[name.partition(".")[0]](tmp)
     scene.values["SERVER_PATH"] = os.environ["PATH"]
+    scene.values["CWD"] = str(ROOT)
     scene.values["PORT_REFUSED"] = str(refused_port())
     if name.startswith("13-"):
         scene.values["PORT"] = scene.values["PORT_REFUSED"]

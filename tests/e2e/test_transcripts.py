@@ -1,0 +1,72 @@
+"""The recorded traffic, played against our server, whole and cut to pieces, over both carriers.
+
+What ours answers otherwise on purpose stands in `tests/transcripts/differences.toml`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.feed import bytewise, random_cuts
+from tests.support.server_process import OURS
+from tests.support.stage import play
+from tests.support.surface import play_limits, play_surface
+
+TARGET = (
+    "01-lifecycle",
+    "02-framing",
+    "03-process-start",
+    "04-process-io",
+    "05-session",
+    "06-fs",
+    "07-http",
+    "11-misc",
+    "12-percent-encoding",
+    "13-decode-errors",
+    "15-check-order",
+)
+SHORT = ("01-lifecycle", "02-framing", "06-fs", "12-percent-encoding", "13-decode-errors", "15-check-order")
+ONE_CONNECTION = ("03-process-start", "06-fs", "12-percent-encoding", "13-decode-errors", "15-check-order")
+SEEDS = (1, 2)
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def check(failures: list[str]) -> None:
+    """Fail with one line per difference."""
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.parametrize("name", TARGET)
+def test_our_server_answers_as_recorded(name: str, tmp_path: Path) -> None:
+    check(play(f"{name}.0.142.0", tmp_path, OURS))
+
+
+def test_our_server_answers_what_newer_clients_use(tmp_path: Path) -> None:
+    check(play("10-beyond-target.0.169.0", tmp_path, OURS))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_input_that_arrives_byte_by_byte_is_answered_alike(name: str, tmp_path: Path) -> None:
+    check(play(f"{name}.0.142.0", tmp_path, OURS, bytewise))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", SHORT)
+def test_input_cut_at_random_places_is_answered_alike(name: str, seed: int, tmp_path: Path) -> None:
+    check(play(f"{name}.0.142.0", tmp_path, OURS, random_cuts(seed)))
+
+
+@pytest.mark.parametrize("name", ONE_CONNECTION)
+def test_stdio_answers_as_a_websocket_does(name: str, tmp_path: Path) -> None:
+    check(play(f"{name}.0.142.0", tmp_path, OURS, stdio=True))
+
+
+def test_command_lines_and_http_requests_are_answered_as_recorded() -> None:
+    check(play_surface(OURS))
+
+
+def test_messages_at_and_beyond_the_size_limits() -> None:
+    check(play_limits(OURS))

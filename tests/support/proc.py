@@ -1,0 +1,121 @@
+"""What /proc tells of the processes a test has to do with: state, kin, memory, descriptors."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.support.waiting import wait_until
+
+GONE = ""
+ZOMBIE = "Z"
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; none when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def state(pid: int) -> str:
+    """Return the state letter of a process; `GONE` when there is none."""
+    fields = stat_fields(pid)
+    return fields[0] if fields else GONE
+
+
+def is_over(pid: int) -> bool:
+    """Tell whether a process has ended; a zombie has."""
+    return state(pid) in (GONE, ZOMBIE)
+
+
+def wait_over(pid: int, timeout: float = 10.0) -> None:
+    """Wait until a process has ended."""
+    wait_until(lambda: is_over(pid), timeout)
+
+
+def every_pid() -> list[int]:
+    """Return the ids of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the direct children of a process, zombies included."""
+    return [pid for pid in every_pid() if (fields := stat_fields(pid)) and int(fields[1]) == parent]
+
+
+def descendants_of(root: int) -> list[int]:
+    """Return everything below a process, zombies included."""
+    parents = {pid: int(fields[1]) for pid in every_pid() if (fields := stat_fields(pid))}
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found[1:]
+
+
+def marked(mark: str) -> list[int]:
+    """Return the live processes whose environment holds a text, wherever they were moved to."""
+    wanted = mark.encode()
+    found = []
+    for pid in every_pid():
+        try:
+            holds = wanted in Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            continue  # it has ended meanwhile, or is a zombie, or not ours to look at
+        if holds and not is_over(pid):
+            found.append(pid)
+    return found
+
+
+def zygotes_of(server_pid: int) -> list[int]:
+    """Return the starter processes of a server: the children that run its own program."""
+    return [pid for pid in children_of(server_pid) if b"--execserver-zygote" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    """Return the arguments of a process, each ended by a NUL; nothing when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def descriptors(pid: int) -> dict[int, str]:
+    """Return the open descriptors of a process and what they are open on."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:
+            continue  # closed meanwhile
+    return found
+
+
+def thread_count(pid: int) -> int:
+    """Return how many threads a process has."""
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory a process has resident."""
+    return _memory(pid, "VmRSS")
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the most memory a process had resident since `reset_peak`."""
+    return _memory(pid, "VmHWM")
+
+
+def reset_peak(pid: int) -> None:
+    """Begin to measure `peak_bytes` anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _memory(pid: int, field: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    raise AssertionError(f"process {pid} has no {field}")

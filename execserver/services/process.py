@@ -89,9 +89,9 @@ class Process:
         if self.state.exited:
             return False
         self.state.terminated = True
-        if self.stdin is not None:
-            self.stdin.close()
         self._child.kill_group()
+        if self.stdin is not None:  # not before: a reader of its input would end by itself, with success
+            self.stdin.close()
         return True
 
     def end(self) -> None:

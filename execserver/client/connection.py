@@ -23,9 +23,11 @@ from execserver.client.errors import (
     WaitTimeout,
     request_failed,
 )
+from execserver.client.event_log import Output
 from execserver.client.flow import Gate
 
 OnNotification: TypeAlias = Callable[[str, msgspec.Raw], None]
+OnOutput: TypeAlias = Callable[[str, Output], None]
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
 
 
@@ -38,6 +40,7 @@ class Connection:
         gate: Gate,
         max_in_flight: int,
         on_notification: OnNotification,
+        on_output: OnOutput,
         on_lost: OnLost,
     ) -> None:
         self.lost: ExecServerError | None = None
@@ -45,6 +48,7 @@ class Connection:
         self._gate = gate
         self._slots = BoundedSemaphore(max_in_flight)
         self._on_notification = on_notification
+        self._on_output = on_output
         self._on_lost = on_lost
         self._pending: dict[int, tuple[str, AsyncResult[msgspec.Raw]]] = {}
         self._last_id = 0
@@ -97,7 +101,11 @@ class Connection:
                 message = self._carrier.receive()
                 if message is None:
                     return
-                self._dispatch(wire.decode_message(message))
+                output = wire.decode_output(message)
+                if output is not None:
+                    self._on_output(*output)
+                else:
+                    self._dispatch(wire.decode_message(message))
         except ExecServerError as error:
             end = error
         finally:
@@ -134,13 +142,13 @@ class Connection:
         if self.lost is not None:
             return
         self.lost = error
-        self._carrier.close()
         if self._reader is not None and self._reader is not gevent.getcurrent():
             self._reader.kill(block=False)
         pending, self._pending = self._pending, {}
         self._on_lost(self, error)
         for _, answer in pending.values():
             answer.set_exception(_closed_by(error))
+        self._carrier.close()  # last: it may have to wait for a child to end
 
 
 def _closed_by(cause: ExecServerError) -> TransportClosed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import gevent
 from gevent.event import Event
@@ -20,6 +20,8 @@ from execserver.protocol.http import (
     HttpRequestResponse,
 )
 from execserver.protocol.methods import HTTP_REQUEST
+
+_PIECE_OVERHEAD: Final = 200  # bytes a piece costs besides its content
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -61,6 +63,7 @@ class HttpStream:
         self._next_seq = 1
         self._done = False
         self._failure: ExecServerError | None = None
+        self._held = 0
 
     def header(self, name: str) -> str | None:
         """Return the first value of a header, whatever the case of its name."""
@@ -74,14 +77,15 @@ class HttpStream:
         self._inlet.reader = gevent.getcurrent()
         while not self._pieces:
             if self._failure is not None:
-                raise self._failure
+                raise type(self._failure)(str(self._failure))
             if self._done:
                 raise StopIteration
             self._arrived.clear()
             with self._gate.waiting():
                 self._arrived.wait()
         piece = self._pieces.popleft()
-        self._gate.update(self._inlet, self._inlet.held - len(piece))
+        self._held -= _PIECE_OVERHEAD + len(piece)
+        self._update()
         return piece
 
     def read(self) -> bytes:
@@ -92,6 +96,7 @@ class HttpStream:
         """Take no more; what still comes is ignored (the contract has no way to stop the server)."""
         self._done = True
         self._drop()
+        self._update()
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +110,7 @@ class HttpStream:
 
     def deliver(self, delta: HttpRequestBodyDeltaNotification) -> bool:
         """Take in one piece; return True when no more will come."""
-        if self._done or self._failure is not None:
+        if self._has_ended:
             return delta.done
         if delta.seq != self._next_seq:
             self.fail(HttpFailed(f"piece {self._next_seq} of the body is missing"))
@@ -113,25 +118,34 @@ class HttpStream:
         self._next_seq += 1
         if delta.delta_base64:
             self._pieces.append(delta.delta_base64)
-            self._gate.update(self._inlet, self._inlet.held + len(delta.delta_base64))
+            self._held += _PIECE_OVERHEAD + len(delta.delta_base64)
         if delta.error is not None:
             self.fail(HttpFailed(delta.error))
-        elif self._inlet.held > self._gate.hard_limit:
+        elif self._held > self._gate.hard_limit:
             self._drop()
             self.fail(HttpFailed("the body was not read fast enough"))
-        self._done = self._done or delta.done
-        self._arrived.set()
-        return delta.done or self._failure is not None
+        else:
+            self._done = delta.done
+        self._update()
+        return self._has_ended
 
     def fail(self, error: ExecServerError) -> None:
         """End the body early; what has arrived can still be taken."""
-        if not self._done and self._failure is None:
+        if not self._has_ended:
             self._failure = error if isinstance(error, HttpFailed) else TransportClosed(str(error))
-            self._arrived.set()
+            self._update()
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._done or self._failure is not None
 
     def _drop(self) -> None:
         self._pieces.clear()
-        self._gate.update(self._inlet, 0)
+        self._held = 0
+
+    def _update(self) -> None:
+        # What has ended holds nobody back: nothing more can come.
+        self._gate.update(self._inlet, 0 if self._has_ended else self._held)
         self._arrived.set()
 
 

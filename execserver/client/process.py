@@ -118,7 +118,7 @@ class RemoteProcess:
         self._inlet.reader = gevent.getcurrent()
         self._await(lambda: self._log.pending or self._log.complete, timeout)
         item = self._log.take()
-        self._gate.update(self._inlet, self._log.held)
+        self._note_held()
         if isinstance(item, OutputGap):
             raise item
         return item
@@ -236,8 +236,12 @@ class RemoteProcess:
             raise _fresh(self._failure)
 
     def _update(self) -> None:
-        self._gate.update(self._inlet, self._log.held)
+        self._note_held()
         self._changed.set()
+
+    def _note_held(self) -> None:
+        # What has ended holds nobody back: nothing more can come.
+        self._gate.update(self._inlet, 0 if self._log.complete else self._log.held)
 
     def _await(self, ready: Callable[[], bool], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout

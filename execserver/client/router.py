@@ -7,6 +7,7 @@ import msgspec
 
 from execserver.client import wire
 from execserver.client.errors import ExecServerError
+from execserver.client.event_log import Event, Output
 from execserver.client.http import HttpStream
 from execserver.client.process import RemoteProcess
 from execserver.protocol.http import HttpRequestBodyDeltaNotification
@@ -29,9 +30,14 @@ class Router:
                 del self.streams[delta.request_id]
             return
         addressed = wire.decode_event(method, params)
-        if addressed is None:
-            return
-        process_id, event = addressed
+        if addressed is not None:
+            self._deliver(*addressed)
+
+    def on_output(self, process_id: str, output: Output) -> None:
+        """Hand output to its process."""
+        self._deliver(process_id, output)
+
+    def _deliver(self, process_id: str, event: Event) -> None:
         process = self.processes.get(process_id)
         if process is not None:
             process.deliver(event)

@@ -12,7 +12,7 @@ import enum
 import math
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
 import msgspec
@@ -30,12 +30,15 @@ from execserver.client.errors import (
     TransportClosed,
     WaitTimeout,
 )
+from execserver.client.event_log import Output
 from execserver.client.flow import Gate
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.protocol.environment import EnvironmentInfo, Extensions
 from execserver.protocol.methods import INITIALIZE, INITIALIZED, Method
 from execserver.protocol.record import Record
 from execserver.protocol.session import InitializedNotification, InitializeParams, InitializeResponse
+
+_MAX_RESENDS: Final = 20  # a request that each time ends the connection is to blame itself
 
 P = TypeVar("P", bound=Record)
 R = TypeVar("R", bound=msgspec.Struct)
@@ -58,6 +61,9 @@ class SessionListener(Protocol):
 
     def on_notification(self, method: str, params: msgspec.Raw) -> None:
         """Take a notification; must not block.  May raise `ProtocolViolation`, which ends the connection."""
+
+    def on_output(self, process_id: str, output: Output) -> None:
+        """Take a `process/output`, decoded already; must not block."""
 
     def on_lost(self, error: ExecServerError) -> None:
         """Learn that a connection ended; what lived on it alone is gone."""
@@ -93,6 +99,7 @@ class Session:
         self._can_resume = can_resume
         self._connection: Connection | None = None
         self._settled = Event()  # set while the session is open or ended
+        self._open_since = 0.0
         self._end: TransportClosed | None = None
         self._recovery: gevent.Greenlet[[ExecServerError], None] | None = None
 
@@ -132,13 +139,15 @@ class Session:
         if timeout is None:
             timeout = self._options.request_timeout
         deadline = None if timeout is None else time.monotonic() + timeout
+        losses = 0
         while True:
             connection = self._usable(method, deadline)
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 return connection.request(method, params, left)
             except TransportClosed:
-                if not resend:
+                losses += 1
+                if not resend or losses > _MAX_RESENDS:
                     raise
 
     def close(self) -> None:
@@ -178,7 +187,12 @@ class Session:
         options = self._options
         carrier = self._dial(min(limit, options.connect_timeout))
         connection = Connection(
-            carrier, self._gate, options.max_in_flight, self._listener.on_notification, self._lost
+            carrier,
+            self._gate,
+            options.max_in_flight,
+            self._listener.on_notification,
+            self._listener.on_output,
+            self._lost,
         )
         connection.start()
         try:
@@ -205,6 +219,7 @@ class Session:
         self.session_id = found.session_id
         if isinstance(found.environment_info, EnvironmentInfo):
             self.environment_info = found.environment_info
+        self._open_since = time.monotonic()
         self.state = SessionState.OPEN
         self._settled.set()
 
@@ -223,8 +238,8 @@ class Session:
     def _recover(self, cause: ExecServerError) -> None:
         window, interval = self._options.resume_window, self._options.resume_interval
         deadline = time.monotonic() + window
-        if isinstance(cause, ProtocolViolation):
-            gevent.sleep(interval)  # a server that talks nonsense at once must not make us spin
+        if time.monotonic() - self._open_since < interval:
+            gevent.sleep(interval)  # a connection that is lost at once each time must not make us spin
         last: Exception = cause
         while (left := deadline - time.monotonic()) > 0:
             try:

@@ -22,6 +22,7 @@ from execserver.client.errors import (
     TransportClosed,
     WaitTimeout,
 )
+from execserver.client.event_log import Output
 from execserver.client.flow import Gate
 from tests.client.fake_server import FakeCarrier, FakeServer
 
@@ -37,6 +38,9 @@ class Owner:
         if method == "broken":
             raise ProtocolViolation("a broken notification")
         self.notifications.append((method, msgspec.json.decode(params)))
+
+    def on_output(self, process_id: str, output: Output) -> None:
+        self.notifications.append((process_id, output))
 
     def on_lost(self, connection: Connection, error: ExecServerError) -> None:
         self.lost.append(error)
@@ -55,7 +59,9 @@ def carrier(fake: FakeServer) -> FakeCarrier:
 
 @pytest.fixture
 def connection(carrier: FakeCarrier, owner: Owner) -> Iterator[Connection]:
-    connection = Connection(carrier, Gate(1000, 10_000), 3, owner.on_notification, owner.on_lost)
+    connection = Connection(
+        carrier, Gate(1000, 10_000), 3, owner.on_notification, owner.on_output, owner.on_lost
+    )
     connection.start()
     yield connection
     connection.close()
@@ -88,10 +94,13 @@ def test_notifications_reach_the_owner_in_arrival_order(
 ) -> None:
     caller = ask(connection, "m")
     carrier.push("a", n=1)
+    carrier.put(
+        '{"method":"process/output","params":{"processId":"p","seq":1,"stream":"pty","chunk":"eA=="}}'
+    )
     carrier.push("b", n=2)
     carrier.reply(1, {})
     outcome(caller)
-    assert owner.notifications == [("a", {"n": 1}), ("b", {"n": 2})]
+    assert owner.notifications == [("a", {"n": 1}), ("p", Output(1, "pty", b"x")), ("b", {"n": 2})]
 
 
 def test_an_answer_to_nothing_asked_is_ignored(connection: Connection, carrier: FakeCarrier) -> None:
@@ -164,6 +173,7 @@ def test_the_end_of_the_connection_ends_every_waiting_call(
         '{"error":{"code":1},"id":1}',
         '{"id":5,"method":"server/asks","params":{}}',
         '{"method":"broken","params":{}}',
+        '{"method":"process/output","params":{"processId":"p"}} trailing',
     ],
 )
 def test_what_the_contract_does_not_allow_ends_the_connection(

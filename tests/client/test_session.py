@@ -253,6 +253,19 @@ class TestAfterALoss:
         client.close()
         assert len(fake.carriers) < 8
 
+    def test_a_request_that_ends_every_connection_is_given_up(
+        self, client: ExecServerClient, fake: FakeServer
+    ) -> None:
+        def drop(params: object) -> object:
+            fake.current.drop()
+            raise Unanswered
+
+        fake.answers["process/write"] = drop
+        process = client.start(["cat"], pipe_stdin=True, collect_output=False)
+        with pytest.raises(TransportClosed):
+            process.write(b"poison")
+        assert len(fake.asked("process/write")) == 21
+
 
 class TestTheEnd:
     def test_a_closed_client_refuses_calls(self, client: ExecServerClient, fake: FakeServer) -> None:

@@ -1,0 +1,135 @@
+"""What the client makes of the server's JSON, and of its caller's paths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from execserver.client import wire
+from execserver.client.errors import InvalidPath, ProtocolViolation
+from execserver.client.event_log import Closed, Exited, Output
+from execserver.protocol.paths import PathUri
+from execserver.protocol.process import ReadResponse
+
+OUTPUT = {"processId": "p", "seq": 1, "stream": "stdout", "chunk": "eA=="}
+
+
+def raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+class TestOutput:
+    def test_the_usual_spelling_is_decoded_in_one_go(self) -> None:
+        message = (
+            b'{"method":"process/output","params":{"processId":"p","seq":1,"stream":"pty","chunk":"eA=="}}'
+        )
+        assert wire.decode_output(message) == ("p", Output(1, "pty", b"x"))
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            json.dumps({"method": "process/output", "params": OUTPUT}),
+            json.dumps({"params": OUTPUT, "method": "process/output"}, separators=(",", ":")),
+            '{"method":"process/outputs","params":{}}',
+            '{"method":"process/output","params":{"processId":"p"}}',
+            '{"method":"process/output","params":{',
+            '{"id":1,"result":{}}',
+            "",
+        ],
+    )
+    def test_anything_else_is_left_to_the_general_way(self, message: str) -> None:
+        assert wire.decode_output(message.encode()) is None
+
+    def test_both_ways_agree(self) -> None:
+        assert wire.decode_event("process/output", raw(OUTPUT)) == ("p", Output(1, "stdout", b"x"))
+
+
+class TestEvents:
+    def test_exit_and_end(self) -> None:
+        exited = {"processId": "p", "seq": 2, "exitCode": -1, "somethingNew": []}
+        assert wire.decode_event("process/exited", raw(exited)) == ("p", Exited(2, -1, None))
+        denied = {**exited, "sandboxDenied": True}
+        assert wire.decode_event("process/exited", raw(denied)) == ("p", Exited(2, -1, True))
+        assert wire.decode_event("process/closed", raw({"processId": "p", "seq": 3})) == ("p", Closed(3))
+        assert wire.decode_event("some/thing", raw(5)) is None
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"chunk": "eA"},
+            {"chunk": "e A=="},
+            {"seq": -1},
+            {"seq": "1"},
+            {"stream": "stdlog"},
+            {"processId": None},
+        ],
+    )
+    def test_broken_output_is_a_violation(self, changed: dict[str, object]) -> None:
+        with pytest.raises(ProtocolViolation, match="process/output"):
+            wire.decode_event("process/output", raw({**OUTPUT, **changed}))
+
+
+class TestRead:
+    ANSWER = {
+        "chunks": [{"seq": 4, "stream": "pty", "chunk": "eA=="}],
+        "nextSeq": 7,
+        "exited": True,
+        "exitCode": 3,
+        "closed": False,
+        "failure": None,
+        "sandboxDenied": False,
+        "oldestSeq": 4,
+        "lostBytes": 100,
+    }
+
+    def test_losses_are_taken_from_servers_that_count_them(self) -> None:
+        answer = wire.decode(ReadResponse, raw(self.ANSWER), "process/read")
+        state = wire.decode_read(answer, announces_gaps=True)
+        assert state.chunks == (Output(4, "pty", b"x"),)
+        assert (state.next_seq, state.exit_code, state.oldest_seq, state.lost_bytes) == (7, 3, 4, 100)
+
+    def test_other_servers_do_not_say_what_is_lost(self) -> None:
+        answer = wire.decode(ReadResponse, raw(self.ANSWER), "process/read")
+        state = wire.decode_read(answer, announces_gaps=False)
+        assert (state.oldest_seq, state.lost_bytes) == (None, None)
+
+    def test_an_answer_without_next_seq_is_a_violation(self) -> None:
+        broken = {name: value for name, value in self.ANSWER.items() if name != "nextSeq"}
+        with pytest.raises(ProtocolViolation, match="nextSeq"):
+            wire.decode(ReadResponse, raw(broken), "process/read")
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        ("path", "uri"),
+        [
+            ("/tmp/a b", "file:///tmp/a%20b"),
+            (Path("/tmp/ä"), "file:///tmp/%C3%A4"),
+            (b"/tmp/\xff", "file:///tmp/%FF"),
+            ("/tmp/\udcff", "file:///tmp/%FF"),
+            ("/100%25", "file:///100%2525"),
+            ("file:///a%20b", "file:///a%20b"),
+            ("file://localhost/x", "file:///x"),
+            (PathUri.parse("file:///x"), "file:///x"),
+        ],
+    )
+    def test_absolute_paths_and_uris(self, path: wire.RemotePath, uri: str) -> None:
+        assert wire.path_uri(path).uri == uri
+
+    @pytest.mark.parametrize("path", ["", "a/b", "./a", "~", "~/a", "http://h/x", "file:///x#y", b"a"])
+    def test_anything_else_is_refused(self, path: wire.RemotePath) -> None:
+        with pytest.raises(InvalidPath):
+            wire.path_uri(path)
+
+
+def test_a_sandbox_may_be_given_as_json() -> None:
+    sandbox: dict[str, object] = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
+    context = wire.sandbox_context(sandbox)
+    assert context is not None
+    assert wire.sandbox_context(context) is context
+    assert wire.sandbox_context(None) is None
+    with pytest.raises(ValueError, match="not a sandbox"):
+        wire.sandbox_context({"permissions": 5})

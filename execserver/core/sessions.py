@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from itertools import islice
 
 from execserver.protocol.errors import InvalidRequest, SessionAlreadyAttached
 
@@ -72,8 +73,8 @@ class SessionTable:
         record.attachment = Attachment.DETACHED
         record.expires_at = now + self._ttl_s
         self._detached[record.session_id] = record
-        surplus = len(self._detached) - self._max_detached
-        return [self._end(victim) for victim in list(self._detached.values())[: max(0, surplus)]]
+        surplus = max(0, len(self._detached) - self._max_detached)
+        return [self._end(victim) for victim in list(islice(self._detached.values(), surplus))]
 
     def expire(self, now: float) -> list[SessionRecord]:
         """End the sessions whose time is over and return them."""

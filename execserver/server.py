@@ -51,7 +51,7 @@ class Server:
         inherited: dict[bytes, bytes],
     ) -> None:
         self._settings = settings
-        gevent.config.track_greenlet_tree = False  # nobody looks at who spawned whom, and it costs at each start
+        gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
         _raise_open_files_limit()
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
         self._sessions = SessionHost(self._spawner, settings)

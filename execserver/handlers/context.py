@@ -53,12 +53,13 @@ class ConnectionContext:
 class Call:
     """The context of every request of one connection."""
 
-    __slots__ = ("_session", "connection", "services")
+    __slots__ = ("_holds_session", "_session", "connection", "services")
 
     def __init__(self, connection: ConnectionContext, services: Services) -> None:
         self.connection = connection
         self.services = services
         self._session: Session | None = None
+        self._holds_session = False
 
     @property
     def session(self) -> Session:
@@ -70,8 +71,10 @@ class Call:
     def take_session(self, session: Session) -> None:
         """Bind the connection to its session."""
         self._session = session
+        self._holds_session = True
 
     def detach(self) -> None:
-        """Let go of the session: the client is gone."""
-        if self._session is not None:
+        """Let go of the session, if it is held; requests that came before still reach it."""
+        if self._session is not None and self._holds_session:
+            self._holds_session = False
             self.services.sessions.detach(self._session)

@@ -201,6 +201,7 @@ class Connection:
 
     def _finish(self) -> None:
         self.ended()
+        self._call.detach()  # a session that was opened by what came before the end
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
         self._call.connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ def reference() -> Iterator[Flavour]:
     home = new_home()
     try:
         yield reference_flavour("0.142.0", str(home))
+    except ReferenceMissing as missing:
+        pytest.skip(str(missing))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def newest_reference() -> Iterator[Flavour]:
+    """The newest reference server, answering several requests of a connection at a time as ours does."""
+    home = new_home()
+    try:
+        flavour = reference_flavour("0.169.0", str(home))
+        yield replace(flavour, argv=(*flavour.argv, "--concurrent-requests", "4"))
     except ReferenceMissing as missing:
         pytest.skip(str(missing))
     finally:

@@ -39,6 +39,12 @@ def test_the_reference_server_still_answers_as_recorded(
 
 
 @pytest.mark.timeout(300)
+def test_the_newest_reference_server_answers_as_recorded(tmp_path: Path, newest_reference: Flavour) -> None:
+    failures = play("10-beyond-target.0.169.0", tmp_path, newest_reference)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.timeout(300)
 def test_the_reference_server_takes_the_recorded_command_lines_and_requests(reference: Flavour) -> None:
     failures = play_surface(reference)
     assert not failures, "\n".join(failures)

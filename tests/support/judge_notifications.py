@@ -136,3 +136,15 @@ class NotificationJudge:
         last = {**live[-1], "seq": params["seq"]}
         for fault in self.bindings.compare(params, last):
             self.report(line, fault)
+
+    def after_the_end(self, conn: Connection) -> list[str]:
+        """Return the processes that went on talking after they had closed."""
+        faults = []
+        for process_id, trace in conn.traces.items():
+            live = conn.of("processId", process_id, trace.start)
+            ends = [params["seq"] for method, params in live if method == "process/closed"]
+            if ends and ends != [len(live)]:
+                faults.append(
+                    f"{conn.name}: {process_id} closed with seq {ends} but sent {len(live)} messages"
+                )
+        return faults

@@ -11,6 +11,8 @@ from tests.support.peer import Json, Message, Peer, PeerTimeout
 from tests.support.transcript import Line
 
 WAIT = 12.0
+AFTERMATH = 0.05
+"""How long a connection is read on after the last recorded line."""
 AFTER_TERMINATE = frozenset({-1, 137})
 """The exit codes a terminated process may have: which one is a race."""
 TYPED_BY_CLOSE = b"\r\n"
@@ -61,6 +63,16 @@ class Connection:
             except PeerTimeout:
                 return False
         return True
+
+    def drain(self) -> None:
+        """Read what is still on its way when the last recorded line was played."""
+        try:
+            while self.pump(AFTERMATH):
+                pass
+        except PeerTimeout:
+            pass
+        except OSError:
+            self.ended = True  # closed by a hook of the scene
 
     def of(self, member: str, value: str, start: int = 0) -> list[Json]:
         """Return the (method, params) of the notifications whose params have this member."""

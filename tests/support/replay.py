@@ -47,7 +47,9 @@ class Replay:
             for line in self.lines:
                 self._play(line)
             for conn in self.connections.values():
+                conn.drain()
                 self.failures += [f"{conn.name}: reply nobody recorded: {reply}" for reply in conn.replies]
+                self.failures += self.notifications.after_the_end(conn)
         finally:
             for conn in self.connections.values():
                 conn.peer.close()

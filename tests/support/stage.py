@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 from tests.support.differences import Differences
@@ -70,9 +71,10 @@ def scene_of(name: str, tmp: Path, flavour: Flavour, fixture: HttpFixture | None
         scene.values["PORT"] = scene.values["PORT_REFUSED"]
     if fixture is not None:
         scene.values |= {"HTTP_PORT": str(fixture.port), "PORT": str(fixture.port), "SERVER": SERVER}
-    if flavour.is_reference and name.startswith("03-"):
+    if flavour.is_reference:
         binary = Path(flavour.argv[0])
         scene.values |= {"CODEX_HOME": flavour.env["CODEX_HOME"], "PKG": str(binary.parents[1])}
+        scene.values["HOSTNAME"] = socket.gethostname()
         scene.normalise = lambda got: re.sub(rb"codex-arg0\w{6}", b"codex-arg0XXXXXX", got)
     return scene
 

@@ -32,6 +32,9 @@ FREE = {
 }
 """Placeholders that match by pattern when no value is bound to them."""
 
+SENT = {"UUID": "0b6b2b1e-6f0c-4f0e-8f59-1f0c5a3f7a11"}
+"""What stands for a free placeholder in a message that is sent."""
+
 PLACEHOLDER = re.compile(r"\{([A-Z][A-Z_0-9]*)\}")
 BASE64_MEMBERS = frozenset({"chunk", "dataBase64", "bodyBase64", "deltaBase64"})
 MESSAGES = frozenset({"c2s", "s2c", "c2s-binary", "c2s-line", "s2c-line", "s2c-close"})
@@ -97,7 +100,9 @@ class Bindings:
             return [self.fill(v) for v in value]
         if isinstance(value, str):
             value = self.cuts.get(value, value)
-            return PLACEHOLDER.sub(lambda found: self.values.get(found[1], found[0]), value)
+            return PLACEHOLDER.sub(
+                lambda found: self.values.get(found[1], SENT.get(found[1], found[0])), value
+            )
         return value
 
     def fill_bytes(self, value: str) -> bytes:

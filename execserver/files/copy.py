@@ -15,7 +15,7 @@ from execserver.files.copy_data import copy_data, copy_to_device
 from execserver.files.metadata import canonicalize, create_directory
 from execserver.files.opening import open_entry, open_target
 from execserver.files.pausing import no_pause
-from execserver.files.writing import DEVICE_TIMEOUT_S
+from execserver.files.writing import DEVICE_TIMEOUT_S, cut_behind
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import display
 
@@ -110,12 +110,13 @@ def _copy_file(
             if not stat.S_ISREG(there.st_mode):
                 copy_to_device(reading, writing, options.device_timeout_s, options.pause)
                 return True
-            if there.st_size:
-                os.ftruncate(writing, 0)
             # Before the data, so that nobody reads it who may not read the source.
             if stat.S_IMODE(there.st_mode) != mode:
                 os.fchmod(writing, mode)
-            copy_data(reading, writing, status.st_size, options.pause)
+            try:
+                copy_data(reading, writing, status.st_size, options.pause)
+            finally:
+                cut_behind(writing, there.st_size)
         finally:
             os.close(writing)
     finally:

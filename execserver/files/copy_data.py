@@ -21,7 +21,7 @@ _NOT_THIS_WAY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOT
 
 
 def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> None:
-    """Copy a regular file, read from its start, to an empty one.
+    """Copy a regular file to another one, both from their start.
 
     `size` is what the source had when it was opened, and what is copied even if it grows; 0 means unknown
     (/proc), and everything is copied.

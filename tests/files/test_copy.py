@@ -71,6 +71,23 @@ def test_a_file_replaces_another_also_through_a_link(folder: bytes) -> None:
     assert get(folder + b"/made") == b"new"
 
 
+def test_after_a_failed_copy_nothing_old_follows_what_is_new(
+    folder: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(folder + b"/f", b"new" * 10)
+    other = put(folder + b"/g", b"old" * 100)
+
+    def fails(source: int, target: int, length: int) -> int:
+        if os.lseek(source, 0, os.SEEK_CUR):
+            raise OSError(errno.ENOSPC, "full")
+        return os.sendfile(target, source, None, 6)
+
+    monkeypatch.setattr(os, "copy_file_range", fails)
+    with pytest.raises(OSError, match="full"):
+        copy(path, other, recursive=False)
+    assert get(other) == b"newnew"
+
+
 @pytest.mark.parametrize("name", [b"f", b"hard", b"soft"])
 def test_a_file_copied_onto_itself_is_refused_and_kept(folder: bytes, name: bytes) -> None:
     path = put(folder + b"/f", b"hello")

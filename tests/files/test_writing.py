@@ -61,6 +61,25 @@ def test_content_is_replaced_and_the_mode_kept(folder: bytes) -> None:
     assert get(path) == b""
 
 
+def test_after_a_failure_nothing_old_follows_what_is_new(folder: bytes) -> None:
+    path = put(folder + b"/f", b"old" * 100)
+
+    def fails() -> Iterator[bytes]:
+        yield b"new"
+        raise OSError(errno.EIO, "x")
+
+    with pytest.raises(OSError, match="x"):
+        write_file(path, fails())
+    assert get(path) == b"new"
+
+
+def test_writing_nothing_still_counts_as_writing(folder: bytes) -> None:
+    path = put(folder + b"/f")
+    os.utime(path, (1, 1))
+    write_file(path, [b""])
+    assert os.stat(path).st_mtime > 1
+
+
 def test_links_are_followed_also_dangling_ones(folder: bytes) -> None:
     put(folder + b"/f", b"old")
     os.symlink(b"f", folder + b"/l")

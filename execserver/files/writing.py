@@ -17,8 +17,6 @@ from execserver.files.pausing import no_pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from execserver.files.pausing import Pause
 
 DEVICE_TIMEOUT_S = 5.0
@@ -27,11 +25,11 @@ _PIECE_BYTES = 1024 * 1024  # about 0.3 ms of copying into the page cache betwee
 
 def write_file(
     path: bytes,
-    content: Iterable[bytes],
+    content: bytes,
     pause: Pause = no_pause,
     device_timeout_s: float = DEVICE_TIMEOUT_S,
 ) -> None:
-    """Create a file or replace its content, given in parts; links are followed, also a dangling one.
+    """Create a file or replace its content, links are followed, also a dangling one.
 
     Not atomic, as the contract has it.  Raises the errors of `open_target`, and OSError ETIMEDOUT for a
     device that takes nothing for `device_timeout_s` seconds.
@@ -40,12 +38,10 @@ def write_file(
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            for data in content:
-                write_device(fd, data, device_timeout_s)
+            write_device(fd, content, device_timeout_s)
             return
         try:
-            for data in content:
-                write_all(fd, data, pause)
+            write_all(fd, content, pause)
         finally:
             cut_behind(fd, status.st_size)
     finally:

@@ -19,7 +19,6 @@ from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.intent import cannot_enforce_files, file_request_needs_sandbox, open_needs_sandbox
-from execserver.services.filesystem import decode_content
 
 # The real clients: a message above 64 MiB ends their connection.
 _LIMITED_CLIENTS = frozenset({"codex-environment", "codex-core"})
@@ -101,7 +100,7 @@ def close_file(call: Call, params: files.FsCloseParams) -> files.FsCloseResponse
 def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFileResponse:
     """Create or replace a file; the content is checked before the path is."""
     try:
-        content = decode_content(params.data_base64)
+        content = base64.decode(params.data_base64)
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
     call.services.filesystem.write_file(native(params.path, params.sandbox), content)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BUSY_THREADS = 4  # for long work on local file systems: copies, trees, large writes
-_DECODED_AT_ONCE = 1024 * 1024  # characters of base64 between two turns of the others, about 1 ms
 
 
 class FileService:
@@ -138,11 +137,11 @@ class FileService:
         while piece := self._slow.call(lambda pause: reader.next_piece()):
             yield base64.encode(piece)
 
-    def write_file(self, path: bytes, content: list[bytes]) -> None:
-        """Create a file or replace its content, given in parts."""
+    def write_file(self, path: bytes, content: bytes) -> None:
+        """Create a file or replace its content."""
         if not self._mounts.is_local(path):
             pool = self._slow
-        elif sum(map(len, content)) <= self._inline_bytes and not opening.is_character_device(path):
+        elif len(content) <= self._inline_bytes and not opening.is_character_device(path):
             writing.write_file(path, content)
             return
         else:
@@ -223,21 +222,3 @@ class _Duplicate:
 
 def _let_others_run() -> None:
     sleep(0)
-
-
-def decode_content(text: str) -> list[bytes]:
-    """Decode base64 in parts between which others run; raise InvalidBase64 as for the whole text."""
-    if len(text) <= _DECODED_AT_ONCE:
-        return [base64.decode(text)]
-    pieces = []
-    try:
-        for start in range(0, len(text), _DECODED_AT_ONCE):
-            piece = text[start : start + _DECODED_AT_ONCE]
-            if piece[-1] == "=" and start + len(piece) < len(text):
-                raise base64.InvalidBase64
-            pieces.append(base64.decode(piece))
-            sleep(0)
-    except base64.InvalidBase64:
-        base64.decode(text)  # for the text of the error, which tells the place
-        raise
-    return pieces

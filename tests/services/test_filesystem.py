@@ -13,9 +13,8 @@ import pytest
 
 from execserver.core.file_handles import OpenFile
 from execserver.files import copy, metadata, opening, reading, remove, walk, writing
-from execserver.protocol.base64 import InvalidBase64
 from execserver.protocol.files import FsOpenMode
-from execserver.services.filesystem import FileService, decode_content
+from execserver.services.filesystem import FileService
 from execserver.services.mounts import MountTable
 from execserver.settings import Settings
 from tests.files.tools import PeakMemory, get, open_descriptors, put
@@ -94,7 +93,7 @@ def content_of(answer: tuple[bytes, Iterator[bytes] | None]) -> bytes:
 def test_every_operation_works_wherever_it_runs(service: FileService, folder: bytes) -> None:
     folder = os.path.realpath(folder)
     service.create_directory(folder + b"/a/b", recursive=True)
-    service.write_file(folder + b"/a/f", [b"hello"])
+    service.write_file(folder + b"/a/f", b"hello")
     assert service.get_metadata(folder + b"/a/f")[:4] == (False, True, False, 5)
     assert service.canonicalize(folder + b"/a/f") == folder + b"/a/f"
     assert sorted(service.read_directory(folder + b"/a")) == [("b", True, False), ("f", False, True)]
@@ -117,7 +116,7 @@ def test_errors_are_the_same_wherever_it_runs(service: FileService, folder: byte
         lambda: service.copy(missing, folder + b"/x", recursive=True),
         lambda: service.walk(missing, walk.WalkOptions(9, 9, 9, False, False)),
         lambda: service.read_file(missing, limit=MIB),
-        lambda: service.write_file(missing + b"/x", [b""]),
+        lambda: service.write_file(missing + b"/x", b""),
         lambda: service.open(missing, READ),
     ):
         with pytest.raises(FileNotFoundError):
@@ -141,7 +140,7 @@ def test_short_calls_on_local_file_systems_use_no_thread(
     local.canonicalize(path)
     local.read_directory(folder)
     local.copy(path, folder + b"/g", recursive=True)
-    local.write_file(path, [b"x" * 262_144])
+    local.write_file(path, b"x" * 262_144)
     os.close(local.open(path, READ).fd)
     local.remove(path, recursive=True, force=True)
     assert seen == [{True}] * len(seen)
@@ -155,8 +154,8 @@ def test_long_calls_on_local_file_systems_leave_the_loop_free(
     seen = [threads(remove, "remove"), threads(copy, "copy"), threads(writing, "write_file")]
     local.copy(path, folder + b"/g", recursive=False)
     local.copy(folder + b"/d", folder + b"/h", recursive=True)
-    local.write_file(path, [b"x" * 200_000, b"x" * 100_000])
-    local.write_file(b"/dev/null", [b"x"])
+    local.write_file(path, b"x" * 300_000)
+    local.write_file(b"/dev/null", b"x")
     local.remove(folder + b"/d", recursive=True, force=True)
     assert seen == [{False}] * len(seen)
 
@@ -298,29 +297,7 @@ def test_a_block_of_an_open_file_needs_no_path(local: FileService, folder: bytes
     local.release(file.fd)
 
 
-@pytest.mark.parametrize("length", [0, 1, 786_432, 786_433, 2 * MIB])
-def test_content_is_decoded_in_parts(length: int) -> None:
-    data = os.urandom(length)
-    assert b"".join(decode_content(pybase64.b64encode(data).decode())) == data
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("*", "Invalid symbol 42, offset 0."),
-        ("QQ=", "Invalid padding"),
-        ("A" * 1_048_574 + "==" + "QUFB", "Invalid symbol 61, offset 1048574."),
-        ("A" * 1_500_000 + "*AAA", "Invalid symbol 42, offset 1500000."),
-        ("A" * 1_500_000 + "QQ", "Invalid padding"),
-    ],
-)
-def test_damage_in_content_is_told_with_its_place(text: str, message: str) -> None:
-    with pytest.raises(InvalidBase64) as caught:
-        decode_content(text)
-    assert str(caught.value) == message
-
-
-def test_others_run_while_much_is_listed_or_decoded(
+def test_others_run_while_much_is_listed(
     local: FileService, folder: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "_BATCH", 2)
@@ -338,11 +315,6 @@ def test_others_run_while_much_is_listed_or_decoded(
     turns.append("listed")
     other.join()
     assert turns.index("listed") == 3
-    text = "A" * (3 * MIB)
-    other = gevent.spawn(turns.clear)
-    decode_content(text)
-    assert turns == []
-    other.join()
 
 
 def test_the_real_mount_table_is_used_and_closed(folder: bytes) -> None:

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-from execserver.files.reading import MAX_FILE_BYTES
 from execserver.files.walk import Walk, WalkOptions
 from execserver.handlers.context import Call
 from execserver.handlers.registry import handles
@@ -19,12 +18,6 @@ from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.intent import cannot_enforce_files, file_request_needs_sandbox, open_needs_sandbox
-
-# The real clients: a message above 64 MiB ends their connection.
-_LIMITED_CLIENTS = frozenset({"codex-environment", "codex-core"})
-_CLIENT_MESSAGE_BYTES = 64 * 1024 * 1024
-_ENVELOPE_BYTES = 1024  # allowed for id and member names around the base64 text
-_CLIENT_FILE_BYTES = (_CLIENT_MESSAGE_BYTES - _ENVELOPE_BYTES) // 4 * 3
 
 _ENTRIES_AT_ONCE = 16_384  # of a listing that is encoded in one go, 2 ms; longer ones leave in pieces
 
@@ -47,8 +40,8 @@ def native(path: PathUri, sandbox: FileSystemSandboxContext | None) -> bytes:
 def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
     """Return a whole file, in pieces unless it fits one."""
     path = native(params.path, params.sandbox)
-    limit = _CLIENT_FILE_BYTES if call.connection.client_name in _LIMITED_CLIENTS else MAX_FILE_BYTES
-    first, rest = call.services.filesystem.read_file(path, limit)
+    filesystem = call.services.filesystem
+    first, rest = filesystem.read_file(path, filesystem.read_limit(call.connection.client_name))
     if rest is None:
         return InParts(b'{"dataBase64":"', first, b'"}')
     return Streamed(chain((b'{"dataBase64":"' + first,), rest, (b'"}',)))

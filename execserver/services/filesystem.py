@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# The real clients: a message above their limit ends their connection.
+_LIMITED_CLIENTS = frozenset({"codex-environment", "codex-core"})
+_ENVELOPE_BYTES = 1024  # allowed for id and member names around the base64 text
+
 _BUSY_THREADS = 4  # for long work on local file systems: copies, trees, large writes
 
 
@@ -37,6 +41,8 @@ class FileService:
     def __init__(self, settings: Settings, mounts: MountTable | None = None) -> None:
         self._mounts = mounts or MountTable()
         self._inline_bytes = settings.inline_file_bytes
+        self._max_file_bytes = settings.max_read_file_bytes
+        self._client_message_bytes = settings.client_message_bytes
         self._device_timeout_s = settings.device_write_timeout_s
         self._slow = FilePool(settings.stuck_file_threads, settings.file_call_timeout_s)
         self._busy = FilePool(_BUSY_THREADS, settings.file_call_timeout_s)
@@ -84,7 +90,7 @@ class FileService:
             size = copy.copied_bytes(source)
             small = size is not None and size <= self._inline_bytes
             if small and not opening.is_character_device(destination):
-                copy.copy(source, destination, recursive)
+                copy.copy(source, destination, recursive, copy.CopyOptions(_let_others_run))
                 return
 
         def run(pause: Pause) -> None:
@@ -107,6 +113,12 @@ class FileService:
         return self._busy if self._mounts.all_local() else self._slow
 
     # --- whole files -------------------------------------------------------------------------------------
+
+    def read_limit(self, client_name: str) -> int:
+        """Return how many bytes of a file may be sent to a client in one result."""
+        if client_name not in _LIMITED_CLIENTS:
+            return self._max_file_bytes
+        return min((self._client_message_bytes - _ENVELOPE_BYTES) // 4 * 3, self._max_file_bytes)
 
     def read_file(self, path: bytes, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
         """Return the first piece of a file's base64 text and the rest, None if that is all.

@@ -41,7 +41,6 @@ class FileService:
     def __init__(self, settings: Settings, mounts: MountTable | None = None) -> None:
         self._mounts = mounts or MountTable()
         self._inline_bytes = settings.inline_file_bytes
-        self._max_file_bytes = settings.max_read_file_bytes
         self._client_message_bytes = settings.client_message_bytes
         self._device_timeout_s = settings.device_write_timeout_s
         self._slow = FilePool(settings.stuck_file_threads, settings.file_call_timeout_s)
@@ -117,8 +116,8 @@ class FileService:
     def read_limit(self, client_name: str) -> int:
         """Return how many bytes of a file may be sent to a client in one result."""
         if client_name not in _LIMITED_CLIENTS:
-            return self._max_file_bytes
-        return min((self._client_message_bytes - _ENVELOPE_BYTES) // 4 * 3, self._max_file_bytes)
+            return reading.MAX_FILE_BYTES
+        return (self._client_message_bytes - _ENVELOPE_BYTES) // 4 * 3
 
     def read_file(self, path: bytes, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
         """Return the first piece of a file's base64 text and the rest, None if that is all.

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import pty
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -14,6 +16,7 @@ import pytest
 from execserver.files.opening import is_character_device, open_entry, open_regular, open_replace, open_target
 from execserver.protocol.errors import InvalidRequest
 from tests.files.tools import bound_socket, get, mode_of, put
+from tests.support.source import ROOT
 
 Unprivileged = Callable[[], AbstractContextManager[None]]
 Opener = Callable[[bytes], int]
@@ -119,21 +122,26 @@ def test_replacing_takes_files_only(folder: bytes) -> None:
         open_replace(folder + b"/missing/f")
 
 
+OPEN_A_TERMINAL = """
+import errno, os, sys
+from execserver.files.opening import open_target
+open_target(os.fsencode(sys.argv[1]))
+try:
+    os.open("/dev/tty", os.O_RDWR)
+except OSError as error:
+    sys.exit(error.errno)
+"""
+
+
 def test_a_terminal_that_is_opened_does_not_become_the_controlling_one() -> None:
     master, slave = pty.openpty()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setsid()
-            open_target(os.fsencode(os.ttyname(slave)))
-            os.open("/dev/tty", os.O_RDWR)
-            os._exit(1)
-        except OSError as error:
-            os._exit(0 if error.errno == errno.ENXIO else 2)
-    os.close(slave)
-    _, status = os.waitpid(child, 0)
-    os.close(master)
-    assert os.waitstatus_to_exitcode(status) == 0
+    command = [sys.executable, "-c", OPEN_A_TERMINAL, os.ttyname(slave)]
+    try:
+        done = subprocess.run(command, cwd=ROOT, start_new_session=True, check=False)
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert done.returncode == errno.ENXIO
 
 
 def test_an_entry_is_opened_without_following_a_link(folder: bytes) -> None:

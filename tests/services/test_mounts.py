@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from execserver.services.mounts import LOCAL_TYPES, MountTable, parse_mounts
+from tests.support.source import ROOT
 
 TABLE = rb"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw
@@ -114,14 +117,16 @@ def test_what_is_served_over_a_network_or_by_a_program_is_not_local() -> None:
 
 
 def test_a_mount_is_noticed_at_once(tmp_path: Path) -> None:
-    probe_mounts()
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if sees_changes(os.fsencode(tmp_path)) else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    if in_a_process("enter_mount_namespace()"):
+        pytest.skip("mount namespaces are refused to this user")
+    assert in_a_process(f"sys.exit(not sees_changes({os.fsencode(tmp_path)!r}))") == 0
+
+
+def in_a_process(code: str) -> int:
+    """Run a statement that uses this module in a process of its own; return the exit status."""
+    lines = f"import sys\nfrom {__name__} import *\n{code}\n"
+    done = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
+    return done.returncode
 
 
 def sees_changes(point: bytes) -> bool:
@@ -142,16 +147,3 @@ def enter_mount_namespace() -> None:
     flags = CLONE_NEWNS if os.geteuid() == 0 else CLONE_NEWNS | CLONE_NEWUSER
     if libc.unshare(flags) or libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None):
         raise OSError(ctypes.get_errno(), "no mount namespace")
-
-
-def probe_mounts() -> None:
-    """Skip the test where this machine lets nobody mount."""
-    child = os.fork()
-    if child == 0:
-        try:
-            enter_mount_namespace()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
-        pytest.skip("mount namespaces are refused to this user")

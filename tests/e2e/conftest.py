@@ -80,13 +80,12 @@ def start_server(flavour: Flavour) -> Iterator[StartServer]:
 
 
 @pytest.fixture
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+def connect(server: ServerProcess) -> Iterator[Connect]:
     """Opens WebSockets to the shared server or, when it is given, to another one."""
     with ExitStack() as stack:
 
         def open_connection(to: ServerProcess | None = None) -> WsPeer:
-            target = request.getfixturevalue("server") if to is None else to
-            connection: WsPeer = target.connect()
+            connection = (server if to is None else to).connect()
             stack.callback(connection.close)
             return connection
 
@@ -94,8 +93,8 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
 
 
 @pytest.fixture
-def peer(server: ServerProcess, connect: Connect) -> WsPeer:
+def peer(connect: Connect) -> WsPeer:
     """A connection to the shared server with a session of its own."""
-    connection = connect(server)
+    connection = connect()
     connection.open_session()
     return connection

@@ -22,6 +22,11 @@ class Response(NamedTuple):
     body: bytes
 
 
+def as_bytes(request: str) -> bytes:
+    """Return a request head, given as lines without their ends, as it goes over the wire."""
+    return "".join(f"{line.strip()}\r\n" for line in request.strip().splitlines()).encode("latin-1") + b"\r\n"
+
+
 class RawHttp:
     """One connection to the port of a server's `ws://` URL."""
 
@@ -43,8 +48,7 @@ class RawHttp:
 
     def ask(self, request: str) -> Response:
         """Send a request head, given as lines without their ends, and return its answer."""
-        lines = "".join(f"{line.strip()}\r\n" for line in request.strip().splitlines())
-        self.send(f"{lines}\r\n".encode("latin-1"))
+        self.send(as_bytes(request))
         return self.response(head_only=request.lstrip().startswith("HEAD "))
 
     def response(self, *, head_only: bool = False) -> Response:
@@ -55,18 +59,15 @@ class RawHttp:
         head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
         status_line, *fields = head.decode("latin-1").split("\r\n")
         version, status = status_line.split(" ")[:2]
-        headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        headers = {
+            name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)
+        }
         size = 0 if head_only else int(headers.get("content-length", 0))
         while len(self._buffer) < size:
             if not self._fill():
                 raise AssertionError("the connection ended within a body")
         body, self._buffer = self._buffer[:size], self._buffer[size:]
         return Response(version, int(status), headers, body)
-
-    def left_over(self) -> bytes:
-        """Take what came behind the last answer."""
-        rest, self._buffer = self._buffer, b""
-        return rest
 
     def wait_for_end(self, timeout: float = WAIT) -> bytes:
         """Read until the server ends the connection; return what came before that."""

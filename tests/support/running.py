@@ -92,7 +92,8 @@ def event(peer: Peer, process_id: str, timeout: float = WAIT) -> Message:
     """Return the next notification about one process."""
 
     def about_it(message: Message) -> bool:
-        return message.get("method", "").startswith("process/") and message["params"]["processId"] == process_id
+        params = message.get("params", {})
+        return "method" in message and bool(params.get("processId") == process_id)
 
     return take_where(peer, about_it, timeout)
 

@@ -1,0 +1,232 @@
+"""WebSocket behaviour beyond the messages: kinds of frames, pings, and how a connection ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from contextlib import suppress
+
+import pytest
+
+from tests.e2e.conftest import Connect, StartServer
+from tests.support.peer import PeerTimeout
+from tests.support.server_process import ServerProcess
+from tests.support.sockets import accepted_socket, cannot_borrow
+from tests.support.waiting import wait_until
+from tests.support.ws_peer import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, Ending, WsPeer, client_frame
+
+HELLO = b'{"id":1,"method":"initialize","params":{"clientName":"c"}}'
+UNKNOWN = b'{"id":2,"method":"no/such"}'
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, INVALID_DATA, POLICY = 1000, 1001, 1002, 1007, 1008
+close_frames = pytest.mark.ours_only("the reference sends no Close frames")
+
+
+def close_reason(peer: WsPeer) -> str:
+    (close,) = [frame for frame in peer.control if frame.opcode == CLOSE]
+    return close.payload[2:].decode()
+
+
+def ask(peer: WsPeer) -> None:
+    """Wait for further answers: a pong may come behind the answer to what came with its ping."""
+    for _ in range(2):
+        peer.send_text(UNKNOWN)
+        peer.take({"id": 2})
+
+
+def pings_of(peer: WsPeer) -> list[bytes]:
+    """Return the payloads of the pings so far, after a short look whether there are more."""
+    with suppress(PeerTimeout):
+        peer.receive_text(0.02)
+    return [frame.payload for frame in peer.control if frame.opcode == PING]
+
+
+def test_binary_messages_are_taken_and_answered_with_text(connect: Connect) -> None:
+    peer = connect()
+    peer.send_binary(HELLO)
+    assert "sessionId" in peer.take({"id": 1})["result"]
+
+
+def test_a_message_may_be_cut_within_a_character_and_around_a_ping(connect: Connect) -> None:
+    peer = connect()
+    message = '{"id":"ü","method":"no/such"}'.encode()
+    cut = message.index(b"\xc3") + 1
+    peer.send_frame(TEXT, message[:cut], final=False)
+    peer.send_frame(PING, b"now")
+    peer.send_frame(CONTINUATION, b"", final=False)
+    peer.send_frame(CONTINUATION, message[cut:])
+    assert peer.take({"id": "ü"})["error"]["code"] == -32601
+    ask(peer)
+    assert [(frame.opcode, frame.payload) for frame in peer.control] == [(PONG, b"now")]
+
+
+@pytest.mark.parametrize("payload", [b"", b"x" * 125], ids=["empty", "longest"])
+def test_a_ping_is_answered_with_its_payload(connect: Connect, payload: bytes) -> None:
+    peer = connect()
+    peer.send_frame(PING, payload)
+    ask(peer)
+    assert [(frame.opcode, frame.payload) for frame in peer.control] == [(PONG, payload)]
+
+
+@pytest.mark.ours_only("every 30 s there")
+def test_the_server_pings_with_an_empty_payload(start_server: StartServer, connect: Connect) -> None:
+    peer = connect(start_server(settings={"ping_interval_s": 0.1}))
+    wait_until(lambda: len(pings_of(peer)) >= 3)
+    assert set(pings_of(peer)) == {b""}
+
+
+@pytest.mark.ours_only("every 30 s there")
+def test_a_peer_that_answers_no_ping_is_kept(start_server: StartServer, connect: Connect) -> None:
+    peer = connect(start_server(settings={"ping_interval_s": 0.05}))
+    peer.answers_pings = False
+    wait_until(lambda: len(pings_of(peer)) >= 5)
+    peer.open_session()
+
+
+@close_frames
+@pytest.mark.parametrize("code", [NORMAL, 4000])
+def test_a_close_is_echoed_behind_the_answers(connect: Connect, code: int) -> None:
+    peer = connect()
+    peer.send_raw(client_frame(TEXT, UNKNOWN) + client_frame(CLOSE, code.to_bytes(2, "big") + b"bye"))
+    assert peer.wait_for_end() is Ending.CLOSE_FRAME
+    assert [message["id"] for message in peer.kept] == [2]
+    assert peer.close_code == code
+
+
+@close_frames
+def test_a_close_without_code_is_echoed_without_one(connect: Connect) -> None:
+    peer = connect()
+    peer.send_frame(CLOSE)
+    assert peer.wait_for_end() is Ending.CLOSE_FRAME
+    assert [frame.payload for frame in peer.control] == [b""]
+
+
+def test_a_close_ends_the_connection(connect: Connect) -> None:
+    peer = connect()
+    peer.send_frame(CLOSE, NORMAL.to_bytes(2, "big"))
+    assert peer.wait_for_end() is not Ending.OPEN
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"method":"initialized"}',
+        '{"method":"process/start","params":{}}',
+        '{"id":1,"result":{}}',
+        '{"error":{"code":1,"message":""},"id":1}',
+        '{"id":1.5,"method":"environment/info"}',
+    ],
+    ids=["too early", "notification", "response", "error", "odd id"],
+)
+def test_what_cannot_be_answered_ends_the_connection(
+    connect: Connect, server: ServerProcess, message: str
+) -> None:
+    peer = connect()
+    peer.send_text(message)
+    peer.send_text(UNKNOWN)
+    ending = peer.wait_for_end()
+    assert not peer.kept
+    if server.flavour.is_reference:
+        return
+    assert (ending, peer.close_code) == (Ending.CLOSE_FRAME, POLICY)
+    assert close_reason(peer) != ""
+
+
+@pytest.mark.ours_only("there an answer may be lost")
+def test_what_was_asked_before_the_violation_is_answered(connect: Connect) -> None:
+    peer = connect()
+    peer.send_raw(client_frame(TEXT, UNKNOWN) * 50 + client_frame(TEXT, b'{"id":1,"result":{}}'))
+    assert peer.wait_for_end() is Ending.CLOSE_FRAME
+    assert [message["id"] for message in peer.kept] == [2] * 50
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"\x81\x02{}", PROTOCOL_ERROR),
+        (client_frame(TEXT, b"{}", reserved=4), PROTOCOL_ERROR),
+        (client_frame(3, b"{}"), PROTOCOL_ERROR),
+        (client_frame(CONTINUATION, b"{}"), PROTOCOL_ERROR),
+        (client_frame(TEXT, b"{", final=False) + client_frame(TEXT, b"}"), PROTOCOL_ERROR),
+        (client_frame(PING, b"", final=False), PROTOCOL_ERROR),
+        (client_frame(PING, b"x" * 126), PROTOCOL_ERROR),
+        (client_frame(CLOSE, b"\x03"), PROTOCOL_ERROR),
+        (client_frame(CLOSE, (1005).to_bytes(2, "big")), PROTOCOL_ERROR),
+        (client_frame(TEXT, b'"\xff"'), INVALID_DATA),
+    ],
+    ids=[
+        "unmasked",
+        "reserved bit",
+        "unknown opcode",
+        "continues nothing",
+        "message within a message",
+        "fragmented ping",
+        "long ping",
+        "half a close code",
+        "forbidden close code",
+        "no utf-8",
+    ],
+)
+@close_frames
+def test_a_broken_frame_ends_the_connection_with_its_code(connect: Connect, frame: bytes, code: int) -> None:
+    peer = connect()
+    peer.send_text(UNKNOWN)
+    peer.send_raw(frame)
+    assert peer.wait_for_end() is Ending.CLOSE_FRAME
+    assert [message["id"] for message in peer.kept] == [2]
+    assert peer.close_code == code
+
+
+def test_broken_json_leaves_the_connection_usable(connect: Connect) -> None:
+    peer = connect()
+    peer.send_frame(BINARY, b"\xff\xfe")
+    peer.send_text("{")
+    expected = f"websocket {peer.address}: "
+    for _ in range(2):
+        error = peer.take({"id": -1})["error"]
+        assert error["code"] == -32600
+        assert expected in error["message"]
+    assert peer.open_session()
+
+
+@close_frames
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_ends_says_goodbye(
+    start_server: StartServer, connect: Connect, number: signal.Signals
+) -> None:
+    server = start_server()
+    peers = [connect(server) for _ in range(3)]
+    peers[0].open_session()
+    server.signal(number)
+    for peer in peers:
+        assert peer.wait_for_end() is Ending.CLOSE_FRAME
+        assert (peer.close_code, close_reason(peer)) == (GOING_AWAY, "the server is shutting down")
+    assert server.wait() == 0
+
+
+@pytest.mark.ours_only("the reference sets none of these")
+@pytest.mark.skipif(cannot_borrow() != "", reason=cannot_borrow())
+def test_accepted_sockets_send_at_once_and_watch_their_peer(connect: Connect, server: ServerProcess) -> None:
+    peer = connect()
+    with accepted_socket(server.pid, peer.socket.getsockname()[:2]) as accepted:
+        tcp = {
+            name: accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_NODELAY", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+        }
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert tcp == {
+        "TCP_NODELAY": 1,
+        "TCP_KEEPIDLE": 10,
+        "TCP_KEEPINTVL": 5,
+        "TCP_KEEPCNT": 2,
+        "TCP_USER_TIMEOUT": 15_000,
+    }
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_an_ipv6_listener_serves_and_names_its_peer(start_server: StartServer, connect: Connect) -> None:
+    server = start_server(listen="ws://[::1]:0")
+    assert server.url.startswith("ws://[::1]:")
+    peer = connect(server)
+    peer.send_text("{")
+    assert f"websocket {peer.address}: " in peer.take({"id": -1})["error"]["message"]
+    assert peer.open_session()

@@ -21,7 +21,6 @@ from execserver.wire.websocket import GOING_AWAY
 _log = logging.getLogger(__name__)
 
 _READY_READ = 1
-_ACCEPT_AT_ONCE = 32
 _RETRY_S = 0.1  # after accept failed for want of descriptors
 _UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue a keystroke's echo has to pass
 
@@ -36,6 +35,7 @@ class WebSocketListener:
         self._make_call = make_call
         self._shared = Shared(settings)
         self._transports: set[WebSocketTransport] = set()
+        _tune(sock, settings)
         loop = get_hub().loop
         self._accepting = loop.io(sock.fileno(), _READY_READ)
         self._retry = loop.timer(_RETRY_S)
@@ -58,25 +58,22 @@ class WebSocketListener:
         return len(self._transports)
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPT_AT_ONCE):
-            try:
-                sock, address = self._sock.accept()
-            except BlockingIOError:
-                return
-            except ConnectionError:
-                continue  # it left before it was accepted
-            except OSError as error:
-                _log.warning("cannot accept connections for a moment: %s", error)
-                self._accepting.stop()
-                self._retry.start(self.start)
-                return
-            spawn(self._serve, sock, address)
+        """Accept one connection; the loop calls again while more are waiting."""
+        try:
+            sock, address = self._sock.accept()
+        except (BlockingIOError, ConnectionError):
+            return  # it left before it was accepted
+        except OSError as error:
+            _log.warning("cannot accept connections for a moment: %s", error)
+            self._accepting.stop()
+            self._retry.start(self.start)
+            return
+        spawn(self._serve, sock, address)
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         early = None
         try:
             sock.setblocking(False)
-            _tune(sock, self._settings)
             early = upgrade(sock, self._settings)
         except OSError as error:
             _log.info("a connection was lost before its upgrade: %s", error)
@@ -97,7 +94,10 @@ class WebSocketListener:
 
 
 def _tune(sock: socket.socket, settings: Settings) -> None:
-    """Send small messages at once, keep queues short, and notice a dead peer."""
+    """Send small messages at once, keep queues short, and notice a dead peer.
+
+    Set on the listening socket once: what it accepts inherits all of it on Linux.
+    """
     tcp = socket.IPPROTO_TCP
     sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
     sock.setsockopt(tcp, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)

@@ -44,6 +44,8 @@ def write_file(
             write_all(fd, content, pause)
         finally:
             cut_behind(fd, status.st_size)
+        if not content and not status.st_size:
+            os.utime(fd)  # that it was written shows in its times, and truncating costs more
     finally:
         os.close(fd)
 
@@ -53,10 +55,10 @@ def cut_behind(fd: int, old_size: int) -> None:
 
     Writing over is many times faster than emptying first, which gives back every block and, on ext4, makes
     the file system place the new ones at once.  To be called after a failure too, so that no old bytes follow
-    new ones.  A file that stays empty is cut as well: that it was written shows in its times.
+    new ones.
     """
     position = os.lseek(fd, 0, os.SEEK_CUR)
-    if position < old_size or not position:
+    if position < old_size:
         os.ftruncate(fd, position)
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import ssl
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,22 +9,17 @@ from typing import Any
 
 import gevent
 import pytest
-from gevent import socket
 from gevent.event import Event
-from gevent.pool import Pool
 from gevent.pywsgi import WSGIServer
-from gevent.server import StreamServer
 from geventwebsocket.handler import WebSocketHandler
 
 from execserver.client import (
-    ConnectFailed,
-    ConnectTimeout,
     ExecServerClientConnectOptions,
-    InvalidUrl,
     ProtocolViolation,
     TransportClosed,
 )
-from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
+from execserver.client.websocket_carrier import WebSocketCarrier
+from tests.client.raw_peer import Raw, raw, text
 
 MIB = 1024 * 1024
 OPTIONS = ExecServerClientConnectOptions()
@@ -53,100 +45,6 @@ def independent(app: Callable[[Any], None]) -> Iterator[str]:
         yield f"ws://127.0.0.1:{server.server_port}"
     finally:
         server.stop(timeout=0)
-
-
-class Raw:
-    """The server's end of one connection, byte by byte."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._data = bytearray()
-
-    def head(self) -> bytes:
-        """Return the head of the upgrade request."""
-        while b"\r\n\r\n" not in self._data:
-            self._more()
-        head, _, self._data = self._data.partition(b"\r\n\r\n")
-        return bytes(head)
-
-    def accept(self, extra: bytes = b"") -> bytes:
-        """Answer the upgrade, with some bytes right behind it; return the request's head."""
-        head = self.head()
-        key = next(
-            line[19:] for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key: ")
-        )
-        digest = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
-        self.send(
-            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
-            b"sec-websocket-accept: " + digest + b"\r\n\r\n" + extra
-        )
-        return head
-
-    def send(self, data: bytes) -> None:
-        self._sock.sendall(data)
-
-    def frame(self) -> tuple[int, bytes]:
-        """Return first byte and unmasked payload of the next frame."""
-        first, second = self._take(2)
-        assert second & 0x80, "a client's frames are masked"
-        length = second & 0x7F
-        if length >= 126:
-            length = int.from_bytes(self._take(2 if length == 126 else 8), "big")
-        mask = self._take(4)
-        payload = bytearray(self._take(length))
-        for index in range(4):
-            payload[index::4] = payload[index::4].translate(bytes(byte ^ mask[index] for byte in range(256)))
-        return first, bytes(payload)
-
-    def wait_for_end(self) -> None:
-        """Read until the client has closed."""
-        while True:
-            try:
-                if not self._sock.recv(65536):
-                    return
-            except OSError:
-                return
-
-    def _take(self, count: int) -> bytes:
-        while len(self._data) < count:
-            self._more()
-        taken = bytes(self._data[:count])
-        del self._data[:count]
-        return taken
-
-    def _more(self) -> None:
-        piece = self._sock.recv(1 << 18)
-        assert piece, "the client ended the connection"
-        self._data += piece
-
-
-@contextmanager
-def raw(play: Callable[[Raw], None]) -> Iterator[str]:
-    """Serve connections with `play`, which sees the bytes; yield the URL.  Errors in `play` fail the test."""
-    errors: list[BaseException] = []
-
-    def handle(sock: socket.socket, address: object) -> None:
-        try:
-            play(Raw(sock))
-        except (AssertionError, OSError) as error:
-            errors.append(error)
-        finally:
-            sock.close()
-
-    server = StreamServer(("127.0.0.1", 0), handle, spawn=Pool())
-    server.start()
-    try:
-        yield f"ws://127.0.0.1:{server.server_port}"
-    finally:
-        server.stop(timeout=1)
-    assert errors == []
-
-
-def text(payload: bytes, first: int = 0x81) -> bytes:
-    """Return an unmasked frame."""
-    if len(payload) < 126:
-        return bytes((first, len(payload))) + payload
-    return bytes((first, 127)) + struct.pack("!Q", len(payload)) + payload
 
 
 class TestWithAnIndependentServer:
@@ -388,87 +286,3 @@ def send_until_closed(carrier: WebSocketCarrier) -> str:
     except TransportClosed:
         return "closed"
     return "sent all"
-
-
-class TestConnecting:
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            b"HTTP/1.1 403 Forbidden\r\ncontent-length: 4\r\n\r\nbusy",
-            b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
-            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
-            b"sec-websocket-accept: wrong\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
-            b"SSH-2.0-OpenSSH\r\n",
-            b"",
-        ],
-    )
-    def test_what_is_no_websocket_server_is_reported(self, answer: bytes) -> None:
-        def play(peer: Raw) -> None:
-            peer.head()
-            peer.send(answer)
-
-        with raw(play) as url, pytest.raises(ConnectFailed) as caught:
-            dial(url)
-        if b"403" in answer:
-            assert "status 403 busy" in str(caught.value)
-
-    def test_a_refused_connection_is_reported(self) -> None:
-        with socket.socket() as unused:
-            unused.bind(("127.0.0.1", 0))
-            port = unused.getsockname()[1]
-            with pytest.raises(ConnectFailed, match="refused"):
-                dial(f"ws://127.0.0.1:{port}")
-
-    def test_a_server_that_says_nothing_is_given_up(self) -> None:
-        with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(ConnectTimeout, match=r"0\.05 s"):
-            dial(url, timeout=0.05)
-
-    def test_a_server_that_does_not_speak_tls_is_reported(self) -> None:
-        def play(peer: Raw) -> None:
-            peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        with raw(play) as url, pytest.raises(ConnectFailed):
-            dial(url.replace("ws://", "wss://"))
-
-    @pytest.mark.parametrize(
-        "url", ["http://127.0.0.1:1", "127.0.0.1:1", "", "ws://", "ws://h:99999", "ws://h/?role=harness"]
-    )
-    def test_an_unusable_url_is_refused(self, url: str) -> None:
-        with pytest.raises(InvalidUrl):
-            parse_url(url)
-
-    def test_a_header_cannot_smuggle_another(self) -> None:
-        options = ExecServerClientConnectOptions(headers={"X": "a\r\nOrigin: evil"})
-        with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(InvalidUrl, match="line end"):
-            dial(url, options)
-
-
-def test_tls_is_spoken_and_certificates_are_checked() -> None:
-    from gevent import ssl as gevent_ssl
-
-    from tests.client.certificate import temporary_certificate
-
-    def handle(sock: socket.socket, address: object) -> None:
-        peer = Raw(sock)
-        peer.accept(text(b"secret"))
-        peer.wait_for_end()
-        sock.close()
-
-    with temporary_certificate("localhost") as path:
-        serving = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        serving.load_cert_chain(path)
-        server = StreamServer(("127.0.0.1", 0), handle, spawn=Pool(), ssl_context=serving)
-        server.start()
-        url = f"wss://localhost:{server.server_port}"
-        trusting = gevent_ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        trusting.load_verify_locations(path)
-        carrier = dial(url, ExecServerClientConnectOptions(ssl_context=trusting))
-        assert carrier.receive() == b"secret"
-        carrier.close()
-        with pytest.raises(ConnectFailed, match="certificate"):
-            dial(url)
-        blocking = ssl.create_default_context()
-        with pytest.raises(TypeError, match="gevent"):
-            dial(url, ExecServerClientConnectOptions(ssl_context=blocking))
-        server.stop(timeout=1)

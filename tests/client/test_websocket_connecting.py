@@ -1,0 +1,106 @@
+"""Dialling: what answers an upgrade, and TLS."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from gevent import socket
+from gevent import ssl as green
+from gevent.pool import Pool
+from gevent.server import StreamServer
+
+from execserver.client import ConnectFailed, ConnectTimeout, ExecServerClientConnectOptions, InvalidUrl
+from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
+from tests.client.raw_peer import Raw, raw, text
+from tests.support.certificates import make_authority
+
+OPTIONS = ExecServerClientConnectOptions()
+
+
+def dial(
+    url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 5.0
+) -> WebSocketCarrier:
+    return WebSocketCarrier.connect(url, options, timeout)
+
+
+class TestConnecting:
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"HTTP/1.1 403 Forbidden\r\ncontent-length: 4\r\n\r\nbusy",
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+            b"sec-websocket-accept: wrong\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            b"SSH-2.0-OpenSSH\r\n",
+            b"",
+        ],
+    )
+    def test_what_is_no_websocket_server_is_reported(self, answer: bytes) -> None:
+        def play(peer: Raw) -> None:
+            peer.head()
+            peer.send(answer)
+
+        with raw(play) as url, pytest.raises(ConnectFailed) as caught:
+            dial(url)
+        if b"403" in answer:
+            assert "status 403 busy" in str(caught.value)
+
+    def test_a_refused_connection_is_reported(self) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            with pytest.raises(ConnectFailed, match="refused"):
+                dial(f"ws://127.0.0.1:{port}")
+
+    def test_a_server_that_says_nothing_is_given_up(self) -> None:
+        with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(ConnectTimeout, match=r"0\.05 s"):
+            dial(url, timeout=0.05)
+
+    def test_a_server_that_does_not_speak_tls_is_reported(self) -> None:
+        def play(peer: Raw) -> None:
+            peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        with raw(play) as url, pytest.raises(ConnectFailed):
+            dial(url.replace("ws://", "wss://"))
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:1", "127.0.0.1:1", "", "ws://", "ws://h:99999", "ws://h/?role=harness"]
+    )
+    def test_an_unusable_url_is_refused(self, url: str) -> None:
+        with pytest.raises(InvalidUrl):
+            parse_url(url)
+
+    def test_a_header_cannot_smuggle_another(self) -> None:
+        options = ExecServerClientConnectOptions(headers={"X": "a\r\nOrigin: evil"})
+        with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(InvalidUrl, match="line end"):
+            dial(url, options)
+
+
+def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path) -> None:
+    def handle(sock: socket.socket, address: object) -> None:
+        peer = Raw(sock)
+        peer.accept(text(b"secret"))
+        peer.wait_for_end()
+        sock.close()
+
+    authority = make_authority()
+    (tmp_path / "server.pem").write_bytes(authority.issue("127.0.0.1"))
+    serving = green.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tmp_path / "server.pem")
+    trusting = green.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.load_verify_locations(cadata=authority.pem.decode())
+    server = StreamServer(("127.0.0.1", 0), handle, spawn=Pool(), ssl_context=serving)
+    server.start()
+    url = f"wss://127.0.0.1:{server.server_port}"
+    carrier = dial(url, ExecServerClientConnectOptions(ssl_context=trusting))
+    assert carrier.receive() == b"secret"
+    carrier.close()
+    with pytest.raises(ConnectFailed, match="certificate"):
+        dial(url)
+    blocking = ssl.create_default_context()
+    with pytest.raises(TypeError, match="gevent"):
+        dial(url, ExecServerClientConnectOptions(ssl_context=blocking))
+    server.stop(timeout=1)

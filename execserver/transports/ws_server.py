@@ -148,6 +148,10 @@ class WebSocketTransport:
         self._pinging.stop()
         self.outbox.finish()
         self._send_control()
+        self.outbox.flush()
+        if self._frames.peer_closed and not self.outbox.queued:
+            self.give_up()  # it has all it will get and sends nothing more
+            return
         if self._receiver is not None:
             self._receiver.ended()
         self.resume()  # to see the peer's end

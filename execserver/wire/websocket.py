@@ -71,6 +71,11 @@ class ServerFrames:
         self.finished = False
         self.failure: str | None = None
 
+    @property
+    def peer_closed(self) -> bool:
+        """True once the peer has said goodbye."""
+        return self._protocol.close_rcvd is not None
+
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take bytes as they came from the socket; return the messages they completed."""
         if self.finished:

@@ -34,7 +34,7 @@ class WriteMemory:
     def __init__(self) -> None:
         self._seen: OrderedDict[str, None] = OrderedDict()
 
-    def __contains__(self, write_id: str) -> bool:
+    def __contains__(self, write_id: str | None) -> bool:
         return write_id in self._seen
 
     def add(self, write_id: str) -> None:

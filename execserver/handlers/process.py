@@ -132,26 +132,23 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
     if process is None:
         starting = table.is_starting(params.process_id)
         return WriteResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
-    stdin = process.stdin
+    stdin, writes = process.stdin, process.state.writes
+    accepted = WriteResponse(status=WriteStatus.ACCEPTED)
+    if params.write_id in writes:
+        return accepted
     if stdin is None or process.stdin_closed:
         return WriteResponse(status=WriteStatus.STDIN_CLOSED)
-    accepted = WriteResponse(status=WriteStatus.ACCEPTED)
-    if params.write_id is not None:
-        if params.write_id in process.state.writes:
-            return accepted
-        if not process.state.terminated:
-            process.state.writes.add(params.write_id)
-    if process.state.terminated:
-        raise InternalError("failed to write to process stdin")
-    if stdin.has_room:
-        stdin.put(params.chunk)
+
+    def put() -> WriteResponse:
+        state = process.state
+        written = not state.terminated and stdin.put(params.chunk, lambda: params.write_id not in writes)
+        if state.terminated and not written and params.write_id not in writes:
+            raise InternalError("failed to write to process stdin")
+        if params.write_id is not None:  # only now: a repeat of a write that was given up must be written
+            writes.add(params.write_id)
         return accepted
 
-    def wait() -> WriteResponse:
-        stdin.put(params.chunk)
-        return accepted
-
-    return Later(wait)
+    return put() if stdin.has_room else Later(put)
 
 
 @handles(PROCESS_SIGNAL)
@@ -185,7 +182,7 @@ def resize(call: Call, params: ResizeParams) -> ResizeResponse:
 
 
 @handles(PROCESS_CLOSE_STDIN)
-def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse:
+def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | Later:
     """End the input of a process after what is queued for it."""
     table = call.session.processes
     process = table.find(params.process_id)
@@ -194,8 +191,13 @@ def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse:
         return CloseStdinResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
     if process.stdin is None or process.stdin_closed:
         return CloseStdinResponse(status=WriteStatus.STDIN_CLOSED)
-    process.close_stdin()
-    return CloseStdinResponse(status=WriteStatus.ACCEPTED)
+
+    def close() -> CloseStdinResponse:
+        process.close_stdin()
+        return CloseStdinResponse(status=WriteStatus.ACCEPTED)
+
+    # The end of a terminal's input is one more write.
+    return Later(close) if process.state.tty and not process.stdin.has_room else close()
 
 
 @handles(PROCESS_LIST)

@@ -38,31 +38,30 @@ class StdinQueue:
     @property
     def has_room(self) -> bool:
         """Tell whether `put` would return at once."""
-        return self.gone or not (self._turns or self._granted or self._full)
+        return self.gone or self._finishing or not (self._turns or self._granted or self._full)
 
     def put(self, data: bytes, still_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Queue bytes, waiting for room; return False when they were not wanted any more, or nobody reads."""
-        waited = not self.has_room
-        if waited:
-            turn = Event()
-            self._turns.append(turn)
+        """Queue bytes, waiting for room; return False when they were not wanted any more, or nobody reads.
+
+        Who waited already when the end was asked for is still served; who comes later is not.  A greenlet
+        killed while it waits gives up its place.
+        """
+        if self._finishing:
+            return False
+        if self.has_room:
+            return self._take(data, still_wanted)
+        turn = Event()
+        self._turns.append(turn)
+        try:
             turn.wait()
-            self._granted = False
-        wanted = not (self.gone or self._finishing) and still_wanted()
-        if wanted and data:
-            self._queue.append(memoryview(data))
-            self._queued += len(data)
-            if not self._waiting:
-                self._write()
-        if waited:
-            self._give_turn()
-        return wanted
+            return self._take(data, still_wanted)
+        finally:
+            self._leave(turn)
 
     def finish(self) -> None:
         """Close after what is queued is written; the process then sees the end of its input."""
         self._finishing = True
-        if not self._queue:
-            self.close()
+        self._go_on()
 
     def close(self) -> None:
         """Drop what is queued, wake who waits and close the descriptor if it is owned."""
@@ -74,17 +73,39 @@ class StdinQueue:
         self._queued = 0
         if self._owned:
             os.close(self._fd)
-        self._give_turn()
+        self._go_on()
 
     @property
     def _full(self) -> bool:
         return len(self._queue) >= QUEUED_WRITES or self._queued >= QUEUED_BYTES
 
-    def _give_turn(self) -> None:
-        """Wake the first write that waits, if it can go on now."""
-        if self._turns and not self._granted and (self.gone or not self._full):
-            self._granted = True
-            self._turns.popleft().set()
+    def _take(self, data: bytes, still_wanted: Callable[[], bool]) -> bool:
+        if self.gone or not still_wanted():
+            return False
+        if data:
+            self._queue.append(memoryview(data))
+            self._queued += len(data)
+            if not self._waiting:
+                self._write()
+        return True
+
+    def _leave(self, turn: Event) -> None:
+        if turn in self._turns:
+            self._turns.remove(turn)
+        else:
+            self._granted = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Wake the first write that waits, if it can go on now; close after the last one."""
+        if self._granted:
+            return
+        if self._turns:
+            if self.gone or not self._full:
+                self._granted = True
+                self._turns.popleft().set()
+        elif self._finishing and not self._queue:
+            self.close()
 
     def _write(self) -> None:
         try:
@@ -103,10 +124,7 @@ class StdinQueue:
             return
         else:
             self._stop_waiting()
-        if not self._queue and self._finishing:
-            self.close()
-        else:
-            self._give_turn()
+        self._go_on()
 
     def _wait_writable(self) -> None:
         if not self._waiting:

@@ -7,6 +7,7 @@ the moment; while none is attached output is only retained and the child runs fr
 from __future__ import annotations
 
 import fcntl
+import logging
 import struct
 import termios
 import time
@@ -21,6 +22,8 @@ from execserver.services.attachment import Attachment
 from execserver.services.pump import Pump
 from execserver.services.spawner import Child
 from execserver.services.stdin_queue import StdinQueue
+
+_log = logging.getLogger(__name__)
 
 _LAST_READ_BYTES = 1024 * 1024  # read without waiting at the exit; no pipe of ours holds more
 
@@ -58,6 +61,7 @@ class Process:
         self._attachment = attachment
         self._on_closed = on_closed
         self._changed: Event | None = None
+        self._begun = False
         self._input_ended = False
         self._templates = templates
         self._terminal_fd = child.master_fd
@@ -68,7 +72,13 @@ class Process:
         ]
 
     def begin(self) -> None:
-        """Start to read the outputs and to wait for the exit; called once the start was answered."""
+        """Start to read the outputs and to wait for the exit; called once the start was answered.
+
+        Does nothing the second time: the session may have ended before the answer.
+        """
+        if self._begun:
+            return
+        self._begun = True
         for pump in self._pumps:
             pump.start()
         self._child.on_exit(self._exited)
@@ -89,7 +99,7 @@ class Process:
         if self.state.exited:
             return False
         self.state.terminated = True
-        self._child.kill_group()
+        self._kill()
         if self.stdin is not None:  # not before: a reader of its input would end by itself, with success
             self.stdin.close()
         return True
@@ -98,7 +108,7 @@ class Process:
         """Kill whatever is left of the process group and stop listening to it; waits for the zygote."""
         if not self.state.closed:
             self.state.terminated = True
-            self._child.kill_group()
+            self._kill()
         if self.state.exited:
             self._stop_pumps()
 
@@ -110,7 +120,10 @@ class Process:
         return True
 
     def close_stdin(self) -> None:
-        """End the input after what is queued: close the pipe, or type the end-of-file character."""
+        """End the input after what is queued: close the pipe, or type the end-of-file character.
+
+        Typing waits for room as a write does.
+        """
         if self.stdin is None:
             return
         if self._terminal_fd is None:
@@ -138,6 +151,12 @@ class Process:
             if self._changed is None:
                 self._changed = Event()
             self._changed.wait(left)
+
+    def _kill(self) -> None:
+        try:
+            self._child.kill_group()
+        except OSError as error:  # it runs as another user by now; others must still be ended
+            _log.warning("the group of process %d cannot be killed: %s", self.pid, error)
 
     def _output(self, stream: str, data: bytes) -> None:
         seq = self.state.record_output(stream, data)

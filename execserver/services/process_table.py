@@ -73,14 +73,17 @@ class ProcessTable:
         return process_id in self._starting
 
     def end(self) -> None:
-        """Kill every process: the session is over."""
+        """Kill every process and forget those that are closed: the session is over."""
         self._ended = True
-        for _, process in self:
+        for process_id, process in self:
             process.end()
+            if process.state.closed:
+                self.forget(process_id)
 
     def forget(self, process_id: str) -> None:
         """Drop a closed process and its output."""
         self._processes.pop(process_id, None)
+        self._retention.discard((self, process_id))
 
     def _closed(self, process_id: str) -> None:
         if self._ended:

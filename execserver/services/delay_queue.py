@@ -52,12 +52,12 @@ class DelayQueue(Generic[T]):
 
     def _fire(self) -> None:
         now = time.monotonic()
-        over = []
-        for item, due in self._due.items():
-            if due > now:
-                break
-            over.append(item)
-        for item in over:
-            self._due.pop(item, None)
-            self._act(item)
-        self._arm()
+        try:
+            while self._due:
+                item, due = next(iter(self._due.items()))
+                if due > now:
+                    return
+                del self._due[item]  # before the act, which may discard and add
+                self._act(item)
+        finally:
+            self._arm()

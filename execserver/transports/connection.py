@@ -79,6 +79,7 @@ class Connection:
             return
         self._over = True
         self._call.detach()
+        self._abandon_waiting()
         self._wake()
 
     def _wake(self) -> None:
@@ -98,9 +99,7 @@ class Connection:
                 self._outbox.flush()
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
-        except (
-            Exception
-        ):  # the one other place that catches everything: a connection must not take others along
+        except Exception:  # the one other place that catches everything: others must not be taken along
             _log.exception("a connection failed")
             self._fail(INTERNAL_ERROR, "internal error")
         finally:
@@ -147,17 +146,17 @@ class Connection:
             raise ProtocolViolation("a server takes no responses")
 
     def _answer(self, request: Request) -> None:
-        request_id = request.id
         try:
-            answer = guarded(request.method, lambda: dispatch(self._call, request))
-            if isinstance(answer, Later):
-                self._answer_later(request, answer)
-            elif isinstance(answer, Streamed):
-                self._stream(request_id, guarded(request.method, lambda: _started(answer.pieces)))
-            else:
-                self._send_answer(request_id, answer)
+            answer = guarded(request.method, lambda: _started(dispatch(self._call, request)))
         except RpcError as error:
-            self._outbox.send(encode_error(request_id, error))
+            self._outbox.send(encode_error(request.id, error))
+            return
+        if isinstance(answer, Later):
+            self._answer_later(request, answer)
+        elif isinstance(answer, Streamed):
+            self._stream(request.id, answer.pieces)
+        else:
+            self._send_answer(request.id, answer)
 
     def _send_answer(self, request_id: int | str, answer: Answer) -> None:
         if isinstance(answer, Reply):
@@ -175,13 +174,15 @@ class Connection:
             self._outbox.send(encode_result(request_id, result))
 
     def _answer_later(self, request: Request, later: Later) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            self._send_answer(request.id, guarded(request.method, later.run))
+        if self._over:
             return
+        in_line = len(self._waiting) >= MAX_WAITING
         greenlet = Greenlet(self._wait_and_answer, request, later)
         self._waiting.add(greenlet)
         greenlet.link(self._waiting.discard)
         greenlet.start()
+        if in_line:
+            greenlet.join()
 
     def _wait_and_answer(self, request: Request, later: Later) -> None:
         try:
@@ -202,12 +203,17 @@ class Connection:
     def _finish(self) -> None:
         self.ended()
         self._call.detach()  # a session that was opened by what came before the end
-        for greenlet in list(self._waiting):
-            greenlet.kill(block=False)
         self._call.connection.close()
 
+    def _abandon_waiting(self) -> None:
+        """Wait for nothing any more: nobody would hear the answers."""
+        for greenlet in list(self._waiting):
+            greenlet.kill(block=False)
 
-def _started(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Produce the first piece now, while a failure can still become an error."""
-    first = next(pieces, b"")
-    return chain((first,), pieces)
+
+def _started(answer: Answer) -> Answer:
+    """Produce the first piece of a result in pieces now, while a failure can still become an error."""
+    if not isinstance(answer, Streamed):
+        return answer
+    first = next(answer.pieces, b"")
+    return Streamed(chain((first,), answer.pieces))

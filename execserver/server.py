@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import resource
 import signal
 import socket
@@ -95,7 +94,7 @@ class Server:
 
     def _call(self, outbox: Outbox) -> Call:
         streams = HttpStreams(self._services.http, outbox)
-        connection = ConnectionContext(outbox, streams, FileHandles(os.close))
+        connection = ConnectionContext(outbox, streams, FileHandles(self._services.filesystem.release))
         return Call(connection, self._services)
 
     def _watch_signals(self) -> None:
@@ -106,6 +105,7 @@ class Server:
     def _end(self) -> None:
         _log.info("ending all processes")
         self._sessions.close()
+        self._services.filesystem.close()
         self._spawner.shutdown(self._settings.shutdown_grace_s)
 
 

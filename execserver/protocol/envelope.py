@@ -148,14 +148,15 @@ def _checked(text: bytes | str) -> bytes:
             text.decode()
         except UnicodeDecodeError:
             raise MalformedMessage(_reason(text)) from None
-    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _too_deep(text):
+    # In a longer text the decoder gives up by itself, at a depth of about a thousand.
+    if len(text) <= _NESTING_CHECKED_BYTES and _too_deep(text):
         raise MalformedMessage(_reason(text))
     return text
 
 
 def _too_deep(data: bytes) -> bool:
-    if len(data) > _NESTING_CHECKED_BYTES:
-        return False  # the decoder gives up by itself at a depth of about a thousand
+    if data.count(b"[") + data.count(b"{") <= MAX_NESTING:
+        return False
     steps = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
     brackets = (steps.get(byte, 0) for byte in _without_strings(data))
     return any(depth > MAX_NESTING for depth in accumulate(brackets))

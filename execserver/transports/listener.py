@@ -38,10 +38,11 @@ class WebSocketListener:
         _tune(sock, settings)
         loop = get_hub().loop
         self._accepting = loop.io(sock.fileno(), _READY_READ)
-        self._retry = loop.timer(_RETRY_S)
+        self._retry = loop.timer(_RETRY_S, _RETRY_S)  # a timer that does not repeat forgets its delay
 
     def start(self) -> None:
         """Begin to accept."""
+        self._retry.stop()
         self._accepting.start(self._accept)
 
     def close(self) -> None:
@@ -66,7 +67,7 @@ class WebSocketListener:
         except OSError as error:
             _log.warning("cannot accept connections for a moment: %s", error)
             self._accepting.stop()
-            self._retry.start(self.start)
+            self._retry.again(self.start)
             return
         spawn(self._serve, sock, address)
 

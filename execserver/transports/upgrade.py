@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
+from gevent import sleep
 from gevent.hub import get_hub
 
 from execserver.services.deadline import at_most
@@ -35,6 +36,7 @@ def upgrade(sock: socket.socket, settings: Settings) -> bytes | None:
             return received
         if not reply.keep_alive:
             return None
+        sleep(0)  # a peer that asks without pause must not keep the others from being served
 
 
 def _decide(head: bytes, settings: Settings) -> Answer:
@@ -50,13 +52,14 @@ def _decide(head: bytes, settings: Settings) -> Answer:
 def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tuple[bytes | None, bytes]:
     """Return a request head and what came behind it; no head when the peer left or took too long.
 
-    Line ends before a request are skipped, and a bare line feed ends a line, as lenient servers do.
+    Line ends before a request are skipped, as RFC 9112 advises.
     """
+    received = received.lstrip(b"\r\n")
     watcher = get_hub().loop.io(sock.fileno(), _READY_READ)
     found: tuple[bytes | None, bytes] = (None, b"")
     with at_most(settings.upgrade_timeout_s):
         while found[0] is None:
-            head, end, rest = received.lstrip(b"\r\n").partition(_END_OF_HEAD)
+            head, end, rest = received.partition(_END_OF_HEAD)
             if end or len(head) > settings.max_header_bytes:
                 found = head, rest
                 continue
@@ -69,7 +72,9 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
                 data = b""
             if not data:
                 break
-            received += data
+            received = (received + data).lstrip(b"\r\n")
+            if not received:
+                sleep(0)  # a flood of empty lines must meet the time limit, and not stop the others
     return found
 
 

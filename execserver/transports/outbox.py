@@ -119,6 +119,7 @@ class Outbox:
         the message unfinished: the caller must then drop the connection.
         """
         self._held = deque()
+        complete = False
         try:
             first = True
             pending: bytes | None = None
@@ -132,8 +133,9 @@ class Outbox:
                 pending = piece
             if self._wait_for_own_room():
                 self._queue_piece(pending or b"", first=first, final=True)
+                complete = True
         finally:
-            self._release_held()
+            self._release_held(complete)
 
     def wait_for_room(self) -> bool:
         """Wait until at most the high-water mark is queued; False once the connection is gone."""
@@ -194,8 +196,9 @@ class Outbox:
                 self.flush()
         return not self.closed
 
-    def _release_held(self) -> None:
-        if self._held is not None and not self._broken:
+    def _release_held(self, complete: bool) -> None:
+        """Queue what was held back, or drop it: behind half a message nothing could be understood."""
+        if self._held is not None and complete and not self.closed:
             self._queue.extend(self._held)
             self._queued += self._held_bytes
         self._held = None

@@ -1,7 +1,7 @@
 """The WebSocket carrier of an accepted connection, from the upgrade to the last byte.
 
 It owns the socket.  Reading is done in the event loop; the end of the conversation is a Close frame both
-ways, then half a second at most in which the peer may read what was still on its way.
+ways, then a bounded time in which the peer may read what was still on its way.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class WebSocketTransport:
 
     def _linger(self) -> None:
         """Let the peer read what is on its way: closing with unread data would destroy it."""
-        if self.outbox.wait_until_empty(self._settings.close_timeout_s):
+        if self.outbox.wait_until_empty(self._settings.close_timeout_s) and not self._closed:
             try:
                 self.sock.shutdown(socket.SHUT_WR)
             except OSError:

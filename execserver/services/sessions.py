@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 
-from gevent import spawn
+from gevent import sleep, spawn
 
-from execserver.core.sessions import SessionRecord, SessionTable
+from execserver.core.sessions import Attachment, SessionRecord, SessionTable
 from execserver.services.delay_queue import DelayQueue
 from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
+
+_TURNS_TO_LEAVE = 10  # each reads a quarter of a megabyte that is left from the old connection
 
 
 class Session:
@@ -59,7 +61,16 @@ class SessionHost:
         return session
 
     def resume(self, session_id: str) -> Session:
-        """Take a detached session; raises as `SessionTable.resume` does."""
+        """Take a detached session; raises as `SessionTable.resume` does.
+
+        A client may be back before the end of its old connection was looked at: that is waited for, a few
+        turns of the event loop.
+        """
+        for _ in range(_TURNS_TO_LEAVE):
+            session = self._sessions.get(session_id)
+            if session is None or session.record.attachment is not Attachment.ATTACHED:
+                break
+            sleep(0)
         record = self._table.resume(session_id)
         self._expiry.discard(session_id)
         return self._sessions[record.session_id]

@@ -67,7 +67,7 @@ class Process:
         self._terminal_fd = child.master_fd
         self.stdin = None if child.stdin_fd is None else StdinQueue(child.stdin_fd, owned=not state.tty)
         self._pumps = [
-            Pump(stream, fd, self._output, attachment.wait_for_room, self._output_ended)
+            Pump(stream, fd, self._output, attachment.wait_for_room, self._output_ended, self._is_over)
             for stream, fd in child.outputs
         ]
 
@@ -175,6 +175,9 @@ class Process:
         if self.state.terminated:
             self._stop_pumps()
         self._close_if_over()
+
+    def _is_over(self) -> bool:
+        return self.state.exited
 
     def _output_ended(self) -> None:
         if self._terminal_fd is not None:

@@ -16,11 +16,15 @@ from gevent.hub import get_hub
 CHUNK_BYTES = 64 * 1024
 _YIELD_BYTES = 4096  # after a larger chunk other greenlets get a turn
 _TTY_JOIN_BYTES = 2000  # a terminal gives at most 4 KiB a read; a fuller read means that more is waiting
+_REOPENED_S = 0.05
 _READY_READ = 1
 
 
 class Pump:
-    """One output: `publish(stream, data)` takes each chunk, `wait_for_room` holds it back."""
+    """One output: `publish(stream, data)` takes each chunk, `wait_for_room` holds it back.
+
+    `may_end` tells whether the process is gone; a terminal is kept open as long as it is not.
+    """
 
     def __init__(
         self,
@@ -29,6 +33,7 @@ class Pump:
         publish: Callable[[str, bytes], None],
         wait_for_room: Callable[[], None],
         on_end: Callable[[], None],
+        may_end: Callable[[], bool],
     ) -> None:
         self.stream = stream
         self.ended = False
@@ -36,7 +41,8 @@ class Pump:
         self._publish = publish
         self._wait_for_room = wait_for_room
         self._on_end = on_end
-        self._join = stream == "pty"
+        self._may_end = may_end
+        self._is_terminal = stream == "pty"
         self._watcher = get_hub().loop.io(fd, _READY_READ)
         self._greenlet: Greenlet[[], None] | None = None
 
@@ -83,6 +89,10 @@ class Pump:
                 self._publish(self.stream, data)
                 if len(data) > _YIELD_BYTES:
                     sleep(0)
+            elif self._is_terminal and not self._may_end():
+                # Nobody has the terminal open, but its process lives: closing our side would hang it up, and
+                # it may open the terminal again.  The loop cannot wait for that, so look now and then.
+                sleep(_REOPENED_S)
             else:
                 self._greenlet = None
                 self.stop()
@@ -96,7 +106,7 @@ class Pump:
             return None
         except OSError:
             return b""  # a terminal whose last user has gone gives EIO
-        if self._join and len(data) >= _TTY_JOIN_BYTES:
+        if self._is_terminal and len(data) >= _TTY_JOIN_BYTES:
             return self._joined(data)
         return data
 

@@ -15,6 +15,7 @@ from gevent.hub import get_hub
 
 CHUNK_BYTES = 64 * 1024
 _YIELD_BYTES = 4096  # after a larger chunk other greenlets get a turn
+_YIELD_READS = 16  # and after as many small ones: a child that never pauses would keep the turn otherwise
 _TTY_JOIN_BYTES = 2000  # a terminal gives at most 4 KiB a read; a fuller read means that more is waiting
 _REOPENED_S = 0.05
 _READY_READ = 1
@@ -78,6 +79,7 @@ class Pump:
 
     def _run(self) -> None:
         hub = get_hub()
+        reads = 0
         while True:
             self._wait_for_room()
             if self.ended:
@@ -87,7 +89,9 @@ class Pump:
                 hub.wait(self._watcher)
             elif data:
                 self._publish(self.stream, data)
-                if len(data) > _YIELD_BYTES:
+                reads += 1
+                if len(data) > _YIELD_BYTES or reads == _YIELD_READS:
+                    reads = 0
                     sleep(0)
             elif self._is_terminal and not self._may_end():
                 # Nobody has the terminal open, but its process lives: closing our side would hang it up, and

@@ -90,6 +90,7 @@ class ModelServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
     def __init__(self, script: list[Turn]) -> None:
         """Listen on a free port of the loopback and play this script."""

@@ -16,6 +16,7 @@ from email.utils import formatdate
 
 SERVER = "fixture/1.0"
 GZIPPED = base64.b64decode("H4sIAGwBAmsC/6vKLChITQEAV2jC4gYAAAA=")
+TLS_HANDSHAKE = b"\x16"
 SLOW_SECONDS = 2.0
 PART_SECONDS = 0.2
 PARTS = 3
@@ -41,6 +42,8 @@ class Handler(socketserver.BaseRequestHandler):
             self.stream.close()
 
     def _serve(self) -> bool:
+        if self.stream.peek(1)[:1] == TLS_HANDSHAKE:
+            return False
         start = self.stream.readline().decode("latin-1").split()
         if len(start) != 3:
             return False

@@ -107,8 +107,11 @@ class ReplyJudge:
             return bool(right["exited"]) and right["exitCode"] == left["exitCode"]
         if f"{line.conn}:{request['processId']}" in self.scene.varying:
             return True
-        same = ("exited", "exitCode", "closed", "failure", "sandboxDenied")
-        return len(left["chunks"]) != len(right["chunks"]) and all(left[name] == right[name] for name in same)
+        same = ["exited", "exitCode", "closed", "failure", "sandboxDenied"]
+        if len(left["chunks"]) == len(right["chunks"]):
+            same.append("nextSeq")
+        seqs = [chunk["seq"] for chunk in right["chunks"]]
+        return seqs == sorted(set(seqs)) and all(left[name] == right[name] for name in same)
 
     def _after_reply(self, conn: Connection, line: Line, reply: Message) -> None:
         request = conn.requests.get(line.key, {})

@@ -82,6 +82,7 @@ class ServerProcess:
     ) -> None:
         """Start the server and, for a `ws://` URL, wait for its line. `env` replaces `base_environment()`."""
         self.flavour = flavour
+        self._end_expected = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `release`
         variables = {**(base_environment() if env is None else env), **flavour.env}
         if settings and not flavour.is_reference:
@@ -145,10 +146,12 @@ class ServerProcess:
 
     def wait(self, timeout: float = STOP_WAIT) -> int:
         """Wait for the server to end; return its exit code, negative for a signal."""
+        self._end_expected = True
         return self.process.wait(timeout)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send one signal to the server."""
+        """Send one signal to the server, which may end it."""
+        self._end_expected = True
         self.process.send_signal(number)
 
     def stop(self) -> int:
@@ -178,10 +181,12 @@ class ServerProcess:
         return self
 
     def __exit__(self, exc_type: object, *rest: object) -> None:
-        ended_before = self.process.poll() is not None
+        ended = self.process.poll()
         try:
             code = self.stop()
-            if exc_type is None and not ended_before:
+            if ended is not None and not self._end_expected:
+                raise AssertionError(f"the server ended by itself with {ended}: {self.errors()}")
+            if exc_type is None and ended is None:
                 assert code == self.flavour.exit_on_terminate, self.errors()
         finally:
             self.release()

@@ -10,7 +10,7 @@ from execserver.services.process import Process
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Fields of /proc/PID/stat counted behind the name, which is in brackets and may hold anything.
-_UTIME, _STIME, _RSS_PAGES = 11, 12, 21
+_CPU_TICKS, _RSS_PAGES = slice(11, 15), 21  # utime, stime, and the same of reaped children
 
 
 def list_entry(process_id: str, process: Process) -> ProcessListEntry:
@@ -42,5 +42,5 @@ def _usage(pid: int) -> tuple[int | None, int | None]:
         return None, None
     finally:
         os.close(fd)
-    ticks = int(fields[_UTIME]) + int(fields[_STIME])
+    ticks = sum(map(int, fields[_CPU_TICKS]))
     return ticks * _TICK_MS, int(fields[_RSS_PAGES]) * _PAGE_BYTES

@@ -60,11 +60,13 @@ def command_exec_write(call: Call, params: CommandExecWriteParams) -> CommandExe
     """Queue bytes for the input of a terminal; other processes have none in that contract."""
     process = call.session.processes.known(params.process_id)
     stdin = process.stdin
+    closed = InvalidRequest(f"stdin is closed for process {params.process_id}")
     if stdin is None or process.stdin_closed or process.state.exited:
-        raise InvalidRequest(f"stdin is closed for process {params.process_id}")
+        raise closed
 
     def put() -> CommandExecWriteResponse:
-        stdin.put(params.chunk)
+        if not stdin.put(params.chunk):
+            raise closed
         return CommandExecWriteResponse(accepted=True)
 
     return put() if stdin.has_room else Later(put)

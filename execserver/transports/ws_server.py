@@ -79,7 +79,7 @@ class WebSocketTransport:
         self._closing = False
         self._closed = False
         self._peer_gone: Event | None = None  # made when the goodbye begins
-        self.outbox = Outbox(self._fd, _FRAMING, self.give_up, self._wrote, PeerWindow(sock).unread)
+        self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
 
     @property
     def malformed_prefix(self) -> str:
@@ -174,6 +174,18 @@ class WebSocketTransport:
     def _ping(self) -> None:
         if self.outbox.has_room:  # a peer that does not read gets no pile of pings
             self.outbox.send_control(PING_FRAME)
+
+    def _lost(self) -> None:
+        """Nothing can be written any more, but what the peer sent before it left is still to be handled."""
+        while not (self._closing or self._closed):
+            try:
+                count = os.readv(self._fd, self._shared.buffers)
+            except OSError:
+                break
+            if not count:
+                break
+            self._feed(self._shared.view[:count])
+        self.give_up()
 
     def give_up(self) -> None:
         """Release everything: the peer is gone."""

@@ -18,7 +18,8 @@ from tests.support.http_fixture import SERVER, HttpFixture, refused_port
 from tests.support.peer import Peer
 from tests.support.replay import Replay
 from tests.support.scene import Scene
-from tests.support.scenes import SCENES, START_ENVIRONMENT
+from tests.support.scenes import SCENES
+from tests.support.scenes_process import START_ENVIRONMENT
 from tests.support.server_process import Flavour, ServerProcess, base_environment
 
 ROOT = Path(__file__).resolve().parents[2]

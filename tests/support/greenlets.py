@@ -1,0 +1,31 @@
+"""Turns of the event loop, and failures in it that a test would not see otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+import gevent
+import pytest
+from gevent.hub import Hub
+
+
+def turns(count: int = 3) -> None:
+    """Let everything run that can: greenlets, callbacks, and descriptors that are ready."""
+    for _ in range(count):
+        gevent.idle()
+
+
+@pytest.fixture
+def loop_failures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Fail a test in which a greenlet or a callback failed; one that expects that empties the list."""
+    failures: list[str] = []
+
+    def note(
+        _hub: Hub, context: object, kind: type, value: BaseException, _where: TracebackType | None
+    ) -> None:
+        failures.append(f"{context!r}: {kind.__name__}: {value}")
+
+    monkeypatch.setattr(Hub, "print_exception", note)
+    yield failures
+    assert failures == []

@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Callable, Iterable, Iterator
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from execserver.transports.outbox import HIGH_WATER_BYTES, UNREAD_BYTES, Outbox
+from tests.support.greenlets import turns
+from tests.support.waiting import wait_until
+from tests.transports.wires import Marks, take, take_packets
+
+Pair = tuple[socket.socket, socket.socket]
+LOW_WATER_BYTES = HIGH_WATER_BYTES // 2
+MUCH = b"m" * (4 * HIGH_WATER_BYTES)  # more than the kernel takes from a small send buffer
+
+
+def never() -> None:
+    raise AssertionError("the peer is not gone")
+
+
+@pytest.fixture
+def packets() -> Iterator[Pair]:
+    """A pair of sockets on which each write is a packet of its own."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def outbox_on(
+    sock: socket.socket,
+    on_broken: Callable[[], None] = never,
+    on_written: Callable[[], None] = lambda: None,
+    unread: Callable[[], int] = lambda: 0,
+) -> Outbox:
+    return Outbox(sock.fileno(), Marks(), on_broken, on_written, unread)
+
+
+@pytest.fixture
+def outbox(pair: Pair) -> Iterator[Outbox]:
+    made = outbox_on(pair[0])
+    yield made
+    made.close()
+
+
+def read_all(outbox: Outbox, peer: socket.socket) -> bytes:
+    """Read until nothing is queued any more."""
+    data = bytearray()
+
+    def empty() -> bool:
+        data.extend(take(peer))
+        return not outbox.queued
+
+    wait_until(empty, pause=gevent.sleep)
+    return bytes(data + take(peer))
+
+
+def fill(outbox: Outbox) -> None:
+    """Queue more than the high-water mark behind a peer that does not read."""
+    outbox.send(MUCH)
+    assert outbox.queued > HIGH_WATER_BYTES
+
+
+def waiters(outbox: Outbox) -> list[gevent.Greenlet[..., object]]:
+    """Let a producer and an answer in pieces wait for room."""
+    made: list[gevent.Greenlet[..., object]] = [gevent.spawn(outbox.wait_for_room)]
+    made.append(gevent.spawn(outbox.stream, [b"a", b"b"]))
+    return made
+
+
+def test_what_is_queued_in_one_turn_leaves_in_one_write(packets: Pair) -> None:
+    outbox = outbox_on(packets[0])
+    outbox.send(b"answer")
+    outbox.send_parts(b"noti", b"fication")
+    outbox.send_control(b"ping")
+    assert take_packets(packets[1]) == []
+    turns()
+    assert take_packets(packets[1]) == [b"<answer><notification>ping"]
+    outbox.send(b"next")
+    turns()
+    assert take_packets(packets[1]) == [b"<next>"]
+
+
+def test_flush_does_not_wait_for_the_loop(packets: Pair) -> None:
+    outbox = outbox_on(packets[0])
+    outbox.send(b"now")
+    outbox.flush()
+    assert take_packets(packets[1]) == [b"<now>"]
+    turns()
+    assert take_packets(packets[1]) == []
+
+
+def test_a_large_message_leaves_at_once_with_what_is_before_it(packets: Pair) -> None:
+    outbox = outbox_on(packets[0])
+    large = b"l" * 32 * 1024
+    outbox.send(b"small")
+    outbox.send_parts(b"head", large)
+    assert take_packets(packets[1]) == [b"<small><head" + large + b">"]
+
+
+def test_many_messages_take_few_writes(packets: Pair) -> None:
+    outbox = outbox_on(packets[0])
+    messages = [b"%d" % number for number in range(200)]
+    for message in messages:
+        outbox.send(message)
+    turns()
+    written = take_packets(packets[1])
+    assert len(written) <= 4
+    assert b"".join(written) == b"".join(b"<" + message + b">" for message in messages)
+
+
+def test_partial_writes_lose_and_repeat_nothing(pair: Pair, outbox: Outbox) -> None:
+    pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    rng = random.Random(7)
+    messages = [rng.randbytes(rng.choice((1, 100, 5000, 40_000))) for _ in range(60)]
+    for message in messages:
+        outbox.send_parts(message[:50], message[50:])
+    assert outbox.queued > 0
+    assert read_all(outbox, pair[1]) == b"".join(b"<" + message + b">" for message in messages)
+
+
+def test_above_the_bound_it_still_takes_messages(pair: Pair, outbox: Outbox) -> None:
+    fill(outbox)
+    assert not outbox.has_room
+    outbox.send(b"an answer")
+    assert read_all(outbox, pair[1]) == b"<" + MUCH + b"><an answer>"
+    assert outbox.has_room
+
+
+def test_with_room_nobody_waits(outbox: Outbox) -> None:
+    assert outbox.wait_for_room()
+    outbox.send(b"x" * 1000)
+    assert outbox.wait_for_room()
+    assert outbox.queued == 1002  # and nothing was written before its time
+
+
+def test_room_is_made_by_writing_before_it_is_waited_for(outbox: Outbox) -> None:
+    for _ in range(12):
+        outbox.send(b"x" * 30_000)  # below what is written at once
+    assert outbox.queued > HIGH_WATER_BYTES
+    assert outbox.wait_for_room()
+    assert outbox.queued < HIGH_WATER_BYTES
+
+
+def test_producers_wait_above_the_high_and_wake_at_the_low_mark(pair: Pair, outbox: Outbox) -> None:
+    pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    fill(outbox)
+    producers = [gevent.spawn(outbox.wait_for_room) for _ in range(2)]
+    turns()
+    while outbox.queued > LOW_WATER_BYTES:
+        assert not any(producer.ready() for producer in producers)
+        take(pair[1], 16 * 1024)
+        turns()
+    gevent.joinall(producers, timeout=5)
+    assert [producer.value for producer in producers] == [True, True]
+
+
+def test_a_message_in_pieces_is_one_message(pair: Pair, outbox: Outbox) -> None:
+    for pieces in ([], [b"a"], [b"a", b"b"], [b"a", b"b", b"c"]):
+        outbox.stream(pieces)
+    assert read_all(outbox, pair[1]) == b"()(a)(a|b)(a|b|c)"
+
+
+def test_other_messages_queue_up_behind_the_pieces_and_control_frames_between_them(
+    pair: Pair, outbox: Outbox
+) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        outbox.send(b"one")
+        yield b"b"
+        yield b"c"
+        outbox.send_control(b"ping")
+        outbox.send(b"two")
+        yield b"d"
+
+    outbox.stream(pieces())
+    outbox.send(b"three")
+    assert read_all(outbox, pair[1]) == b"(a|bping|c|d)<one><two><three>"
+
+
+def test_what_is_held_back_does_not_stop_the_pieces(pair: Pair, outbox: Outbox) -> None:
+    """It can only leave after the last piece, so the pieces must not wait for its room."""
+
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        outbox.send(MUCH)
+        producers.append(gevent.spawn(outbox.wait_for_room))
+        yield b"b"
+        turns()
+        assert not producers[0].ready()
+        yield b"c"
+
+    producers: list[gevent.Greenlet[[], bool]] = []
+    outbox.stream(pieces())
+    assert read_all(outbox, pair[1]) == b"(a|b|c)<" + MUCH + b">"
+    assert producers[0].get(timeout=5)
+
+
+def test_pieces_are_produced_as_the_peer_reads(pair: Pair, outbox: Outbox) -> None:
+    produced = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal produced
+        for _ in range(40):
+            produced += 1
+            yield b"p" * 64 * 1024
+
+    sender = gevent.spawn(outbox.stream, pieces())
+    turns(10)
+    assert produced < 20
+    assert outbox.queued < 2 * HIGH_WATER_BYTES
+    data = bytearray()
+
+    def sent() -> bool:
+        data.extend(take(pair[1]))
+        return sender.ready() and not outbox.queued
+
+    wait_until(sent, pause=gevent.sleep)
+    assert len(data + take(pair[1])) == 40 * (64 * 1024 + 1) + 1
+
+
+def test_others_get_turns_between_pieces(pair: Pair, outbox: Outbox) -> None:
+    order: list[str] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(3):
+            order.append(f"piece {number}")
+            yield b"x"
+
+    gevent.spawn(outbox.stream, pieces())
+    gevent.spawn(order.append, "other")
+    turns()
+    assert order.index("other") < order.index("piece 2")
+
+
+def test_a_failing_producer_leaves_half_a_message_and_nothing_behind_it(pair: Pair, outbox: Outbox) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        yield b"b"
+        outbox.send(b"held back")
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        outbox.stream(pieces())
+    outbox.finish()
+    outbox.send_control(b"close")
+    assert read_all(outbox, pair[1]) == b"(aclose"
+
+
+def test_finish_takes_no_more_messages_but_writes_what_is_queued(pair: Pair, outbox: Outbox) -> None:
+    outbox.send(b"last")
+    outbox.finish()
+    outbox.send(b"too late")
+    outbox.send_control(b"close")
+    assert outbox.closed
+    assert not outbox.wait_for_room()
+    turns()
+    assert take(pair[1]) == b"<last>close"
+
+
+@pytest.mark.parametrize("end", [Outbox.finish, Outbox.close])
+def test_everybody_who_waits_is_woken_at_the_end(
+    pair: Pair, outbox: Outbox, end: Callable[[Outbox], None]
+) -> None:
+    fill(outbox)
+    waiting = waiters(outbox)
+    turns()
+    assert not any(each.ready() for each in waiting)
+    end(outbox)
+    gevent.joinall(waiting, timeout=5)
+    assert [each.value for each in waiting] == [False, None]
+
+
+def test_nothing_is_written_after_close(pair: Pair) -> None:
+    outbox = outbox_on(pair[0])
+    fill(outbox)
+    outbox.send(b"queued")
+    outbox.close()
+    reader, writer = os.pipe()
+    number = pair[0].detach()
+    os.dup2(writer, number)  # as whoever opens next gets the same number
+    try:
+        outbox.send(b"more")
+        outbox.send_control(b"more")
+        outbox.flush()
+        take(pair[1])
+        turns()
+        os.set_blocking(reader, False)
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 100)
+        assert outbox.queued == 0
+    finally:
+        for descriptor in {reader, writer, number}:
+            os.close(descriptor)
+
+
+def test_a_peer_that_is_gone_is_told_once(pair: Pair) -> None:
+    told: list[str] = []
+    outbox = outbox_on(pair[0], lambda: told.append("gone"))
+    pair[1].close()
+    outbox.send(b"a")
+    turns()
+    outbox.send(b"b")
+    outbox.send_control(b"c")
+    outbox.flush()
+    turns()
+    assert told == ["gone"]
+    assert (outbox.closed, outbox.queued, outbox.wait_for_room()) == (True, 0, False)
+
+
+def test_a_peer_that_goes_while_it_is_waited_for_ends_the_wait(pair: Pair) -> None:
+    told: list[str] = []
+    outbox = outbox_on(pair[0], lambda: told.append("gone"))
+    fill(outbox)
+    waiting = waiters(outbox)
+    turns()
+    pair[1].close()
+    gevent.joinall(waiting, timeout=5)
+    assert ([each.value for each in waiting], told) == ([False, None], ["gone"])
+
+
+def test_waiting_until_all_is_written(pair: Pair, outbox: Outbox) -> None:
+    fill(outbox)
+    assert not outbox.wait_until_empty(0.01)
+    waiter = gevent.spawn(outbox.wait_until_empty, 5.0)
+    assert read_all(outbox, pair[1]) == b"<" + MUCH + b">"
+    assert waiter.get(timeout=5)
+
+
+def test_every_write_is_reported(pair: Pair) -> None:
+    reports: list[str] = []
+    outbox = outbox_on(pair[0], on_written=lambda: reports.append("written"))
+    turns()
+    outbox.flush()
+    assert reports == []
+    outbox.send(b"a")
+    outbox.flush()
+    assert reports == ["written"]
+
+
+@pytest.mark.parametrize(
+    ("lag", "looks"),
+    [([0], 1), ([UNREAD_BYTES + 1, UNREAD_BYTES + 1, UNREAD_BYTES], 3), ([UNREAD_BYTES + 1] * 1000, 20)],
+)
+def test_a_peer_that_lags_behind_is_given_a_moment(pair: Pair, lag: Iterable[int], looks: int) -> None:
+    steps = iter(lag)
+    seen: list[int] = []
+
+    def unread() -> int:
+        seen.append(next(steps))
+        return seen[-1]
+
+    outbox = outbox_on(pair[0], unread=unread)
+    outbox.send(b"x" * 130 * 1024)
+    take(pair[1])
+    assert outbox.wait_for_room()
+    assert len(seen) == looks
+    assert outbox.wait_for_room()
+    assert len(seen) == looks  # not again before as much was queued again
+    outbox.close()
+
+
+def test_the_moment_ends_with_the_connection(pair: Pair) -> None:
+    outbox = outbox_on(pair[0], unread=lambda: UNREAD_BYTES + 1)
+    outbox.send(b"x" * 130 * 1024)
+    started = Event()
+
+    def producer() -> bool:
+        started.set()
+        return outbox.wait_for_room()
+
+    waiter = gevent.spawn(producer)
+    started.wait(5)
+    outbox.close()
+    assert waiter.get(timeout=5) is False

@@ -36,7 +36,8 @@ def stdio_server(start_server: StartServer) -> ServerProcess:
 @pytest.fixture
 def peer(stdio_server: ServerProcess) -> Iterator[StdioPeer]:
     """The one connection to it, with the only write end of its input."""
-    with stdio_server.stdio() as connection:
+    connection = stdio_server.stdio()
+    with connection:
         stdio_server.close_stdin()
         yield connection
 
@@ -56,7 +57,8 @@ def feed_file(flavour: Flavour, path: Path) -> subprocess.CompletedProcess[bytes
 
 
 def test_lines_are_messages_however_they_are_cut(stdio_server: ServerProcess) -> None:
-    with stdio_server.stdio(bytewise) as peer:
+    peer = stdio_server.stdio(bytewise)
+    with peer:
         peer.send_raw(lines(HELLO, READY, UNKNOWN))
         assert "sessionId" in peer.take({"id": 1})["result"]
         assert peer.take({"id": 2})["error"]["code"] == -32601
@@ -184,7 +186,8 @@ def test_a_reader_that_leaves_ends_the_server(stdio_server: ServerProcess, peer:
 @pytest.mark.ours_only("the reference ends by the signal, and takes lines of any length")
 def test_a_line_without_end_ends_the_server(start_server: StartServer) -> None:
     server = start_server(listen="stdio", settings={"max_message_bytes": 10_000})
-    with server.stdio() as peer:
+    peer = server.stdio()
+    with peer:
         peer.open_session()
         peer.send_raw(b"x" * 10_001)
         assert server.wait() == 0

@@ -1,0 +1,103 @@
+"""Entry point of `codex-fs`: one file request on stdin, one reply on stdout, and the end.
+
+The request is one JSON text up to the end of the input, the reply one JSON text and a line end.  An operation
+that fails is a reply too; exit status 1 and a text on stderr are for a request that cannot be understood and
+a reply that cannot be written to its end.  Arguments are ignored, as the reference does.  Nothing limits the
+time; the request is limited to what the largest readable file would take as base64.
+"""
+
+from __future__ import annotations
+
+import os
+
+from execserver.protocol.errors import InvalidParams, RpcError, from_os_error, os_error_text
+from helpers.fs_operations import perform
+from helpers.fs_request import FileRequest, read_request
+from helpers.json_text import NotJson, parse, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_REQUEST_BYTES = 768 * 1024 * 1024
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_PIPE_BYTES = 64 * 1024  # what a pipe holds
+_MOST_AT_ONCE = 16 * 1024 * 1024
+_UNREADABLE_STATUS = 1
+_INTERRUPTED_STATUS = 130
+
+
+class _RequestTooLarge(Exception):
+    """The input does not end within what is accepted."""
+
+
+def main() -> int:
+    """Answer the request on stdin; return the exit status."""
+    try:
+        os.set_blocking(_STDIN, True)
+        os.set_blocking(_STDOUT, True)
+        for piece in reply(read_request(parse(_read_input()))):
+            _write(piece)
+    except OSError as error:
+        return _give_up(os_error_text(error.errno or 0))
+    except (InvalidParams, NotJson, _RequestTooLarge) as error:
+        return _give_up(str(error))
+    except KeyboardInterrupt:
+        return _INTERRUPTED_STATUS
+    return 0
+
+
+def reply(request: FileRequest) -> Iterator[bytes]:
+    """Perform a request and yield its reply in pieces.
+
+    Raises OSError only after the first piece, where a file cannot be read to its end.
+    """
+    pieces = perform(request)
+    try:
+        first = next(pieces)
+    except OSError as error:
+        yield _error_reply(from_os_error(error))
+        return
+    except RpcError as error:
+        yield _error_reply(error)
+        return
+    head = f'{{"status":"ok","payload":{{"operation":{quote(request.operation)},"response":'
+    yield head.encode() + first
+    yield from pieces
+    yield b"}}\n"
+
+
+def _error_reply(error: RpcError) -> bytes:
+    payload = f'{{"code":{error.code},"message":{quote(error.message)}}}'
+    return f'{{"status":"error","payload":{payload}}}\n'.encode("utf-8", "replace")
+
+
+def _read_input() -> bytes:
+    """Return everything up to the end of the input."""
+    parts = []
+    total = 0
+    size = _PIPE_BYTES
+    while part := os.read(_STDIN, size):
+        parts.append(part)
+        total += len(part)
+        if total > MAX_REQUEST_BYTES:
+            raise _RequestTooLarge(f"request is too large: limit is {MAX_REQUEST_BYTES} bytes")
+        if len(part) == size:
+            size = min(size * 2, _MOST_AT_ONCE)
+    return b"".join(parts)
+
+
+def _write(data: bytes) -> None:
+    with memoryview(data) as rest:
+        written = 0
+        while written < len(rest):
+            written += os.write(_STDOUT, rest[written:])
+
+
+def _give_up(reason: str) -> int:
+    try:
+        os.write(_STDERR, f"fs sandbox helper failed: {reason}\n".encode("utf-8", "replace"))
+    except OSError:
+        pass  # the exit status still tells
+    return _UNREADABLE_STATUS

@@ -1,0 +1,140 @@
+"""A request to the file helper: its operation and its params, checked without any library.
+
+Accepts the params the server accepts and refuses the others with the same texts (wire contract, sections 5
+and 12): members in the order they came, then the first missing one; a positional array does as well.
+"""
+
+from __future__ import annotations
+
+from execserver.protocol.complaints import missing_field, refuse, unknown_variant, wrong_type
+from execserver.protocol.paths import PathUri
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from execserver.protocol.sandbox import FileSystemSandboxContext
+
+    Reader = Callable[[object, str], object]
+    Field = tuple[str, str, Reader, bool]
+
+
+class FileRequest:
+    """One operation and its params; what an operation does not know keeps its default."""
+
+    __slots__ = ("content", "destination", "force", "operation", "path", "recursive", "sandbox")
+
+    path: PathUri  # the source of a copy
+    destination: PathUri  # of a copy only
+    content: str  # base64, of a write only
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.recursive: bool | None = None
+        self.force: bool | None = None
+        self.sandbox: FileSystemSandboxContext | None = None
+
+
+def read_request(value: object) -> FileRequest:
+    """Return the request a decoded JSON value stands for.  Raises InvalidParams."""
+    if not isinstance(value, dict):
+        raise wrong_type(value, "adjacently tagged enum FsHelperRequest")
+    operation = value.get("operation")
+    if "operation" not in value:
+        raise missing_field("operation")
+    if not isinstance(operation, str):
+        raise wrong_type(operation, "a string", "operation")
+    if operation not in _PARAMS:
+        raise unknown_variant(operation, tuple(_PARAMS))
+    if "params" not in value:
+        raise missing_field("params")
+    return read_params(operation, value["params"])
+
+
+def read_params(operation: str, params: object) -> FileRequest:
+    """Return the request for one of `OPERATIONS` and its decoded params.  Raises InvalidParams."""
+    kind, fields = _PARAMS[operation]
+    request = FileRequest(operation)
+    if isinstance(params, dict):
+        _take(request, params.items(), fields)
+        for name, _, _, required in fields:
+            if required and name not in params:
+                raise missing_field(name)
+    elif isinstance(params, list):
+        _take(request, zip([field[0] for field in fields], params, strict=False), fields)
+        _check_length(len(params), fields, kind)
+    else:
+        raise wrong_type(params, f"struct {kind}")
+    return request
+
+
+def _take(request: FileRequest, members: Iterable[tuple[str, object]], fields: tuple[Field, ...]) -> None:
+    """Check the members an operation knows, in the order they came, and keep them."""
+    known = {name: (attribute, read) for name, attribute, read, _ in fields}
+    for name, value in members:
+        if name in known:
+            attribute, read = known[name]
+            setattr(request, attribute, read(value, name))
+
+
+def _check_length(length: int, fields: tuple[Field, ...], kind: str) -> None:
+    # Of the members that may be missing only `sandbox` may be so at the end of an array.
+    if length < len(fields) - 1:
+        raise refuse(f"invalid length {length}, expected struct {kind} with {len(fields)} elements")
+    if length > len(fields):
+        raise refuse(f"invalid length {length}, expected fewer elements in array")
+
+
+def _path(value: object, where: str) -> PathUri:
+    return PathUri.parse(_text(value, where))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(value, "a string", where)
+    return value
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong_type(value, "a boolean", where)
+    return value
+
+
+def _optional_flag(value: object, where: str) -> bool | None:
+    return None if value is None else _flag(value, where)
+
+
+def _sandbox(value: object, where: str) -> FileSystemSandboxContext | None:
+    if value is None:
+        return None
+    from execserver.protocol.sandbox import FileSystemSandboxContext  # callers send null as a rule
+
+    return FileSystemSandboxContext.from_json(value, where)
+
+
+_PATH: Field = ("path", "path", _path, True)
+_SANDBOX: Field = ("sandbox", "sandbox", _sandbox, False)
+_RECURSIVE: Field = ("recursive", "recursive", _optional_flag, False)
+
+# Operation -> what its params are called in error texts, and their members in declaration order: name,
+# attribute, reader, whether it must be there.
+_PARAMS: dict[str, tuple[str, tuple[Field, ...]]] = {
+    "fs/readFile": ("FsReadFileParams", (_PATH, _SANDBOX)),
+    "fs/writeFile": ("FsWriteFileParams", (_PATH, ("dataBase64", "content", _text, True), _SANDBOX)),
+    "fs/createDirectory": ("FsCreateDirectoryParams", (_PATH, _RECURSIVE, _SANDBOX)),
+    "fs/getMetadata": ("FsGetMetadataParams", (_PATH, _SANDBOX)),
+    "fs/canonicalize": ("FsCanonicalizeParams", (_PATH, _SANDBOX)),
+    "fs/readDirectory": ("FsReadDirectoryParams", (_PATH, _SANDBOX)),
+    "fs/remove": ("FsRemoveParams", (_PATH, _RECURSIVE, ("force", "force", _optional_flag, False), _SANDBOX)),
+    "fs/copy": (
+        "FsCopyParams",
+        (
+            ("sourcePath", "path", _path, True),
+            ("destinationPath", "destination", _path, True),
+            ("recursive", "recursive", _flag, True),
+            _SANDBOX,
+        ),
+    ),
+}
+OPERATIONS = tuple(_PARAMS)

@@ -1,0 +1,150 @@
+"""The helper's own check of params accepts what the server accepts and refuses the rest with its texts."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from execserver.protocol.decoding import decode_params
+from execserver.protocol.errors import InvalidParams
+from execserver.protocol.methods import METHODS
+from execserver.protocol.record import encode_record
+from helpers.fs_request import OPERATIONS, read_params, read_request
+from helpers.json_text import parse
+from tests.protocol.strategies import records
+
+# Attribute of a request -> member of the server's records.
+MEMBERS = {
+    "path": ("path", "source_path"),
+    "destination": ("destination_path",),
+    "content": ("data_base64",),
+    "recursive": ("recursive",),
+    "force": ("force",),
+    "sandbox": ("sandbox",),
+}
+Outcome = dict[str, object] | str
+
+
+def of_the_server(operation: str, params: bytes) -> Outcome:
+    try:
+        record = decode_params(METHODS[operation], msgspec.Raw(params))
+    except InvalidParams as error:
+        return error.message
+    return {
+        attribute: getattr(record, member)
+        for attribute, members in MEMBERS.items()
+        for member in members
+        if hasattr(record, member)
+    }
+
+
+def of_the_helper(operation: str, params: bytes, known: Outcome) -> Outcome:
+    try:
+        request = read_params(operation, parse(params))
+    except InvalidParams as error:
+        return error.message
+    return {attribute: getattr(request, attribute) for attribute in known}
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 2**65)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "rel", "/a/../b", "~", "file://h/x", "file:///a?b", "http://x", "/\0", "disabled"])
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def spoilt(data: st.DataObject, value: Any) -> Any:
+    """Return JSON with one thing changed: a member replaced, dropped, added or moved, at any depth."""
+    if isinstance(value, dict) and value and data.draw(st.booleans()):
+        name = data.draw(st.sampled_from(sorted(value)))
+        action = data.draw(st.sampled_from(["replace", "drop", "move", "rename", "deeper"]))
+        changed = dict(value)
+        member = changed[name] if action in ("replace", "deeper") else changed.pop(name)
+        if action == "replace":
+            changed[name] = data.draw(junk)
+        elif action == "deeper":
+            changed[name] = spoilt(data, member)
+        elif action == "move":
+            changed[name] = member
+        elif action == "rename":
+            changed[data.draw(st.text(max_size=6))] = member
+        return changed
+    if isinstance(value, list) and value:
+        at = data.draw(st.integers(0, len(value) - 1))
+        return [*value[:at], spoilt(data, value[at]), *value[at + 1 :]]
+    return data.draw(junk)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@given(data=st.data())
+def test_random_params_have_the_same_outcome(operation: str, data: st.DataObject) -> None:
+    record = data.draw(records(METHODS[operation].params))
+    value = msgspec.json.decode(encode_record(record))
+    if data.draw(st.booleans()):
+        value = list(value.values())[: data.draw(st.integers(0, len(value)))]
+    for _ in range(data.draw(st.integers(0, 2))):
+        value = spoilt(data, copy.deepcopy(value))
+    params = msgspec.json.encode(value)
+    expected = of_the_server(operation, params)
+    assert of_the_helper(operation, params, expected) == expected
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "params", ["null", "5", "true", '"x"', "{}", "[]", "[null]", "[1,2,3,4,5]", '["/x"]']
+)
+def test_params_of_any_kind_have_the_same_outcome(operation: str, params: str) -> None:
+    expected = of_the_server(operation, params.encode())
+    assert of_the_helper(operation, params.encode(), expected) == expected
+
+
+def test_the_operations_are_those_of_the_contract_in_its_order() -> None:
+    assert OPERATIONS == (
+        "fs/readFile",
+        "fs/writeFile",
+        "fs/createDirectory",
+        "fs/getMetadata",
+        "fs/canonicalize",
+        "fs/readDirectory",
+        "fs/remove",
+        "fs/copy",
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "invalid type: null, expected adjacently tagged enum FsHelperRequest"),
+        ([], "invalid type: sequence, expected adjacently tagged enum FsHelperRequest"),
+        ({}, "missing field `operation`"),
+        ({"params": {}}, "missing field `operation`"),
+        ({"operation": 5, "params": {}}, "invalid type: number, expected a string (in `operation`)"),
+        (
+            {"operation": "fs/open", "params": {}},
+            "unknown variant `fs/open`, expected one of " + ", ".join(f"`{name}`" for name in OPERATIONS),
+        ),
+        ({"operation": "fs/remove"}, "missing field `params`"),
+        ({"operation": "fs/remove", "params": None}, "invalid type: null, expected struct FsRemoveParams"),
+        ({"operation": "fs/remove", "params": {"force": None}}, "missing field `path`"),
+    ],
+)
+def test_what_is_no_request_is_refused(value: object, text: str) -> None:
+    with pytest.raises(InvalidParams) as refused:
+        read_request(value)
+    assert refused.value.message == text
+
+
+def test_unknown_members_are_ignored_and_the_order_does_not_matter() -> None:
+    request = read_request({"x": 1, "params": {"y": 2, "path": "/a"}, "operation": "fs/remove"})
+    assert (request.operation, request.path.native()) == ("fs/remove", b"/a")
+    assert (request.recursive, request.force, request.sandbox) == (None, None, None)

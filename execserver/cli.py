@@ -27,6 +27,13 @@ HELP = """\
 Run commands and edit files on this machine for a Codex client, another program or a person.
 
 Usage: execserver [OPTIONS]
+       execserver self-test
+       execserver install-aliases <DIR>
+
+Commands:
+  self-test                 Start a server on loopback, run commands and file calls through it, and say
+                            whether all works here.
+  install-aliases <DIR>     Make links in DIR by whose names other programs find this one, such as codex-fs.
 
 Options:
   --listen <URL>            Where to serve: ws://IP:PORT, stdio or stdio:// [default: ws://127.0.0.1:0]

@@ -1,4 +1,4 @@
-"""The choice of the program this process is to be: by the name it was called with, or by a hidden argument.
+"""The choice of the program this process is to be: by the name it was called with, or by its first argument.
 
 Imports nothing but `os` and `sys` before the choice is made, so that a helper never pays for the server.
 """
@@ -14,16 +14,23 @@ SERVER = "execserver.cli:main"
 # stands for a name other programs know that this build does not serve yet.
 NAMES: dict[str, str | None] = {
     "codex-exec-server": SERVER,
-    "codex-fs": None,
+    "codex-fs": "helpers.codex_fs:main",
     "codex-linux-sandbox": None,
-    "codex-execve-wrapper": None,
     "codex-exec-mcp-server": None,
+    "codex-execve-wrapper": None,
 }
 
-# Hidden first argument -> entry, for the server's own use and for callers that cannot choose argv[0].
+# First argument -> entry: the verbs of the help text, ...
+VERBS = {
+    "self-test": "execserver.verbs.self_test:main",
+    "install-aliases": "execserver.verbs.aliases:main",
+}
+# ... and the hidden ones, for the server's own use and for callers that cannot choose argv[0].
 ARGUMENTS: dict[str, str | None] = {
+    **VERBS,
     "--execserver-zygote": "helpers.zygote:main",
     "--codex-run-as-fs-helper": NAMES["codex-fs"],
+    **NAMES,
 }
 
 _UNAVAILABLE_STATUS = 2
@@ -36,10 +43,11 @@ class NotInThisBuild(Exception):
 def choose(argv: list[str]) -> tuple[str, list[str]]:
     """Return the entry, `module:function`, and its arguments for a command line.
 
-    Raises NotInThisBuild with the text to show.
+    The server's other name is no more than that, so that a copy of this file with that name can start itself
+    as zygote.  Raises NotInThisBuild with the text to show.
     """
     name = os.path.basename(argv[0]) if argv else ""
-    if name in NAMES:
+    if NAMES.get(name, SERVER) != SERVER:
         return _available(name, NAMES[name]), argv[1:]
     if len(argv) > 1 and argv[1] in ARGUMENTS:
         return _available(argv[1], ARGUMENTS[argv[1]]), argv[2:]

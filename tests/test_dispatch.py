@@ -2,38 +2,77 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from execserver import dispatch
+from execserver import cli, dispatch
 from execserver.dispatch import NotInThisBuild, choose
 from execserver.runtime_paths import ExecServerRuntimePaths
 
 SCRIPT = Path(dispatch.__file__).with_name("__main__.py")
 
 
+CLI = "execserver.cli:main"
+HELPER = "helpers.codex_fs:main"
+UNBUILT = [name for name, entry in dispatch.NAMES.items() if entry is None]
+
+
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["execserver"], ("execserver.cli:main", [])),
-        (["/usr/bin/codex-exec-server", "--listen", "stdio"], ("execserver.cli:main", ["--listen", "stdio"])),
-        (["x", "--help"], ("execserver.cli:main", ["--help"])),
+        (["execserver"], (CLI, [])),
+        (["any-name"], (CLI, [])),
+        (["/usr/bin/codex-exec-server", "--listen", "stdio"], (CLI, ["--listen", "stdio"])),
+        (["x", "codex-exec-server", "--listen", "stdio"], (CLI, ["--listen", "stdio"])),
+        (["x", "--help"], (CLI, ["--help"])),
+        (["./codex-fs", "x"], (HELPER, ["x"])),
+        (["x", "codex-fs", "y"], (HELPER, ["y"])),
+        (["x", "--codex-run-as-fs-helper"], (HELPER, [])),
         (["x", "--execserver-zygote", "1024"], ("helpers.zygote:main", ["1024"])),
-        (["x", "--help", "--execserver-zygote"], ("execserver.cli:main", ["--help", "--execserver-zygote"])),
-        ([], ("execserver.cli:main", [])),
+        (["x", "self-test"], ("execserver.verbs.self_test:main", [])),
+        (["x", "install-aliases", "/d"], ("execserver.verbs.aliases:main", ["/d"])),
+        ([], (CLI, [])),
     ],
 )
-def test_the_name_or_the_hidden_argument_chooses(argv: list[str], expected: tuple[str, list[str]]) -> None:
+def test_the_name_or_the_first_argument_chooses(argv: list[str], expected: tuple[str, list[str]]) -> None:
     assert choose(argv) == expected
 
 
-@pytest.mark.parametrize("name", [name for name, entry in dispatch.NAMES.items() if entry is None])
+def test_only_the_first_argument_chooses() -> None:
+    for argument in dispatch.ARGUMENTS:
+        assert choose(["x", "--help", argument]) == (CLI, ["--help", argument])
+
+
+def test_the_name_of_a_helper_outweighs_the_first_argument() -> None:
+    for argument in dispatch.ARGUMENTS:
+        assert choose(["/a/codex-fs", argument]) == (HELPER, [argument])
+
+
+def test_a_copy_with_the_servers_other_name_starts_itself_as_zygote() -> None:
+    assert choose(["/a/codex-exec-server", "--execserver-zygote", "5"]) == ("helpers.zygote:main", ["5"])
+
+
+@pytest.mark.parametrize("name", UNBUILT)
 def test_a_name_that_is_not_built_yet_says_so(name: str) -> None:
-    with pytest.raises(NotInThisBuild, match=f"{name} is not in this build"):
-        choose([f"/some/where/{name}", "--help"])
+    for argv in ([f"/some/where/{name}", "--help"], ["x", name, "--help"]):
+        with pytest.raises(NotInThisBuild, match=f"{name} is not in this build"):
+            choose(argv)
+
+
+def test_every_entry_is_a_function_that_exists() -> None:
+    for entry in {*dispatch.NAMES.values(), *dispatch.ARGUMENTS.values()} - {None}:
+        module, _, function = str(entry).partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_the_help_names_every_verb() -> None:
+    for verb in dispatch.VERBS:
+        assert f"\n       execserver {verb}" in cli.HELP
+        assert f"\n  {verb} " in cli.HELP
 
 
 def test_a_symlink_selects_by_its_name(tmp_path: Path) -> None:

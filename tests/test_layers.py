@@ -38,13 +38,20 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 BESIDE = {
     "client": {"transports", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "sandbox", "protocol"},
+    "verbs": {"dispatch", "cli", "client", "protocol", *LEAVES},
     # Names that are loaded when first asked for.
     "": {"cli", "listen_url", "runtime_paths"},
 }
 
 # Imported by processes that must start in no time: standard library only.
 STDLIB_PARTS = {"files", "sandbox", "zygote", "helpers", "dispatch", "__main__", "", *LEAVES}
-STDLIB_MODULES = {"execserver.protocol.errors", "execserver.protocol.paths", "execserver.protocol.base64"}
+STDLIB_MODULES = {
+    f"execserver.protocol.{name}"
+    for name in (
+        *("errors", "complaints", "syntax", "base64", "paths", "url_hosts"),
+        *("sandbox", "permissions", "sandbox_policy"),
+    )
+}
 GEVENT_PARTS = {"app", "server", "transports", "services", "client"}
 THIRD_PARTY = {"gevent", "greenlet", "msgspec", "websockets", "pybase64", "h11", "docopt", "zope"}
 FORBIDDEN = ("gevent.monkey", "gevent.subprocess", "gevent.pywsgi", "gevent.os.fork_and_watch")
@@ -176,6 +183,42 @@ def test_the_started_zygote_has_loaded_nothing_heavy(capfd: pytest.CaptureFixtur
     assert os.waitstatus_to_exitcode(status) == 0
     assert "execserver.zygote.loop" in loaded
     assert {name for name in loaded if name.split(".")[0] in THIRD_PARTY | HEAVY} == set()
+
+
+FILE_REQUESTS = [
+    '{"operation":"fs/readFile","params":{"path":"/dev/null/x"}}',
+    '{"operation":"fs/writeFile","params":{"path":"/dev/null","dataBase64":"eA=="}}',
+    '{"operation":"fs/createDirectory","params":{"path":"/"}}',
+    '{"operation":"fs/getMetadata","params":{"path":"/"}}',
+    '{"operation":"fs/canonicalize","params":{"path":"file:///%2e/"}}',
+    '{"operation":"fs/readDirectory","params":{"path":"/"}}',
+    '{"operation":"fs/remove","params":{"path":"/dev/null/x"}}',
+    '{"operation":"fs/copy","params":{"sourcePath":"/","destinationPath":"/","recursive":true}}',
+]
+
+
+@pytest.mark.parametrize("request_text", FILE_REQUESTS)
+def test_the_file_helper_has_loaded_nothing_heavy(request_text: str) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['codex-fs']\n"
+        "from execserver.dispatch import main\n"
+        "status = main(); print(*sys.modules, file=sys.stderr); sys.exit(status)"
+    )
+    # With `site`, so that the installed packages could be loaded.
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        input=request_text,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    loaded = set(done.stderr.split())
+    assert done.stdout.startswith('{"status":')
+    assert "helpers.codex_fs" in loaded
+    # pybase64 is for content only, and weighs as much as binascii.
+    heavy = (THIRD_PARTY | HEAVY | {"socket"}) - {"pybase64"}
+    assert {name for name in loaded if name.split(".")[0] in heavy} == set()
 
 
 def test_the_url_is_printed_before_the_server_is_loaded() -> None:

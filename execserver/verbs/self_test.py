@@ -1,0 +1,227 @@
+"""`execserver self-test`: does this program work on this machine?
+
+Starts itself as users do, on a free port of loopback, and uses itself over the WebSocket: a command with
+pipes, a command in a terminal, file calls.  The commands are this program too, so nothing else needs to be
+installed.  Prints a line with its time per step and OK, or the exact failure and what to do about it.  Leaves
+nothing behind, also when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from execserver import __version__
+from execserver.verbs.program import start_command
+from execserver.verbs.usage import Leave, operands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from execserver.client import ExecServerClient
+
+VERB = "self-test"
+START_LIMIT_S = 30.0  # the first start on a machine unpacks the program
+STEP_LIMIT_S = 15.0
+
+_SHOWN_ERRORS = 2000  # bytes of what the server said last
+_INTERRUPTED_STATUS = 130
+_REQUEST = b'{"operation":"fs/canonicalize","params":{"path":"file:///./"}}'
+_REPLY = b'{"status":"ok","payload":{"operation":"fs/canonicalize","response":{"path":"file:///"}}}\n'
+_CONTENT = b"execserver self-test\n" * 5000
+
+
+class Failed(Exception):
+    """A step did not do what it must; the text says what came instead."""
+
+
+def main() -> int:
+    """Run all steps; return 0 when all went well, 1 at the first that did not, 2 for wrong usage."""
+    try:
+        operands(VERB, ())
+    except Leave as leave:
+        return leave.status
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    test = SelfTest(start_command())
+    try:
+        return _run(test)
+    except KeyboardInterrupt:
+        return _INTERRUPTED_STATUS
+    finally:
+        test.clean_up()
+
+
+def _run(test: SelfTest) -> int:
+    from execserver.client import ExecServerError  # with gevent and msgspec, hence late
+
+    _say(f"execserver {__version__}, started as {' '.join(test.command)}")
+    begun = time.monotonic()
+    for name, step, cure in test.steps():
+        step_begun = time.monotonic()
+        try:
+            step()
+        except (Failed, OSError, ExecServerError) as error:
+            _say(f"FAILED: {name}: {error}{test.last_words()}\n  What to do: {cure}")
+            return 1
+        _say(f"  {name:<32}{_ms_since(step_begun):>7.0f} ms")
+    _say(f"OK in {_ms_since(begun):.0f} ms")
+    return 0
+
+
+class SelfTest:
+    """One run: owns the server it starts, the client of it and a folder, until `clean_up`."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+        self._server: subprocess.Popen[bytes] | None = None
+        self._errors = os.memfd_create("execserver-self-test")
+        self._url = ""
+        self._client: ExecServerClient | None = None
+        self._folder = ""
+
+    def steps(self) -> list[tuple[str, Callable[[], None], str]]:
+        """Return name, action and cure of every step."""
+        return [
+            ("start the server", self.start, "start it by hand with --log-level debug and read what it says"),
+            (
+                "connect to it",
+                self.connect,
+                "let programs of this machine reach each other on 127.0.0.1 (is the interface `lo` up?)",
+            ),
+            (
+                "run a command with pipes",
+                self.run_with_pipes,
+                "let this user start programs: look at `ulimit -u`, and at filters of system calls",
+            ),
+            (
+                "run a command in a terminal",
+                self.run_in_terminal,
+                "make terminals available: mount -t devpts devpts /dev/pts",
+            ),
+            (
+                "write, read and remove files",
+                self.use_files,
+                "set TMPDIR to a folder this user may write to, on a disk with some room",
+            ),
+            ("stop the server", self.stop, "please report this with the output of this command"),
+        ]
+
+    def start(self) -> None:
+        """Start the server and learn its URL."""
+        self._server = subprocess.Popen(
+            [*self.command, "--listen", "ws://127.0.0.1:0"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+        )
+        line = self._read_line(self._server, time.monotonic() + START_LIMIT_S)
+        if not line.startswith("ws://127.0.0.1:"):
+            raise Failed(f"it printed {line!r} instead of its URL")
+        self._url = line
+
+    @staticmethod
+    def _read_line(server: subprocess.Popen[bytes], deadline: float) -> str:
+        assert server.stdout is not None
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([server.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise Failed(f"it printed no URL within {START_LIMIT_S:g} s")
+            byte = server.stdout.read(1)
+            if not byte:
+                raise Failed(f"it ended with status {server.wait(STEP_LIMIT_S)} and printed no URL")
+            line += byte
+        return line.decode("utf-8", "replace").rstrip("\n")
+
+    def connect(self) -> None:
+        """Open a session."""
+        from execserver.client import ExecServerClient, ExecServerClientConnectOptions
+
+        options = ExecServerClientConnectOptions(
+            client_name="execserver-self-test",
+            connect_timeout=STEP_LIMIT_S,
+            initialize_timeout=STEP_LIMIT_S,
+            request_timeout=STEP_LIMIT_S,
+        )
+        self._client = ExecServerClient.connect(self._url, options)
+
+    def run_with_pipes(self) -> None:
+        """Run the file helper: it answers on stdout what it reads on stdin."""
+        process = self._connected().start([*self.command, "codex-fs"], pipe_stdin=True)
+        done = process.communicate(_REQUEST, STEP_LIMIT_S)
+        if (done.exit_code, done.stdout) != (0, _REPLY):
+            raise Failed(f"exit code {done.exit_code}, stdout {done.stdout!r}, stderr {done.stderr!r}")
+
+    def run_in_terminal(self) -> None:
+        """Run `--version`; the terminal puts a carriage return before the line end."""
+        done = self._connected().start([*self.command, "--version"], tty=True).communicate(None, STEP_LIMIT_S)
+        if (done.exit_code, done.stdout) != (0, f"execserver {__version__}\r\n".encode()):
+            raise Failed(f"exit code {done.exit_code}, output {done.stdout!r}")
+
+    def use_files(self) -> None:
+        """Write a file, read it back, see it listed, remove it."""
+        self._folder = os.path.realpath(tempfile.mkdtemp(prefix="execserver-self-test-"))
+        client, file = self._connected(), f"{self._folder}/sub/file"
+        client.create_directory(f"{self._folder}/sub")
+        client.write_file(file, _CONTENT)
+        if client.read_file(file) != _CONTENT:
+            raise Failed(f"{file} does not hold what was written into it")
+        names = [entry.file_name for entry in client.read_directory(f"{self._folder}/sub")]
+        if names != ["file"]:
+            raise Failed(f"{self._folder}/sub holds {names}")
+        client.remove(self._folder)
+        if os.path.lexists(self._folder):
+            raise Failed(f"{self._folder} is still there")
+
+    def stop(self) -> None:
+        """End the session and the server."""
+        self._connected().close()
+        assert self._server is not None
+        self._server.terminate()
+        try:
+            status = self._server.wait(STEP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"it did not end within {STEP_LIMIT_S:g} s") from None
+        if status:
+            raise Failed(f"it ended with status {status}")
+
+    def last_words(self) -> str:
+        """Return what the server said on stderr, on lines of their own; empty if nothing."""
+        size = os.fstat(self._errors).st_size
+        text = os.pread(self._errors, _SHOWN_ERRORS, max(0, size - _SHOWN_ERRORS))
+        lines = text.decode("utf-8", "replace").splitlines()
+        return "".join(f"\n  | {line}" for line in lines)
+
+    def clean_up(self) -> None:
+        """End what runs and remove what is there."""
+        if self._client is not None:
+            self._client.close()
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+            if self._server.stdout is not None:
+                self._server.stdout.close()
+        os.close(self._errors)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _connected(self) -> ExecServerClient:
+        assert self._client is not None
+        return self._client
+
+
+def _ms_since(begun: float) -> float:
+    return (time.monotonic() - begun) * 1000
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

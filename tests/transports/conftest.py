@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.greenlets import loop_failures
+from tests.transports.wires import tcp_connection
 
 __all__ = ["loop_failures"]
 
@@ -30,10 +31,5 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.fixture
 def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Two ends of a TCP connection, non-blocking: ours, and the peer's."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        theirs = socket.create_connection(server.getsockname())
-        ours, _ = server.accept()
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.setblocking(False)
+    with tcp_connection() as (ours, theirs):
         yield ours, theirs

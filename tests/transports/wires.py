@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Marks:
@@ -13,6 +15,31 @@ class Marks:
 
     def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
         return b"(" if first else b"|", b")" if final else b""
+
+
+@contextmanager
+def tcp_connection(receive_bytes: int = 0) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Connect two non-blocking sockets, ours and the peer's, which may have a small receive buffer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.socket()
+        if receive_bytes:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        theirs.connect(server.getsockname())
+        ours, _ = server.accept()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def fill(sock: socket.socket) -> int:
+    """Send until the kernel takes no more; return how much that was."""
+    sent = 0
+    while True:
+        try:
+            sent += sock.send(b"x" * 65536)
+        except BlockingIOError:
+            return sent
 
 
 def take(sock: socket.socket, limit: int = 1 << 30) -> bytes:

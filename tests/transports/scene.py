@@ -1,0 +1,177 @@
+"""One connection over fakes: a carrier in memory, and handlers that a test scripts.
+
+The outbox is the real one, writing lines into a socket; the rest of the carrier and everything behind the
+look-up of a method is fake.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import gevent
+import msgspec
+import pytest
+
+from execserver.core.connection import ConnectionRules
+from execserver.handlers.context import Call
+from execserver.handlers.replies import Answer
+from execserver.protocol.envelope import Request
+from execserver.transports import connection as connection_module
+from execserver.transports.connection import Connection
+from execserver.transports.outbox import Outbox
+from execserver.transports.stdio import LineFraming
+from tests.support.greenlets import turns
+from tests.support.waiting import wait_until
+from tests.transports.wires import take
+
+Handler = Callable[[Any], Answer]
+
+
+def result(value: object = None) -> msgspec.Raw:
+    """Return a result of any JSON value."""
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+class FakeTransport:
+    """A carrier in memory: notes what it is told; what is sent goes through a real outbox."""
+
+    malformed_prefix = "cannot read"
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.outbox = Outbox(sock.fileno(), LineFraming(), lambda: self.events.append("broken"))
+        self.events: list[str] = []
+        self.failing_resume = False
+
+    def pause(self) -> None:
+        self.events.append("pause")
+
+    def resume(self) -> None:
+        self.events.append("resume")
+        if self.failing_resume:
+            raise RuntimeError("the carrier is broken")
+
+    def close(self, code: int, reason: str) -> None:
+        self.events.append(f"close {code} {reason}")
+        self.outbox.finish()
+
+
+class FakeContext:
+    """A connection context that notes its end; the rules are real."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.rules = ConnectionRules()
+        self._events = events
+
+    def close(self) -> None:
+        self._events.append("context closed")
+
+
+class FakeCall:
+    """A call that notes when a session it holds is let go; from the start it holds one."""
+
+    def __init__(self, handlers: dict[str, Handler]) -> None:
+        self.handlers = handlers
+        self.events: list[str] = []
+        self.connection = FakeContext(self.events)
+        self.holds_session = True
+
+    def detach(self) -> None:
+        if self.holds_session:
+            self.holds_session = False
+            self.events.append("detach")
+
+
+class Scene:
+    """The connection under test with its fakes, run in a greenlet of its own."""
+
+    def __init__(self, ours: socket.socket, theirs: socket.socket, handlers: dict[str, Handler]) -> None:
+        self.peer = theirs
+        self.transport = FakeTransport(ours)
+        self.outbox = self.transport.outbox
+        self.call = FakeCall(handlers)
+        self.connection = Connection(self.transport, cast(Call, self.call))
+        self.greenlet = gevent.spawn(self.connection.run)
+        self._received = b""
+        self._next_id = 0
+        turns()
+
+    @property
+    def events(self) -> list[str]:
+        """What the carrier was told."""
+        return self.transport.events
+
+    @property
+    def ends(self) -> list[str]:
+        """What was let go or closed behind the connection."""
+        return self.call.events
+
+    def receive(self, *messages: bytes) -> None:
+        """Let messages arrive together, in the event loop as from a real carrier; returns when that ran."""
+        self.in_loop(lambda: self.connection.receive(list(messages)))
+
+    def ask(self, method: str, params: object = None, *more: str) -> int:
+        """Let a request, and more of them without params, arrive together; return the id of the first."""
+        first = self._next_id + 1
+        texts = []
+        for name, value in ((method, params), *((name, None) for name in more)):
+            self._next_id += 1
+            texts.append(json.dumps({"id": self._next_id, "method": name, "params": value}).encode())
+        self.receive(*texts)
+        return first
+
+    def end(self) -> None:
+        """Let the carrier report the end of the client, in the event loop."""
+        self.in_loop(self.connection.ended)
+
+    def in_loop(self, act: Callable[[], None]) -> None:
+        """Run something in the event loop, then let everything run that can."""
+        gevent.get_hub().loop.run_callback(act)
+        turns()
+
+    def answers(self) -> list[Any]:
+        """Return the messages that have come to the peer since the last look."""
+        self._received += take(self.peer)
+        *lines, self._received = self._received.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def wait_for(self, count: int) -> list[Any]:
+        """Wait for as many messages and return them."""
+        got: list[Any] = []
+
+        def enough() -> bool:
+            got.extend(self.answers())
+            return len(got) >= count
+
+        wait_until(enough, pause=gevent.sleep)
+        assert len(got) == count
+        return got
+
+    def finished(self) -> bool:
+        """Wait for the end of the connection's greenlet."""
+        self.greenlet.join(5)
+        return bool(self.greenlet.ready())
+
+
+@contextmanager
+def scene(monkeypatch: pytest.MonkeyPatch, **handlers: Handler) -> Iterator[Scene]:
+    """Serve one connection with these handlers, which get the decoded params."""
+
+    def dispatch(call: Call, request: Request) -> Answer:
+        return cast(FakeCall, call).handlers[request.method](json.loads(bytes(request.params)))
+
+    monkeypatch.setattr(connection_module, "dispatch", dispatch)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        made = Scene(ours, theirs, handlers)
+        try:
+            yield made
+        finally:
+            made.end()
+            made.outbox.close()
+            assert made.finished(), "the connection did not end with its client"

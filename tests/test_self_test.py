@@ -15,6 +15,7 @@ import pytest
 from execserver import __version__, cli
 from execserver.verbs import self_test
 from tests.support.programs import write_program, write_script
+from tests.support.server_process import interrupts_not_ignored
 from tests.support.source import ROOT
 from tests.support.waiting import wait_until
 
@@ -169,7 +170,9 @@ def test_an_interrupted_test_ends_its_server(tmp_path: Path, number: int) -> Non
         f"import os\nif '--listen' in sys.argv:\n    os.execv({str(tmp_path / 'server')!r}, ['server'])\n"
     )
     program = write_program(tmp_path / "execserver", before)
-    with subprocess.Popen([program, "self-test"], stdout=subprocess.DEVNULL) as test:
+    with interrupts_not_ignored():
+        test = subprocess.Popen([program, "self-test"], stdout=subprocess.DEVNULL)
+    with test:
         wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
         test.send_signal(number)
         assert test.wait(20) == 130

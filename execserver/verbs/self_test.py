@@ -49,7 +49,8 @@ def main() -> int:
     except Leave as leave:
         return leave.status
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)
     test = SelfTest(start_command())
     try:
         return _run(test)

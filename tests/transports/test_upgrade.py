@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import cast
+
+import gevent
+import pytest
+
+from execserver.services.deadline import at_most
+from execserver.settings import Settings
+from execserver.transports import upgrade as upgrade_module
+from execserver.transports.upgrade import upgrade
+from tests.support.greenlets import turns
+from tests.transports.wires import fill, take
+
+Pair = tuple[socket.socket, socket.socket]
+
+READY = b"GET /readyz HTTP/1.1\r\n\r\n"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\n"
+
+
+class Upgrading:
+    """An upgrade that runs in a greenlet, and the peer's end of its socket."""
+
+    def __init__(self, pair: Pair, **settings: float) -> None:
+        self.peer = pair[1]
+        self._greenlet = gevent.spawn(upgrade, pair[0], Settings(**settings))
+        turns()
+
+    def send(self, data: bytes) -> bytes:
+        """Send bytes and return what comes back."""
+        self.peer.sendall(data)
+        turns()
+        return take(self.peer)
+
+    @property
+    def pending(self) -> bool:
+        """True while more is waited for."""
+        return not self._greenlet.ready()
+
+    def result(self) -> bytes | None:
+        """Return what the upgrade returned."""
+        return self._greenlet.get(timeout=5)
+
+    def stop(self) -> None:
+        self._greenlet.kill()
+
+
+@pytest.fixture
+def upgrading(pair: Pair) -> Iterator[Upgrading]:
+    made = Upgrading(pair)
+    yield made
+    made.stop()
+
+
+def test_a_valid_request_upgrades(upgrading: Upgrading) -> None:
+    reply = upgrading.send(UPGRADE)
+    assert reply.startswith(SWITCHING)
+    assert b"\r\nsec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in reply
+    assert upgrading.result() == b""
+
+
+def test_bytes_behind_the_upgrade_are_handed_on(upgrading: Upgrading) -> None:
+    upgrading.send(UPGRADE + b"\x81\x80early")
+    assert upgrading.result() == b"\x81\x80early"
+
+
+def test_a_request_may_come_byte_by_byte(upgrading: Upgrading) -> None:
+    replies = [upgrading.send(bytes([byte])) for byte in UPGRADE]
+    assert b"".join(replies[:-1]) == b""
+    assert replies[-1].startswith(SWITCHING)
+    assert upgrading.result() == b""
+
+
+def test_other_requests_are_answered_before(upgrading: Upgrading) -> None:
+    assert upgrading.send(READY).startswith(b"HTTP/1.1 200 OK\r\n")
+    assert upgrading.send(b"GET /nowhere HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 404 Not Found\r\n")
+    assert upgrading.pending
+    assert upgrading.send(UPGRADE).startswith(SWITCHING)
+    assert upgrading.result() == b""
+
+
+def test_requests_may_come_together_with_empty_lines_between(upgrading: Upgrading) -> None:
+    replies = upgrading.send(b"\r\n" + READY + b"\r\n\r\n" + READY + b"\n" + UPGRADE + b"x")
+    assert [line[9:12] for line in replies.split(b"\r\n") if line.startswith(b"HTTP/")] == [
+        b"200",
+        b"200",
+        b"101",
+    ]
+    assert upgrading.result() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (b"hello\r\n\r\n", b"400"),
+        (b"GET /readyz HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /readyz HTTP/1.1\r\nConnection: close\r\n\r\n", b"200"),
+    ],
+)
+def test_some_answers_end_the_connection(upgrading: Upgrading, request_text: bytes, status: bytes) -> None:
+    assert upgrading.send(request_text)[9:12] == status
+    assert upgrading.result() is None
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", READY])
+def test_a_peer_that_leaves_ends_it(upgrading: Upgrading, sent: bytes) -> None:
+    upgrading.send(sent)
+    upgrading.peer.close()
+    assert upgrading.result() is None
+
+
+def test_a_head_that_is_too_large_is_refused(pair: Pair) -> None:
+    upgrading = Upgrading(pair, max_header_bytes=100)
+    assert upgrading.send(b"GET / HTTP/1.1\r\nA: " + b"a" * 90)[9:12] == b"431"
+    assert upgrading.result() is None
+
+
+def test_a_whole_head_that_is_too_large_is_refused(pair: Pair) -> None:
+    upgrading = Upgrading(pair, max_header_bytes=100)
+    assert upgrading.send(b"GET / HTTP/1.1\r\nA: " + b"a" * 90 + b"\r\n\r\n")[9:12] == b"431"
+    assert upgrading.result() is None
+
+
+def test_a_silent_peer_is_given_up(pair: Pair) -> None:
+    assert Upgrading(pair, upgrade_timeout_s=0.01).result() is None
+
+
+def test_a_peer_that_sends_too_slowly_is_given_up(pair: Pair) -> None:
+    upgrading = Upgrading(pair, upgrade_timeout_s=0.02)
+    while upgrading.pending:
+        upgrading.send(b"G")
+    assert upgrading.result() is None
+
+
+def test_each_request_has_its_own_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[float] = []
+
+    def note(seconds: float) -> AbstractContextManager[None]:
+        times.append(seconds)
+        return at_most(seconds)
+
+    monkeypatch.setattr(upgrade_module, "at_most", note)
+    upgrading = Upgrading(pair, upgrade_timeout_s=7)
+    upgrading.send(READY)
+    upgrading.send(READY + b"GET")
+    assert times == [7, 7, 7]
+    upgrading.stop()
+
+
+def test_a_peer_that_takes_no_answer_is_given_up(pair: Pair) -> None:
+    fill(pair[0])
+    upgrading = Upgrading(pair)
+    pair[1].sendall(READY)
+    assert upgrading.result() is None
+
+
+class FloodingSocket:
+    """A fake socket that always has more to read, over the number of a real one that is silent."""
+
+    def __init__(self, real: socket.socket, flood: bytes) -> None:
+        self._real = real
+        self._flood = flood
+        self.received = 0
+
+    def fileno(self) -> int:
+        return self._real.fileno()
+
+    def recv(self, _size: int) -> bytes:
+        self.received += 1
+        return self._flood
+
+    def send(self, data: bytes) -> int:
+        return len(data)
+
+
+def test_a_flood_of_empty_lines_meets_the_time_limit(pair: Pair) -> None:
+    flooding = FloodingSocket(pair[0], b"\r\n" * 4096)
+    assert upgrade(cast(socket.socket, flooding), Settings(upgrade_timeout_s=0.01)) is None
+    assert flooding.received > 1
+
+
+@pytest.mark.parametrize("flood", [b"\r\n" * 4096, READY])
+def test_a_flood_leaves_others_their_turns(pair: Pair, flood: bytes) -> None:
+    flooding = FloodingSocket(pair[0], flood)
+    greenlet = gevent.spawn(upgrade, cast(socket.socket, flooding), Settings())
+    reads = []
+    for _ in range(5):
+        gevent.sleep(0)
+        reads.append(flooding.received)
+    greenlet.kill()
+    assert reads[0] < reads[-1] < 10

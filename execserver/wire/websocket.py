@@ -1,9 +1,10 @@
 """WebSocket frames of the server role: bytes from the peer in, whole messages out.
 
-Parsing, masking, control frames and the close handshake are the `websockets` library's; this module adds
-what the contract asks of a server: limits per frame, per message and on the number of fragments, text that
-is UTF-8, and frame headers for replies that are produced in pieces.  No I/O: the owner of the socket feeds
-and sends.
+Parsing, masking, control frames and the close handshake are the `websockets` library's, which also judges
+what is wrong with a frame.  Only a short message in one whole frame, as nearly all are, is taken here: on
+the library's way it costs four times as much, a tenth of a small request.  This module adds what the
+contract asks of a server: limits per frame, per message and on the number of fragments, text that is UTF-8,
+and frame headers for replies that are produced in pieces.  No I/O: the owner of the socket feeds and sends.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 from websockets.exceptions import ProtocolError
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
+from websockets.speedups import apply_mask
 
 GOING_AWAY: Final = 1001
 PROTOCOL_ERROR: Final = 1002
@@ -23,6 +25,9 @@ MESSAGE_TOO_BIG: Final = 1009
 INTERNAL_ERROR: Final = 1011
 
 _TEXT_FINAL = 0x81
+_WHOLE_MESSAGES = (_TEXT_FINAL, 0x82)  # text and binary, in one frame and without reserved bits
+_MASKED = 0x80
+_SHORT_BYTES = 64 * 1024 - 1  # payload of what is taken without the library
 _MAX_REASON_BYTES = 123  # a control frame holds 125 bytes, two of them the code
 PING_FRAME: Final = b"\x89\x00"
 
@@ -57,15 +62,30 @@ class ServerFrames:
     `failure` then says why, or is None after a close in good order.
     """
 
-    __slots__ = ("_fragments", "_limits", "_parts", "_protocol", "_text", "control", "failure", "finished")
+    __slots__ = (
+        "_begun",
+        "_fragments",
+        "_limits",
+        "_owed",
+        "_parts",
+        "_protocol",
+        "_short_bytes",
+        "_text",
+        "control",
+        "failure",
+        "finished",
+    )
 
     def __init__(self, limits: FrameLimits) -> None:
         self._limits = limits
         self._protocol = Protocol(
             SERVER, state=OPEN, max_size=(limits.message_bytes, limits.frame_bytes), logger=_SILENT
         )
+        self._short_bytes = min(_SHORT_BYTES, limits.frame_bytes, limits.message_bytes)
+        self._begun = b""  # a header that is not complete
+        self._owed = 0  # bytes of the present frame that the library still has to get
         self._parts: list[bytes] = []
-        self._fragments = 0
+        self._fragments = 0  # of the message that is being put together
         self._text = False
         self.control: list[bytes] = []
         self.finished = False
@@ -78,18 +98,28 @@ class ServerFrames:
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take bytes as they came from the socket; return the messages they completed."""
-        if self.finished:
-            return []
-        protocol = self._protocol
-        protocol.receive_data(data)  # type: ignore[arg-type]  # it only appends to a bytearray
+        if self._begun:
+            data = self._begun + data
+            self._begun = b""
         messages: list[bytes] = []
-        for frame in protocol.events_received():
-            message = self._take(frame) if isinstance(frame, Frame) else None
-            if message is not None:
-                messages.append(message)
-            if self.failure is not None:
-                return messages
-        self._collect_control()
+        at = 0
+        while at < len(data) and not self.finished:
+            if self._owed:
+                part = data[at : at + self._owed]
+                self._owed -= len(part)
+                at += len(part)
+                self._feed_library(part, messages)
+                continue
+            begin, end = _borders(data, at)
+            if not end:
+                self._begun = bytes(data[at:])
+                break
+            if end <= len(data) and end - begin <= self._short_bytes and self._is_whole(data, at):
+                self._text = data[at] == _TEXT_FINAL
+                self._take_short(data, begin, end, messages)
+                at = end
+            else:
+                self._owed = end - at
         return messages
 
     def close(self, code: int, reason: str) -> None:
@@ -98,6 +128,28 @@ class ServerFrames:
             self._protocol.fail(code, _fit(reason))
         self._collect_control()
         self.finished = True
+
+    def _is_whole(self, data: bytes | bytearray | memoryview, at: int) -> bool:
+        """Tell whether the frame is a message by itself, with nothing that the library must judge."""
+        return not self._fragments and data[at] in _WHOLE_MESSAGES and data[at + 1] & _MASKED != 0
+
+    def _take_short(
+        self, data: bytes | bytearray | memoryview, begin: int, end: int, messages: list[bytes]
+    ) -> None:
+        message = self._checked(apply_mask(bytes(data[begin:end]), bytes(data[begin - 4 : begin])))
+        if message is not None:
+            messages.append(message)
+
+    def _feed_library(self, data: bytes | bytearray | memoryview, messages: list[bytes]) -> None:
+        protocol = self._protocol
+        protocol.receive_data(data)  # type: ignore[arg-type]  # it only appends to a bytearray
+        for frame in protocol.events_received():
+            message = self._take(frame) if isinstance(frame, Frame) else None
+            if message is not None:
+                messages.append(message)
+            if self.failure is not None:
+                return
+        self._collect_control()
 
     def _take(self, frame: Frame) -> bytes | None:
         opcode = frame.opcode
@@ -115,7 +167,7 @@ class ServerFrames:
             self._parts.append(bytes(frame.data))
             if frame.fin:
                 whole = b"".join(self._parts)
-                self._parts = []
+                self._parts, self._fragments = [], 0
                 return self._checked(whole)
         return None
 
@@ -142,6 +194,24 @@ class ServerFrames:
                 self.finished = True
         if protocol.parser_exc is not None and self.failure is None:
             self.failure = _explain(protocol.parser_exc)
+
+
+def _borders(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
+    """Return where the payload of a frame begins and where the frame ends; (0, 0) for half a length."""
+    begin = at + 2
+    if len(data) < begin:
+        return 0, 0
+    masked_length = data[at + 1]
+    length = masked_length & ~_MASKED
+    if length >= 126:
+        wide = 2 if length == 126 else 8
+        if len(data) < begin + wide:
+            return 0, 0
+        length = int.from_bytes(data[begin : begin + wide], "big")
+        begin += wide
+    if masked_length & _MASKED:
+        begin += 4
+    return begin, begin + length
 
 
 def _explain(error: Exception) -> str:

@@ -155,6 +155,40 @@ def test_messages_survive_any_cut_of_the_bytes(messages: list[bytes], data: st.D
     assert seen == messages
 
 
+FRAMES = st.one_of(
+    st.builds(
+        lambda data, op: frame(op, data),
+        st.binary(max_size=140),
+        st.sampled_from([Opcode.TEXT, Opcode.BINARY]),
+    ),
+    st.builds(lambda data, fin: text(data, fin=fin), st.text(max_size=9).map(str.encode), st.booleans()),
+    st.builds(lambda data, fin: more(data, fin=fin), st.binary(max_size=9), st.booleans()),
+    st.builds(lambda data: frame(Opcode.PING, data), st.binary(max_size=9)),
+    st.sampled_from(
+        [frame(Opcode.CLOSE, b"\x03\xe8"), frame(Opcode.TEXT, b"x", mask=False), text(b"x" * 1001)]
+    ),
+    st.binary(min_size=1, max_size=4),
+)
+
+
+@given(st.lists(FRAMES, max_size=8), st.data())
+def test_short_messages_are_taken_as_the_library_would_take_them(
+    parts: list[bytes], data: st.DataObject
+) -> None:
+    ours, library = ServerFrames(LIMITS), ServerFrames(LIMITS)
+    library._short_bytes = -1  # sends every frame the long way
+    stream = b"".join(parts)
+    seen: list[bytes] = []
+    expected = library.feed(stream)
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        seen += ours.feed(stream[:size])
+        stream = stream[size:]
+    assert seen == expected
+    assert (ours.finished, ours.failure) == (library.finished, library.failure)
+    assert b"".join(ours.control) == b"".join(library.control)
+
+
 @given(st.binary(max_size=300))
 def test_random_bytes_never_raise(data: bytes) -> None:
     frames = ServerFrames(LIMITS)

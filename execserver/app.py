@@ -14,6 +14,7 @@ from collections.abc import Callable
 from execserver.listen_url import Stdio, WsListen, listen_url
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import Settings
+from execserver.transports.tuning import tune
 from execserver.zygote.launch import start_zygote
 
 Announce = Callable[[str | None], None]
@@ -50,6 +51,7 @@ def bind(listen: WsListen, settings: Settings) -> socket.socket:
             (listen.host, listen.port, 0, listen.scope_id) if listen.is_ipv6 else (listen.host, listen.port)
         )
         sock.bind(address)
+        tune(sock, settings)
         sock.listen(settings.listen_backlog)
         sock.setblocking(False)
     except OSError:

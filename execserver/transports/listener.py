@@ -12,7 +12,6 @@ from gevent.hub import get_hub
 from execserver.handlers.context import Call
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
-from execserver.transports.liveness import set_user_timeout
 from execserver.transports.outbox import Outbox
 from execserver.transports.upgrade import upgrade
 from execserver.transports.ws_server import Shared, WebSocketTransport
@@ -22,11 +21,10 @@ _log = logging.getLogger(__name__)
 
 _READY_READ = 1
 _RETRY_S = 0.1  # after accept failed for want of descriptors
-_UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue a keystroke's echo has to pass
 
 
 class WebSocketListener:
-    """Serves every connection of a listening socket, which it owns."""
+    """Serves every connection of a listening socket, tuned before it listened, which it owns."""
 
     def __init__(self, sock: socket.socket, settings: Settings, make_call: Callable[[Outbox], Call]) -> None:
         self._sock = sock
@@ -35,7 +33,6 @@ class WebSocketListener:
         self._make_call = make_call
         self._shared = Shared(settings)
         self._transports: set[WebSocketTransport] = set()
-        _tune(sock, settings)
         loop = get_hub().loop
         self._accepting = loop.io(sock.fileno(), _READY_READ)
         self._retry = loop.timer(_RETRY_S, _RETRY_S)  # a timer that does not repeat forgets its delay
@@ -92,18 +89,3 @@ class WebSocketListener:
             connection.run()
         finally:
             self._transports.discard(transport)
-
-
-def _tune(sock: socket.socket, settings: Settings) -> None:
-    """Send small messages at once, keep queues short, and notice a dead peer.
-
-    Set on the listening socket once: what it accepts inherits all of it on Linux.
-    """
-    tcp = socket.IPPROTO_TCP
-    sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
-    sock.setsockopt(tcp, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(tcp, socket.TCP_KEEPIDLE, settings.keepalive_idle_s)
-    sock.setsockopt(tcp, socket.TCP_KEEPINTVL, settings.keepalive_interval_s)
-    sock.setsockopt(tcp, socket.TCP_KEEPCNT, settings.keepalive_probes)
-    set_user_timeout(sock, settings.tcp_user_timeout_s)

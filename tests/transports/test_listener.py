@@ -15,6 +15,7 @@ from execserver.settings import Settings
 from execserver.transports import listener as listener_module
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.outbox import Outbox
+from execserver.transports.tuning import tune
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import CLOSE, TEXT, client_frame
@@ -30,6 +31,7 @@ UPGRADE = (
 def listening(family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
     host = "127.0.0.1" if family is socket.AF_INET else "::1"
     sock = socket.create_server((host, 0), family=family)
+    tune(sock, Settings())
     sock.setblocking(False)
     return sock
 

@@ -1,0 +1,136 @@
+"""A client that listens and processes that a test plays: real pipes and terminals, no program behind them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import cast
+
+from gevent.event import Event
+
+from execserver.protocol.errors import InternalError
+from execserver.services.child import Child, Streams
+from execserver.services.spawner import Spawner, SpawnSpec
+from tests.support.greenlets import turns
+
+
+class FakeSink:
+    """A `MessageSink` that keeps its messages; `has_room` and `closed` are the test's to set."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.closed = False
+        self.waits = 0
+        self._room = Event()
+        self._room.set()
+        self.on_send: Callable[[], None] = lambda: None
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.is_set()
+
+    def fill(self) -> None:
+        """Be full from now on."""
+        self._room.clear()
+
+    def read(self) -> None:
+        """Have room again."""
+        self._room.set()
+        turns()
+
+    def close(self) -> None:
+        """Be gone."""
+        self.closed = True
+        self._room.set()
+
+    def send(self, message: bytes) -> None:
+        self.send_parts(message)
+
+    def send_parts(self, *parts: bytes) -> None:
+        if not self.closed:
+            self.messages.append(b"".join(parts))
+            self.on_send()
+
+    def wait_for_room(self) -> bool:
+        self.waits += 1
+        self._room.wait()
+        return not self.closed
+
+
+class FakeRun:
+    """The far side of one process that does not exist: what it writes, reads, and how it ends."""
+
+    def __init__(self, child: Child, streams: Streams, spec: SpawnSpec) -> None:
+        self.child = child
+        self.spec = spec
+        self.signals: list[int] = []
+        self._ends: dict[str, int] = {}
+        if child.tty:
+            self._ends["pty"] = os.open(streams.slave, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        else:
+            names = ["stdin"] * spec.pipe_stdin + ["stdout", "stderr"]
+            self._ends = dict(zip(names, streams.child_ends, strict=True))
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Write to an output and let it be read."""
+        assert os.write(self._ends[stream], data) == len(data)
+        turns()
+
+    def read(self, stream: str = "stdin") -> bytes:
+        """Return what has arrived at the input; nothing at its end."""
+        return os.read(self._ends[stream], 1 << 20)
+
+    def close(self, *streams: str) -> None:
+        """Close some of the descriptors, or all."""
+        for stream in streams or list(self._ends):
+            os.close(self._ends.pop(stream))
+        turns()
+
+    def exit(self, status: int = 0) -> None:
+        """Exit with a raw wait status; outputs stay open, as if a grandchild had them."""
+        self.child.set_exited(status, survivors=bool(self._ends))
+        turns()
+
+    def end(self, status: int = 0) -> None:
+        """Close everything and exit."""
+        self.close()
+        self.exit(status)
+
+
+class FakeSpawner:
+    """A `Spawner` that starts nothing, and a zygote that notes whom to signal."""
+
+    def __init__(self) -> None:
+        self.runs: list[FakeRun] = []
+        self.failure: InternalError | None = None
+        self.signal_failure: OSError | None = None
+        self.answers = Event()  # a start waits for this
+        self.answers.set()
+
+    def as_spawner(self) -> Spawner:
+        """Return this in place of a real one."""
+        return cast(Spawner, self)
+
+    def spawn(self, spec: SpawnSpec) -> Child:
+        self.answers.wait()
+        if self.failure is not None:
+            raise self.failure
+        streams = Streams.terminal(spec.size) if spec.tty else Streams.pipes(spec.pipe_stdin)
+        child = Child(len(self.runs), spec.tty, streams, self)
+        child.pid = 4_000_000 + child.child_id  # above what the kernel gives out
+        self.runs.append(FakeRun(child, streams, spec))
+        return child
+
+    def signal_child(self, child: Child, signum: int) -> bool:
+        self.runs[child.child_id].signals.append(signum)
+        if self.signal_failure is not None:
+            raise self.signal_failure
+        return True
+
+    def end(self) -> None:
+        """End everything that still runs."""
+        for run in self.runs:
+            run.close()
+            if not run.child.exited:
+                run.exit()
+        turns()

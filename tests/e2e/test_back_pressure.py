@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import Peer, encode
 from tests.support.proc import is_over, peak_bytes, reset_peak, resident_bytes, state
-from tests.support.running import Outcome, event, output_until, run, start, terminate
+from tests.support.running import Outcome, event, outcome, output_until, run, start, terminate
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import TEXT, WsPeer, client_frame
@@ -82,8 +82,7 @@ def test_every_byte_arrives_once_the_client_reads_on(peer: WsPeer, tmp_path: Pat
     (tmp_path / "f").write_bytes(content)
     producer = Producer(peer, len(content), source=str(tmp_path / "f"))
     assert producer.wait_until_blocked() < len(content)
-    while not producer.collected.complete:
-        producer.collected.take(event(peer, "p"))
+    outcome(peer, "p", producer.collected)
     assert producer.collected.stdout.partition(b"\n")[2] == content
     assert producer.collected.exit_code == 0
 
@@ -92,8 +91,7 @@ def test_both_streams_of_a_process_are_held_back(peer: WsPeer) -> None:
     start(peer, "p", f"echo $$; head -c {4 * MIB} /dev/zero >&2 & exec head -c {4 * MIB} /dev/zero")
     collected = Outcome()
     output_until(peer, "p", b"\n", collected)
-    while not collected.complete:
-        collected.take(event(peer, "p"))
+    outcome(peer, "p", collected)
     assert collected.output("stderr") == bytes(4 * MIB)
     assert len(collected.stdout) > 4 * MIB
 

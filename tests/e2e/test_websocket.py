@@ -205,14 +205,23 @@ def test_a_server_that_ends_says_goodbye(
 
 @pytest.mark.ours_only("the reference sets none of these")
 @pytest.mark.skipif(cannot_borrow() != "", reason=cannot_borrow())
-def test_accepted_sockets_send_at_once_and_watch_their_peer(connect: Connect, server: ServerProcess) -> None:
-    peer = connect()
-    with accepted_socket(server.pid, peer.socket.getsockname()[:2]) as accepted:
-        tcp = {
-            name: accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
-            for name in ("TCP_NODELAY", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
-        }
-        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+def test_accepted_sockets_send_at_once_and_watch_their_peer(
+    start_server: StartServer, connect: Connect
+) -> None:
+    server = start_server()
+    early = connect(server)  # the kernel accepts it while the server is still starting
+    early.open_session()
+    for peer in (early, connect(server)):
+        with accepted_socket(server.pid, peer.socket.getsockname()[:2]) as accepted:
+            check_options(accepted)
+
+
+def check_options(accepted: socket.socket) -> None:
+    tcp = {
+        name: accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+        for name in ("TCP_NODELAY", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+    }
+    assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert tcp == {
         "TCP_NODELAY": 1,
         "TCP_KEEPIDLE": 10,

@@ -98,9 +98,9 @@ def event(peer: Peer, process_id: str, timeout: float = WAIT) -> Message:
     return take_where(peer, about_it, timeout)
 
 
-def outcome(peer: Peer, process_id: str) -> Outcome:
-    """Collect the notifications of one process until all are there."""
-    collected = Outcome()
+def outcome(peer: Peer, process_id: str, collected: Outcome | None = None) -> Outcome:
+    """Collect the notifications of one process until all are there, beginning with those taken before."""
+    collected = Outcome() if collected is None else collected
     while not collected.complete:
         collected.take(event(peer, process_id))
     return collected

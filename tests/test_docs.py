@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,10 @@ import pytest
 import build
 from execserver import cli
 from execserver.arguments import read_table
+from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.dispatch import NAMES
 from execserver.listen_url import DEFAULT_LISTEN_URL
+from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
 FOLDERS = (".", "docs", "bench", "helpers")
@@ -19,7 +24,9 @@ PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.m
 LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"python3 build\.py ([a-z]+)((?: --?[a-z-]+)*)")
 TEST_NAME = re.compile(r"`(?:tests/)?([\w/]*test_\w+\.py)::(\w+)`")
+LIMIT = re.compile(r"^\| `([a-z_.]+)\.([A-Z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+OUTPUTS = {"build", "dist"}  # made, not kept
 OWN_FLAGS = {
     "test": {"--long", "--reference"},
     "bench": {"--quick", "--only", "--own-rows"},
@@ -52,6 +59,25 @@ def test_the_first_screen_holds_exactly_two_commands() -> None:
     assert (ROOT / "README.md").read_text()[: first_block.start()].count("\n") < 20
 
 
+def test_the_readmes_python_example_runs(tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found is not None
+    with ServerProcess(cwd=ROOT) as server:
+        code = found[1].replace("ws://127.0.0.1:PORT", server.url).replace("/tmp/", f"{tmp_path}/")
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+    assert done.stderr == ""
+    assert done.stdout.startswith("Linux ")
+    assert done.stdout.endswith("b'hello'\n")
+    assert (tmp_path / "hello").read_bytes() == b"hello"
+
+
 def test_every_verb_is_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     for verb in build.VERBS:
@@ -79,6 +105,19 @@ def test_options_named_on_the_pages_are_in_the_help() -> None:
         assert flags <= known, name
 
 
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/compatibility.md"])
+def test_the_credentials_that_are_never_inherited_are_named(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert [name for name in SERVER_CREDENTIALS if f"`{name.decode()}`" not in text] == []
+
+
+def test_the_limits_on_the_operations_page_are_those_of_the_code() -> None:
+    rows = LIMIT.findall((ROOT / "docs" / "operations.md").read_text())
+    assert len(rows) > 15
+    for module, name, value in rows:
+        assert f"{getattr(import_module(f'execserver.{module}'), name):,}" == value, f"{module}.{name}"
+
+
 def test_the_help_describes_the_default_that_is_used() -> None:
     assert "[default: ws://127.0.0.1:0]" in cli.HELP
     assert cli.parse([]).listen == DEFAULT_LISTEN_URL
@@ -89,6 +128,8 @@ def test_the_repository_names_nothing_of_its_makers_workplace() -> None:
     found = []
     for path in ROOT.rglob("*"):
         parts = path.relative_to(ROOT).parts
-        if path.suffix in (".py", ".md", ".toml", ".txt") and not any(part.startswith(".") for part in parts):
+        if parts[0] in OUTPUTS or any(part.startswith(".") for part in parts):
+            continue
+        if path.suffix in (".py", ".md", ".toml", ".txt"):
             found += [named(path) for line in path.read_text().splitlines() if words.search(line)]
     assert found == []

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Connect, StartServer
-from tests.support.peer import Peer, encode
+from tests.support.peer import encode
 from tests.support.proc import is_over, peak_bytes, reset_peak, resident_bytes, state
+from tests.support.producer import Producer
 from tests.support.running import Outcome, event, outcome, output_until, run, start, terminate
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
@@ -20,33 +21,7 @@ from tests.support.ws_peer import TEXT, WsPeer, client_frame
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 GROWTH = 8 * MIB
-STABLE_LOOKS = 10
 bounded = pytest.mark.ours_only("memory of the reference has other bounds")
-
-
-class Producer:
-    """A process that writes as much as it can; the first thing it writes is its own id."""
-
-    def __init__(self, peer: Peer, size: int, process_id: str = "p", source: str = "/dev/zero") -> None:
-        start(peer, process_id, f"echo $$; exec head -c {size} {source}")
-        self.collected = Outcome()
-        self.pid = int(output_until(peer, process_id, b"\n", self.collected).split(b"\n")[0])
-
-    def written(self) -> int:
-        """Return how many bytes it has written so far."""
-        fields = Path(f"/proc/{self.pid}/io").read_text().split()
-        return int(fields[fields.index("wchar:") + 1])
-
-    def wait_until_blocked(self) -> int:
-        """Wait until it sleeps and writes nothing for a while; return what it has written."""
-        looks: list[int] = []
-
-        def blocked() -> bool:
-            looks.append(self.written() if state(self.pid) == "S" else -len(looks))
-            return len(looks) >= STABLE_LOOKS and len(set(looks[-STABLE_LOOKS:])) == 1
-
-        wait_until(blocked, 20)
-        return looks[-1]
 
 
 def growth_of(server: ServerProcess, act: Callable[[], object]) -> int:
@@ -80,7 +55,7 @@ def test_a_producer_of_a_gigabyte_is_held_back_in_little_memory(
 def test_every_byte_arrives_once_the_client_reads_on(peer: WsPeer, tmp_path: Path) -> None:
     content = b"".join(b"%015d\n" % number for number in range(MIB))
     (tmp_path / "f").write_bytes(content)
-    producer = Producer(peer, len(content), source=str(tmp_path / "f"))
+    producer = Producer(peer, len(content), source=tmp_path / "f")
     assert producer.wait_until_blocked() < len(content)
     outcome(peer, "p", producer.collected)
     assert producer.collected.stdout.partition(b"\n")[2] == content

@@ -12,7 +12,8 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
-from tests.support.proc import is_over, wait_over
+from tests.support.proc import wait_over
+from tests.support.producer import Producer
 from tests.support.running import Outcome, event, outcome, output_until, read, run, start, terminate, write
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
@@ -149,21 +150,11 @@ def test_terminate_loses_nothing_although_the_client_slept(
 ) -> None:
     peer = connect(start_server())
     peer.open_session()
-    start(peer, "p", "echo $$; exec head -c 100M /dev/zero")
-    collected = Outcome()
-    pid = int(output_until(peer, "p", b"\n", collected).split(b"\n")[0])
-    io = Path(f"/proc/{pid}/io")
-    looks: list[str] = []
-
-    def blocked() -> bool:
-        looks.append(io.read_text().split()[3])
-        return len(looks) > 10 and len(set(looks[-10:])) == 1
-
-    wait_until(blocked)
+    producer = Producer(peer, 100 * 1024 * 1024)
+    written = producer.wait_until_blocked()
     peer.send({"id": 9, "method": "process/terminate", "params": {"processId": "p"}})
-    wait_until(lambda: is_over(pid))
-    outcome(peer, "p", collected)
-    assert len(collected.stdout) >= int(looks[-1])
+    wait_over(producer.pid)
+    assert len(outcome(peer, "p", producer.collected).stdout) >= written
 
 
 def test_a_write_after_terminate_fails_unless_it_is_a_repeat(peer: WsPeer) -> None:

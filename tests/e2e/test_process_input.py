@@ -16,7 +16,6 @@ from tests.support.running import (
     read,
     run,
     start,
-    start_params,
     terminate,
     write,
 )
@@ -164,12 +163,3 @@ class TestCloseStdin:
         close_stdin(peer)
         assert outcome(peer, "p").exit_code == 9
         assert read(peer, "p")["exitCode"] == 9
-
-
-@pytest.mark.ours_only("older clients")
-def test_a_write_without_write_id_always_counts(peer: WsPeer) -> None:
-    peer.call("process/start", start_params("p", ["head", "-c", "4"], pipeStdin=True))
-    params = {"processId": "p", "chunk": base64.b64encode(b"ab").decode()}
-    for _ in range(2):
-        assert peer.call("process/write", params) == {"status": "accepted"}
-    assert outcome(peer, "p").stdout == b"abab"

@@ -1,0 +1,171 @@
+"""However the server ends, nothing it started is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Connect, StartServer
+from tests.support.proc import is_over, marked, state, zygotes_of
+from tests.support.running import PATH, output_until, start
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
+from tests.support.ws_peer import WsPeer
+
+SHORT_GRACE = {"shutdown_grace_s": 0.3}
+LONG_GRACE = {"shutdown_grace_s": 60.0}
+LOSS_S = 2.0
+POLITE = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+pytestmark = pytest.mark.ours_only("the reference leaves grandchildren and stubborn children")
+
+STUBBORN = "trap '' TERM INT HUP QUIT; while :; do sleep 0.05; done"
+
+
+class Family:
+    """Processes of every kind, found by a mark in their environment wherever they have gone."""
+
+    def __init__(self, peer: WsPeer) -> None:
+        self.mark = str(uuid.uuid4())
+        self.peer = peer
+        self._number = 0
+
+    def add(self, script: str, *, tty: bool = False) -> int:
+        """Start one more and return its id once it has said so."""
+        self._number += 1
+        name = f"p{self._number}"
+        start(self.peer, name, f"echo $$; {script}", tty=tty, env=PATH | {"MARK": self.mark})
+        return int(output_until(self.peer, name, b"\n"))
+
+    def left(self) -> list[int]:
+        """Return who still lives."""
+        return marked(self.mark)
+
+    def add_every_kind(self) -> None:
+        """Add the easy and the hard ones."""
+        self.add("exec sleep 100")
+        self.add("exec sleep 100", tty=True)
+        self.add(STUBBORN)
+        self.add(STUBBORN, tty=True)
+        self.add("setsid sleep 100 & exec sleep 100")
+        self.add("setsid -f sh -c \"trap '' TERM HUP; sleep 100 & wait\"; exit 0")
+        stopped = self.add("while :; do sleep 0.05; done")
+        os.kill(stopped, signal.SIGSTOP)
+        wait_until(lambda: state(stopped) == "T")
+        wait_until(lambda: len(self.left()) >= 11)
+
+
+def family_of(connect: Connect, server: ServerProcess) -> Family:
+    peer = connect(server)
+    peer.open_session()
+    return Family(peer)
+
+
+def test_a_killed_server_leaves_nothing(start_server: StartServer, connect: Connect) -> None:
+    server = start_server()
+    family = family_of(connect, server)
+    family.add_every_kind()
+    (zygote,) = zygotes_of(server.pid)
+    server.signal(signal.SIGKILL)
+    assert server.wait() == -signal.SIGKILL
+    wait_until(lambda: not family.left(), LOSS_S)
+    wait_until(lambda: is_over(zygote), LOSS_S)
+
+
+def test_a_killed_server_leaves_nothing_of_detached_sessions(
+    start_server: StartServer, connect: Connect
+) -> None:
+    server = start_server()
+    family = family_of(connect, server)
+    family.add_every_kind()
+    family.peer.close()
+    server.signal(signal.SIGKILL)
+    server.wait()
+    wait_until(lambda: not family.left(), LOSS_S)
+
+
+@pytest.mark.parametrize("number", POLITE)
+def test_a_server_asked_to_end_leaves_nothing(
+    start_server: StartServer, connect: Connect, number: signal.Signals
+) -> None:
+    server = start_server(settings=SHORT_GRACE)
+    family = family_of(connect, server)
+    family.add_every_kind()
+    server.signal(number)
+    assert server.wait() == 0
+    assert family.left() == []
+    assert server.errors() == ""
+
+
+def test_politeness_comes_first_and_is_not_waited_for_in_vain(
+    start_server: StartServer, connect: Connect, tmp_path: Path
+) -> None:
+    server = start_server(settings=LONG_GRACE)
+    family = family_of(connect, server)
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    family.add(f"trap 'touch {notes}/term; exit' TERM; while :; do sleep 0.02; done")
+    family.add(f"trap 'touch {notes}/hup; exit' HUP; trap '' TERM; while :; do sleep 0.02; done", tty=True)
+    begun = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert time.monotonic() - begun < LONG_GRACE["shutdown_grace_s"] / 2
+    assert sorted(os.listdir(notes)) == ["hup", "term"]
+
+
+def test_the_stubborn_are_killed_after_the_grace(start_server: StartServer, connect: Connect) -> None:
+    server = start_server(settings={"shutdown_grace_s": 0.8})
+    family = family_of(connect, server)
+    family.add(STUBBORN)
+    begun = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert time.monotonic() - begun >= 0.75
+    assert family.left() == []
+
+
+def test_a_second_signal_changes_nothing(start_server: StartServer, connect: Connect) -> None:
+    server = start_server(settings={"shutdown_grace_s": 0.8})
+    family = family_of(connect, server)
+    family.add(STUBBORN)
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        server.signal(number)
+    assert server.wait() == 0
+    assert family.left() == []
+
+
+def test_signals_to_the_zygote_do_not_hurry_it(start_server: StartServer, connect: Connect) -> None:
+    """A terminal's ^C or a service manager reaches the whole group: the server decides what happens."""
+    server = start_server()
+    family = family_of(connect, server)
+    (zygote,) = zygotes_of(server.pid)
+    for number in POLITE:
+        os.kill(zygote, number)
+    pid = family.add("exec sleep 100")
+    assert zygotes_of(server.pid) == [zygote]
+    assert not is_over(pid)
+
+
+def test_without_processes_the_end_is_immediate(start_server: StartServer, connect: Connect) -> None:
+    server = start_server(settings=LONG_GRACE)
+    connect(server).open_session()
+    server.signal(signal.SIGTERM)
+    assert server.wait(10) == 0
+
+
+def test_a_zygote_that_hangs_does_not_keep_the_server_from_ending(
+    start_server: StartServer, connect: Connect
+) -> None:
+    server = start_server(settings=SHORT_GRACE)
+    family = family_of(connect, server)
+    family.add("exec sleep 100")
+    (zygote,) = zygotes_of(server.pid)
+    os.kill(zygote, signal.SIGSTOP)
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert is_over(zygote)
+    wait_until(lambda: not family.left())

@@ -30,6 +30,7 @@ from execserver.transports.listener import WebSocketListener
 from execserver.transports.outbox import Outbox
 from execserver.transports.stdio import StdioTransport
 from execserver.zygote.launch import ZygoteProcess
+from execserver.zygote.libc import Libc
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Server:
     ) -> None:
         self._settings = settings
         gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
+        Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
         _raise_open_files_limit()
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
         self._sessions = SessionHost(self._spawner, settings)

@@ -16,12 +16,12 @@ def greeted() -> ConnectionRules:
 
 
 def test_a_fresh_connection_refuses_requests_with_the_name_of_the_family() -> None:
-    with pytest.raises(InvalidRequest, match="^client must call initialize before using exec methods$"):
+    with pytest.raises(InvalidRequest, match=r"^client must call initialize before using exec methods$"):
         ConnectionRules().check_request("exec")
 
 
 def test_between_initialize_and_initialized_requests_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="^client must send initialized before using filesystem methods$"):
+    with pytest.raises(InvalidRequest, match=r"must send initialized before using filesystem methods$"):
         greeted().check_request("filesystem")
 
 
@@ -35,7 +35,7 @@ def test_after_initialized_requests_pass_and_it_may_be_repeated() -> None:
 
 def test_a_second_initialize_is_refused_before_and_after_initialized() -> None:
     rules = greeted()
-    with pytest.raises(InvalidRequest, match="^initialize may only be sent once per connection$"):
+    with pytest.raises(InvalidRequest, match=r"^initialize may only be sent once per connection$"):
         rules.check_initialize()
     rules.notification("initialized")
     with pytest.raises(InvalidRequest):

@@ -23,7 +23,7 @@ def test_an_attached_session_cannot_be_taken() -> None:
 
 
 def test_an_unknown_session_is_named() -> None:
-    with pytest.raises(InvalidRequest, match="^unknown session id nope$"):
+    with pytest.raises(InvalidRequest, match=r"^unknown session id nope$"):
         table().resume("nope")
 
 

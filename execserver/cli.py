@@ -58,7 +58,8 @@ Environment:
   EXECSERVER_LOG            Log level when --log-level is not given (default warn). RUST_LOG is read too.
 
 A client reaches the server by its URL:
-  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
+  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex -s danger-full-access
+What asks for a sandbox is refused: there is none in this build.
 There is no authentication: whoever reaches the port runs commands as you. GET /readyz answers 200.
 
 SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
@@ -73,7 +74,7 @@ _CHOICES = {
 _TRY_IT = """
 Try it in another terminal:
   curl -i http://{address}/readyz
-  CODEX_EXEC_SERVER_URL={url} codex
+  CODEX_EXEC_SERVER_URL={url} codex -s danger-full-access
 Ctrl-C stops the server and what runs in it.
 """
 

@@ -1,0 +1,551 @@
+from __future__ import annotations
+
+import base64
+import os
+import signal
+from typing import Any
+
+import gevent
+import pytest
+
+from execserver.core.process_state import REMEMBERED_WRITE_IDS
+from execserver.protocol.errors import InternalError
+from execserver.services.spawner import SpawnSpec
+from execserver.services.stdin_queue import QUEUED_WRITES
+from tests.handlers.asking import Client
+from tests.services.fakes import FakeRun
+from tests.support.greenlets import turns
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("loop_failures")
+
+HERE = "file:///"
+FOREIGN = "file://h/x"
+FOREIGN_IS = "'file://h/x' is invalid on 'linux'"
+
+
+def start(client: Client, process_id: object = "p", **members: object) -> Any:
+    """Start a process with the least that is needed."""
+    params: dict[str, object] = {"processId": process_id, "argv": ["x"], "cwd": HERE, "env": {}, "tty": False}
+    return client.ask("process/start", **(params | members))
+
+
+def started(client: Client, process_id: object = "p", **members: object) -> FakeRun:
+    """Start a process and return its far side."""
+    assert start(client, process_id, **members) == {"processId": process_id, "sandboxType": "none"}
+    return client.server.spawner.runs[-1]
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def write(client: Client, data: bytes, write_id: str | None = "1", process_id: str = "p") -> Any:
+    """Write to a process; None leaves the id out."""
+    params: dict[str, object] = {"processId": process_id, "chunk": b64(data)}
+    return client.ask("process/write", **(params if write_id is None else params | {"writeId": write_id}))
+
+
+def spec_of(client: Client, **members: object) -> SpawnSpec:
+    return started(client, **members).spec
+
+
+def sandbox(**members: object) -> dict[str, object]:
+    """Return a sandbox context that restricts nothing."""
+    return {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"} | members
+
+
+ACCEPTED = {"status": "accepted"}
+STDIN_CLOSED = {"status": "stdinClosed"}
+STARTING = {"status": "starting"}
+UNKNOWN = {"status": "unknownProcess"}
+WRITE_FAILED = (-32603, "failed to write to process stdin")
+
+
+# process/start
+
+
+def test_what_is_asked_is_what_is_started(asking: Client) -> None:
+    spec = spec_of(
+        asking, argv=["a", "", "ä"], cwd="file:///tmp/%C3%A4", env={"B": "1", "A": "ü"}, arg0="zero"
+    )
+    assert [bytes(word) for word in spec.argv] == [b"a", b"", "ä".encode()]
+    assert dict(spec.env) == {b"B": b"1", b"A": "ü".encode()}
+    assert (spec.cwd, spec.arg0, spec.tty, spec.pipe_stdin) == ("/tmp/ä".encode(), b"zero", False, False)
+
+
+def test_terminals_and_piped_input(asking: Client) -> None:
+    assert spec_of(asking, process_id="t", tty=True).tty
+    piped = spec_of(asking, process_id="i", pipeStdin=True)
+    assert (piped.pipe_stdin, piped.tty, piped.arg0) == (True, False, None)
+
+
+def test_a_policy_makes_the_environment_of_the_servers(asking: Client) -> None:
+    policy = {"inherit": "all", "ignoreDefaultExcludes": False, "exclude": ["HO*"], "set": {"S": "1"}}
+    spec = spec_of(asking, envPolicy=policy | {"includeOnly": []}, env={"E": "2"})
+    assert dict(spec.env) == {b"PATH": b"/usr/bin:/bin", b"S": b"1", b"E": b"2"}
+
+
+def test_the_notifications_follow_the_answer(asking: Client) -> None:
+    answer = asking.answer(
+        "process/start", {"processId": "p", "argv": ["x"], "cwd": HERE, "env": {}, "tty": False}
+    )
+    (run,) = asking.server.spawner.runs
+    run.write("stdout", b"quick")
+    run.end()
+    assert asking.heard() == []
+    answer.then()  # type: ignore[union-attr]
+    turns()
+    assert [message["method"] for message in asking.heard()] == [
+        "process/output",
+        "process/exited",
+        "process/closed",
+    ]
+
+
+RESTRICTED_PATH = {
+    "type": "managed",
+    "network": "restricted",
+    "file_system": {
+        "type": "restricted",
+        "entries": [{"path": {"type": "path", "path": FOREIGN}, "access": "read"}],
+    },
+}
+NO_RULES = {"type": "managed", "network": "enabled", "file_system": {"type": "restricted", "entries": []}}
+FOREIGN_CONTEXT = {"cwd": "file://h/cwd", "workspaceRoots": ["file://h/r"]}
+
+
+@pytest.mark.parametrize(
+    ("members", "refusal"),
+    [
+        # The order of transcript 15; `z` runs.
+        (
+            {"argv": [], "cwd": FOREIGN},
+            (-32602, f"cwd URI `{FOREIGN}` is not valid on this exec-server host: {FOREIGN_IS}"),
+        ),
+        ({"argv": []}, (-32602, "argv must not be empty")),
+        ({"argv": [""]}, (-32600, "process z already exists")),
+        ({"argv": ["/no/such"]}, (-32600, "process z already exists")),
+        (
+            {
+                "argv": [],
+                "cwd": FOREIGN,
+                "sandbox": sandbox(permissions=RESTRICTED_PATH, **FOREIGN_CONTEXT),
+            },
+            (-32602, f"invalid sandbox permission path URI: {FOREIGN_IS}"),
+        ),
+        (
+            {"argv": [], "cwd": FOREIGN, "sandbox": sandbox(**FOREIGN_CONTEXT)},
+            (
+                -32602,
+                "sandbox cwd URI `file://h/cwd` is not valid on this exec-server host: "
+                "'file://h/cwd' is invalid on 'linux'",
+            ),
+        ),
+        (
+            {"argv": [], "cwd": FOREIGN, "sandbox": sandbox(cwd=HERE, workspaceRoots=["file://h/r"])},
+            (
+                -32602,
+                "sandbox workspace root URI `file://h/r` is not valid on this exec-server host: "
+                "'file://h/r' is invalid on 'linux'",
+            ),
+        ),
+        (
+            {"argv": [], "cwd": FOREIGN, "sandbox": sandbox(permissions=NO_RULES)},
+            (-32602, "sandbox intent cannot be enforced on this executor"),
+        ),
+        (
+            {"argv": [], "cwd": FOREIGN, "sandbox": sandbox(cwd=HERE, workspaceRoots=[])},
+            (-32602, "argv must not be empty"),
+        ),
+        ({"sandbox": sandbox(cwd=HERE)}, (-32600, "process z already exists")),
+        (
+            {"processId": "y", "cwd": FOREIGN, "sandbox": sandbox(cwd=HERE)},
+            (
+                -32602,
+                f"failed to prepare process sandbox: command cwd URI `{FOREIGN}` "
+                f"is not valid on this host: {FOREIGN_IS}",
+            ),
+        ),
+    ],
+)
+def test_checks_are_made_in_their_order(
+    asking: Client, members: dict[str, object], refusal: tuple[int, str]
+) -> None:
+    started(asking, "z")
+    params = {"processId": "z", "argv": ["x"], "cwd": HERE, "env": {}, "tty": False}
+    assert asking.ask("process/start", **(params | members)) == refusal
+    assert len(asking.server.spawner.runs) == 1
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"sandbox": sandbox(permissions=NO_RULES)},
+        {"sandbox": sandbox(permissions={"type": "external", "network": "restricted"})},
+        {"sandbox": sandbox(), "enforceManagedNetwork": True},
+    ],
+)
+def test_what_is_restricted_is_never_run_unsandboxed(asking: Client, members: dict[str, object]) -> None:
+    refusal = (-32602, "sandbox intent cannot be enforced on this executor")
+    assert start(asking, **members) == refusal
+    assert asking.server.spawner.runs == []
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"sandbox": None},
+        {"sandbox": sandbox()},
+        {"sandbox": sandbox(permissions={"type": "external", "network": "enabled"})},
+        {"enforceManagedNetwork": True},
+    ],
+)
+def test_what_is_not_restricted_is_run_directly(asking: Client, members: dict[str, object]) -> None:
+    started(asking, **members)
+
+
+def test_a_start_that_fails_leaves_the_id_free(asking: Client) -> None:
+    asking.server.spawner.failure = InternalError("No such file or directory (os error 2)")
+    assert start(asking) == (-32603, "No such file or directory (os error 2)")
+    asking.server.spawner.failure = None
+    started(asking)
+
+
+def test_an_id_stays_taken_after_the_close(asking: Client) -> None:
+    started(asking).end()
+    assert start(asking) == (-32600, "process p already exists")
+
+
+# process/read
+
+
+def test_retained_output_is_read_in_pages(asking: Client) -> None:
+    run = started(asking)
+    for piece in (b"abc", b"def"):
+        run.write("stdout", piece)
+    run.write("stderr", b"err")
+    whole = asking.ask("process/read", processId="p")
+    assert [chunk["chunk"] for chunk in whole["chunks"]] == [b64(b"abc"), b64(b"def"), b64(b"err")]
+    assert (whole["nextSeq"], whole["exited"], whole["exitCode"], whole["closed"]) == (4, False, None, False)
+    page = asking.ask("process/read", processId="p", afterSeq=1, maxBytes=0)
+    assert page["chunks"] == [{"seq": 2, "stream": "stdout", "chunk": b64(b"def")}]
+    assert page["nextSeq"] == 3
+
+
+def test_a_read_that_need_not_wait_is_answered_at_once(asking: Client) -> None:
+    run = started(asking)
+    assert asking.ask("process/read", processId="p", waitMs=0)["chunks"] == []
+    run.write("stdout", b"x")
+    assert len(asking.ask("process/read", processId="p", waitMs=60_000)["chunks"]) == 1
+    run.end()
+    assert asking.ask("process/read", processId="p", afterSeq=3, waitMs=60_000)["closed"] is True
+
+
+def test_a_waiting_read_is_answered_by_what_comes(asking: Client) -> None:
+    run = started(asking)
+    reader = asking.ask_later("process/read", processId="p", waitMs=2**64 - 1)
+    assert not reader.ready()
+    run.write("stdout", b"x")
+    assert reader.get(timeout=5)["nextSeq"] == 2
+    reader = asking.ask_later("process/read", processId="p", afterSeq=1, waitMs=60_000)
+    run.exit(2 << 8)
+    result = reader.get(timeout=5)
+    assert (result["chunks"], result["exitCode"], result["nextSeq"]) == ([], 2, 3)
+    reader = asking.ask_later("process/read", processId="p", afterSeq=2, waitMs=60_000)
+    assert not reader.ready()
+    run.close()
+    assert reader.get(timeout=5)["closed"] is True
+
+
+def test_a_waiting_read_ends_with_its_time(asking: Client) -> None:
+    started(asking)
+    assert asking.ask("process/read", processId="p", waitMs=5)["chunks"] == []
+
+
+def test_a_read_of_an_unknown_process_is_refused(asking: Client) -> None:
+    assert asking.ask("process/read", processId="p", waitMs=60_000) == (-32600, "unknown process id p")
+
+
+# process/write
+
+
+def test_input_is_written_once_per_id(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    assert write(asking, b"once", "1") == ACCEPTED
+    assert write(asking, b"again", "1") == ACCEPTED
+    assert write(asking, b"!", "2") == ACCEPTED
+    assert run.read() == b"once!"
+
+
+def test_without_an_id_every_write_counts(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    assert [write(asking, b"x", None) for _ in range(3)] == [ACCEPTED] * 3
+    assert run.read() == b"xxx"
+
+
+def test_the_newest_ids_are_remembered(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    for number in range(REMEMBERED_WRITE_IDS + 1):
+        write(asking, b"", str(number))
+    assert write(asking, b"remembered", "1") == ACCEPTED
+    assert write(asking, b"forgotten", "0") == ACCEPTED
+    assert run.read() == b"forgotten"
+
+
+def test_an_empty_id_is_refused_before_anything_else(asking: Client) -> None:
+    assert write(asking, b"", "", "nope") == (-32602, "writeId must not be empty")
+
+
+def test_writes_that_cannot_be(asking: Client) -> None:
+    assert write(asking, b"x", "1", "nope") == UNKNOWN
+    run = started(asking)
+    assert write(asking, b"x") == STDIN_CLOSED
+    run.end()
+    assert write(asking, b"x") == STDIN_CLOSED
+
+
+def test_a_process_that_starts_takes_no_input_yet(asking: Client) -> None:
+    asking.server.spawner.answers.clear()
+    starting = gevent.spawn(start, asking)
+    turns()
+    assert write(asking, b"x") == STARTING
+    assert asking.ask("process/closeStdin", processId="p") == STARTING
+    assert asking.ask("process/read", processId="p") == (-32600, "process id p is starting")
+    assert asking.ask("process/terminate", processId="p") == {"running": False}
+    asking.server.spawner.answers.set()
+    assert starting.get(timeout=5)["processId"] == "p"
+
+
+def test_input_of_a_process_that_has_exited_vanishes(asking: Client) -> None:
+    started(asking, pipeStdin=True).end()
+    assert write(asking, b"x") == ACCEPTED
+
+
+def test_after_a_terminate_only_what_was_accepted_before_is(asking: Client) -> None:
+    for tty in (False, True):
+        process_id = f"tty {tty}"
+        run = started(asking, process_id, tty=tty, pipeStdin=True)
+        assert write(asking, b"x", "1", process_id) == ACCEPTED
+        assert asking.ask("process/terminate", processId=process_id) == {"running": True}
+        for _ in range(2):
+            assert write(asking, b"x", "1", process_id) == ACCEPTED
+            assert write(asking, b"x", "2", process_id) == WRITE_FAILED
+            if not run.child.exited:
+                run.end(9)
+
+
+def fill_input(client: Client, process_id: str = "p") -> None:
+    """Bring the input of a process that does not read to its bound."""
+    process = client.call.session.processes.known(process_id)
+    assert process.stdin is not None
+    assert process.stdin.put(b"#" * 100_000)
+    for _ in range(QUEUED_WRITES):
+        if process.stdin.has_room:
+            assert process.stdin.put(b"#")
+    assert not process.stdin.has_room
+
+
+def read_input(run: FakeRun, end: bytes) -> bytes:
+    """Read the input until it ends like that; return it without the filling."""
+    data = b""
+
+    def complete() -> bool:
+        nonlocal data
+        data += run.read()
+        return data.endswith(end)
+
+    wait_until(complete, pause=gevent.sleep)
+    return data.lstrip(b"#")
+
+
+def ask_write(client: Client, data: bytes, write_id: str) -> gevent.Greenlet[..., Any]:
+    return client.ask_later("process/write", processId="p", chunk=b64(data), writeId=write_id)
+
+
+def test_at_the_bound_writes_wait_in_their_order(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    fill_input(asking)
+    waiting = [ask_write(asking, b"<%d>" % number, str(number)) for number in range(3)]
+    assert not any(each.ready() for each in waiting)
+    assert read_input(run, b"<2>") == b"<0><1><2>"
+    assert [each.get(timeout=5) for each in waiting] == [ACCEPTED] * 3
+
+
+def test_a_repeat_of_a_write_that_waits_is_written_once(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    fill_input(asking)
+    waiting = [ask_write(asking, b"<once>", "1"), ask_write(asking, b"<once>", "1")]
+    waiting.append(ask_write(asking, b"<end>", "2"))
+    assert read_input(run, b"<end>") == b"<once><end>"
+    assert [each.get(timeout=5) for each in waiting] == [ACCEPTED] * 3
+
+
+def test_a_repeat_of_a_write_that_was_given_up_is_written(asking: Client) -> None:
+    """Its client left before it was answered, and is back."""
+    run = started(asking, pipeStdin=True)
+    fill_input(asking)
+    ask_write(asking, b"<given up>", "1").kill()
+    repeated = ask_write(asking, b"<repeated>", "1")
+    assert read_input(run, b"<repeated>") == b"<repeated>"
+    assert repeated.get(timeout=5) == ACCEPTED
+
+
+def test_a_write_that_waits_fails_with_a_terminate(asking: Client) -> None:
+    started(asking, pipeStdin=True)
+    fill_input(asking)
+    waiting = ask_write(asking, b"x", "1")
+    asking.ask("process/terminate", processId="p")
+    assert waiting.get(timeout=5) == WRITE_FAILED
+    assert write(asking, b"x", "1") == WRITE_FAILED
+
+
+def test_a_write_that_waits_for_a_process_that_exits_vanishes(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    fill_input(asking)
+    waiting = ask_write(asking, b"x", "1")
+    run.end()
+    assert waiting.get(timeout=5) == ACCEPTED
+
+
+# process/closeStdin
+
+
+def test_input_ends_behind_what_was_written(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    write(asking, b"last", "1")
+    assert asking.ask("process/closeStdin", processId="p") == ACCEPTED
+    assert (run.read(), run.read()) == (b"last", b"")
+    assert asking.ask("process/closeStdin", processId="p") == STDIN_CLOSED
+    assert write(asking, b"x", "2") == STDIN_CLOSED
+    assert write(asking, b"last", "1") == ACCEPTED  # a repeat
+
+
+def test_input_ends_behind_writes_that_wait(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    fill_input(asking)
+    waiting = ask_write(asking, b"<last>", "1")
+    assert asking.ask("process/closeStdin", processId="p") == ACCEPTED
+    assert write(asking, b"x", "2") == STDIN_CLOSED
+    assert read_input(run, b"<last>") == b"<last>"
+    assert waiting.get(timeout=5) == ACCEPTED
+    assert run.read() == b""
+
+
+def test_input_that_cannot_end(asking: Client) -> None:
+    assert asking.ask("process/closeStdin", processId="p") == UNKNOWN
+    started(asking)
+    assert asking.ask("process/closeStdin", processId="p") == STDIN_CLOSED
+
+
+def test_the_end_of_a_terminals_input_is_typed_behind_what_waits(asking: Client) -> None:
+    run = started(asking, tty=True)
+    write(asking, b"line\n", "1")
+    assert asking.ask("process/closeStdin", processId="p") == ACCEPTED
+    assert (run.read("pty"), run.read("pty")) == (b"line\n", b"")
+    process = asking.call.session.processes.known("p")
+    assert process.stdin is not None
+    process.stdin._turns.append(gevent.event.Event())  # as a write that waits
+    ending = asking.ask_later("process/closeStdin", processId="p")
+    assert not ending.ready()
+    process.stdin._leave(process.stdin._turns[0])
+    assert ending.get(timeout=5) == ACCEPTED
+    assert run.read("pty") == b""
+
+
+# process/signal and process/terminate
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("interrupt", signal.SIGINT),
+        ("HUP", signal.SIGHUP),
+        ("INT", signal.SIGINT),
+        ("QUIT", signal.SIGQUIT),
+        ("TERM", signal.SIGTERM),
+        ("KILL", signal.SIGKILL),
+        ("USR1", signal.SIGUSR1),
+        ("USR2", signal.SIGUSR2),
+        ("CONT", signal.SIGCONT),
+        ("STOP", signal.SIGSTOP),
+        ("WINCH", signal.SIGWINCH),
+        ("SIGTERM", signal.SIGTERM),
+        ("term", signal.SIGTERM),
+    ],
+)
+def test_signals(asking: Client, name: str, number: int) -> None:
+    run = started(asking)
+    assert asking.ask("process/signal", processId="p", signal=name) == {}
+    assert run.signals == [number]
+
+
+def test_a_signal_to_nobody_is_fine(asking: Client) -> None:
+    assert asking.ask("process/signal", processId="p", signal="interrupt") == {}
+    run = started(asking)
+    run.end()
+    assert asking.ask("process/signal", processId="p", signal="interrupt") == {}
+    assert run.signals == []
+
+
+def test_a_signal_the_system_refuses(asking: Client) -> None:
+    started(asking)
+    asking.server.spawner.signal_failure = PermissionError(1, "x")
+    refusal = (-32603, "failed to signal process: Operation not permitted (os error 1)")
+    assert asking.ask("process/signal", processId="p", signal="interrupt") == refusal
+
+
+def test_terminating(asking: Client) -> None:
+    assert asking.ask("process/terminate", processId="p") == {"running": False}
+    run = started(asking)
+    assert asking.ask("process/terminate", processId="p") == {"running": True}
+    assert asking.ask("process/terminate", processId="p") == {"running": True}
+    run.exit(9)
+    assert asking.ask("process/terminate", processId="p") == {"running": False}
+    assert run.signals == [9, 9]
+
+
+def test_nothing_is_killed_after_the_exit(asking: Client) -> None:
+    run = started(asking)
+    run.exit()
+    assert asking.ask("process/terminate", processId="p") == {"running": False}
+    assert run.signals == []
+
+
+# process/resize and process/list
+
+
+def test_a_terminal_is_resized(asking: Client) -> None:
+    run = started(asking, tty=True)
+    assert asking.ask("process/resize", processId="p", rows=50, cols=132) == {}
+    assert os.get_terminal_size(run._ends["pty"]) == (132, 50)
+
+
+def test_what_cannot_be_resized(asking: Client) -> None:
+    for rows, cols in ((0, 80), (24, 0)):
+        zero = (-32602, "rows and cols must not be 0")
+        assert asking.ask("process/resize", processId="p", rows=rows, cols=cols) == zero
+    unknown = (-32600, "unknown process id p")
+    assert asking.ask("process/resize", processId="p", rows=1, cols=1) == unknown
+    run = started(asking)
+    no_terminal = (-32600, "process p has no terminal")
+    assert asking.ask("process/resize", processId="p", rows=1, cols=1) == no_terminal
+    run.end()
+    run = started(asking, "t", tty=True)
+    run.end()
+    wait_until(lambda: asking.call.session.processes.known("t").state.closed, pause=gevent.sleep)
+    assert asking.ask("process/resize", processId="t", rows=1, cols=1)[0] == -32600
+
+
+def test_the_processes_of_the_session_are_listed(asking: Client) -> None:
+    assert asking.ask("process/list") == {"processes": []}
+    started(asking, "runs", argv=["sleep", "9"], tty=True)
+    started(asking, "done").end(3 << 8)
+    runs, done = asking.ask("process/list")["processes"]
+    assert (runs["processId"], runs["argv"], runs["tty"], runs["running"]) == (
+        "runs",
+        ["sleep", "9"],
+        True,
+        True,
+    )
+    assert (done["processId"], done["pid"], done["running"], done["exitCode"]) == ("done", None, False, 3)

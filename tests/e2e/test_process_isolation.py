@@ -13,6 +13,7 @@ from tests.e2e.conftest import Connect, StartServer
 from tests.support.proc import (
     ZOMBIE,
     children_of,
+    command_line,
     descendants_of,
     descriptors,
     state,
@@ -45,6 +46,13 @@ def kinds(number: int) -> dict[str, bool]:
     return {"tty": number % 3 == 0, "pipeStdin": number % 3 == 1}
 
 
+def pid_of(peer: WsPeer, process_id: str) -> int:
+    """Return the id that a script has printed, once it has become `sleep`."""
+    pid = int(output_until(peer, process_id, b"\n"))
+    wait_until(lambda: command_line(pid).startswith(b"sleep"))
+    return pid
+
+
 def test_children_hold_nothing_but_stdio_under_parallel_starts(connect: Connect) -> None:
     peers = [connect() for _ in range(PARALLEL)]
     for peer in peers:
@@ -55,8 +63,8 @@ def test_children_hold_nothing_but_stdio_under_parallel_starts(connect: Connect)
             peer.send({"id": 1000 + number, "method": "process/start", "params": params})
     for peer in peers:
         for number in range(ROUNDS):
-            pid = int(output_until(peer, f"p{number}", b"\n"))
-            assert set(descriptors(pid)) == {0, 1, 2}
+            pid = pid_of(peer, f"p{number}")
+            wait_until(lambda pid=pid: set(descriptors(pid)) == {0, 1, 2})  # type: ignore[misc]
     for peer in peers:
         for number in range(ROUNDS):
             assert terminate(peer, f"p{number}")
@@ -69,7 +77,7 @@ def test_the_servers_environment_stays_with_it(start_server: StartServer, connec
     peer.open_session()
     for number in range(3):
         start(peer, f"p{number}", "echo $$; exec sleep 100", **kinds(number))
-        pid = int(output_until(peer, f"p{number}", b"\n"))
+        pid = pid_of(peer, f"p{number}")
         names = {line.partition(b"=")[0] for line in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
         assert names - {b"SHELL", b"PWD", b"SHLVL", b"OLDPWD", b"_", b""} == {b"PATH"}
     for pid in descendants_of(server.pid):
@@ -99,7 +107,7 @@ def test_the_zygote_holds_no_secret(start_server: StartServer) -> None:
 def test_each_process_leads_its_own_session(peer: WsPeer) -> None:
     for number in range(3):
         start(peer, f"p{number}", "echo $$; exec sleep 100", **kinds(number))
-        pid = int(output_until(peer, f"p{number}", b"\n"))
+        pid = pid_of(peer, f"p{number}")
         assert (os.getpgid(pid), os.getsid(pid)) == (pid, pid)
         assert terminate(peer, f"p{number}")
 

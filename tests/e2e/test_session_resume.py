@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Connect
+from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
 from tests.support.proc import descriptors, is_over, marked, wait_over
 from tests.support.running import PATH, chunks_of, event, output_until, read, start, write
@@ -19,6 +19,12 @@ from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
 
 RETAINED = 1024 * 1024
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> ServerProcess:
+    """A server of the test's own, so that its descriptors can be counted."""
+    return start_server()
 
 
 class Fifo:
@@ -162,7 +168,7 @@ def test_the_same_write_is_not_written_twice(
 def test_open_files_are_gone(connect: Connect, server: ServerProcess, session: tuple[WsPeer, str]) -> None:
     session[0].call("fs/open", {"handleId": "h", "path": "/etc/passwd"})
     leave(session[0], server)
-    assert "/etc/passwd" not in descriptors(server.pid).values()
+    wait_until(lambda: "/etc/passwd" not in descriptors(server.pid).values())
     block = {"handleId": "h", "offset": 0, "len": 10}
     with pytest.raises(RemoteError, match="unknown file read handle"):
         resume(connect, session).call("fs/readBlock", block)

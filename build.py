@@ -5,7 +5,8 @@
     python3 build.py test [ARGS]     run the tests; ARGS go to pytest
                     --long           full rounds and soak tests
                     --reference      the tests against the reference program, which they install themselves
-    python3 build.py build           make dist/execserver
+    python3 build.py build           make dist/execserver and dist/execserver.pyz, and tell their figures
+                     --record        keep the figures in bench/ as those of a release
     python3 build.py lint            check style, format and types
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
     python3 build.py docs            write docs/protocol.md anew
@@ -21,15 +22,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from tools.environment import MINIMUM_PYTHON, prepare
-from tools.launcher import write_launcher
-from tools.problems import Problem, from_os_error, say
+from tools.environment import MINIMUM_PYTHON, Environment, prepare
+from tools.problems import Problem, from_os_error, say, tell
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
+PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
 TEST_LIMIT_S = 8 * 60
 LONG_TEST_LIMIT_S = 2 * 60 * 60
 REFERENCE_TEST_LIMIT_S = 60 * 60
@@ -37,14 +37,16 @@ _INTERRUPT_GRACE_S = 20
 
 
 def run(arguments: list[str]) -> int:
-    """Become the server."""
-    environment = prepare(Path(ROOT), "run")
-    script = os.path.join(ROOT, "execserver", "__main__.py")
-    os.execv(environment.python, [str(environment.python), "-I", script, *arguments])
+    """Become the server that users get, built if it is not up to date."""
+    program, _ = _built()
+    os.execv(program, [program, *arguments])
 
 
 def test(arguments: list[str]) -> int:
-    """Run pytest with an end: a run that hangs as a whole is interrupted and reported, then killed."""
+    """Run pytest with an end: a run that hangs as a whole is interrupted and reported, then killed.
+
+    Servers of the tests are the built file; a long run plays the end-to-end tests on the source besides.
+    """
     variables = dict(os.environ)
     limit_s = TEST_LIMIT_S
     if "--reference" in arguments:
@@ -56,23 +58,20 @@ def test(arguments: list[str]) -> int:
     for_pytest = [word for word in arguments if word not in ("--long", "--reference")]
     if "--reference" in arguments and not any(word.startswith("tests") for word in for_pytest):
         for_pytest.append("tests/reference")
-    environment = prepare(Path(ROOT), "dev")
-    command = [str(environment.python), "-m", "pytest", *for_pytest]
-    return _run_limited(command, variables, limit_s)
+    program, environment = _built()
+    command = [str(environment.python), "-m", "pytest"]
+    status = _run_limited([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
+    if "--long" in arguments and not any(word.startswith("tests") for word in for_pytest):
+        status = _run_limited([*command, "tests/e2e"], variables, limit_s) or status
+    return status
 
 
 def build(arguments: list[str]) -> int:
-    """Make dist/execserver and tell its figures."""
-    _expect_none("build", arguments)
-    environment = prepare(Path(ROOT), "run")
-    launcher = write_launcher(Path(ROOT), environment)
-    started = time.monotonic()
-    done = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    took_ms = (time.monotonic() - started) * 1000
-    if done.returncode:
-        raise Problem(f"{launcher} does not start:\n{done.stderr.strip()}", "this is a fault of the project")
-    say(f"{launcher}: {done.stdout.strip()}, answers --version in {took_ms:.0f} ms")
-    return 0
+    """Make both files and tell their figures."""
+    record = [word for word in arguments if word == "--record"]
+    _expect_none("build", [word for word in arguments if word not in record])
+    _, environment = _built()
+    return _call([str(environment.python), "-m", "tools.freeze.measure", *record])
 
 
 def lint(arguments: list[str]) -> int:
@@ -91,9 +90,8 @@ def lint(arguments: list[str]) -> int:
 
 def bench(arguments: list[str]) -> int:
     """Measure what `build` made."""
-    environment = prepare(Path(ROOT), "run")
-    launcher = write_launcher(Path(ROOT), environment)
-    return _call([str(environment.python), "-m", "bench.compare", "--ours", str(launcher), *arguments])
+    program, environment = _built()
+    return _call([str(environment.python), "-m", "bench.compare", "--ours", program, *arguments])
 
 
 def docs(arguments: list[str]) -> int:
@@ -119,16 +117,20 @@ def main(argv: list[str]) -> int:
     try:
         return VERBS[argv[0]](argv[1:])
     except Problem as problem:
-        return _tell(problem)
+        return tell(problem)
     except OSError as error:
-        return _tell(from_os_error(error, Path(ROOT)))
+        return tell(from_os_error(error, Path(ROOT)))
     except KeyboardInterrupt:
         return 130
 
 
-def _tell(problem: Problem) -> int:
-    say(f"{problem.what}\n  What to do: {problem.cure}")
-    return 1
+def _built() -> tuple[str, Environment]:
+    """Return dist/execserver, up to date, and the environment it was built in."""
+    environment = prepare(Path(ROOT), "dev")
+    # In the environment's own interpreter, because that is the one the file carries.
+    if _call([str(environment.python), "-m", "tools.freeze.build"]):
+        raise SystemExit(1)  # what is wrong has been told
+    return os.path.join(ROOT, "dist", "execserver"), environment
 
 
 def _expect_none(verb: str, arguments: list[str]) -> None:

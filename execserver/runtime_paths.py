@@ -28,6 +28,8 @@ class ExecServerRuntimePaths:
     @classmethod
     def detect(cls) -> ExecServerRuntimePaths:
         """Return the paths of the running program, symlinks to it resolved."""
+        if _frozen_start():
+            return cls(_frozen_start()[-2])
         return cls(os.path.realpath(sys.argv[0] or _MAIN_SCRIPT))
 
     def zygote_command(self) -> list[bytes]:
@@ -35,6 +37,13 @@ class ExecServerRuntimePaths:
         return [os.fsencode(word) for word in (*self._self_command(), ZYGOTE_ARGUMENT)]
 
     def _self_command(self) -> list[str]:
-        if getattr(sys, "frozen", False):
-            return [self.codex_self_exe]
-        return [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]
+        return [*_frozen_start()] or [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]
+
+
+def _frozen_start() -> tuple[str, ...]:
+    """Return the words that start this program again from its unpacked tree; none when it runs from source.
+
+    The last but one is the file that the user started; that would look for its tree first.
+    """
+    words: tuple[str, ...] = getattr(sys, "frozen", ())
+    return words

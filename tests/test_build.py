@@ -1,10 +1,9 @@
-"""The driver: when it installs, what it says when it cannot, and the launcher it writes.  No network."""
+"""The driver: when it installs, and what it says when it cannot.  No network."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import build
-from tests.support.waiting import wait_until
-from tools import environment, launcher, problems
+from tools import environment, problems
 from tools.environment import Environment, fingerprint, pins, prepare
 from tools.problems import Problem, explain_pip, explain_venv, from_os_error
 
 ROOT = Path(build.ROOT)
 RUN_FILES = [ROOT / "requirements.txt"]
 DEV_FILES = [ROOT / "requirements.txt", ROOT / "requirements-dev.txt"]
+ALL_FILES = [*DEV_FILES, ROOT / "requirements-compiler.txt"]
 
 
 @pytest.fixture
@@ -125,10 +124,10 @@ def test_a_folder_that_cannot_be_written_is_named(project: Path, monkeypatch: py
 def test_a_second_driver_waits_for_the_first(project: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path\nfrom tools.environment import _locked\n"
-        "with _locked(Path(sys.argv[2])): print('in', flush=True)\n"
+        "from pathlib import Path\nfrom tools.environment import locked\n"
+        "with locked(Path(sys.argv[2]), 'waiting for another'): print('in', flush=True)\n"
     )
-    with environment._locked(project):
+    with environment.locked(project, "waiting"):
         second = subprocess.Popen(
             [sys.executable, "-c", code, str(ROOT), str(project)],
             stdout=subprocess.PIPE,
@@ -136,7 +135,7 @@ def test_a_second_driver_waits_for_the_first(project: Path) -> None:
             text=True,
         )
         assert second.stderr is not None
-        assert "waiting for another build.py" in second.stderr.readline()
+        assert "waiting for another" in second.stderr.readline()
         assert second.poll() is None
     output, _ = second.communicate(timeout=20)
     assert (second.returncode, output) == (0, "in\n")
@@ -250,13 +249,18 @@ def test_the_test_verb_chooses_rounds_and_tests(
 
     for name in ("EXECSERVER_LONG", "EXECSERVER_REFERENCE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(build, "prepare", lambda *_: Environment(Path("/py"), Path("/sp")))
+    monkeypatch.delenv("EXECSERVER_PROGRAM", raising=False)
+    monkeypatch.setattr(build, "_built", lambda: ("/dist/x", Environment(Path("/py"), Path("/sp"))))
     monkeypatch.setattr(build, "_run_limited", record)
     assert build.main(["test", *arguments]) == 0
-    [(run, environ, limit_s)] = calls
+    run, environ, limit_s = calls[0]
     assert run == ["/py", "-m", "pytest", *command]
-    assert {name: environ[name] for name in environ if name.startswith("EXECSERVER_")} == variables
+    told = {name: environ[name] for name in environ if name.startswith("EXECSERVER_")}
+    assert told == {**variables, "EXECSERVER_PROGRAM": "/dist/x"}
     assert limit_s == 480 if not variables else limit_s > 480
+    assert [run for run, environ, _ in calls if "EXECSERVER_PROGRAM" not in environ] == (
+        [["/py", "-m", "pytest", "tests/e2e"]] if "--long" in arguments else []
+    )
 
 
 def test_a_test_run_without_end_is_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,55 +303,12 @@ def test_without_a_newer_python_the_cure_is_told(
     assert "apt install" in shown
 
 
-def fake_environment(folder: Path) -> Environment:
-    """An environment whose interpreter is this one, at a path of the test's choice."""
-    python = folder / "bin" / "python3"
-    python.parent.mkdir(parents=True)
-    python.symlink_to(sys.executable)
-    return Environment(python, Path(pytest.__file__).parents[1])
-
-
-@pytest.mark.parametrize("folder", ["venv", "a folder with 'quotes' and blanks", "long" * 40])
-def test_the_launcher_starts_from_anywhere_and_through_a_symlink(folder: str, tmp_path: Path) -> None:
-    made = launcher.write_launcher(tmp_path, fake_environment(tmp_path / folder))
-    made.write_text(made.read_text().replace(repr(str(tmp_path)), repr(str(ROOT))))
-    alias = tmp_path / "elsewhere"
-    alias.symlink_to(made)
-    as_helper = tmp_path / "codex-fs"
-    as_helper.symlink_to(made)
-    done = subprocess.run(
-        [alias, "--version"], cwd="/", capture_output=True, text=True, timeout=30, check=True
-    )
-    assert done.stdout.startswith("execserver ")
-    done = subprocess.run(
-        [as_helper], input="", cwd="/", capture_output=True, text=True, timeout=30, check=False
-    )
-    assert (done.returncode, "fs sandbox helper failed" in done.stderr) == (1, True)
-
-
-def test_the_launcher_is_replaced_at_once(tmp_path: Path) -> None:
-    venv = fake_environment(tmp_path / "venv")
-    first = launcher.write_launcher(tmp_path, venv)
-    inode = first.stat().st_ino
-    assert launcher.write_launcher(tmp_path, venv).stat().st_ino != inode
-    assert [path.name for path in (tmp_path / "dist").iterdir()] == ["execserver"]
-
-
-def test_run_becomes_the_server(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, ROOT / "build.py", "run", "--listen", "ws://127.0.0.1:0"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ws://127.0.0.1:")
-        command = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
-        assert command[2] == str(ROOT / "execserver" / "__main__.py").encode()
-        assert Path(f"/proc/{process.pid}/cwd").resolve() == tmp_path
-        process.send_signal(signal.SIGTERM)
-        wait_until(lambda: process.poll() is not None, 20)
-        assert process.returncode == 0
+def test_run_becomes_the_server_that_users_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(build, "_built", lambda: ("/dist/execserver", None))
+    monkeypatch.setattr(os, "execv", lambda path, argv: started.append((path, argv)))
+    build.run(["--listen", "stdio"])
+    assert started == [("/dist/execserver", ["/dist/execserver", "--listen", "stdio"])]
 
 
 def test_every_dependency_of_a_pin_is_pinned() -> None:
@@ -365,7 +326,7 @@ def test_every_dependency_of_a_pin_is_pinned() -> None:
 
 
 def test_every_pin_is_exact_and_says_why() -> None:
-    for file in DEV_FILES:
+    for file in ALL_FILES:
         for line in file.read_text().splitlines():
             if line and not line.startswith("#"):
                 pin, _, reason = line.partition("#")

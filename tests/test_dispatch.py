@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,8 +110,11 @@ def test_the_zygote_command_names_files_that_exist() -> None:
 
 
 def test_a_frozen_program_starts_itself_as_zygote(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert ExecServerRuntimePaths("/opt/x").zygote_command() == [b"/opt/x", b"--execserver-zygote"]
+    words = ("/tree/loader", "/tree/python3", "/tree/boot.pyc", "-1", "/opt/x", "execserver")
+    monkeypatch.setattr(sys, "frozen", words, raising=False)
+    paths = ExecServerRuntimePaths.detect()
+    assert paths.codex_self_exe == "/opt/x"
+    assert paths.zygote_command() == [*map(os.fsencode, words), b"--execserver-zygote"]
 
 
 def test_the_own_path_is_found_through_symlinks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

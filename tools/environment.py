@@ -72,7 +72,7 @@ def prepare(root: Path, wanted: str) -> Environment:
     if not os.access(root, os.W_OK):
         raise Problem(f"cannot write into {root}", "copy the project to a folder of your own and start there")
     try:
-        with _locked(root):
+        with locked(root, "waiting for another build.py that prepares .venv"):
             return _ready(venv, wanted, files) or _complete(root, venv, wanted, files)
     except OSError as error:
         raise from_os_error(error, root) from error
@@ -186,14 +186,17 @@ def _write(file: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Hold the project folder's lock; it goes with the process, so a killed driver leaves none behind."""
-    descriptor = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+def locked(folder: Path, waiting: str) -> Iterator[None]:
+    """Hold a folder's lock; it goes with the process, so a killed driver leaves none behind.
+
+    `waiting` is what is said when somebody else holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another build.py that prepares .venv")
+            say(waiting)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:

@@ -36,6 +36,12 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def tell(problem: Problem) -> int:
+    """Say what is wrong and what to do; return the exit status."""
+    say(f"{problem.what}\n  What to do: {problem.cure}")
+    return 1
+
+
 def explain_venv(output: str) -> Problem:
     """Return why `python -m venv` failed."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -44,7 +44,16 @@ class Flavour:
         return self.name != "ours"
 
 
-OURS = Flavour("ours", (sys.executable, "-m", "execserver"), 0)
+PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"
+"""Names a built program that stands for ours; without it our source is started."""
+
+OURS = Flavour(
+    "ours",
+    (os.environ[PROGRAM_VARIABLE],)
+    if PROGRAM_VARIABLE in os.environ
+    else (sys.executable, "-m", "execserver"),
+    0,
+)
 
 
 def base_environment() -> dict[str, str]:

@@ -1,0 +1,31 @@
+/* Where unpacked trees are kept: which folders may be trusted, and how a tree gets into one. */
+#ifndef CACHE_H
+#define CACHE_H
+
+#include <limits.h>
+#include <stddef.h>
+
+struct payload {
+    const unsigned char *data;
+    size_t size;
+    char hash[65]; /* names the tree */
+};
+
+struct place {
+    char path[PATH_MAX - 128]; /* room is left for names inside; symlinks are resolved once it is open */
+    char why_not[192];         /* empty while nothing speaks against it */
+};
+
+enum { MOST_PLACES = 6 };
+
+/* Fill `places`, which has room for MOST_PLACES, in the order they are to be tried; returns their number. */
+int find_places(struct place *places);
+
+/* Return a descriptor of the tree in a place, locked against removal, or -1: not there, or `why_not` says more.
+ * The descriptor is not close-on-exec: the lock lasts as long as the program runs. */
+int open_tree(struct place *place, const struct payload *payload);
+
+/* Make the place if needed and unpack the tree into it; 0, or -1 and `why_not`. */
+int install_tree(struct place *place, const struct payload *payload);
+
+#endif

@@ -1,0 +1,125 @@
+/* The head of dist/execserver: finds the unpacked tree, or unpacks it, and becomes the program in it.
+ *
+ * The file is this program, then a compressed tree, then a trailer that says where the tree begins and what its
+ * hash is.  The tree carries its own dynamic loader and C library, so nothing of the machine is used but its
+ * kernel, /proc and a folder to keep the tree in.  The name this program was called by is handed on as it is. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache.h"
+
+#ifndef LOADER
+#error "LOADER: the file name of the dynamic loader in the tree"
+#endif
+
+enum { TRAILER = 128 };
+
+/* What the loader and the C library would take from the environment is meant for the user's programs, which
+ * use other ones.  It is renamed here, and the program in the tree gives it its name back. */
+static const char LOADER_PREFIX[] = "LD_", KEPT_PREFIX[] = "_EXECSERVER_KEPT_";
+
+extern char **environ;
+
+static int fail(const char *what, const char *cure) {
+    fprintf(stderr, "execserver: %s\n  What to do: %s\n", what, cure);
+    return 1;
+}
+
+/* Find the tree in our own file.  It stays mapped until the program in the tree takes over. */
+static int read_payload(int self, struct payload *payload) {
+    struct stat file;
+    char trailer[TRAILER + 1] = "";
+    uint64_t start = 0, size = 0;
+    if (fstat(self, &file) || file.st_size < TRAILER) return -1;
+    if (pread(self, trailer, TRAILER, file.st_size - TRAILER) != TRAILER) return -1;
+    if (sscanf(trailer, "execserver tree %" SCNu64 " %" SCNu64 " %64[0-9a-f]\n", &start, &size, payload->hash) != 3)
+        return -1;
+    if (start + size + TRAILER != (uint64_t)file.st_size) return -1;
+    const unsigned char *data = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, self, 0);
+    if (data == MAP_FAILED) return -1;
+    payload->data = data + start;
+    payload->size = (size_t)size;
+    return 0;
+}
+
+static char **environment_for_the_program(void) {
+    size_t count = 0, length = sizeof LOADER_PREFIX - 1;
+    while (environ[count]) count++;
+    char **made = calloc(count + 1, sizeof *made);
+    for (size_t i = 0; made && i < count; i++) {
+        made[i] = environ[i];
+        if (strncmp(environ[i], LOADER_PREFIX, length)) continue;
+        if (asprintf(&made[i], "%s%s", KEPT_PREFIX, environ[i]) < 0) return NULL;
+    }
+    return made;
+}
+
+static char *joined(const char *folder, const char *name) {
+    char *path;
+    return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
+}
+
+/* Become the program; returns only when that fails.
+ * Words after the script: descriptor of the tree's lock, our own path, the name we were called by, arguments. */
+static void become(const char *tree, int lock, const char *self, int argc, char **argv) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", lock);
+    char *first[] = {
+        joined(tree, "lib/" LOADER), "--inhibit-cache", "--library-path", joined(tree, "lib"),
+        joined(tree, "python3"),     "-I",              "-S",             "-Xutf8",
+        joined(tree, "boot.pyc"),    number,            (char *)self,     argc ? argv[0] : "execserver",
+    };
+    size_t count = sizeof first / sizeof *first, rest = argc ? (size_t)argc - 1 : 0;
+    char **environment = environment_for_the_program(), **words = calloc(count + rest + 1, sizeof *words);
+    if (!words || !environment || !first[0] || !first[3] || !first[4] || !first[8]) return;
+    memcpy(words, first, sizeof first);
+    if (rest) memcpy(words + count, argv + 1, rest * sizeof *argv);
+    execve(words[0], words, environment);
+}
+
+/* Start from the first place that has the tree; returns when none has or can. */
+static void start(struct place *places, int count, const struct payload *payload, const char *self, int argc,
+                  char **argv) {
+    char tree[PATH_MAX];
+    for (int i = 0; i < count; i++) {
+        int lock = open_tree(&places[i], payload);
+        if (lock < 0) continue;
+        snprintf(tree, sizeof tree, "%s/%s", places[i].path, payload->hash);
+        become(tree, lock, self, argc, argv);
+        snprintf(places[i].why_not, sizeof places[i].why_not, "cannot start from it: %s", strerror(errno));
+        close(lock);
+    }
+}
+
+int main(int argc, char **argv) {
+    static struct place places[MOST_PLACES];
+    struct payload payload;
+    char self[PATH_MAX] = "";
+    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (file < 0 && errno == EACCES)
+        return fail("this file may be executed but not read", "allow reading it: `chmod +r`");
+    if (file < 0 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
+        return fail("/proc is not mounted here", "mount it, e.g. `mount -t proc proc /proc`");
+    if (read_payload(file, &payload))
+        return fail("this file is damaged or incomplete", "copy it again from where it came from");
+    int count = find_places(places);
+    start(places, count, &payload, self, argc, argv);
+    for (int i = 0; i < count; i++) {
+        if (places[i].why_not[0] || install_tree(&places[i], &payload)) continue;
+        for (int j = 0; j < i; j++)
+            fprintf(stderr, "execserver: %s is not used: %s\n", places[j].path, places[j].why_not);
+        if (i) fprintf(stderr, "execserver: unpacked into %s instead\n", places[i].path);
+        start(&places[i], 1, &payload, self, argc, argv);
+    }
+    fputs("execserver: there is no folder to unpack into\n", stderr);
+    for (int i = 0; i < count; i++) fprintf(stderr, "  %s: %s\n", places[i].path, places[i].why_not);
+    return fail("cannot start", "name a folder that is yours alone, by its full path, in EXECSERVER_CACHE_DIR");
+}

@@ -1,0 +1,166 @@
+"""What goes into the build and what does not: modules left out, modules replaced, with the reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.environment import pins
+
+PRODUCT_PACKAGES = ("execserver", "helpers")
+
+# Imported by compiled code, where PyInstaller does not see it.
+ALSO_NEEDED = ("numbers",)  # by _decimal, which msgspec imports
+
+# Reached by PyInstaller through imports that never run here.  A package takes its submodules along.
+LEFT_OUT = (
+    # gevent: other loops and resolvers, servers and tools that are not used
+    "gevent._ffi",
+    "gevent.ares",
+    "gevent.backdoor",
+    "gevent.libev._corecffi",
+    "gevent.libev._corecffi_build",
+    "gevent.libev.watcher",
+    "gevent.libuv",
+    "gevent.monkey._main",
+    "gevent.pywsgi",
+    "gevent.resolver.ares",
+    "gevent.resolver.cares",
+    "gevent.resolver.dnspython",
+    "gevent.resolver_ares",
+    "gevent.testing",
+    "gevent.tests",
+    "cffi",
+    "dns",
+    "psutil",
+    # websockets: only its protocol and frames are used
+    "websockets.__main__",
+    "websockets.asyncio",
+    "websockets.auth",
+    "websockets.cli",
+    "websockets.legacy",
+    "websockets.proxy",
+    "websockets.sync",
+    "websockets.trio",
+    # installed here for development, and tried by libraries that work without
+    "attr",
+    "pkg_resources",
+    "setuptools",
+    "simplejson",
+    "tomli_w",
+    "typing_extensions",
+    "yaml",
+    # the standard library: other protocols, archives, metadata of packages, development tools
+    "_compression",
+    "_pydecimal",
+    "argparse",
+    "asyncio",
+    "bz2",
+    "code",
+    "codeop",
+    "csv",
+    "curses",
+    "doctest",
+    "email",
+    "fractions",
+    "ftplib",
+    "getopt",
+    "gettext",
+    "gzip",
+    "http.client",
+    "http.cookiejar",
+    "http.server",
+    "imp",
+    "importlib.metadata",
+    "importlib.readers",
+    "importlib.resources",
+    "lib2to3",
+    "lzma",
+    "mimetypes",
+    "multiprocessing",
+    "netrc",
+    "nturl2path",
+    "pdb",
+    "pydoc",
+    "readline",
+    "runpy",
+    "sqlite3",
+    "statistics",
+    "tarfile",
+    "test",
+    "tkinter",
+    "tomllib",
+    "unittest",
+    "urllib.error",
+    "urllib.request",
+    "urllib.response",
+    "xmlrpc",
+    "zipfile",
+    # their compiled parts
+    "_bz2",
+    "_codecs_cn",
+    "_codecs_hk",
+    "_codecs_iso2022",
+    "_codecs_jp",
+    "_codecs_kr",
+    "_codecs_tw",
+    "_csv",
+    "_lzma",
+    "_multibytecodec",
+    "_statistics",
+)
+
+# The codecs Python itself and the host names of URLs need; the encodings of old code pages stay behind.
+ENCODINGS = (
+    "aliases",
+    "ascii",
+    "idna",
+    "latin_1",
+    "punycode",
+    "raw_unicode_escape",
+    "unicode_escape",
+    "utf_16",
+    "utf_16_be",
+    "utf_16_le",
+    "utf_32",
+    "utf_32_be",
+    "utf_32_le",
+    "utf_8",
+    "utf_8_sig",
+)
+
+# Imported before our importer is there, so they lie in files of their own.
+EARLY_MODULES = (
+    "__future__",
+    "encodings/__init__",
+    "encodings/aliases",
+    "encodings/ascii",
+    "encodings/latin_1",
+    "encodings/utf_8",
+)
+
+
+def replaced_modules(root: Path) -> dict[str, str]:
+    """Return module -> the text that stands in for it.
+
+    `websockets.version` imports `importlib.metadata`, and with it the email package, for a look-up that
+    releases never make: 40 ms of a start.
+    """
+    versions = dict(pin.split("==") for pin in pins([root / "requirements.txt"]))
+    return {"websockets.version": f"tag = version = commit = {versions['websockets']!r}\n"}
+
+
+def product_modules(root: Path) -> list[str]:
+    """Return the dotted names of all modules of the product: many are imported by name only."""
+    found = []
+    for package in PRODUCT_PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            found.append(".".join(parts).removesuffix(".__init__"))
+    return [name for name in found if not name.endswith("__main__")]
+
+
+def is_left_out(name: str) -> bool:
+    """Tell whether a module stays behind although something imports it."""
+    if name.startswith("encodings."):
+        return name.removeprefix("encodings.") not in ENCODINGS
+    return any(name == each or name.startswith(f"{each}.") for each in LEFT_OUT)

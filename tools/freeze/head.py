@@ -1,0 +1,88 @@
+"""The head of the one file: the launcher, compiled; without any compiler a shell script that does less."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.freeze.archive import Payload, trailer
+from tools.freeze.elf import NotElf, read_elf
+from tools.problems import say
+
+SOURCES = ("launcher.c", "cache.c", "unpack.c")
+SCRIPT = "head.sh"
+REQUIREMENTS = "requirements-compiler.txt"
+
+_START = "@START@"
+_FLAGS = ("-std=gnu11", "-Os", "-s", "-static", "-Wall", "-Wextra", "-Wl,--build-id=none")
+_COMPILERS = ("cc", "gcc", "clang")
+
+
+class Compiler(NamedTuple):
+    """A C compiler that links statically: the words that start it, and how it is called."""
+
+    command: tuple[str, ...]
+    name: str
+
+
+def join(launcher: Path, compiled: Path | None, loader: str, payload: Payload) -> bytes:
+    """Return the one file: the compiled launcher, or the script, and the payload."""
+    if compiled is not None:
+        head = compiled.read_bytes()
+        return head + payload.data + trailer(len(head), payload)
+    script = (launcher / SCRIPT).read_text().replace("@HASH@", payload.hash).replace("@LOADER@", loader)
+    # As long as what it replaces; `tail -c +N` counts from 1.
+    start = f"{len(script.encode()) + 1:<{len(_START)}}"
+    return script.replace(_START, start).encode() + payload.data
+
+
+def compile_launcher(launcher: Path, work: Path, loader: str, packages: Path) -> Path | None:
+    """Return the compiled launcher, or None when there is no compiler; says what is lost then."""
+    target = work / "launcher"
+    # One after the other: the second list is only made when nothing of the first has worked.
+    for find in (_installed, lambda: _packaged(launcher.parent, packages)):
+        for compiler in find():
+            if _compile(compiler, launcher, target, loader):
+                return target
+    say(
+        "there is no C compiler that links statically, and none could be installed: the head of\n"
+        "  dist/execserver is a shell script now\n"
+        "  Lost: names forced into argv[0], locks on trees in use, boxes without sh, tar and gzip\n"
+        "  What to do: install a compiler (e.g. `apt install gcc libc6-dev`) and build again"
+    )
+    return None
+
+
+def _installed() -> list[Compiler]:
+    return [Compiler((path,), name) for name in _COMPILERS if (path := shutil.which(name))]
+
+
+def _packaged(root: Path, packages: Path) -> list[Compiler]:
+    """Install the pinned compiler package beside the environment: it is large, and few need it."""
+    if not (packages / "ziglang").is_dir():
+        say("there is no C compiler that links statically here; installing one (once; needs the network)")
+        command = [sys.executable, "-I", "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
+        command += ["--quiet", "--target", str(packages), "-r", str(root / REQUIREMENTS)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            say(f"that failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+            return []
+    zig = str(packages / "ziglang" / "zig")
+    return [Compiler((zig, "cc", "-target", f"{os.uname().machine}-linux-musl"), "zig")]
+
+
+def _compile(compiler: Compiler, launcher: Path, target: Path, loader: str) -> bool:
+    command = [*compiler.command, *_FLAGS, f'-DLOADER="{loader}"', "-o", str(target), *SOURCES]
+    # Compiled where the sources are: no path of this machine gets into the program.
+    done = subprocess.run(command, cwd=launcher, capture_output=True, text=True, check=False)
+    if done.returncode:
+        say(f"{compiler.name} cannot compile the launcher: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        return False
+    try:
+        return read_elf(target).loader is None
+    except NotElf:
+        return False

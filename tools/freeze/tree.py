@@ -1,0 +1,155 @@
+"""Lays out the tree that the launcher unpacks.
+
+    boot.pyc        the first code that runs
+    modules.bin     all modules
+    python3         the interpreter
+    ext/            extension modules, under their full names
+    lib/            the dynamic loader, the C library, every other shared library
+    lib/python3.X/  what the interpreter wants to find before the first line of ours runs
+
+Runs in the interpreter it carries.  Equal inputs give an equal tree: no time, no path of this machine, no
+hash order is in it.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+from types import CodeType
+
+from tools.freeze import boot
+from tools.freeze.analysis import Analysis
+from tools.freeze.contents import EARLY_MODULES, replaced_modules
+from tools.freeze.elf import is_elf, read_elf
+from tools.problems import Problem, say
+
+OPTIMIZE = 2  # no assertions, no docstrings
+FILE_MODE, PROGRAM_MODE = 0o600, 0o700
+
+_LDD_LINE = re.compile(r"^\s*(\S+) => (/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+# Loaded by name while a program runs, so no file says that it is needed: glibc does so to end a thread.
+_LOADED_BY_NAME = ("libgcc_s.so.1",)
+
+
+def lay_out(analysis: Analysis, tree: Path, root: Path) -> str:
+    """Fill an empty folder; return the name of the dynamic loader in it.
+
+    Raises Problem when something that is needed cannot be found.
+    """
+    program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    loader = read_elf(program).loader
+    if loader is None:
+        raise Problem(f"{program} is linked without a dynamic loader", "start build.py with another Python")
+    _place(program, tree / "python3", PROGRAM_MODE)
+    for name, source in analysis.libraries.items():
+        _place(source, tree / "lib" / name)
+    extensions = {}
+    for name, source in analysis.extensions.items():
+        extensions[name] = f"ext/{name}.so"
+        _place(source, tree / extensions[name])
+    _place(Path(loader).resolve(), tree / "lib" / Path(loader).name, PROGRAM_MODE)
+    _complete_libraries([program, *analysis.extensions.values(), *analysis.libraries.values()], tree / "lib")
+    _strip(tree)
+    _write_modules(analysis, extensions, Path(loader).name, tree / boot.MODULES_FILE, root)
+    _write_early_files(tree)
+    return Path(loader).name
+
+
+def _place(source: Path, target: Path, mode: int = FILE_MODE) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(mode)
+
+
+def _complete_libraries(files: list[Path], folder: Path) -> None:
+    """Add every library that is needed, down to the C library, as this machine's loader finds it."""
+    done = subprocess.run(
+        ["ldd", *map(str, files)],
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+    )
+    found = dict(_LDD_LINE.findall(done.stdout))
+    for name in _LOADED_BY_NAME:
+        found.setdefault(name, _beside(name, found.get("libc.so.6")))
+    for name, path in sorted(found.items()):
+        if path is not None and not (folder / name).exists():
+            _place(Path(path).resolve(), folder / name)
+    carried = [path for path in (*files, *folder.iterdir()) if is_elf(path)]
+    missing = {need for path in carried for need in read_elf(path).needed if not (folder / need).exists()}
+    if missing:
+        raise Problem(f"libraries are missing: {', '.join(sorted(missing))}", "install them and build again")
+
+
+def _beside(name: str, neighbour: str | None) -> str | None:
+    path = Path(neighbour).with_name(name) if neighbour else None
+    return str(path) if path and path.exists() else None
+
+
+def _strip(tree: Path) -> None:
+    """Remove what only debuggers read; a tenth of the size of some files."""
+    strip = shutil.which("strip")
+    if strip is None:
+        say("there is no `strip` here: the file becomes larger")
+        return
+    for path in sorted(tree.rglob("*")):
+        if path.is_file() and is_elf(path):
+            # A file it cannot work on stays as it is.
+            subprocess.run([strip, "--strip-unneeded", str(path)], capture_output=True, check=False)
+
+
+def _write_modules(
+    analysis: Analysis, extensions: dict[str, str], loader: str, target: Path, root: Path
+) -> None:
+    replaced = replaced_modules(root)
+    places: dict[str, tuple[int, int, bool]] = {}
+    body = bytearray()
+    # None: a namespace package, which has no file and becomes an empty module here.
+    sources: dict[str, Path | None] = {
+        **dict.fromkeys(_parents([*analysis.modules, *extensions])),
+        **analysis.modules,
+    }
+    for name, path in sorted(sources.items()):
+        text = replaced[name].encode() if name in replaced else path.read_bytes() if path else b""
+        data = marshal.dumps(_compile(text, name))
+        places[name] = (len(body), len(data), path is None or path.name == "__init__.py")
+        body += data
+    header = marshal.dumps((loader, places, dict(sorted(extensions.items()))))
+    target.write_bytes(len(header).to_bytes(boot.LENGTH_BYTES, "big") + header + body)
+    target.chmod(FILE_MODE)
+
+
+def _parents(names: list[str]) -> set[str]:
+    return {name[:at] for name in names for at in range(len(name)) if name[at] == "."}
+
+
+def _write_early_files(tree: Path) -> None:
+    """Write what the interpreter looks for; of `os` it sees the file only, as mark of a standard library."""
+    stdlib = Path(os.__file__).parent
+    home = tree / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    (home / "lib-dynload").mkdir(parents=True)
+    (home / "encodings").mkdir()
+    _write_pyc(home / "os.pyc", _compile(b"", "os"))
+    for name in EARLY_MODULES:
+        _write_pyc(home / f"{name}.pyc", _compile((stdlib / f"{name}.py").read_bytes(), name))
+    _write_pyc(tree / "boot.pyc", _compile(Path(boot.__file__).read_bytes(), "boot"))
+
+
+def _compile(text: bytes, name: str) -> CodeType:
+    # A name in angle brackets: tracebacks then look for no source file in the folder a user happens to be in.
+    code: CodeType = SourceFileLoader(name, f"<{name}>").source_to_code(text, f"<{name}>", _optimize=OPTIMIZE)
+    return code
+
+
+def _write_pyc(target: Path, code: CodeType) -> None:
+    """Write code the way Python reads it without asking for a source: its magic number, no flags, no time."""
+    target.write_bytes(MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+    target.chmod(FILE_MODE)

@@ -1,0 +1,88 @@
+"""dist/execserver.pyz: the program as a zip for machines with a Python.
+
+__main__.py   finds or makes the unpacked tree
+hash          of all the rest: the name of the tree
+versions      the Pythons it serves
+any/          what is the same for every Python
+cp3XX/        what is not: compiled modules
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+from tools.freeze import boot, pyz_main
+from tools.freeze.archive import HASH_DIGITS
+from tools.freeze.contents import PRODUCT_PACKAGES
+from tools.freeze.wheels import PYTHONS, wheels_for
+from tools.problems import Problem
+
+FIRST_LINE = b"#!/usr/bin/env python3\n"
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+_UNIX = 3
+
+# Of no use to a running program; licences stay.
+_LEFT_OUT_PARTS = frozenset({"tests", "testing", "__pycache__", "_vendor", "include"})
+_LEFT_OUT_SUFFIXES = (".c", ".h", ".pyx", ".pxd", ".pyi", ".cpp", ".typed", ".exe", "/RECORD", "/WHEEL")
+
+
+def make(root: Path, work: Path) -> bytes:
+    """Return the zipapp.  Raises Problem when not even one Python can be served."""
+    by_tag = {f"cp{a}{b}": _files(wheels_for((a, b), root / "requirements.txt", work)) for a, b in PYTHONS}
+    served = {tag: files for tag, files in by_tag.items() if files}
+    if not served:
+        raise Problem(
+            "no wheels could be downloaded for the zipapp", "connect to the network and build again"
+        )
+    members = {f"{pyz_main.COMMON}/{name}": data for name, data in _product(root).items()}
+    for tag, files in served.items():
+        for name, data in files.items():
+            same = all(other.get(name) == data for other in served.values())
+            members[f"{pyz_main.COMMON if same else tag}/{name}"] = data
+    members[pyz_main.VERSIONS_FILE] = " ".join(served).encode()
+    return _zip(members)
+
+
+def _files(wheels: list[Path]) -> dict[str, bytes]:
+    """Return what some wheels would install, name -> contents."""
+    found = {}
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as packed:
+            for name in packed.namelist():
+                left_out = name.endswith(_LEFT_OUT_SUFFIXES) or _LEFT_OUT_PARTS.intersection(name.split("/"))
+                if not name.endswith("/") and not left_out:
+                    found[name] = packed.read(name)
+    return found
+
+
+def _product(root: Path) -> dict[str, bytes]:
+    files = {
+        str(path.relative_to(root)): path.read_bytes()
+        for package in PRODUCT_PACKAGES
+        for path in (root / package).rglob("*.py")
+    }
+    files[pyz_main.START] = Path(boot.__file__).read_bytes()
+    return files
+
+
+def _zip(members: dict[str, bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for name, data in sorted(members.items()):
+        digest.update(b"%d %d %s" % (len(name), len(data), name.encode()) + data)
+    members = {
+        "__main__.py": Path(pyz_main.__file__).read_bytes(),
+        pyz_main.HASH_FILE: digest.hexdigest()[:HASH_DIGITS].encode(),
+        **members,
+    }
+    made = io.BytesIO()
+    made.write(FIRST_LINE)  # first, so that the offsets in the zip count it in
+    with zipfile.ZipFile(made, "w") as packed:
+        for name, data in sorted(members.items()):
+            entry = zipfile.ZipInfo(name, _NO_TIME)
+            entry.create_system, entry.external_attr = _UNIX, 0o600 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            packed.writestr(entry, data, compresslevel=9)
+    return made.getvalue()

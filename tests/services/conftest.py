@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from execserver.services.spawner import SpawnSpec
 from tests.services.fakes import FakeSpawner
-from tests.support.greenlets import loop_failures
+from tests.services.played import Play, Played
+from tests.support.greenlets import loop_failures, turns
 
 __all__ = ["loop_failures"]
 
@@ -18,3 +20,25 @@ def fake_spawner() -> Iterator[FakeSpawner]:
     made = FakeSpawner()
     yield made
     made.end()
+
+
+@pytest.fixture
+def play(fake_spawner: FakeSpawner) -> Iterator[Play]:
+    """Start a played process; whatever is left of it is ended after the test."""
+    made: list[Played] = []
+
+    def start(*, tty: bool = False, pipe_stdin: bool = False, begin: bool = True) -> Played:
+        made.append(Played(fake_spawner, SpawnSpec([b"x"], {}, b"/", tty=tty, pipe_stdin=pipe_stdin)))
+        if begin:
+            made[-1].process.begin()
+            turns()
+        return made[-1]
+
+    yield start
+    fake_spawner.signal_failure = None
+    for each in made:
+        each.sink.close()
+        each.process.begin()
+        each.process.end()
+        each.far.end() if not each.far.child.exited else each.far.close()
+        assert each.closed == 1

@@ -1,95 +1,15 @@
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import struct
-import termios
-import tty
-from collections.abc import Callable, Iterator
-from typing import Any
 
-import gevent
 import pytest
 
-from execserver.core.process_state import ProcessState
-from execserver.protocol.templates import ProcessTemplates
-from execserver.services.attachment import Attachment
-from execserver.services.process import Process
-from execserver.services.spawner import Spawner, SpawnSpec
-from tests.services.fakes import FakeRun, FakeSink, FakeSpawner
+from execserver.services.spawner import Spawner
+from tests.services.fakes import FakeSpawner
+from tests.services.played import Play, Played
 from tests.services.spawning import spawner, spec
-from tests.support.greenlets import turns
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("loop_failures")
-
-RETAINED_BYTES = 1024 * 1024
-
-
-class Played:
-    """A process with a client attached; `run` is its far side, where it is a played one."""
-
-    def __init__(self, starter: FakeSpawner | Spawner, what: SpawnSpec) -> None:
-        child = starter.spawn(what)
-        self.run = starter.runs[-1] if isinstance(starter, FakeSpawner) else None
-        self.attachment = Attachment()
-        self.sink = FakeSink()
-        self.attachment.sink = self.sink
-        self.closed = 0
-        state = ProcessState(tty=what.tty, retained_bytes=RETAINED_BYTES)
-        state.started()
-        self.process = Process(
-            ProcessTemplates("p"), ["argv"], state, child, self.attachment, self._on_closed
-        )
-
-    def _on_closed(self) -> None:
-        self.closed += 1
-
-    @property
-    def far(self) -> FakeRun:
-        assert self.run is not None
-        return self.run
-
-    def events(self) -> list[tuple[Any, ...]]:
-        """Return what the client heard: (seq, what, more)."""
-        return [_event(json.loads(message)) for message in self.sink.messages]
-
-    def wait_until_closed(self) -> None:
-        wait_until(lambda: self.closed, pause=gevent.sleep)
-
-
-def _event(message: Any) -> tuple[Any, ...]:
-    params = message["params"]
-    kind = message["method"].removeprefix("process/")
-    if kind == "output":
-        return (params["seq"], params["stream"], params["chunk"])
-    return (params["seq"], kind, params["exitCode"]) if kind == "exited" else (params["seq"], kind)
-
-
-Play = Callable[..., Played]
-
-
-@pytest.fixture
-def play(fake_spawner: FakeSpawner) -> Iterator[Play]:
-    """Start a played process; whatever is left of it is ended after the test."""
-    made: list[Played] = []
-
-    def start(*, tty: bool = False, pipe_stdin: bool = False, begin: bool = True) -> Played:
-        made.append(Played(fake_spawner, SpawnSpec([b"x"], {}, b"/", tty=tty, pipe_stdin=pipe_stdin)))
-        if begin:
-            made[-1].process.begin()
-            turns()
-        return made[-1]
-
-    yield start
-    fake_spawner.signal_failure = None
-    for each in made:
-        each.sink.close()
-        each.process.begin()
-        each.process.end()
-        each.far.end() if not each.far.child.exited else each.far.close()
-        assert each.closed == 1
 
 
 def test_the_events_of_a_process_in_their_order(play: Play) -> None:
@@ -300,94 +220,6 @@ def test_the_input_is_closed_with_the_process(play: Play) -> None:
     one.far.exit()
     assert one.process.stdin is not None
     assert one.process.stdin.gone
-
-
-def test_the_end_of_a_terminals_input_is_typed(play: Play) -> None:
-    one = play(tty=True)
-    slave = one.far._ends["pty"]
-    one.process.close_stdin()
-    assert os.read(slave, 100) == b""  # what a reader gets for the end-of-file character
-    assert not one.process.stdin_closed
-    modes = termios.tcgetattr(slave)
-    modes[6][termios.VEOF] = b"\x19"
-    modes[tty.LFLAG] &= ~(termios.ICANON | termios.ECHO)
-    termios.tcsetattr(slave, termios.TCSANOW, modes)
-    one.process.close_stdin()
-    assert os.read(slave, 100) == b"\x19"
-
-
-def test_a_terminal_is_resized_until_it_ends(play: Play) -> None:
-    one = play(tty=True)
-    assert one.process.resize(50, 132)
-    size = struct.unpack("4H", fcntl.ioctl(one.far._ends["pty"], termios.TIOCGWINSZ, bytes(8)))
-    assert size == (50, 132, 0, 0)
-    one.far.end()
-    one.wait_until_closed()
-    assert not one.process.resize(24, 80)
-    one.process.close_stdin()
-
-
-def test_pipes_have_no_size(play: Play) -> None:
-    assert not play().process.resize(24, 80)
-
-
-def test_a_terminals_output(play: Play) -> None:
-    one = play(tty=True)
-    one.far.write("pty", b"shown")
-    one.far.end()
-    one.wait_until_closed()
-    assert one.events() == [(1, "pty", "c2hvd24="), (2, "exited", 0), (3, "closed")]
-
-
-@pytest.mark.parametrize("news", ["output", "exit", "close"])
-def test_a_waiting_read_is_woken_by_news(play: Play, news: str) -> None:
-    one = play()
-    seen = 0
-    if news == "close":
-        one.far.close("stdout")
-        one.far.exit()
-        seen = 1
-    readers = [gevent.spawn(one.process.wait_for_news, seen, 60.0) for _ in range(2)]
-    turns()
-    assert not any(reader.ready() for reader in readers)
-    if news == "output":
-        one.far.write("stdout", b"x")
-    elif news == "exit":
-        one.far.exit()
-    else:
-        one.far.close()
-    gevent.joinall(readers, timeout=5)
-    assert all(reader.ready() for reader in readers)
-
-
-def test_a_read_does_not_wait_when_there_is_something(play: Play) -> None:
-    one = play()
-    one.far.write("stdout", b"x")
-    one.process.wait_for_news(0, 60.0)
-
-
-def test_news_that_a_read_has_seen_is_none(play: Play) -> None:
-    one = play()
-    one.far.write("stdout", b"x")
-    reader = gevent.spawn(one.process.wait_for_news, 1, 60.0)
-    turns()
-    assert not reader.ready()
-    one.far.write("stderr", b"y")
-    reader.get(timeout=5)
-
-
-def test_a_read_waits_for_its_time_only(play: Play) -> None:
-    play().process.wait_for_news(0, 0.005)
-    play().process.wait_for_news(0, 0.0)
-
-
-def test_the_longest_wait_of_the_contract_is_a_wait(play: Play) -> None:
-    one = play()
-    reader = gevent.spawn(one.process.wait_for_news, 0, (2**64 - 1) / 1000)
-    turns()
-    assert not reader.ready()
-    one.far.exit()
-    reader.get(timeout=5)
 
 
 def real(by: Spawner, *argv: bytes, tty: bool = False, pipe_stdin: bool = False) -> Played:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.greenlets import loop_failures
+from tests.transports.scene import Handler, Play, Scene, scene
 from tests.transports.wires import tcp_connection
 
 __all__ = ["loop_failures"]
@@ -33,3 +34,18 @@ def tcp_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     """Two ends of a TCP connection, non-blocking: ours, and the peer's."""
     with tcp_connection() as (ours, theirs):
         yield ours, theirs
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    """Start a connection with scripted handlers; it is ended after the test."""
+    open_scenes = []
+
+    def start(**handlers: Handler) -> Scene:
+        opened = scene(monkeypatch, **handlers)
+        open_scenes.append(opened)
+        return opened.__enter__()
+
+    yield start
+    for opened in open_scenes:
+        opened.__exit__(None, None, None)

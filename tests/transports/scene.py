@@ -10,15 +10,17 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import gevent
 import msgspec
 import pytest
+from gevent.event import Event
 
 from execserver.core.connection import ConnectionRules
 from execserver.handlers.context import Call
-from execserver.handlers.replies import Answer
+from execserver.handlers.replies import Answer, Later, Result
 from execserver.protocol.envelope import Request
 from execserver.transports import connection as connection_module
 from execserver.transports.connection import Connection
@@ -29,6 +31,7 @@ from tests.support.waiting import wait_until
 from tests.transports.wires import take
 
 Handler = Callable[[Any], Answer]
+Play = Callable[..., "Scene"]
 
 
 def result(value: object = None) -> msgspec.Raw:
@@ -175,3 +178,28 @@ def scene(monkeypatch: pytest.MonkeyPatch, **handlers: Handler) -> Iterator[Scen
             made.end()
             made.outbox.close()
             assert made.finished(), "the connection did not end with its client"
+
+
+class Gate:
+    """A handler that blocks until it is let go."""
+
+    def __init__(self) -> None:
+        self._open = Event()
+        self.entered = 0
+
+    def wait(self, params: object = None) -> Result:
+        self.entered += 1
+        self._open.wait()
+        return result(params)
+
+    def later(self, params: object) -> Later:
+        return Later(partial(self.wait, params))
+
+    def let_go(self) -> None:
+        self._open.set()
+        turns()
+
+
+def ids(messages: list[Any]) -> list[int]:
+    """Return the ids of messages."""
+    return [message["id"] for message in messages]

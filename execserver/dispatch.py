@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, str | None] = {
 }
 
 _UNAVAILABLE_STATUS = 2
+_COERCED_LOCALES = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
 class NotInThisBuild(Exception):
@@ -56,6 +57,7 @@ def choose(argv: list[str]) -> tuple[str, list[str]]:
 
 def main() -> int:
     """Run the chosen program and return its exit status."""
+    _take_back_locale()
     try:
         entry, arguments = choose(sys.argv)
     except NotInThisBuild as error:
@@ -66,6 +68,21 @@ def main() -> int:
     sys.argv[1:] = arguments
     status: int = getattr(sys.modules[module], function)()
     return status
+
+
+def _take_back_locale() -> None:
+    """Undo what the interpreter does to LC_CTYPE where no locale is set; what we start sees what was given."""
+    if os.environ.get("LC_CTYPE") not in _COERCED_LOCALES:
+        return
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            given = [entry for entry in file.read().split(b"\0") if entry.startswith(b"LC_CTYPE=")]
+    except OSError:
+        return
+    if given:
+        os.environb[b"LC_CTYPE"] = given[0].partition(b"=")[2]
+    else:
+        del os.environ["LC_CTYPE"]
 
 
 def _available(name: str, entry: str | None) -> str:

@@ -40,6 +40,11 @@ class ExecServerRuntimePaths:
         return [*_frozen_start()] or [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]
 
 
+def carries_its_c_library() -> bool:
+    """Tell whether this process runs on the dynamic loader and the C library of its unpacked tree."""
+    return "--library-path" in _frozen_start()
+
+
 def _frozen_start() -> tuple[str, ...]:
     """Return the words that start this program again from its unpacked tree; none when it runs from source.
 

@@ -16,6 +16,7 @@ import gevent
 from gevent import signal_handler, spawn
 from gevent.event import Event
 
+from execserver import name_services
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
@@ -54,6 +55,7 @@ class Server:
         gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
         Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
         _raise_open_files_limit()
+        name_services.use_built_in_ones()
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
         self._sessions = SessionHost(self._spawner, settings)
         self._services = Services(

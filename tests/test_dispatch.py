@@ -124,3 +124,25 @@ def test_the_own_path_is_found_through_symlinks(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "alias")])
     paths = ExecServerRuntimePaths.detect()
     assert (paths.codex_self_exe, paths.codex_linux_sandbox_exe) == (str(real), None)
+
+
+SHOW_ENVIRONMENT = f"""
+import os, sys, types
+sys.path.insert(0, {str(SCRIPT.parents[1])!r})
+from execserver import dispatch
+shown = sys.modules["shown"] = types.ModuleType("shown")
+shown.main = lambda: print(sorted(os.environ.items()))
+dispatch.choose = lambda argv: ("shown:main", [])
+dispatch.main()
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "POSIX", "LANG": "C"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}],
+)
+def test_the_environment_stays_as_it_was_given(given: dict[str, str]) -> None:
+    """The interpreter sets LC_CTYPE for itself where no locale is set; what we start must not see it."""
+    command = [sys.executable, "-I", "-S", "-c", SHOW_ENVIRONMENT]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == f"{sorted(given.items())}\n"

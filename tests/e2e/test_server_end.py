@@ -23,7 +23,8 @@ LOSS_S = 2.0
 POLITE = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 pytestmark = pytest.mark.ours_only("the reference leaves grandchildren and stubborn children")
 
-STUBBORN = "trap '' TERM INT HUP QUIT; while :; do sleep 0.05; done"
+FOREVER = "while :; do sleep 0.02; done"
+DEAF = "trap '' TERM INT HUP QUIT"
 
 
 class Family:
@@ -34,11 +35,11 @@ class Family:
         self.peer = peer
         self._number = 0
 
-    def add(self, script: str, *, tty: bool = False) -> int:
-        """Start one more and return its id once it has said so."""
+    def add(self, script: str, *, traps: str = ":", tty: bool = False) -> int:
+        """Start one more and return its id once it has set its traps and said so."""
         self._number += 1
         name = f"p{self._number}"
-        start(self.peer, name, f"echo $$; {script}", tty=tty, env=PATH | {"MARK": self.mark})
+        start(self.peer, name, f"{traps}; echo $$; {script}", tty=tty, env=PATH | {"MARK": self.mark})
         return int(output_until(self.peer, name, b"\n"))
 
     def left(self) -> list[int]:
@@ -49,11 +50,11 @@ class Family:
         """Add the easy and the hard ones."""
         self.add("exec sleep 100")
         self.add("exec sleep 100", tty=True)
-        self.add(STUBBORN)
-        self.add(STUBBORN, tty=True)
+        self.add(FOREVER, traps=DEAF)
+        self.add(FOREVER, traps=DEAF, tty=True)
         self.add("setsid sleep 100 & exec sleep 100")
         self.add("setsid -f sh -c \"trap '' TERM HUP; sleep 100 & wait\"; exit 0")
-        stopped = self.add("while :; do sleep 0.05; done")
+        stopped = self.add(FOREVER)
         os.kill(stopped, signal.SIGSTOP)
         wait_until(lambda: state(stopped) == "T")
         wait_until(lambda: len(self.left()) >= 11)
@@ -108,8 +109,8 @@ def test_politeness_comes_first_and_is_not_waited_for_in_vain(
     family = family_of(connect, server)
     notes = tmp_path / "notes"
     notes.mkdir()
-    family.add(f"trap 'touch {notes}/term; exit' TERM; while :; do sleep 0.02; done")
-    family.add(f"trap 'touch {notes}/hup; exit' HUP; trap '' TERM; while :; do sleep 0.02; done", tty=True)
+    family.add(FOREVER, traps=f"trap 'touch {notes}/term; exit' TERM")
+    family.add(FOREVER, traps=f"trap 'touch {notes}/hup; exit' HUP; trap '' TERM", tty=True)
     begun = time.monotonic()
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
@@ -120,7 +121,7 @@ def test_politeness_comes_first_and_is_not_waited_for_in_vain(
 def test_the_stubborn_are_killed_after_the_grace(start_server: StartServer, connect: Connect) -> None:
     server = start_server(settings={"shutdown_grace_s": 0.8})
     family = family_of(connect, server)
-    family.add(STUBBORN)
+    family.add(FOREVER, traps=DEAF)
     begun = time.monotonic()
     server.signal(signal.SIGTERM)
     assert server.wait() == 0
@@ -131,7 +132,7 @@ def test_the_stubborn_are_killed_after_the_grace(start_server: StartServer, conn
 def test_a_second_signal_changes_nothing(start_server: StartServer, connect: Connect) -> None:
     server = start_server(settings={"shutdown_grace_s": 0.8})
     family = family_of(connect, server)
-    family.add(STUBBORN)
+    family.add(FOREVER, traps=DEAF)
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         server.signal(number)
     assert server.wait() == 0

@@ -14,7 +14,7 @@ import pytest
 from execserver.services import pump as pump_module
 from execserver.services.pump import CHUNK_BYTES, Pump
 from tests.services.fakes import FakeSink
-from tests.support.greenlets import turns
+from tests.support.greenlets import is_active, turns
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("loop_failures")
@@ -60,6 +60,7 @@ class Pumped:
 
     def _ended(self) -> None:
         assert self.is_open(), "told after the close: the number may mean something else by now"
+        assert not is_active(self.pump._watcher), "the loop would watch a closed descriptor"
         self.ends.append("ended")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any, cast
 
 import gevent
 import pytest
@@ -14,6 +15,11 @@ def turns(count: int = 3) -> None:
     """Let everything run that can: greenlets, callbacks, and descriptors that are ready."""
     for _ in range(count):
         gevent.idle()
+
+
+def is_active(watcher: object) -> bool:
+    """Tell whether the event loop looks after a watcher."""
+    return bool(cast(Any, watcher).active)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from execserver.transports import listener as listener_module
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.outbox import Outbox
 from execserver.transports.tuning import tune
-from tests.support.greenlets import turns
+from tests.support.greenlets import is_active, turns
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import CLOSE, TEXT, client_frame
 from tests.transports.frames import FrameReader, ServerFrame
@@ -230,6 +230,7 @@ def test_a_shortage_of_descriptors_is_waited_out(
     server = listen(sock)
     server.upgraded()
     assert len(sock.attempts) == 5
+    assert not is_active(server.listener._retry)
     gaps = [later - earlier for earlier, later in zip(sock.attempts, sock.attempts[1:], strict=False)]
     assert min(gaps) > pause * 0.9  # a loop that only looks busy would starve everybody else
     text = "cannot accept connections for a moment: [Errno 24] Too many open files"

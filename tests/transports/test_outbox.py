@@ -10,7 +10,7 @@ import pytest
 from gevent.event import Event
 
 from execserver.transports.outbox import HIGH_WATER_BYTES, UNREAD_BYTES, Outbox
-from tests.support.greenlets import turns
+from tests.support.greenlets import is_active, turns
 from tests.support.waiting import wait_until
 from tests.transports.wires import Marks, take, take_packets
 
@@ -282,6 +282,7 @@ def test_nothing_is_written_after_close(pair: Pair) -> None:
     fill(outbox)
     outbox.send(b"queued")
     outbox.close()
+    assert not is_active(outbox._watcher), "the loop would watch a closed descriptor"
     reader, writer = os.pipe()
     number = pair[0].detach()
     os.dup2(writer, number)  # as whoever opens next gets the same number

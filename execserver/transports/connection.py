@@ -7,8 +7,8 @@ detached then, whatever the greenlet is busy with.  What was received before the
 client may ask to terminate a process and leave.
 
 Bounds: past `INBOX_BYTES` of unhandled messages reading stops; past `REPLY_BYTES` of unsent answers
-handling stops.  At `MAX_WAITING` answers that wait, a further one waits in line, as every request does at
-the reference server.
+handling stops.  At `MAX_WAITING` answers that wait, or `WAITING_BYTES` of requests they belong to, a further
+one waits in line, as every request does at the reference server.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _log = logging.getLogger(__name__)
 INBOX_BYTES = 1024 * 1024
 REPLY_BYTES = 1024 * 1024
 MAX_WAITING = 256
+WAITING_BYTES = 16 * 1024 * 1024  # each may hold a message of input or of an upload
 _TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
 
 
@@ -60,7 +61,8 @@ class Connection:
         self._paused = False
         self._over = False  # no further message comes in
         self._idle: Waiter[None] | None = None
-        self._waiting: set[Greenlet[[Request, Later], None]] = set()
+        self._waiting: dict[Greenlet[[Request, Later], None], int] = {}  # and the bytes of each request
+        self._waiting_bytes = 0
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
@@ -176,13 +178,17 @@ class Connection:
     def _answer_later(self, request: Request, later: Later) -> None:
         if self._over:
             return
-        in_line = len(self._waiting) >= MAX_WAITING
+        in_line = len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
         greenlet = Greenlet(self._wait_and_answer, request, later)
-        self._waiting.add(greenlet)
-        greenlet.link(self._waiting.discard)
+        self._waiting[greenlet] = len(request.params)
+        self._waiting_bytes += len(request.params)
+        greenlet.link(self._waited)
         greenlet.start()
         if in_line:
             greenlet.join()
+
+    def _waited(self, greenlet: Greenlet[[Request, Later], None]) -> None:
+        self._waiting_bytes -= self._waiting.pop(greenlet)
 
     def _wait_and_answer(self, request: Request, later: Later) -> None:
         try:

@@ -8,6 +8,7 @@ import pytest
 
 from execserver.handlers.replies import Later, Reply, Result, Streamed
 from execserver.protocol.errors import InternalError, InvalidRequest
+from execserver.transports import connection as connection_module
 from execserver.transports.connection import MAX_WAITING
 from tests.support.greenlets import turns
 from tests.transports.scene import Gate, Play, ids, result
@@ -66,6 +67,23 @@ def test_at_the_bound_of_waiting_answers_a_further_one_waits_in_line(play: Play)
     ]
     one.ask("wait", None, "echo")
     assert ids(one.answers()) == [MAX_WAITING + 5, MAX_WAITING + 4]  # there is room again
+
+
+def test_large_requests_reach_that_bound_sooner(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "WAITING_BYTES", 1000)
+    gate = Gate()
+    one = play(wait=gate.later, echo=result)
+    one.ask("wait", "x" * 1000, "echo")
+    assert ids(one.answers()) == [2]
+    one.ask("wait", None, "echo")
+    assert one.answers() == []
+    gate.let_go()
+    assert sorted(ids(one.wait_for(3))) == [1, 3, 4]
+    other = Gate()
+    one.call.handlers["wait"] = other.later
+    one.ask("wait", "x" * 500, "wait", "echo")  # there is room again
+    assert ids(one.answers()) == [7]
+    other.let_go()
 
 
 def test_waiting_begins_in_the_order_of_the_requests_even_at_the_bound(play: Play) -> None:

@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _take_back_locale() -> None:
-    """Undo what the interpreter does to LC_CTYPE where no locale is set; what we start sees what was given."""
+    """Undo what the interpreter does to LC_CTYPE where no locale is set; what we start sees what we got."""
     if os.environ.get("LC_CTYPE") not in _COERCED_LOCALES:
         return
     try:

@@ -111,8 +111,10 @@ static int make_place(struct place *place) {
         if (*at && *at != '/') continue;
         char was = *at;
         *at = 0;
-        if (mkdir(path, 0700) && errno != EEXIST && access(path, F_OK))
-            return refuse(place, "cannot make %.100s: %s", path, strerror(errno));
+        int failure = mkdir(path, 0700) ? errno : 0;
+        /* What is there may be given other reasons: that one may not write beside it, for example. */
+        if (failure && failure != EEXIST && access(path, F_OK))
+            return refuse(place, "cannot make %.100s: %s", path, strerror(failure));
         *at = was;
         if (!was) return open_place(place) ? (place->why_not[0] ? -1 : refuse(place, "it vanished")) : 0;
     }

@@ -1,0 +1,255 @@
+"""Unpacking: once, completely or not at all, into a folder nobody else can write to."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.one_file import Box, is_version
+from tests.support.waiting import wait_until
+
+RACERS = 20
+DAY_S = 24 * 60 * 60
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what a write anywhere in a folder would change."""
+    return {
+        str(path): (found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+        for path in (folder, *folder.rglob("*"))
+        if (found := path.lstat())
+    }
+
+
+def age(path: Path, days: float) -> None:
+    then = time.time() - days * DAY_S
+    os.utime(path, (then, then))
+
+
+def unfinished(box: Box) -> list[str]:
+    return [path.name for path in box.cache.iterdir() if path.name.startswith(".new-")]
+
+
+def test_the_first_start_unpacks_into_the_users_cache(box: Box) -> None:
+    assert is_version(box.run())
+    assert box.tree.is_dir()
+    assert {path.stat().st_mode & 0o777 for path in (box.cache, box.tree)} == {0o700}
+    assert unfinished(box) == []
+
+
+def test_a_later_start_writes_nothing(box: Box) -> None:
+    box.run()
+    box.run()  # a Python on the machine may have compiled the zipapp's modules in the first one
+    before = snapshot(box.home)
+    assert is_version(box.run())
+    assert snapshot(box.home) == before
+
+
+def test_many_first_starts_at_once_leave_one_tree(one_file: Box) -> None:
+    started = [one_file.start() for _ in range(RACERS)]
+    outputs = [(*process.communicate(timeout=60), process.returncode) for process in started]
+    assert {status for _, _, status in outputs} == {0}
+    assert {errors for _, errors, _ in outputs} == {b""}
+    assert one_file.tree.is_dir()
+    assert unfinished(one_file) == []
+
+
+def test_first_starts_of_the_zipapp_at_once_leave_one_tree(zipapp: Box) -> None:
+    started = [zipapp.start() for _ in range(4)]
+    outputs = [(*process.communicate(timeout=60), process.returncode) for process in started]
+    assert {(status, errors) for _, errors, status in outputs} == {(0, b"")}
+    assert zipapp.tree.is_dir()
+    assert unfinished(zipapp) == []
+
+
+def test_a_start_killed_while_it_unpacks_does_no_harm(box: Box) -> None:
+    process = box.start()
+    wait_until(lambda: box.cache.is_dir() and unfinished(box), 20)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert is_version(box.run())
+    assert box.tree.is_dir()
+    assert unfinished(box) == []
+
+
+def test_trees_unused_for_a_month_are_removed(box: Box) -> None:
+    box.run()
+    current = box.tree
+    old, used, young = (box.cache / (letter * 32) for letter in "abc")
+    for path, days in ((old, 31), (used, 31), (young, 29)):
+        (path / "folder").mkdir(parents=True)
+        (path / "folder" / "file").touch()
+        age(path, days)
+    stranger = box.cache / "notes"
+    stranger.mkdir()
+    age(stranger, 400)
+    lock = os.open(used, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        box.run()
+        assert old.exists(), "looked for on a day's first start only"
+        age(current, 2)
+        assert is_version(box.run())
+    finally:
+        os.close(lock)
+    assert not old.exists()
+    assert (used / "folder" / "file").exists()
+    assert young.exists()
+    assert stranger.exists()
+    assert time.time() - current.stat().st_mtime < DAY_S
+    assert unfinished(box) == []
+
+
+def test_a_running_program_holds_its_tree(one_file: Box) -> None:
+    with one_file.start([]) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith(b"ws://")
+            lock = os.open(one_file.tree, os.O_RDONLY)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(lock)
+        finally:
+            server.terminate()
+
+
+@pytest.mark.parametrize("variable", ["EXECSERVER_CACHE_DIR", "XDG_CACHE_HOME"])
+def test_the_environment_names_the_place(variable: str, box: Box, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    assert is_version(box.run(("--version",), **{variable: str(chosen)}))
+    box.cache = chosen if variable.startswith("EXECSERVER") else chosen / "execserver"
+    assert box.tree.is_dir()
+    assert not (box.home / ".cache").exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
+def test_a_chosen_place_others_can_write_to_is_refused(mode: int, box: Box, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    chosen.mkdir()
+    chosen.chmod(mode)
+    done = box.run(EXECSERVER_CACHE_DIR=str(chosen))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert f"others can write to {chosen}".encode() in done.stderr
+    assert b"What to do: name a folder that is yours alone" in done.stderr
+    assert list(chosen.iterdir()) == []
+
+
+def test_a_place_in_a_folder_others_can_write_to_is_refused(box: Box, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    (shared / "chosen").mkdir(parents=True)
+    (shared / "chosen").chmod(0o700)
+    shared.chmod(0o777)
+    done = box.run(EXECSERVER_CACHE_DIR=str(shared / "chosen"))
+    assert done.returncode == 1
+    assert f"others can write to {shared}\n".encode() in done.stderr
+    shared.chmod(0o1777)  # as /tmp is: nobody but the owner can replace what lies in it
+    assert is_version(box.run(EXECSERVER_CACHE_DIR=str(shared / "chosen")))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_place_of_another_user_gives_way_to_the_next(box: Box) -> None:
+    box.cache.mkdir(parents=True)
+    os.chown(box.cache, 12345, 12345)
+    done = box.run()
+    assert (done.returncode, done.stdout[:11]) == (0, b"execserver ")
+    assert f"{box.cache} is not used: {box.cache} belongs to another user".encode() in done.stderr
+    assert is_version(box.run()), "what was said once is not repeated"
+    assert list(box.cache.iterdir()) == []
+    box.cache = box.temporary / f"execserver-{os.geteuid()}"
+    assert box.tree.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_tree_of_another_user_is_not_started(box: Box) -> None:
+    box.run()
+    os.chown(box.tree, 12345, 12345)
+    done = box.run(EXECSERVER_CACHE_DIR=str(box.cache))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"others can write to the tree in it" in done.stderr
+
+
+def test_a_symlink_to_the_place_is_followed(box: Box, tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir(0o700)
+    (tmp_path / "link").symlink_to(real)
+    assert is_version(box.run(EXECSERVER_CACHE_DIR=str(tmp_path / "link")))
+    box.cache = real
+    assert box.tree.is_dir()
+
+
+def test_a_relative_place_is_refused(box: Box) -> None:
+    done = box.run(EXECSERVER_CACHE_DIR="cache")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"by its full path, in EXECSERVER_CACHE_DIR" in done.stderr
+
+
+def test_a_place_the_loader_cannot_be_told_gives_way(one_file: Box, tmp_path: Path) -> None:
+    done = one_file.run(XDG_CACHE_HOME=str(tmp_path / "a:b"))
+    assert (done.returncode, done.stdout[:11]) == (0, b"execserver ")
+    assert b"the loader takes no path with : ; or $ in it" in done.stderr
+    assert one_file.tree.is_dir()
+
+
+def test_a_noexec_place_gives_way_and_is_named(box: Box) -> None:
+    box.cache.mkdir(parents=True, mode=0o700)
+    done = box.run_in_new_mounts(
+        f'mount -t tmpfs -o noexec,mode=700 none "{box.cache}"; "$1" --version; "$1" --version'
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(b"execserver ") == 2
+    assert done.stderr.count(b"is not used: nothing can be executed there (mounted noexec)") == 1
+    box.cache = box.temporary / f"execserver-{os.geteuid()}"
+    assert box.tree.is_dir()
+
+
+def test_a_read_only_home_gives_way(box: Box) -> None:
+    done = box.run_in_new_mounts(f'mount -t tmpfs -o ro none "{box.home}"; "$1" --version')
+    assert done.returncode == 0, done.stderr
+    assert b"Read-only file system" in done.stderr
+    box.cache = box.temporary / f"execserver-{os.geteuid()}"
+    assert box.tree.is_dir()
+
+
+def test_a_full_disk_gives_way_and_is_left_clean(box: Box) -> None:
+    script = f'mount -t tmpfs -o mode=700,size=4m none "{box.home}"; "$1" --version'
+    done = box.run_in_new_mounts(f'{script}; find "{box.home}" -name "?new-*"')
+    assert done.returncode == 0, done.stderr
+    assert b"No space left on device" in done.stderr
+    assert b"new-" not in done.stdout
+
+
+def test_without_any_place_every_reason_is_told(one_file: Box) -> None:
+    mounts = "; ".join(
+        f'mount -t tmpfs -o ro none "{folder}"'
+        for folder in (one_file.home, one_file.temporary, "/dev/shm", "/var/tmp")
+    )
+    script = f'cp "$1" /mnt/x; {mounts}; mount -t tmpfs -o ro none /tmp; exec /mnt/x --version'
+    done = one_file.run_in_new_mounts(f"mount -t tmpfs none /mnt; {script}")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"execserver: there is no folder to unpack into\n")
+    assert done.stderr.count(b"Read-only file system") == 5
+    assert b"What to do: " in done.stderr
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed"])
+def test_a_damaged_file_says_so(harm: str, one_file: Box, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copy(one_file.program, damaged)
+    size = damaged.stat().st_size
+    if harm == "cut":
+        os.truncate(damaged, size - 1000)
+    else:
+        with damaged.open("r+b") as file:
+            file.seek(size // 2)
+            file.write(bytes(64))
+    done = one_file.run(["--version"], damaged, EXECSERVER_CACHE_DIR=str(one_file.cache))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"damaged or incomplete" in done.stderr
+    assert not one_file.cache.exists() or [path.name for path in one_file.cache.iterdir()] == [".lock"]

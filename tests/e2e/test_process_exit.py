@@ -14,7 +14,18 @@ from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
 from tests.support.proc import wait_over
 from tests.support.producer import Producer
-from tests.support.running import Outcome, event, outcome, output_until, read, run, start, terminate, write
+from tests.support.running import (
+    Outcome,
+    event,
+    outcome,
+    output_until,
+    read,
+    run,
+    start,
+    start_params,
+    terminate,
+    write,
+)
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
@@ -127,6 +138,25 @@ def test_terminate_on_a_terminal_gives_exit_code_1(peer: WsPeer) -> None:
     output_until(peer, "p", b"ready", collected)
     assert terminate(peer, "p") is True
     assert outcome(peer, "p", collected).exit_code == 1
+
+
+@pytest.mark.parametrize("tty", [False, True], ids=["pipe", "tty"])
+def test_a_process_can_be_terminated_right_behind_its_start(peer: WsPeer, tty: bool) -> None:
+    for number in range(30):
+        params = start_params(f"p{number}", "exec sleep 100", tty=tty)
+        peer.send({"id": 1000 + number, "method": "process/start", "params": params})
+        kill = {"processId": f"p{number}"}
+        peer.send({"id": 2000 + number, "method": "process/terminate", "params": kill})
+    for number in range(30):
+        assert peer.take({"id": 1000 + number})["result"]["processId"] == f"p{number}"
+        assert peer.take({"id": 2000 + number})["result"] == {"running": True}
+        assert outcome(peer, f"p{number}").exit_code in ((1, -1) if tty else PIPE_KILLED)
+
+
+@pytest.mark.parametrize("process_id", ["", 'ü\n"', "x" * 10_000], ids=["empty", "odd", "long"])
+def test_a_process_may_be_called_anything(peer: WsPeer, process_id: str) -> None:
+    assert run(peer, process_id, "exit 3").exit_code == 3
+    assert read(peer, process_id)["closed"]
 
 
 def test_terminate_of_nobody_is_no_error(peer: WsPeer) -> None:

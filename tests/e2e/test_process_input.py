@@ -16,6 +16,7 @@ from tests.support.running import (
     read,
     run,
     start,
+    start_params,
     terminate,
     write,
 )
@@ -145,6 +146,17 @@ class TestCloseStdin:
         output_until(peer, "p", b"line", collected)
         assert close_stdin(peer) == "accepted"
         assert outcome(peer, "p", collected).pty.endswith(b"over\r\n")
+
+    def test_it_may_be_pipelined_behind_the_start(self, peer: WsPeer) -> None:
+        for number in range(20):
+            params = start_params("p", ["cat"], pipeStdin=True) | {"processId": f"p{number}"}
+            peer.send({"id": 1000 + number, "method": "process/start", "params": params})
+            chunk = {"processId": f"p{number}", "chunk": "eA==", "writeId": "w"}
+            peer.send({"id": 2000 + number, "method": "process/write", "params": chunk})
+            end = {"processId": f"p{number}"}
+            peer.send({"id": 3000 + number, "method": "process/closeStdin", "params": end})
+        for number in range(20):
+            assert outcome(peer, f"p{number}").stdout == b"x"
 
     def test_after_it_nothing_is_taken(self, peer: WsPeer) -> None:
         start(peer, "p", ["sleep", "100"], pipeStdin=True)

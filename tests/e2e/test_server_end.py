@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Connect, StartServer
+from tests.support.peer import Peer
 from tests.support.proc import is_over, marked, state, zygotes_of
+from tests.support.producer import Producer
 from tests.support.running import PATH, output_until, start
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
-from tests.support.ws_peer import WsPeer
 
 SHORT_GRACE = {"shutdown_grace_s": 0.3}
 LONG_GRACE = {"shutdown_grace_s": 60.0}
@@ -30,7 +31,7 @@ DEAF = "trap '' TERM INT HUP QUIT"
 class Family:
     """Processes of every kind, found by a mark in their environment wherever they have gone."""
 
-    def __init__(self, peer: WsPeer) -> None:
+    def __init__(self, peer: Peer) -> None:
         self.mark = str(uuid.uuid4())
         self.peer = peer
         self._number = 0
@@ -170,3 +171,29 @@ def test_a_zygote_that_hangs_does_not_keep_the_server_from_ending(
     assert server.wait() == 0
     assert is_over(zygote)
     wait_until(lambda: not family.left())
+
+
+def test_a_client_that_does_not_read_does_not_keep_the_server_from_ending(
+    start_server: StartServer, connect: Connect
+) -> None:
+    server = start_server(settings=SHORT_GRACE)
+    peer = connect(server)
+    peer.open_session()
+    Producer(peer, 1024**3).wait_until_blocked()
+    begun = time.monotonic()
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("number", POLITE)
+def test_a_server_on_stdio_ends_likewise(start_server: StartServer, number: signal.Signals) -> None:
+    server = start_server(listen="stdio", settings=SHORT_GRACE)
+    peer = server.stdio()
+    with peer:
+        peer.open_session()
+        family = Family(peer)
+        family.add_every_kind()
+        server.signal(number)
+        assert server.wait() == 0
+        assert family.left() == []

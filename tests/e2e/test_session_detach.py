@@ -19,7 +19,7 @@ import pytest
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
 from tests.support.proc import state, zygotes_of
-from tests.support.running import start, start_params
+from tests.support.running import read, start, start_params
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import CLOSE, TEXT, WsPeer, client_frame
@@ -104,6 +104,19 @@ def test_an_attached_session_is_refused_and_not_disturbed(connect: Connect) -> N
     assert refusal.value.code == ALREADY_ATTACHED
     assert holder.call("environment/info")
     assert other.open_session() != session
+
+
+def test_sessions_do_not_see_each_other(connect: Connect) -> None:
+    one, two = connect(), connect()
+    one.open_session()
+    two.open_session()
+    start(one, "p", "exec sleep 100")
+    with pytest.raises(RemoteError, match="unknown process id p"):
+        read(two, "p")
+    assert two.call("process/terminate", {"processId": "p"}) == {"running": False}
+    start(two, "p", "exec sleep 100")
+    assert one.call("process/terminate", {"processId": "p"}) == {"running": True}
+    assert two.call("process/terminate", {"processId": "p"}) == {"running": True}
 
 
 @contextmanager

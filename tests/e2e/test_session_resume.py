@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
-from tests.support.proc import descriptors, is_over, marked, wait_over
-from tests.support.running import PATH, chunks_of, event, output_until, read, start, write
+from tests.support.proc import descriptors, marked, wait_over
+from tests.support.producer import Producer
+from tests.support.running import (
+    PATH,
+    chunks_of,
+    event,
+    outcome,
+    output_until,
+    read,
+    start,
+    start_params,
+    terminate,
+    write,
+)
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
@@ -45,12 +55,9 @@ class Fifo:
 
 
 @pytest.fixture
-def fifo(peer: WsPeer, tmp_path: Path) -> Iterator[Fifo]:
+def fifo(peer: WsPeer, tmp_path: Path) -> Fifo:
     """Such a process, in the session of `peer`."""
-    process = Fifo(peer, tmp_path)
-    yield process
-    if not is_over(process.pid):
-        os.kill(process.pid, signal.SIGKILL)
+    return Fifo(peer, tmp_path)
 
 
 def leave(peer: WsPeer, server: ServerProcess) -> None:
@@ -196,6 +203,19 @@ def test_streamed_bodies_are_gone(
     assert not back.kept
 
 
+def test_a_process_that_was_held_back_goes_on_after_the_resume(
+    connect: Connect, session: tuple[WsPeer, str]
+) -> None:
+    producer = Producer(session[0], 1024**3)
+    producer.wait_until_blocked()
+    session[0].abort()
+    back = resume(connect, session)
+    first = event(back, "p")["params"]["seq"]
+    assert first > 2
+    assert [event(back, "p")["params"]["seq"] for _ in range(50)] == list(range(first + 1, first + 51))
+    assert terminate(back, "p")
+
+
 @pytest.mark.ours_only("there a request that is being handled is abandoned")
 @pytest.mark.parametrize("close_frame", [True, False])
 def test_what_was_asked_right_before_the_end_is_done(
@@ -214,14 +234,10 @@ def test_what_was_asked_right_before_the_end_is_done(
     wait_until(lambda: not marked(mark))
 
 
-def test_sessions_do_not_see_each_other(connect: Connect) -> None:
-    one, two = connect(), connect()
-    one.open_session()
-    two.open_session()
-    start(one, "p", "exec sleep 100")
-    with pytest.raises(RemoteError, match="unknown process id p"):
-        read(two, "p")
-    assert two.call("process/terminate", {"processId": "p"}) == {"running": False}
-    start(two, "p", "exec sleep 100")
-    assert one.call("process/terminate", {"processId": "p"}) == {"running": True}
-    assert two.call("process/terminate", {"processId": "p"}) == {"running": True}
+@pytest.mark.ours_only("there a request that is being handled is abandoned")
+def test_a_start_whose_answer_was_lost_can_be_undone(connect: Connect, session: tuple[WsPeer, str]) -> None:
+    session[0].send({"id": 9, "method": "process/start", "params": start_params("p", "exec sleep 100")})
+    session[0].close()
+    back = resume(connect, session)
+    wait_until(lambda: terminate(back, "p"))
+    assert outcome(back, "p").closed_seq

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
-from tests.support.proc import marked, wait_over
+from tests.support.proc import descriptors, marked, wait_over
 from tests.support.running import PATH, output_until, read, run, start
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
@@ -154,3 +154,17 @@ def test_a_process_that_is_exited_but_not_closed_is_not_forgotten(
     assert not peer.call("process/terminate", {"processId": "p"})["running"]
     start(peer, "q", ["kill", str(holder)])
     wait_over(holder)
+
+
+def test_coming_and_going_leaves_nothing_open(start_server: StartServer, connect: Connect) -> None:
+    server = start_server()
+    session = None
+    counts = []
+    for number in range(150):
+        peer = server.connect()
+        session = peer.open_session(session)
+        if number == 0:
+            start(peer, "p", "exec sleep 100")
+        counts.append(len(descriptors(server.pid)))
+        peer.abort() if number % 2 else peer.close()
+    assert max(counts) <= counts[0] + 2

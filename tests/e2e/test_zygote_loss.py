@@ -150,3 +150,24 @@ def test_terminate_at_a_zygote_that_hangs_unnoticed(own_server: ServerProcess, p
     with hanging_zygote(own_server):
         assert terminate(peer, "p")
     assert outcome(peer, "p", collected).exit_code == 137
+
+
+def test_a_start_that_outlasts_its_session_leaves_no_process(
+    start_server: StartServer, connect: Connect
+) -> None:
+    server = start_server(settings={"detached_session_ttl_s": 0.2, "spawn_timeout_s": 30.0})
+    peer, clock = connect(server), connect(server)
+    clock.open_session()
+    session = peer.open_session()
+    mark = str(uuid.uuid4())
+    with hanging_zygote(server):
+        params = start_params("p", "exec sleep 100", env=PATH | {"MARK": mark})
+        peer.send({"id": 1000, "method": "process/start", "params": params})
+        peer.close()
+        run(clock, "clock", ["sleep", "0.4"])  # by a second zygote
+        with pytest.raises(RemoteError, match="unknown session id"):
+            connect(server).open_session(session)
+    run(clock, "after", "exit 0")
+    wait_until(lambda: len(zygotes_of(server.pid)) == 1 or not marked(mark))
+    wait_until(lambda: not marked(mark))
+    assert "Traceback" not in server.errors()

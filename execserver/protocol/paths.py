@@ -14,10 +14,10 @@ import binascii
 import os
 
 from execserver.protocol.errors import InvalidParams, InvalidRequest
+from execserver.protocol.percent import percent_decode
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = b"0123456789"
-_HEX_DIGITS = b"0123456789ABCDEFabcdef"
 # Bytes that mean themselves in a URI of the server's making, and in a native path as well.
 _PLAIN = _LETTERS + _DIGITS + b"!$&'()*+,-./:;=@[]^_|~"
 # Bytes that a URL parser leaves as they are; a `%` may begin an escape or be broken, both are kept.
@@ -288,20 +288,6 @@ def _finish(host: str, path: str) -> PathUri:
     if host or _is_drive(path[1:].partition("/")[0]):
         return PathUri(uri, None)
     return PathUri(uri, _normalise(raw))
-
-
-def percent_decode(text: str) -> bytes:
-    """Return the bytes a URL path stands for; broken escapes stay as they are."""
-    first, *rest = text.encode().split(b"%")
-    parts = [first]
-    for part in rest:
-        digits = part[:2]
-        if len(digits) == 2 and not digits.translate(None, _HEX_DIGITS):
-            parts.append(bytes((int(digits, 16),)))
-            parts.append(part[2:])
-        else:
-            parts.append(b"%" + part)
-    return b"".join(parts)
 
 
 # --- the fallback form -----------------------------------------------------------------------------------

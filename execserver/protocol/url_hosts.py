@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 
 from execserver.protocol.errors import InvalidParams
+from execserver.protocol.percent import percent_decode
 
 _SPECIAL = frozenset({"http", "https", "ws", "wss", "ftp"})
 _FORBIDDEN_IN_HOST = frozenset("\0\t\n\r #/:<>?@[\\]^|")
@@ -86,9 +87,6 @@ def _parse_host(text: str) -> str:
         if not text.endswith("]"):
             raise _Bad(_BAD_IPV6)
         return f"[{_parse_ipv6(text[1:-1])}]"
-    # In a function, since paths imports this module while it handles its first host.
-    from execserver.protocol.paths import percent_decode
-
     domain = _to_ascii(percent_decode(text).decode("utf-8", "replace"))
     if not domain:
         raise _Bad(_EMPTY)

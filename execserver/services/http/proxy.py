@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from execserver.protocol.paths import percent_decode
+from execserver.protocol.percent import percent_decode
 from execserver.services.http.headers import basic_authorization
 from execserver.services.http.url import Url
 

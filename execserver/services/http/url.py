@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from execserver.protocol.errors import InvalidParams
-from execserver.protocol.paths import percent_decode
+from execserver.protocol.percent import percent_decode
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SCHEME_REST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.")

@@ -1,0 +1,94 @@
+"""The name the file is called by reaches the program, whatever way the call came."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.one_file import REPLY, REQUEST, Box
+
+NAME = "codex-fs"
+
+
+def ask(box: Box, command: list[str], executable: Path | None = None, cwd: Path | None = None) -> bytes:
+    """Return the reply of a file helper to REQUEST."""
+    done = subprocess.run(
+        command,
+        executable=executable,
+        cwd=cwd,
+        env=box.variables,
+        input=REQUEST,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout
+
+
+def test_a_symlink_selects_by_its_name(box: Box, tmp_path: Path) -> None:
+    absolute = tmp_path / NAME
+    absolute.symlink_to(box.program)
+    assert ask(box, [str(absolute)]) == REPLY
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / NAME).symlink_to(os.path.relpath(box.program, folder))
+    assert ask(box, [f"./{NAME}"], cwd=folder) == REPLY
+    box.variables["PATH"] = f"{folder}:{box.variables['PATH']}"
+    assert ask(box, ["sh", "-c", NAME]) == REPLY
+    (tmp_path / "further").mkdir()
+    (tmp_path / "further" / NAME).symlink_to(folder / NAME)
+    assert ask(box, [str(tmp_path / "further" / NAME)]) == REPLY
+
+
+def test_a_copied_file_selects_by_its_name(box: Box, tmp_path: Path) -> None:
+    copy = tmp_path / NAME
+    shutil.copy(box.program, copy)
+    assert ask(box, [str(copy)]) == REPLY
+
+
+@pytest.mark.parametrize("forced", [NAME, f"/no/such/folder/{NAME}"])
+def test_a_name_forced_into_the_first_word_selects(forced: str, one_file: Box) -> None:
+    assert ask(one_file, [forced], executable=one_file.program) == REPLY
+
+
+def test_words_arrive_as_they_are(one_file: Box) -> None:
+    odd = os.fsdecode(b"--listen=\xff \n*'")
+    done = one_file.run([odd])
+    assert done.returncode == 1
+    assert "\ufffd".encode() in done.stderr or b"\xff" in done.stderr
+
+
+def test_aliases_lead_to_the_file_not_to_its_tree(box: Box, tmp_path: Path) -> None:
+    done = box.run(["install-aliases", tmp_path])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.path.realpath(tmp_path / NAME) == str(box.program)
+    assert ask(box, [str(tmp_path / NAME)]) == REPLY
+
+
+def test_the_program_checks_itself(box: Box) -> None:
+    done = box.run(["self-test"])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\nOK in " in done.stdout
+
+
+def test_an_ordinary_user_can_start_it(box: Box, tmp_path: Path) -> None:
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("only root can become another user, with `setpriv`")
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == 0 and folder.name.startswith("pytest-"):
+            folder.chmod(0o755)
+    tmp_path.chmod(0o755)
+    program = tmp_path / "program"
+    shutil.copy(box.program, program)
+    for folder in (box.home, box.temporary):
+        os.chown(folder, 12345, 12345)
+    command = [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", str(program), "self-test"]
+    done = subprocess.run(command, env=box.variables, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert {path.stat().st_uid for path in box.cache.rglob("*")} == {12345}

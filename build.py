@@ -57,7 +57,7 @@ def test(arguments: list[str]) -> int:
         limit_s = LONG_TEST_LIMIT_S
     for_pytest = [word for word in arguments if word not in ("--long", "--reference")]
     if "--reference" in arguments and not any(word.startswith("tests") for word in for_pytest):
-        for_pytest.append("tests/reference")
+        for_pytest += ["tests/reference", "tests/e2e"]
     program, environment = _built()
     command = [str(environment.python), "-m", "pytest"]
     status = _run_limited([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)

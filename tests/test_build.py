@@ -229,13 +229,13 @@ def test_an_argument_too_many_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["-k", "x"], ["-k", "x"], {}),
         (["--long"], [], {"EXECSERVER_LONG": "1"}),
-        (["--reference"], ["tests/reference"], {"EXECSERVER_REFERENCE": "1"}),
+        (["--reference"], ["tests/reference", "tests/e2e"], {"EXECSERVER_REFERENCE": "1"}),
         (
             ["--reference", "tests/reference/test_x.py"],
             ["tests/reference/test_x.py"],
             {"EXECSERVER_REFERENCE": "1"},
         ),
-        (["--reference", "-x"], ["-x", "tests/reference"], {"EXECSERVER_REFERENCE": "1"}),
+        (["--reference", "-x"], ["-x", "tests/reference", "tests/e2e"], {"EXECSERVER_REFERENCE": "1"}),
     ],
 )
 def test_the_test_verb_chooses_rounds_and_tests(

@@ -14,7 +14,7 @@ class MessageSink(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Tell whether `wait_for_room` would return at once."""
+        """Tell whether at most the high-water mark is queued."""
 
     def send(self, message: bytes) -> None:
         """Queue one whole JSON message.  Never blocks; does nothing when closed."""
@@ -23,4 +23,7 @@ class MessageSink(Protocol):
         """Queue one whole JSON message given in parts, without joining large ones."""
 
     def wait_for_room(self) -> bool:
-        """Block this greenlet while more than the high-water mark is queued; return False when closed."""
+        """Block this greenlet while more than the high-water mark is queued; return False when closed.
+
+        A client that lags behind in reading is given a moment even then, a bounded one.
+        """

@@ -138,7 +138,10 @@ class Outbox:
             self._release_held(complete)
 
     def wait_for_room(self) -> bool:
-        """Wait until at most the high-water mark is queued; False once the connection is gone."""
+        """Wait until at most the high-water mark is queued; False once the connection is gone.
+
+        Gives a peer that lags behind a moment besides, at most every `_LOOK_BYTES`.
+        """
         while not self.has_room and not self.closed:
             if self._blocked or self._held is not None:
                 self._wait()

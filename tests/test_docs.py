@@ -19,7 +19,7 @@ from execserver.listen_url import DEFAULT_LISTEN_URL
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
-FOLDERS = (".", "docs", "bench", "helpers")
+FOLDERS = (".", "docs", "bench", "helpers", "launcher")
 PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
 COMMAND = re.compile(r"python3 build\.py ([a-z]+)((?: --?[a-z-]+)*)")
@@ -28,6 +28,7 @@ LIMIT = re.compile(r"^\| `([a-z_.]+)\.([A-Z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 OUTPUTS = {"build", "dist"}  # made, not kept
 OWN_FLAGS = {
+    "build": {"--record"},
     "test": {"--long", "--reference"},
     "bench": {"--quick", "--only", "--own-rows"},
     "run": {"--help"},

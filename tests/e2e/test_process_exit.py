@@ -52,12 +52,12 @@ def test_an_exit_status_is_reported(peer: WsPeer, tty: bool, code: int) -> None:
 @pytest.mark.parametrize("name", LATE)
 def test_a_death_by_signal_on_pipes_is_128_and_its_number(peer: WsPeer, name: str) -> None:
     number = getattr(signal, f"SIG{name}")
-    assert run(peer, "p", f"kill -{name} $$; sleep 100").exit_code == 128 + number
+    assert run(peer, "p", f"ulimit -c 0; kill -{name} $$; sleep 100").exit_code == 128 + number
 
 
 @pytest.mark.parametrize("name", ["INT", "KILL", "TERM", "SEGV"])
 def test_a_death_by_signal_on_a_terminal_is_1(peer: WsPeer, name: str) -> None:
-    assert run(peer, "p", f"kill -{name} $$; sleep 100", tty=True).exit_code == 1
+    assert run(peer, "p", f"ulimit -c 0; kill -{name} $$; sleep 100", tty=True).exit_code == 1
 
 
 @pytest.mark.parametrize("tty", [False, True], ids=["pipe", "tty"])

@@ -25,7 +25,12 @@ def send_signal(peer: WsPeer, name: str, process_id: str = "p") -> Json:
 def trapping(peer: WsPeer, name: str, *, tty: bool = False) -> Outcome:
     """Start a process that reports a signal and ends; return once it listens."""
     collected = Outcome()
-    start(peer, "p", f"trap 'echo caught; exit 6' {name}; echo ready; while :; do sleep 0.01; done", tty=tty)
+    start(
+        peer,
+        "p",
+        f"ulimit -c 0; trap 'echo caught; exit 6' {name}; echo ready; while :; do sleep 0.01; done",
+        tty=tty,
+    )
     output_until(peer, "p", b"ready", collected)
     return collected
 
@@ -42,7 +47,7 @@ def test_an_interrupt_reaches_the_process(peer: WsPeer, tty: bool) -> None:
 def test_an_interrupt_reaches_the_whole_group(peer: WsPeer) -> None:
     """A shell runs its trap only once its foreground child has ended."""
     collected = Outcome()
-    start(peer, "p", "trap 'exit 6' INT; echo ready; sleep 100")
+    start(peer, "p", "trap 'exit 6' INT; sh -c 'echo ready; exec sleep 100'; exit 7")
     output_until(peer, "p", b"ready", collected)
     send_signal(peer, "interrupt")
     assert outcome(peer, "p", collected).exit_code == 6

@@ -17,8 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MINIMUM = (3, 11)
-HASH_FILE, VERSIONS_FILE = "hash", "versions"
+TREES_FILE = "trees"  # a line for each kind of interpreter that is served: its tag and the name of its tree
 COMMON, START = "any", "boot.py"
 UNFINISHED = ".new-"
 DAY_S = 24 * 60 * 60
@@ -31,8 +30,14 @@ class Unusable(Exception):
 
 
 def tag() -> str:
-    """Return the folder of the zip that fits this interpreter besides COMMON."""
-    return f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    """Return what compiled modules must have been made for to be loaded here; also a folder of the zip."""
+    kind = "cp" if sys.implementation.name == "cpython" else sys.implementation.name
+    try:
+        library = (os.confstr("CS_GNU_LIBC_VERSION") or "other").partition(" ")[0]
+    except (OSError, ValueError):
+        library = "other"
+    version = f"{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+    return f"{kind}{version}-{os.uname().machine}-{library}"
 
 
 def places() -> Iterator[str]:
@@ -224,14 +229,15 @@ def find_tree(name: str, archive: str) -> tuple[str, int] | None:
 
 def main() -> int:
     """Become the program; return only when that is not possible."""
-    served = _read(VERSIONS_FILE).split()
-    if sys.version_info[:2] < MINIMUM or tag() not in served:
-        needs = ", ".join(f"3.{name.removeprefix('cp3')}" for name in served)
-        have = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        sys.stderr.write(f"execserver: this file needs Python {needs}, and this is {have}\n")
+    trees = dict(line.split() for line in _read(TREES_FILE).splitlines())
+    if tag() not in trees:
+        sys.stderr.write(
+            f"execserver: this file serves {', '.join(trees)}, and this Python is {tag()}\n"
+            "  What to do: start it with one of those, or take the file without .pyz, which needs no Python\n"
+        )
         return 1
     archive = os.path.realpath(globals()["__loader__"].archive)
-    found = find_tree(_read(HASH_FILE), archive)
+    found = find_tree(trees[tag()], archive)
     if found is None:
         return 1
     tree, lock = found

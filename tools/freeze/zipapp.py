@@ -1,16 +1,16 @@
 """dist/execserver.pyz: the program as a zip for machines with a Python.
 
 __main__.py   finds or makes the unpacked tree
-hash          of all the rest: the name of the tree
-versions      the Pythons it serves
-any/          what is the same for every Python
-cp3XX/        what is not: compiled modules
+trees         the interpreters it serves, and the names of their trees: hashes of what is in them
+any/          what is the same for all of them
+cp3.../       what is not: compiled modules
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -31,7 +31,13 @@ _LEFT_OUT_SUFFIXES = (".c", ".h", ".pyx", ".pxd", ".pyi", ".cpp", ".typed", ".ex
 
 def make(root: Path, work: Path) -> bytes:
     """Return the zipapp.  Raises Problem when not even one Python can be served."""
-    by_tag = {f"cp{a}{b}": _files(wheels_for((a, b), root / "requirements.txt", work)) for a, b in PYTHONS}
+    machine = os.uname().machine
+    by_tag = {
+        f"cp{major}{minor}-{machine}-glibc": _files(
+            wheels_for((major, minor), root / "requirements.txt", work)
+        )
+        for major, minor in PYTHONS
+    }
     served = {tag: files for tag, files in by_tag.items() if files}
     if not served:
         raise Problem(
@@ -42,7 +48,8 @@ def make(root: Path, work: Path) -> bytes:
         for name, data in files.items():
             same = all(other.get(name) == data for other in served.values())
             members[f"{pyz_main.COMMON if same else tag}/{name}"] = data
-    members[pyz_main.VERSIONS_FILE] = " ".join(served).encode()
+    members["__main__.py"] = Path(pyz_main.__file__).read_bytes()
+    members[pyz_main.TREES_FILE] = "".join(f"{tag} {_name(members, tag)}\n" for tag in served).encode()
     return _zip(members)
 
 
@@ -68,15 +75,16 @@ def _product(root: Path) -> dict[str, bytes]:
     return files
 
 
-def _zip(members: dict[str, bytes]) -> bytes:
+def _name(members: dict[str, bytes], tag: str) -> str:
+    """Return the name of the tree that an interpreter unpacks."""
     digest = hashlib.sha256()
     for name, data in sorted(members.items()):
-        digest.update(b"%d %d %s" % (len(name), len(data), name.encode()) + data)
-    members = {
-        "__main__.py": Path(pyz_main.__file__).read_bytes(),
-        pyz_main.HASH_FILE: digest.hexdigest()[:HASH_DIGITS].encode(),
-        **members,
-    }
+        if name.partition("/")[0] in (pyz_main.COMMON, tag):
+            digest.update(b"%d %d %s" % (len(name), len(data), name.encode()) + data)
+    return digest.hexdigest()[:HASH_DIGITS]
+
+
+def _zip(members: dict[str, bytes]) -> bytes:
     made = io.BytesIO()
     made.write(FIRST_LINE)  # first, so that the offsets in the zip count it in
     with zipfile.ZipFile(made, "w") as packed:

@@ -9,6 +9,7 @@ import os
 import sys
 
 SERVER = "execserver.cli:main"
+VERSION = "execserver.version:main"
 
 # Name in argv[0] -> entry.  An entry finds its arguments in `sys.argv[1:]` and returns the exit status; None
 # stands for a name other programs know that this build does not serve yet.
@@ -52,6 +53,11 @@ def choose(argv: list[str]) -> tuple[str, list[str]]:
         return _available(name, NAMES[name]), argv[1:]
     if len(argv) > 1 and argv[1] in ARGUMENTS:
         return _available(argv[1], ARGUMENTS[argv[1]]), argv[2:]
+    if argv[1:] in (["--version"], ["-V"]):
+        return (
+            VERSION,
+            [],
+        )  # asked often, by people and by scripts: loading the command line takes as long again
     return SERVER, argv[1:]
 
 

@@ -18,6 +18,7 @@ SCRIPT = Path(dispatch.__file__).with_name("__main__.py")
 
 
 CLI = "execserver.cli:main"
+VERSION = "execserver.version:main"
 HELPER = "helpers.codex_fs:main"
 UNBUILT = [name for name, entry in dispatch.NAMES.items() if entry is None]
 
@@ -30,6 +31,9 @@ UNBUILT = [name for name, entry in dispatch.NAMES.items() if entry is None]
         (["/usr/bin/codex-exec-server", "--listen", "stdio"], (CLI, ["--listen", "stdio"])),
         (["x", "codex-exec-server", "--listen", "stdio"], (CLI, ["--listen", "stdio"])),
         (["x", "--help"], (CLI, ["--help"])),
+        (["x", "--version"], (VERSION, [])),
+        (["codex-exec-server", "-V"], (VERSION, [])),
+        (["x", "--version", "--bogus"], (CLI, ["--version", "--bogus"])),
         (["./codex-fs", "x"], (HELPER, ["x"])),
         (["x", "codex-fs", "y"], (HELPER, ["y"])),
         (["x", "--codex-run-as-fs-helper"], (HELPER, [])),

@@ -32,7 +32,16 @@ LAYERS = [
     {"protocol"},
 ]
 # Used by all, and using none of them.
-LEAVES = {"arguments", "config_override", "listen_url", "log", "name_services", "runtime_paths", "settings"}
+LEAVES = {
+    "arguments",
+    "config_override",
+    "listen_url",
+    "log",
+    "name_services",
+    "runtime_paths",
+    "settings",
+    "version",
+}
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
 BESIDE = {

@@ -1,6 +1,7 @@
 """What holds for every test: how many rounds are played, and that nothing is left behind.
 
-`EXECSERVER_LONG=1` plays full rounds; `EXECSERVER_REFERENCE=1` adds the tests that need the reference program.
+`EXECSERVER_LONG=1` plays full rounds; `EXECSERVER_REFERENCE=1` adds the tests that need the reference
+program.
 """
 
 from __future__ import annotations

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from typing import NamedTuple, Protocol
 
 from gevent.hub import get_hub
 
 SWEEP_S = 2.5
 _UNANSWERED_PROBES = 2  # one may be on its way
-# linux/tcp.h, struct tcp_info: probes without answer, segments in flight, bytes not sent yet.
-_PROBES_AT, _UNACKED_AT, _NOT_SENT_AT, _INFO_BYTES = 3, 24, 144, 148
+# linux/tcp.h, struct tcp_info: probes without answer, segments in flight, milliseconds since the last
+# acknowledgement, bytes not sent yet.
+_PROBES_AT, _UNACKED_AT, _LAST_ACK_AT, _NOT_SENT_AT, _INFO_BYTES = 3, 24, 56, 144, 148
 
 
 class TcpInfo(NamedTuple):
@@ -30,15 +30,17 @@ class TcpInfo(NamedTuple):
     probes: int
     unacked: int
     not_sent: int
+    silent_s: float
 
     @classmethod
     def parse(cls, info: bytes) -> TcpInfo:
         """Read the kernel's structure; one that is too short (an old kernel) tells nothing."""
         if len(info) < _INFO_BYTES:
-            return cls(0, 0, 0)
+            return cls(0, 0, 0, 0.0)
         (unacked,) = struct.unpack_from("I", info, _UNACKED_AT)
+        (silent_ms,) = struct.unpack_from("I", info, _LAST_ACK_AT)
         (not_sent,) = struct.unpack_from("I", info, _NOT_SENT_AT)
-        return cls(info[_PROBES_AT], unacked, not_sent)
+        return cls(info[_PROBES_AT], unacked, not_sent, silent_ms / 1000)
 
     @property
     def window_closed(self) -> bool:
@@ -50,26 +52,12 @@ class TcpInfo(NamedTuple):
         """True when everything was acknowledged."""
         return self.not_sent == 0 and self.unacked == 0
 
+    def is_gone(self, timeout_s: float) -> bool:
+        """Tell whether a closed window hides a peer that has answered nothing for as long.
 
-class Watched:
-    """The judgement of one connection, by what each sweep sees."""
-
-    __slots__ = ("_silent_since", "_timeout_s", "window_closed")
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._silent_since: float | None = None
-        self.window_closed = False
-
-    def look(self, info: TcpInfo, now: float) -> bool:
-        """Take one observation; return whether the peer must be given up."""
-        self.window_closed = info.window_closed
-        if not info.window_closed or info.probes < _UNANSWERED_PROBES:
-            self._silent_since = None
-            return False
-        if self._silent_since is None:
-            self._silent_since = now
-        return now - self._silent_since >= self._timeout_s
+        Silence alone means little: a peer that sleeps is asked rarely on kernels before 6.15.
+        """
+        return self.window_closed and self.probes >= _UNANSWERED_PROBES and self.silent_s >= timeout_s
 
 
 class Peer(Protocol):
@@ -88,7 +76,7 @@ class LivenessSweep:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._watched: dict[Peer, Watched] = {}
+        self._watched: dict[Peer, bool] = {}  # and whether its window was closed at the last look
         self._timer = get_hub().loop.timer(SWEEP_S, SWEEP_S)
 
     def written(self, peer: Peer) -> None:
@@ -97,29 +85,28 @@ class LivenessSweep:
             return
         if not self._watched:
             self._timer.again(self._sweep)
-        self._watched[peer] = Watched(self._timeout_s)
+        self._watched[peer] = False
 
     def forget(self, peer: Peer) -> None:
         """Stop watching a peer whose socket is about to be closed."""
         self._watched.pop(peer, None)
 
     def _sweep(self) -> None:
-        now = time.monotonic()
-        for peer, watched in list(self._watched.items()):
-            self._look(peer, watched, now)
+        for peer, was_closed in list(self._watched.items()):
+            self._look(peer, was_closed)
         if not self._watched:
             self._timer.stop()
 
-    def _look(self, peer: Peer, watched: Watched, now: float) -> None:
+    def _look(self, peer: Peer, was_closed: bool) -> None:
         raw = peer.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         info = TcpInfo.parse(raw)
-        was_closed = watched.window_closed
-        if watched.look(info, now):
+        if info.is_gone(self._timeout_s):
             self.forget(peer)
             peer.give_up()
             return
-        if watched.window_closed != was_closed:
-            set_user_timeout(peer.sock, 0.0 if watched.window_closed else self._timeout_s)
+        if info.window_closed != was_closed:
+            self._watched[peer] = info.window_closed
+            set_user_timeout(peer.sock, 0.0 if info.window_closed else self._timeout_s)
         if info.settled:
             self.forget(peer)
 

@@ -6,6 +6,8 @@ import socket
 
 from execserver.settings import Settings
 
+_TCP_RTO_MAX_MS = 44  # linux/tcp.h, since Linux 6.15
+_PROBE_GAP_MS = 2000  # else a peer that sleeps for a minute is asked every minute whether it lives
 _UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue a keystroke's echo has to pass
 
 
@@ -23,3 +25,7 @@ def tune(sock: socket.socket, settings: Settings) -> None:
     sock.setsockopt(tcp, socket.TCP_KEEPINTVL, settings.keepalive_interval_s)
     sock.setsockopt(tcp, socket.TCP_KEEPCNT, settings.keepalive_probes)
     sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, round(settings.tcp_user_timeout_s * 1000))
+    try:
+        sock.setsockopt(tcp, _TCP_RTO_MAX_MS, _PROBE_GAP_MS)
+    except OSError:
+        pass  # an older kernel

@@ -7,15 +7,15 @@ import gevent
 import pytest
 
 from execserver.transports import liveness
-from execserver.transports.liveness import LivenessSweep, TcpInfo, Watched, set_user_timeout
+from execserver.transports.liveness import LivenessSweep, TcpInfo, set_user_timeout
 from tests.support.waiting import wait_until
 from tests.transports.wires import fill, take, tcp_connection
 
 Pair = tuple[socket.socket, socket.socket]
-CLOSED_WINDOW = TcpInfo(probes=0, unacked=0, not_sent=1)
-UNANSWERED = TcpInfo(probes=2, unacked=0, not_sent=1)
-IN_FLIGHT = TcpInfo(probes=0, unacked=3, not_sent=1)
-SETTLED = TcpInfo(probes=0, unacked=0, not_sent=0)
+CLOSED_WINDOW = TcpInfo(probes=0, unacked=0, not_sent=1, silent_s=0.0)
+UNANSWERED = TcpInfo(probes=2, unacked=0, not_sent=1, silent_s=15.0)
+IN_FLIGHT = TcpInfo(probes=0, unacked=3, not_sent=1, silent_s=0.0)
+SETTLED = TcpInfo(probes=0, unacked=0, not_sent=0, silent_s=0.0)
 
 
 def packed(info: TcpInfo, size: int = 232) -> bytes:
@@ -23,6 +23,7 @@ def packed(info: TcpInfo, size: int = 232) -> bytes:
     raw = bytearray(b"\xee" * size)
     raw[3] = info.probes
     struct.pack_into("I", raw, 24, info.unacked)
+    struct.pack_into("I", raw, 56, round(info.silent_s * 1000))
     struct.pack_into("I", raw, 144, info.not_sent)
     return bytes(raw)
 
@@ -40,7 +41,9 @@ def test_a_structure_that_is_too_short_tells_nothing() -> None:
 
 def test_the_kernel_tells_of_a_real_connection(tcp_pair: Pair) -> None:
     raw = tcp_pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 148)
-    assert TcpInfo.parse(raw) == SETTLED
+    info = TcpInfo.parse(raw)
+    assert info._replace(silent_s=0.0) == SETTLED
+    assert info.silent_s < 60
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_the_kernel_tells_of_a_real_connection(tcp_pair: Pair) -> None:
         (CLOSED_WINDOW, True, False),
         (IN_FLIGHT, False, False),
         (SETTLED, False, True),
-        (TcpInfo(0, 1, 0), False, False),
+        (TcpInfo(0, 1, 0, 0.0), False, False),
     ],
 )
 def test_what_an_observation_means(info: TcpInfo, window_closed: bool, settled: bool) -> None:
@@ -57,34 +60,19 @@ def test_what_an_observation_means(info: TcpInfo, window_closed: bool, settled: 
 
 
 def test_a_peer_that_answers_probes_is_kept_however_long_it_does_not_read() -> None:
-    watched = Watched(15.0)
-    one_on_its_way = CLOSED_WINDOW._replace(probes=1)
-    for now in range(0, 100_000, 5):
-        assert not watched.look(one_on_its_way, float(now))
-    assert watched.window_closed
+    assert not CLOSED_WINDOW.is_gone(15.0)
+    one_on_its_way = CLOSED_WINDOW._replace(probes=1, silent_s=120.0)
+    assert not one_on_its_way.is_gone(15.0)
 
 
 def test_a_peer_that_answers_no_probe_is_given_up_after_the_timeout() -> None:
-    watched = Watched(15.0)
-    assert not watched.look(UNANSWERED, 100.0)
-    assert not watched.look(UNANSWERED, 114.9)
-    assert watched.look(UNANSWERED, 115.0)
+    assert not UNANSWERED._replace(silent_s=14.9).is_gone(15.0)
+    assert UNANSWERED.is_gone(15.0)
 
 
-@pytest.mark.parametrize("sign_of_life", [CLOSED_WINDOW, IN_FLIGHT, SETTLED])
-def test_a_sign_of_life_starts_the_time_anew(sign_of_life: TcpInfo) -> None:
-    watched = Watched(15.0)
-    assert not watched.look(UNANSWERED, 0.0)
-    assert not watched.look(sign_of_life, 10.0)
-    assert not watched.look(UNANSWERED, 20.0)
-    assert not watched.look(UNANSWERED, 34.0)
-    assert watched.look(UNANSWERED, 35.0)
-
-
-def test_data_in_flight_is_left_to_the_kernels_timeout() -> None:
-    watched = Watched(15.0)
-    assert not any(watched.look(IN_FLIGHT._replace(probes=9), float(now)) for now in range(100))
-    assert not watched.window_closed
+@pytest.mark.parametrize("info", [IN_FLIGHT, SETTLED])
+def test_without_a_closed_window_the_kernel_decides(info: TcpInfo) -> None:
+    assert not info._replace(probes=9, silent_s=1000.0).is_gone(15.0)
 
 
 class FakeSocket:

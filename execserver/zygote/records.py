@@ -18,12 +18,24 @@ if TYPE_CHECKING:
 STAGE_CWD = 1
 STAGE_LOOKUP = 2
 STAGE_EXEC = 3
-_STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC)
+STAGE_VIEW = 4  # the sandbox could not be made; the one detail says why
+_STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_VIEW)
 
-_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED = range(1, 7)
+# The filter of a start whose files are not restricted.
+SECCOMP_NONE = 0
+SECCOMP_RESTRICTED = 1
+SECCOMP_PROXY_ROUTED = 2
+
+# How a plan is enforced.
+BACK_END_NATIVE = 0  # namespaces, made by the zygote's child
+BACK_END_LANDLOCK = 1  # Landlock and the filter, for plans these express exactly
+
+_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER = range(1, 8)
 
 _HAS_ARG0 = 1
 _PIPE_STDIN = 2
+_SECCOMP_SHIFT = 2  # two bits
+_BACK_END_SHIFT = 4  # two bits
 _SURVIVORS = 1
 
 _HEAD = struct.Struct("<BB6xQqqqq")
@@ -59,9 +71,16 @@ class SpawnRequest(Record):
     `env` holds `name=value` entries in their final order.  `slave` is the path of the pty's slave, empty for
     pipes; with pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then
     stderr.  Past `deadline_ns` of the monotonic clock (0: never) nobody waits and nothing may be started.
+
+    `plan` is an encoded view plan that `back_end` enforces, empty for none; `seccomp` is the filter of a start
+    without a plan.  With a `refusal` nothing is started but a child that writes this line to stderr and exits
+    with status 1.
     """
 
-    __slots__ = ("arg0", "argv", "cwd", "deadline_ns", "env", "pipe_stdin", "request_id", "slave")
+    __slots__ = (
+        *("arg0", "argv", "back_end", "cwd", "deadline_ns", "env"),
+        *("pipe_stdin", "plan", "refusal", "request_id", "seccomp", "slave"),
+    )
 
     def __init__(
         self,
@@ -73,6 +92,10 @@ class SpawnRequest(Record):
         slave: bytes = b"",
         pipe_stdin: bool = False,
         deadline_ns: int = 0,
+        plan: bytes = b"",
+        refusal: bytes = b"",
+        seccomp: int = SECCOMP_NONE,
+        back_end: int = BACK_END_NATIVE,
     ) -> None:
         self.request_id = request_id
         self.argv = list(argv)
@@ -82,6 +105,27 @@ class SpawnRequest(Record):
         self.slave = slave
         self.pipe_stdin = pipe_stdin
         self.deadline_ns = deadline_ns
+        self.plan = plan
+        self.refusal = refusal
+        self.seccomp = seccomp
+        self.back_end = back_end
+
+
+class WorkerRequest(Record):
+    """Start a file worker inside the view of a plan; the datagram carries the worker's socket.
+
+    Answered like a spawn; the worker's end is reported like that of any child.
+    """
+
+    __slots__ = ("back_end", "deadline_ns", "plan", "request_id")
+
+    def __init__(
+        self, request_id: int, plan: bytes, deadline_ns: int = 0, back_end: int = BACK_END_NATIVE
+    ) -> None:
+        self.request_id = request_id
+        self.plan = plan
+        self.deadline_ns = deadline_ns
+        self.back_end = back_end
 
 
 class Started(Record):
@@ -148,6 +192,9 @@ def encode(record: Record) -> bytes:
     try:
         if isinstance(record, SpawnRequest):
             return _encode_spawn(record)
+        if isinstance(record, WorkerRequest):
+            flags = record.back_end << _BACK_END_SHIFT
+            return _HEAD.pack(_WORKER, flags, record.request_id, 0, 0, record.deadline_ns, 0) + record.plan
         if isinstance(record, Failed):
             numbers = (record.stage, record.errno, record.reason, len(record.details))
             return _HEAD.pack(_FAILED, 0, record.request_id, *numbers) + _join(record.details)
@@ -164,6 +211,8 @@ def decode(data: bytes) -> Record:
     body = data[_HEAD.size :]
     if kind == _SPAWN:
         return _decode_spawn(flags, number, fields, body)
+    if kind == _WORKER:
+        return _decode_worker(flags, number, fields, body)
     if kind == _FAILED:
         stage, errno, reason, count = fields
         if stage not in _STAGES or flags:
@@ -176,21 +225,37 @@ def decode(data: bytes) -> Record:
 
 def _encode_spawn(record: SpawnRequest) -> bytes:
     flags = (_HAS_ARG0 if record.arg0 is not None else 0) | (_PIPE_STDIN if record.pipe_stdin else 0)
-    numbers = (len(record.argv), len(record.env), record.deadline_ns, 0)
-    strings = [record.cwd, record.slave, record.arg0 or b"", *record.argv, *record.env]
-    return _HEAD.pack(_SPAWN, flags, record.request_id, *numbers) + _join(strings)
+    flags |= record.seccomp << _SECCOMP_SHIFT | record.back_end << _BACK_END_SHIFT
+    numbers = (len(record.argv), len(record.env), record.deadline_ns, len(record.plan))
+    strings = [record.cwd, record.slave, record.refusal, record.arg0 or b"", *record.argv, *record.env]
+    return _HEAD.pack(_SPAWN, flags, record.request_id, *numbers) + _join(strings) + record.plan
 
 
 def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> SpawnRequest:
-    argc, envc, deadline_ns, unused = fields
-    if argc < 1 or envc < 0 or deadline_ns < 0 or unused or flags & ~(_HAS_ARG0 | _PIPE_STDIN):
+    argc, envc, deadline_ns, plan_bytes = fields
+    seccomp, back_end = flags >> _SECCOMP_SHIFT & 3, flags >> _BACK_END_SHIFT
+    if argc < 1 or envc < 0 or deadline_ns < 0 or not 0 <= plan_bytes <= len(body):
         raise RecordError("malformed head of a spawn request")
-    cwd, slave, arg0, *strings = _split(body, 3 + argc + envc)
+    if seccomp > SECCOMP_PROXY_ROUTED or back_end > BACK_END_LANDLOCK:
+        raise RecordError("spawn request with an unknown filter or back end")
+    end = len(body) - plan_bytes
+    cwd, slave, refusal, arg0, *strings = _split(body[:end], 4 + argc + envc)
     if arg0 and not flags & _HAS_ARG0:
         raise RecordError("spawn request with an arg0 that its flags deny")
     given = arg0 if flags & _HAS_ARG0 else None
     piped = bool(flags & _PIPE_STDIN)
-    return SpawnRequest(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns)
+    return SpawnRequest(
+        *(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns),
+        *(body[end:], refusal, seccomp, back_end),
+    )
+
+
+def _decode_worker(flags: int, number: int, fields: list[int], body: bytes) -> WorkerRequest:
+    first, second, deadline_ns, last = fields
+    back_end = flags >> _BACK_END_SHIFT
+    if first or second or last or deadline_ns < 0 or flags & 0xF or back_end > BACK_END_LANDLOCK:
+        raise RecordError("malformed head of a worker request")
+    return WorkerRequest(number, body, deadline_ns, back_end)
 
 
 def _encode_plain(record: Record) -> bytes:

@@ -1,0 +1,72 @@
+"""The system calls of the sandbox by name: numbers, and one checked call."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# The same numbers on every architecture.
+_COMMON = {
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "clone3": 435,
+    "close_range": 436,
+    "openat2": 437,
+    "mount_setattr": 442,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
+}
+_NUMBERS = {
+    "x86_64": {
+        **_COMMON,
+        **{"clone": 56, "capset": 126, "pivot_root": 155, "prctl": 157, "mount": 165, "umount2": 166},
+        **{"unshare": 272, "seccomp": 317},
+    },
+    "aarch64": {
+        **_COMMON,
+        **{"umount2": 39, "mount": 40, "pivot_root": 41, "capset": 91, "unshare": 97, "prctl": 167},
+        **{"clone": 220, "seccomp": 277},
+    },
+}
+
+_ENOSYS = 38
+_ARGUMENTS = 6
+
+
+class Kernel:
+    """The way to the kernel.
+
+    `without` names calls that are answered as by a kernel that lacks them.  `ctypes` is loaded with the first
+    object of this class.
+    """
+
+    def __init__(self, without: Iterable[str] = ()) -> None:
+        import ctypes
+
+        self.without = frozenset(without)
+        self.machine = os.uname().machine
+        self._numbers = _NUMBERS.get(self.machine, {})
+        self._get_errno = ctypes.get_errno
+        # PyDLL keeps the interpreter lock: after a raw clone nothing needs to be taken again.
+        self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
+        self._syscall.restype = ctypes.c_long
+        # A pointer takes addresses, bytes, buffers and numbers alike, and fills a whole register.
+        self._syscall.argtypes = [ctypes.c_void_p] * (1 + _ARGUMENTS)
+
+    def call(self, name: str, *arguments: object) -> int:
+        """Make a system call with numbers, bytes, None or ctypes objects; raise OSError when it fails."""
+        number = self._numbers.get(name)
+        if number is None or name in self.without:
+            raise OSError(_ENOSYS, os.strerror(_ENOSYS), name)
+        result = int(self._syscall(number, *arguments, *[0] * (_ARGUMENTS - len(arguments))))
+        if result < 0:
+            error = self._get_errno()
+            raise OSError(error, os.strerror(error), name)
+        return result

@@ -23,9 +23,9 @@ class DirectoryChain:
 
     __slots__ = ("_closable", "_descriptors", "_identities")
 
-    def __init__(self, root: bytes, follow: bool = False) -> None:
+    def __init__(self, root: bytes, follow: bool = False, dir_fd: int | None = None) -> None:
         """Open the root directory; a link there is an error unless `follow`."""
-        fd = os.open(root, _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW)
+        fd = os.open(root, _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
         self._descriptors = [fd]
         self._identities = [_identity(fd)]
         self._closable: list[int] = []  # levels, from the top down
@@ -58,7 +58,7 @@ class DirectoryChain:
         except OSError as error:
             if not follow or error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            fd = os.open(name, _DIRECTORY, dir_fd=self.fd)
+            fd = self._open_linked(name)
             linked = True
         parent = len(self._descriptors) - 1
         self._descriptors.append(fd)
@@ -83,6 +83,10 @@ class DirectoryChain:
                 self._closable.pop()
         finally:
             os.close(left)
+
+    def _open_linked(self, name: bytes) -> int:
+        """Open the directory that a link in the current one leads to."""
+        return os.open(name, _DIRECTORY, dir_fd=self.fd)
 
     def close(self) -> None:
         """Close everything; calling it again is fine."""

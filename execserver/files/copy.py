@@ -21,6 +21,8 @@ from execserver.protocol.paths import display
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from execserver.files.pausing import Pause
 
 _NEW_DIRECTORY_MODE = 0o777
@@ -46,17 +48,33 @@ def copy(source: bytes, destination: bytes, recursive: bool, options: CopyOption
     mode = os.lstat(source).st_mode
     if stat.S_ISDIR(mode):
         if not recursive:
-            raise InvalidRequest("fs/copy requires recursive: true when sourcePath is a directory")
+            raise directory_without_recursive()
         _refuse_inside(source, destination)
         create_directory(destination, recursive=True)
-        _TreeCopy(options).run(source, destination)
+        with DirectoryChain(source) as origin, DirectoryChain(destination, follow=True) as target:
+            TreeCopy(options).run(origin, target)
     elif stat.S_ISLNK(mode):
         os.symlink(os.readlink(source), destination)
     elif stat.S_ISREG(mode):
-        if not _copy_file(source, destination, None, None, options):
-            raise InvalidRequest(f"fs/copy cannot copy the file `{display(source)}` onto itself")
+        if not copy_file(source, destination, None, None, options):
+            raise onto_itself(source)
     else:
-        raise InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
+        raise no_kind_to_copy()
+
+
+def directory_without_recursive() -> InvalidRequest:
+    """Return the error of a directory that is to be copied without `recursive`."""
+    return InvalidRequest("fs/copy requires recursive: true when sourcePath is a directory")
+
+
+def onto_itself(source: bytes) -> InvalidRequest:
+    """Return the error of a file that is to be copied onto itself."""
+    return InvalidRequest(f"fs/copy cannot copy the file `{display(source)}` onto itself")
+
+
+def no_kind_to_copy() -> InvalidRequest:
+    """Return the error of a source that is a FIFO, a socket or a device."""
+    return InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
 
 
 def copied_bytes(source: bytes) -> int | None:
@@ -70,7 +88,8 @@ def copied_bytes(source: bytes) -> int | None:
     return 0 if stat.S_ISLNK(status.st_mode) else None
 
 
-def _inside() -> InvalidRequest:
+def inside() -> InvalidRequest:
+    """Return the error of a directory that is to be copied to a place within itself."""
     return InvalidRequest("fs/copy cannot copy a directory to itself or one of its descendants")
 
 
@@ -78,7 +97,7 @@ def _refuse_inside(source: bytes, destination: bytes) -> None:
     real = canonicalize(source)
     target = _canonicalize_missing(destination)
     if target == real or target.startswith(real.rstrip(b"/") + b"/"):
-        raise _inside()
+        raise inside()
 
 
 def _canonicalize_missing(path: bytes) -> bytes:
@@ -94,15 +113,25 @@ def _canonicalize_missing(path: bytes) -> bytes:
             rest = os.path.join(name, rest) if rest else name
 
 
-def _copy_file(
+def copy_file(
     source: bytes, target: bytes, source_fd: int | None, target_fd: int | None, options: CopyOptions
 ) -> bool:
     """Copy one regular file, names relative to the two directories; False if both are the same file."""
     reading = open_entry(source, source_fd)
     try:
+        mode = stat.S_IMODE(os.fstat(reading).st_mode)
+    except BaseException:
+        os.close(reading)
+        raise
+    return copy_opened(reading, lambda: open_target(target, mode, target_fd), options)
+
+
+def copy_opened(reading: int, open_writing: Callable[[], int], options: CopyOptions) -> bool:
+    """Copy an open regular file into what `open_writing` opens; close both; False if it is the same file."""
+    try:
         status = os.fstat(reading)
         mode = stat.S_IMODE(status.st_mode)
-        writing = open_target(target, mode, target_fd)
+        writing = open_writing()
         try:
             there = os.fstat(writing)
             if os.path.samestat(status, there):
@@ -124,44 +153,49 @@ def _copy_file(
     return True
 
 
-class _TreeCopy:
-    """One copy of one tree into a directory that exists."""
+class TreeCopy:
+    """One copy of one tree into a directory that exists, both given as chains that begin there."""
 
     def __init__(self, options: CopyOptions) -> None:
         self._options = options
 
-    def run(self, source: bytes, destination: bytes) -> None:
-        with DirectoryChain(source) as origin, DirectoryChain(destination, follow=True) as target:
-            self._refuse_cycle(origin, target)
-            pending = [self._copy_entries(origin.fd, target.fd)]
-            while pending:
-                if pending[-1]:
-                    name = pending[-1].pop()
-                    origin.enter(name)
-                    self._refuse_cycle(origin, target)
-                    self._make_directory(name, target.fd)
-                    target.enter(name, follow=True)
-                    pending.append(self._copy_entries(origin.fd, target.fd))
-                    continue
-                pending.pop()
-                if pending:
-                    origin.leave()
-                    target.leave()
+    def run(self, origin: DirectoryChain, target: DirectoryChain) -> None:
+        """Copy everything below the directory where `origin` stands to where `target` stands."""
+        self._refuse_cycle(origin, target)
+        pending = [self._copy_entries(origin.fd, target.fd)]
+        while pending:
+            if pending[-1]:
+                name = pending[-1].pop()
+                origin.enter(name)
+                self._refuse_cycle(origin, target)
+                self._make_directory(name, target.fd)
+                target.enter(name, follow=True)
+                pending.append(self._copy_entries(origin.fd, target.fd))
+                continue
+            pending.pop()
+            if pending:
+                origin.leave()
+                target.leave()
 
     @staticmethod
     def _refuse_cycle(origin: DirectoryChain, target: DirectoryChain) -> None:
         """Stop before reading what was just written: links or mounts may join the trees further down."""
         if target.holds(origin.identity):
-            raise _inside()
+            raise inside()
 
-    @staticmethod
-    def _make_directory(name: bytes, fd: int) -> None:
+    def _make_directory(self, name: bytes, fd: int) -> None:
         try:
             os.mkdir(name, _NEW_DIRECTORY_MODE, dir_fd=fd)
         except FileExistsError:
             # Merging goes through a link to a directory, as the reference does.
             if not _is_directory(name, fd):
                 raise
+
+    def _copy_file(self, name: bytes, source: int, target: int) -> None:
+        copy_file(name, name, source, target, self._options)
+
+    def _copy_link(self, name: bytes, source: int, target: int) -> None:
+        os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
 
     def _copy_entries(self, source: int, target: int) -> list[bytes]:
         """Copy files and links of one directory; return the names of the directories in it.
@@ -173,11 +207,11 @@ class _TreeCopy:
             for entry in entries:
                 name = os.fsencode(entry.name)
                 if entry.is_file(follow_symlinks=False):
-                    _copy_file(name, name, source, target, self._options)
+                    self._copy_file(name, source, target)
                 elif entry.is_dir(follow_symlinks=False):
                     directories.append(name)
                 elif entry.is_symlink():
-                    os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
+                    self._copy_link(name, source, target)
                 self._options.pause()
         return directories
 

@@ -30,7 +30,12 @@ def get_metadata(path: bytes) -> tuple[bool, bool, bool, int, int]:
     is_link = kind == _LINK
     if is_link:
         status = os.stat(path)
-        kind = status.st_mode & _KIND
+    return described(status, is_link)
+
+
+def described(status: os.stat_result, is_link: bool) -> tuple[bool, bool, bool, int, int]:
+    """Return what `get_metadata` returns, from the status of what the path leads to."""
+    kind = status.st_mode & _KIND
     modified_ms = status.st_mtime_ns // 1_000_000
     return kind == _DIRECTORY, kind == _REGULAR, is_link, status.st_size, max(modified_ms, 0)
 

@@ -71,16 +71,20 @@ def open_replace(path: bytes) -> int:
     return fd
 
 
-def open_target(path: bytes, mode: int = _NEW_FILE_MODE, dir_fd: int | None = None) -> int:
+def open_target(
+    path: bytes, mode: int = _NEW_FILE_MODE, dir_fd: int | None = None, follow: bool = True
+) -> int:
     """Open a regular file or a character device for writing, without emptying it; a new file gets `mode`.
 
-    Raises InvalidRequest for a FIFO or block device, OSError EISDIR for a directory and ENXIO for a socket.
+    Raises InvalidRequest for a FIFO or block device, OSError EISDIR for a directory, ENXIO for a socket, and
+    unless `follow` ELOOP for a link.
     """
+    flags = os.O_WRONLY | os.O_CREAT | _ALWAYS
     try:
-        _check_target(path, os.stat(path, dir_fd=dir_fd).st_mode)
+        _check_target(path, os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
     except FileNotFoundError:
         pass  # to be created; a missing parent shows when it is opened
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | _ALWAYS, mode, dir_fd=dir_fd)
+    fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
     try:
         _check_target(path, os.fstat(fd).st_mode)
     except BaseException:

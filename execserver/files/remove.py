@@ -36,7 +36,7 @@ def remove(path: bytes, recursive: bool, force: bool, pause: Pause = no_pause) -
         elif os.path.samestat(status, os.lstat(b"/")):
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         else:
-            _TreeRemoval(pause).run(path)
+            TreeRemoval(pause).run(path)
     except FileNotFoundError:
         if not force:
             raise
@@ -50,20 +50,26 @@ def removes_a_tree(path: bytes, recursive: bool) -> bool:
         return False
 
 
-class _TreeRemoval:
+class TreeRemoval:
     """One removal of one tree; others may add and remove names in it meanwhile."""
 
-    def __init__(self, pause: Pause) -> None:
+    def __init__(self, pause: Pause, dir_fd: int | None = None) -> None:
+        """`dir_fd` is the directory that relative names of roots belong to."""
         self._pause = pause
+        self._dir_fd = dir_fd
         self._removed = 0
         self._refills = 0
 
     def run(self, root: bytes) -> None:
+        """Remove a directory with everything in it."""
         while True:
-            with DirectoryChain(root) as chain:
+            with self._chain(root) as chain:
                 self._empty(chain)
-            if self._rmdir(root, None):
+            if self._rmdir(root, self._dir_fd):
                 return
+
+    def _chain(self, root: bytes) -> DirectoryChain:
+        return DirectoryChain(root, dir_fd=self._dir_fd)
 
     def _empty(self, chain: DirectoryChain) -> None:
         """Remove everything below the directory the chain begins with."""

@@ -79,13 +79,10 @@ class Walk:
     def _list(self, path: bytes, uri: str, enter: bool) -> bool:
         """List one directory; False when the limit of entries is reached."""
         try:
-            with os.scandir(path or b"/") as entries:
-                found = sorted(entries, key=_name)
+            found, searchable = self._scan(path or b"/")
         except OSError as error:
             self.errors.append((uri or "file:///", os_error_text(error.errno or errno.EIO)))
             return True
-        # Without the right to search, names can be read and nothing behind them.
-        searchable = os.access(path or b"/", os.X_OK, effective_ids=True)
         for entry in found:
             is_link = entry.is_symlink()
             is_directory = self._kind(entry, is_link)
@@ -101,8 +98,16 @@ class Walk:
                 continue
             self.entries.append((child, is_directory))
             if is_directory and enter:
-                self._enter(entry, child)
+                self._enter(path, entry, child)
         return True
+
+    @staticmethod
+    def _scan(path: bytes) -> tuple[list[os.DirEntry[bytes]], bool]:
+        """Return a directory's entries, sorted, and whether anything can be known of what they stand for."""
+        with os.scandir(path) as entries:
+            found = sorted(entries, key=_name)
+        # Without the right to search, names can be read and nothing behind them.
+        return found, os.access(path, os.X_OK, effective_ids=True)
 
     def _kind(self, entry: os.DirEntry[bytes], is_link: bool) -> bool | None:
         """Return whether an entry is listed as a directory (else as a file), or None to pass over it."""
@@ -115,7 +120,7 @@ class Walk:
         except OSError:
             return None
 
-    def _enter(self, entry: os.DirEntry[bytes], uri: str) -> None:
+    def _enter(self, parent: bytes, entry: os.DirEntry[bytes], uri: str) -> None:
         """Note a directory for the next level unless it is pruned, was seen already, or is one too many."""
         if self._options.prune_hidden and entry.name.startswith(b"."):
             return
@@ -134,7 +139,7 @@ class Walk:
         self._directories += 1
         if identity is not None:
             self._seen.add(identity)
-        self._level.append((entry.path, uri))
+        self._level.append((parent + b"/" + entry.name, uri))
 
 
 def _name(entry: os.DirEntry[bytes]) -> bytes:

@@ -34,7 +34,13 @@ def write_file(
     Not atomic, as the contract has it.  Raises the errors of `open_target`, and OSError ETIMEDOUT for a
     device that takes nothing for `device_timeout_s` seconds.
     """
-    fd = open_target(path)
+    replace_content(open_target(path), content, pause, device_timeout_s)
+
+
+def replace_content(
+    fd: int, content: bytes, pause: Pause = no_pause, device_timeout_s: float = DEVICE_TIMEOUT_S
+) -> None:
+    """Replace the content of what `open_target` opened, then close it, also on failure."""
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):

@@ -78,7 +78,7 @@ def test_force_covers_what_is_missing_and_nothing_else(folder: bytes) -> None:
 
 def test_the_root_directory_is_refused_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing is to be lost here by a mistake.
-    monkeypatch.delattr(module._TreeRemoval, "run")
+    monkeypatch.delattr(module.TreeRemoval, "run")
     for recursive in (True, False):
         with pytest.raises(OSError) as caught:
             remove(b"/", recursive, force=True)

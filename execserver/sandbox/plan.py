@@ -1,8 +1,11 @@
 """What a sandboxed process sees and may do, as plain data.
 
-A plan is made from a policy and from facts about the host (`planner`), and carried out by `view` or put into the
-words of another back end.  Two plans are equal exactly when their views would be equal.  Nothing here does any
-I/O.  Paths are absolute, bytes, and free of links where they name something to bind.
+A plan is made from a policy and from facts about the host (`planner`), and carried out by `view` or put
+into the words of another back end.  Two plans are equal exactly when their views would be equal.  Nothing
+here does any I/O.  Paths are absolute, bytes, and free of links.
+
+Every view has a /dev and a /proc of its own, put in place after the root and before the first mount; nothing
+of the host's is ever bound over them, but below /dev/shm.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 # What the root of the view is.
 ROOT_HOST = "host"  # files are not restricted: no mount namespace is needed
 ROOT_READ_ONLY = "read-only"  # the host's tree, read-only
+ROOT_WRITABLE = "writable"  # the host's tree, writable but for what the mounts take away
 ROOT_EMPTY = "empty"  # nothing but what the mounts bring
 
 # What a mount does.
@@ -18,6 +22,7 @@ WRITE = "write"  # the source, writable
 HIDDEN_DIRECTORY = "hidden-directory"  # an empty directory nobody may enter
 PASSAGE = "passage"  # an empty directory that can be passed through to a mount below it
 HIDDEN_FILE = "hidden-file"  # an empty file nobody may open
+LINK = "link"  # a symbolic link in an empty root or a passage; `source` is its text, as it is on the host
 
 NETWORK_HOST = "host"
 NETWORK_NONE = "none"
@@ -54,8 +59,11 @@ class _Value:
 class Mount(_Value):
     """One step of building the view, at `path` in the view.
 
-    `source` is the host's path that READ and WRITE bind (free of links; empty for the others) and `identity`
-    what was found there: another object at that path when the view is built is a refusal.
+    `source` is the host's path that READ and WRITE bind (for these the same as `path`; empty for masks) and
+    `identity` what was found there: another object at that path when the view is built is a refusal.  It is
+    None for links, and for masks below the view's own /dev and /proc, where nothing of the host's is.  Masks
+    cover what exists in the view already; READ, WRITE and LINK below an empty root or a passage need their
+    mount point and its parents made.
     """
 
     __slots__ = ("identity", "kind", "path", "source")
@@ -86,10 +94,10 @@ class Missing(_Value):
 class ViewPlan(_Value):
     """The whole view.
 
-    `mounts` are carried out in order.  `missing` are protected paths without a mount.  `globs` are absolute
-    deny patterns, already expanded into `mounts` as far as they matched.  `writable` and `readable` are the
-    (link-free) roots for back ends that grant instead of masking, and `read_only` and `denied` what must be
-    taken away again below them.
+    `mounts` are carried out in order, a parent before what is below it.  `missing` are protected paths
+    without a mount.  `globs` are absolute deny patterns, already expanded into `mounts` as far as they
+    matched.  `writable` and `readable` are the roots for back ends that grant instead of masking, and
+    `read_only` and `denied` what must be taken away again below them.
     """
 
     __slots__ = (

@@ -1,0 +1,173 @@
+"""What a plan is made from: facts about this machine's files, each asked for by its path.
+
+A plan depends on the host only through a `Host`, so plans are tested on a host that exists nowhere.  Nothing
+is opened here but directories to list and regular files to read; nothing blocks on a pipe or a device.
+A path that leads nowhere is None; one that cannot be looked at raises OSError, which no caller may take for
+absence.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISDIR, S_ISREG
+
+from execserver.sandbox.plan import Identity
+
+# An identity, and the time of the last change of links and regular files (nanoseconds; 0 for the rest):
+# an inode number can come back, and then only the time tells two links apart.
+Stamp = tuple[int, int, int, int]
+
+LINK_LIMIT = 40  # as in the kernel
+_LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+_READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+
+
+class Host:
+    """This machine.  `tmpdir` is what TMPDIR says (absolute, else None); it is given, never looked up."""
+
+    def __init__(self, tmpdir: bytes | None = None) -> None:
+        self.tmpdir = tmpdir if tmpdir and tmpdir.startswith(b"/") and b"\0" not in tmpdir else None
+
+    def stamp(self, path: bytes) -> Stamp | None:
+        """Return what is at a path, not following a link there; None for nothing.  Raises OSError."""
+        try:
+            found = os.lstat(path)
+        except OSError as error:
+            if error.errno in _LEADS_NOWHERE:
+                return None
+            raise
+        return _stamp(found)
+
+    def identity(self, path: bytes) -> Identity | None:
+        """Return what is at a path, not following a link there; None for nothing.  Raises OSError."""
+        stamp = self.stamp(path)
+        return None if stamp is None else stamp[:3]
+
+    def target_identity(self, path: bytes) -> Identity | None:
+        """Return what is at a path, links followed; None for nothing.  Raises OSError."""
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            if error.errno in _LEADS_NOWHERE:
+                return None
+            raise
+        return (found.st_dev, found.st_ino, S_IFMT(found.st_mode))
+
+    def is_dir(self, path: bytes) -> bool:
+        """Tell whether a path leads to a directory, links followed; False where it cannot be looked at."""
+        try:
+            return S_ISDIR(os.stat(path).st_mode)
+        except OSError:
+            return False
+
+    def readlink(self, path: bytes) -> bytes:
+        """Return a link's text.  Raises OSError."""
+        return os.readlink(path)
+
+    def read_start(self, path: bytes, limit: int) -> bytes:
+        """Return the first `limit` bytes of a regular file, nothing of anything else.  Raises OSError."""
+        descriptor = os.open(path, _READ_FLAGS)
+        try:
+            if not S_ISREG(os.fstat(descriptor).st_mode):
+                return b""
+            return os.read(descriptor, limit)
+        finally:
+            os.close(descriptor)
+
+    def scan(self, path: bytes) -> list[tuple[bytes, int]]:
+        """Return the names in a directory with their file types (S_IFMT bits).  Raises OSError.
+
+        An entry that goes away meanwhile is left out.
+        """
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                kind = _entry_type(entry)
+                if kind:
+                    found.append((entry.name, kind))
+        return found
+
+    def realpath(self, path: bytes) -> bytes | None:
+        """Return the path without links, or None if it leads nowhere.  Raises OSError."""
+        found = walk(self, path)
+        return None if found.rest else found.path
+
+
+class Found:
+    """Where a path leads: `path`, free of links and existing, what is there, and the names that are missing.
+
+    `links` are the links on the way, each with its own link-free path, in the order they were met.
+    """
+
+    __slots__ = ("links", "path", "rest", "stamp")
+
+    def __init__(
+        self, path: bytes, stamp: Stamp, rest: tuple[bytes, ...], links: tuple[tuple[bytes, Stamp], ...]
+    ) -> None:
+        self.path = path
+        self.stamp = stamp
+        self.rest = rest
+        self.links = links
+
+
+def walk(host: Host, path: bytes) -> Found:
+    """Follow an absolute path name by name, as the kernel does.  Raises OSError where it may not look.
+
+    Too many links count as a path whose last link is missing.
+    """
+    links: list[tuple[bytes, Stamp]] = []
+    names = path.split(b"/")[::-1]
+    done, stamp = b"", None
+    while names:
+        name = names.pop()
+        if name in (b"", b"."):
+            continue
+        if name == b"..":
+            done, stamp = done.rpartition(b"/")[0], None
+            continue
+        here = done + b"/" + name
+        seen = host.stamp(here)
+        if seen is None or (seen[2] == S_IFLNK and len(links) == LINK_LIMIT):
+            return Found(done or b"/", stamp or _existing(host, done), _missing(name, names), tuple(links))
+        if seen[2] != S_IFLNK:
+            done, stamp = here, seen
+            continue
+        links.append((here, seen))
+        text = host.readlink(here)
+        if text.startswith(b"/"):
+            done, stamp = b"", None
+        names += text.split(b"/")[::-1]
+    return Found(done or b"/", stamp or _existing(host, done), (), tuple(links))
+
+
+def _existing(host: Host, path: bytes) -> Stamp:
+    stamp = host.stamp(path or b"/")
+    if stamp is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return stamp
+
+
+def _missing(first: bytes, later: list[bytes]) -> tuple[bytes, ...]:
+    """Return the missing names in order; the first decides, so that dots after it do not matter."""
+    return (first, *(name for name in reversed(later) if name not in (b"", b".", b"..")))
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    kind = S_IFMT(found.st_mode)
+    changed = found.st_ctime_ns if kind in (S_IFLNK, S_IFREG) else 0
+    return (found.st_dev, found.st_ino, kind, changed)
+
+
+def _entry_type(entry: os.DirEntry[bytes]) -> int:
+    """Return the file type of a listed entry, 0 if it has gone away."""
+    if entry.is_symlink():
+        return S_IFLNK
+    if entry.is_dir(follow_symlinks=False):
+        return S_IFDIR
+    if entry.is_file(follow_symlinks=False):
+        return S_IFREG
+    try:
+        return S_IFMT(entry.stat(follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,330 @@
+"""Placeholders of missing protected paths: made, shared, and removed by whoever comes last."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from execserver.sandbox.placeholder_files import PlaceholderError, identity_of
+from execserver.sandbox.placeholder_records import private_folder, state_folder
+from execserver.sandbox.placeholders import Placeholders, clean
+from execserver.sandbox.plan import READ, ROOT_READ_ONLY, WRITE, Missing, Mount, ViewPlan
+
+
+class Place:
+    """A workspace, a folder for records, and plans for the workspace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = folder / "ws"
+        self.workspace.mkdir()
+        state = private_folder(os.fsencode(folder / "state"))
+        assert state is not None
+        self.state = state
+
+    def owner(self) -> Placeholders:
+        return Placeholders(self.state)
+
+    def missing(self, name: str = ".git", directory: bool = True) -> Missing:
+        path = os.fsencode(self.workspace / name)
+        parent = identity_of(os.lstat(os.path.dirname(path)))
+        return Missing(path, parent, directory, metadata=name.startswith("."))
+
+    def plan(self, *names: str) -> ViewPlan:
+        missing = tuple(self.missing(name) for name in names or (".git",))
+        return ViewPlan(ROOT_READ_ONLY, missing=missing)
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.workspace))
+
+    def records(self) -> list[bytes]:
+        return os.listdir(self.state)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def no_descriptor_stays_open() -> Iterator[None]:
+    before = sorted(os.listdir("/proc/self/fd"))
+    yield
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_placeholder_is_there_while_it_is_used_and_gone_afterwards(place: Place) -> None:
+    owner = place.owner()
+    lease = owner.acquire(place.plan(".git", ".codex"))
+    assert place.names() == [".codex", ".git"]
+    assert stat.S_IMODE(os.lstat(place.workspace / ".git").st_mode) & 0o222 == 0
+    assert [missing.path for missing in lease.covered] == [
+        missing.path for missing in place.plan(".git", ".codex").missing
+    ]
+    owner.release(lease)
+    assert place.names() == []
+    owner.close()
+    assert place.records() == []
+
+
+def test_a_missing_file_gets_an_empty_file(place: Place) -> None:
+    owner = place.owner()
+    plan = ViewPlan(ROOT_READ_ONLY, missing=(place.missing("secret", directory=False),))
+    lease = owner.acquire(plan)
+    found = os.lstat(place.workspace / "secret")
+    assert (stat.S_ISREG(found.st_mode), found.st_size) == (True, 0)
+    owner.release(lease)
+    assert place.names() == []
+    owner.close()
+
+
+def test_two_views_of_one_owner_share_it_until_the_second_ends(place: Place) -> None:
+    owner = place.owner()
+    first, second = owner.acquire(place.plan()), owner.acquire(place.plan())
+    owner.release(first)
+    assert place.names() == [".git"]
+    owner.release(second)
+    assert place.names() == []
+    owner.close()
+
+
+@pytest.mark.parametrize("maker_ends_first", [True, False])
+def test_two_owners_never_drop_each_others_cover(
+    place: Place, tmp_path: Path, maker_ends_first: bool
+) -> None:
+    maker, other = place.owner(), Placeholders(os.fsencode(tmp_path / "other"))
+    private_folder(os.fsencode(tmp_path / "other"))
+    made, used = maker.acquire(place.plan()), other.acquire(place.plan())
+    if maker_ends_first:
+        maker.release(made)
+        assert (place.names(), maker.pending) == ([".git"], True)
+        assert maker.retry()
+        other.release(used)
+        assert not maker.retry()
+    else:
+        other.release(used)
+        assert place.names() == [".git"]
+        maker.release(made)
+    assert place.names() == []
+    maker.close()
+    other.close()
+
+
+def test_a_plan_that_took_a_placeholder_for_an_existing_folder_keeps_it_alive(place: Place) -> None:
+    maker, other = place.owner(), place.owner()
+    made = maker.acquire(place.plan())
+    path = os.fsencode(place.workspace / ".git")
+    mount = Mount(READ, path, path, identity_of(os.lstat(path)))
+    used = other.acquire(ViewPlan(ROOT_READ_ONLY, mounts=(mount,)))
+    maker.release(made)
+    assert place.names() == [".git"]
+    other.release(used)
+    assert not maker.retry()
+    assert place.names() == []
+    maker.close()
+    other.close()
+
+
+def test_a_placeholder_that_is_used_again_before_it_could_be_removed_stays(place: Place) -> None:
+    owner, other = place.owner(), place.owner()
+    first, used = owner.acquire(place.plan()), other.acquire(place.plan())
+    owner.release(first)
+    again = owner.acquire(place.plan())
+    assert not owner.pending
+    other.release(used)
+    assert place.names() == [".git"]
+    owner.release(again)
+    assert place.names() == []
+    owner.close()
+    other.close()
+
+
+def test_a_folder_that_the_user_had_made_is_never_removed(place: Place) -> None:
+    owner = place.owner()
+    plan = place.plan()
+    (place.workspace / ".git").mkdir(0o555)
+    owner.release(owner.acquire(plan))
+    assert place.names() == [".git"]
+    owner.close()
+
+
+def test_what_somebody_put_into_or_in_the_place_of_a_placeholder_stays(place: Place) -> None:
+    owner = place.owner()
+    lease = owner.acquire(place.plan(".git", ".codex"))
+    os.chmod(place.workspace / ".git", 0o755)
+    (place.workspace / ".git" / "HEAD").write_text("x")
+    os.rmdir(place.workspace / ".codex")
+    (place.workspace / ".codex").mkdir()
+    owner.release(lease)
+    assert place.names() == [".codex", ".git"]
+    owner.close()
+
+
+def test_something_else_at_the_place_refuses_the_view(place: Place) -> None:
+    owner = place.owner()
+    plan = place.plan(".codex", ".git")
+    (place.workspace / ".git").mkdir()
+    (place.workspace / ".git" / "HEAD").write_text("x")
+    with pytest.raises(PlaceholderError, match=r"something was put in the place of \.git"):
+        owner.acquire(plan)
+    assert place.names() == [".git"]
+    owner.close()
+    assert place.records() == []
+
+
+def test_a_link_at_the_place_is_not_followed(place: Place, tmp_path: Path) -> None:
+    owner = place.owner()
+    plan = place.plan()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    os.symlink(outside, place.workspace / ".git")
+    with pytest.raises(PlaceholderError, match="something was put in the place"):
+        owner.acquire(plan)
+    assert outside.exists()
+    owner.close()
+
+
+def test_a_replaced_parent_refuses_the_view(place: Place, tmp_path: Path) -> None:
+    owner = place.owner()
+    plan = place.plan()
+    os.rename(place.workspace, tmp_path / "moved")
+    place.workspace.mkdir()
+    with pytest.raises(PlaceholderError, match="was replaced"):
+        owner.acquire(plan)
+    os.rmdir(place.workspace)
+    os.symlink(tmp_path / "moved", place.workspace)
+    with pytest.raises(PlaceholderError, match="cannot be covered"):
+        owner.acquire(plan)
+    assert os.listdir(tmp_path / "moved") == []
+    owner.close()
+
+
+def test_a_moved_workspace_is_cleaned_where_it_went(place: Place, tmp_path: Path) -> None:
+    owner = place.owner()
+    lease = owner.acquire(place.plan())
+    os.rename(place.workspace, tmp_path / "moved")
+    owner.release(lease)
+    assert os.listdir(tmp_path / "moved") == []
+    owner.close()
+
+
+def test_a_lock_that_somebody_holds_refuses_the_view_after_a_moment(place: Place) -> None:
+    owner = place.owner()
+    plan = place.plan()
+    (place.workspace / ".git").mkdir(0o555)
+    held = os.open(place.workspace / ".git", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(PlaceholderError, match="is locked by another program"):
+        owner.acquire(plan)
+    os.close(held)
+    owner.close()
+
+
+def test_without_a_folder_for_records_only_plans_that_need_none_are_taken(place: Place) -> None:
+    owner = Placeholders(None)
+    mounts = (Mount(WRITE, os.fsencode(place.workspace), os.fsencode(place.workspace)),)
+    owner.release(owner.acquire(ViewPlan(ROOT_READ_ONLY, mounts=mounts)))
+    with pytest.raises(PlaceholderError, match="no private folder"):
+        owner.acquire(place.plan())
+    owner.close()
+
+
+def test_a_failure_in_the_middle_leaves_nothing(place: Place) -> None:
+    owner = place.owner()
+    gone = Missing(os.fsencode(place.workspace / "no" / ".git"), (1, 2, stat.S_IFDIR), True, True)
+    with pytest.raises(PlaceholderError, match="No such file or directory"):
+        owner.acquire(ViewPlan(ROOT_READ_ONLY, missing=(*place.plan().missing, gone)))
+    assert place.names() == []
+    owner.close()
+    assert place.records() == []
+
+
+def killed_owner(place: Place) -> int:
+    """Have a process make a placeholder; return its pid."""
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        place.owner().acquire(place.plan())
+        os.write(tell, b"x")
+        signal.pause()
+    os.close(tell)
+    assert os.read(told, 1) == b"x"
+    os.close(told)
+    return pid
+
+
+def test_what_a_killed_owner_made_is_cleaned_and_a_living_ones_is_not(place: Place) -> None:
+    pid = killed_owner(place)
+    clean(place.state)
+    assert place.names() == [".git"]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    clean(place.state)
+    assert (place.names(), place.records()) == ([], [])
+
+
+def test_a_killed_owners_placeholder_in_use_is_cleaned_by_its_last_user(place: Place) -> None:
+    pid = killed_owner(place)
+    other = place.owner()
+    used = other.acquire(place.plan())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    clean(place.state)
+    assert place.names() == [".git"]
+    other.release(used)
+    assert place.names() == []
+    other.close()
+    assert place.records() == []
+
+
+def test_a_record_whose_object_was_never_made_removes_nothing_of_the_users(place: Place) -> None:
+    owner_folder = place.state + b"/1-dead"
+    os.mkdir(owner_folder)
+    (Path(os.fsdecode(owner_folder)) / "lock").touch()
+    record = b"%020d %020d d %b" % (0, 0, os.fsencode(place.workspace / ".git"))
+    (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
+    (Path(os.fsdecode(owner_folder)) / "2").write_bytes(b"nonsense")
+    (place.workspace / ".git").mkdir()
+    clean(place.state)
+    assert (place.names(), place.records()) == ([".git"], [])
+
+
+def test_a_record_of_an_object_that_was_made_but_not_noted_is_cleaned(place: Place) -> None:
+    owner_folder = place.state + b"/1-dead"
+    os.mkdir(owner_folder)
+    (Path(os.fsdecode(owner_folder)) / "lock").touch()
+    record = b"%020d %020d d %b" % (0, 0, os.fsencode(place.workspace / ".git"))
+    (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
+    (place.workspace / ".git").mkdir(0o555)
+    clean(place.state)
+    assert (place.names(), place.records()) == ([], [])
+
+
+def test_the_state_folder_is_private_or_there_is_none(tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir(0o700)
+    temp = tmp_path / "tmp"
+    temp.mkdir()
+    folder = state_folder(os.fsencode(runtime), os.fsencode(temp))
+    assert folder == os.fsencode(runtime / "execserver")
+    assert stat.S_IMODE(os.lstat(folder).st_mode) == 0o700
+    own = b"execserver-%d" % os.geteuid()
+    assert state_folder(None, os.fsencode(temp)) == os.fsencode(temp) + b"/" + own
+    assert state_folder(b"relative", os.fsencode(temp)) == os.fsencode(temp) + b"/" + own
+
+
+def test_a_name_that_somebody_else_took_is_refused(tmp_path: Path) -> None:
+    own = os.fsencode(tmp_path) + b"/execserver-%d" % os.geteuid()
+    (tmp_path / "elsewhere").mkdir(0o700)
+    os.symlink(tmp_path / "elsewhere", own)
+    assert state_folder(None, os.fsencode(tmp_path)) is None
+    os.unlink(own)
+    os.mkdir(own, 0o755)
+    os.chmod(own, 0o755)
+    assert state_folder(None, os.fsencode(tmp_path)) is None
+    assert state_folder(None, os.fsencode(tmp_path / "missing")) is None

@@ -25,6 +25,7 @@ LAYERS = [
     {"cli"},
     {"app"},
     {"server"},
+    {"relay", "remote"},
     {"transports"},
     {"handlers"},
     {"services"},
@@ -45,7 +46,7 @@ LEAVES = {
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
 BESIDE = {
-    "client": {"transports", "wire", "protocol", *LEAVES},
+    "client": {"remote", "transports", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "sandbox", "protocol"},
     "verbs": {"dispatch", "cli", "client", "protocol", *LEAVES},
     # Names that are loaded when first asked for.
@@ -61,8 +62,11 @@ STDLIB_MODULES = {
         *("sandbox", "permissions", "sandbox_policy"),
     )
 }
-GEVENT_PARTS = {"app", "server", "transports", "services", "client"}
-THIRD_PARTY = {"gevent", "greenlet", "msgspec", "websockets", "pybase64", "h11", "docopt", "zope"}
+GEVENT_PARTS = {"app", "server", "relay", "remote", "transports", "services", "client"}
+THIRD_PARTY = {
+    *("gevent", "greenlet", "zope", "msgspec", "websockets", "pybase64", "h11", "docopt"),
+    "cryptography",
+}
 FORBIDDEN = ("gevent.monkey", "gevent.subprocess", "gevent.pywsgi", "gevent.os.fork_and_watch")
 HEAVY = {"dataclasses", "logging", "subprocess", "inspect", "json", "pathlib", "argparse", "asyncio", "ssl"}
 

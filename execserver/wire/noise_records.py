@@ -1,0 +1,185 @@
+"""Noise records of an open stream: JSON messages in and out of sealed, numbered pieces.
+
+The plaintext of one direction is a byte stream of messages, each with its length in front (4 bytes).  A
+sender cuts every message for itself; a receiver accepts any cut.  Records may come in any order: within the
+window they wait for the missing one.  A stream in which anything is wrong is over: `StreamError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+
+from execserver.wire.noise import MAX_MESSAGE_BYTES, TAG_BYTES, TransportCipher
+from execserver.wire.relay_frames import MAX_SEQ
+
+MAX_RECORD_BYTES: Final = MAX_MESSAGE_BYTES
+MAX_PLAINTEXT_BYTES: Final = 61440
+"""What one record carries at most."""
+
+MAX_JSON_BYTES: Final = 64 * 1024 * 1024
+ACK_BITS: Final = 32
+_LENGTH_BYTES: Final = 4
+
+
+class StreamError(Exception):
+    """This stream cannot go on; the text says why, and holds nothing of its content."""
+
+
+class Window(NamedTuple):
+    """How far ahead of the next expected record others may wait, in records and ciphertext bytes.
+
+    With `drops`, what lies beyond is ignored: the peer sends it again.  Without, it ends the stream.
+    """
+
+    records: int
+    ciphertext_bytes: int
+    drops: bool = False
+
+
+PLAIN_WINDOW: Final = Window(64, 1024 * 1024)
+
+
+class RecordSender:
+    """Seals messages; a record is sealed once, so whoever sends it again must have kept it."""
+
+    __slots__ = ("_cipher",)
+
+    def __init__(self, cipher: TransportCipher) -> None:
+        self._cipher = cipher
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next record."""
+        return self._cipher.counter
+
+    def seal(self, message: bytes) -> list[tuple[int, bytes]]:
+        """Return the records of one message with their sequence numbers.  Raises `StreamError`."""
+        return list(self.pieces(message))
+
+    def pieces(self, message: bytes) -> Iterator[tuple[int, bytes]]:
+        """Seal one message record by record as the caller asks; nothing else may be sealed meanwhile.
+
+        Raises `StreamError` when the message is too long or the numbers are used up.
+        """
+        if not 0 < len(message) <= MAX_JSON_BYTES:
+            raise StreamError(f"a message of {len(message)} bytes")
+        first = MAX_PLAINTEXT_BYTES - _LENGTH_BYTES
+        yield self._seal(len(message).to_bytes(_LENGTH_BYTES, "big") + message[:first])
+        rest = memoryview(message)
+        for start in range(first, len(message), MAX_PLAINTEXT_BYTES):
+            yield self._seal(rest[start : start + MAX_PLAINTEXT_BYTES])
+
+    def _seal(self, plaintext: bytes | memoryview) -> tuple[int, bytes]:
+        seq = self._cipher.counter
+        if seq >= MAX_SEQ:
+            raise StreamError("the sequence numbers are used up")
+        return seq, self._cipher.encrypt(plaintext)
+
+
+class RecordReceiver:
+    """Orders, opens and joins records; holds at most the window and one unfinished message."""
+
+    __slots__ = ("_cipher", "_message", "_waiting", "_waiting_bytes", "window")
+
+    def __init__(self, cipher: TransportCipher, window: Window = PLAIN_WINDOW) -> None:
+        self.window = window
+        self._cipher = cipher
+        self._waiting: dict[int, bytes] = {}
+        self._waiting_bytes = 0
+        self._message = _Joiner()
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the record that must come next."""
+        return self._cipher.counter
+
+    @property
+    def has_gap(self) -> bool:
+        """True while records wait for one that is missing."""
+        return bool(self._waiting)
+
+    def ack_bits(self) -> int:
+        """Return which of the 32 records behind the next one are here: bit 0 is `next_seq + 1`."""
+        if not self._waiting:
+            return 0
+        first = self.next_seq + 1
+        return sum(1 << bit for bit in range(ACK_BITS) if first + bit in self._waiting)
+
+    def feed(self, seq: int, record: bytes) -> list[bytes]:
+        """Take one record; return the messages that are complete now, in order.  Raises `StreamError`.
+
+        A record that was here before is ignored: the first copy counts.
+        """
+        ahead = seq - self.next_seq
+        if ahead < 0 or seq in self._waiting:
+            return []
+        if not TAG_BYTES <= len(record) <= MAX_RECORD_BYTES:
+            raise StreamError(f"a record of {len(record)} bytes")
+        if ahead:
+            self._keep(seq, record, ahead)
+            return []
+        messages = self._message.feed(self._open(record))
+        while self._waiting and (waiting := self._waiting.pop(self.next_seq, None)) is not None:
+            self._waiting_bytes -= len(waiting)
+            messages += self._message.feed(self._open(waiting))
+        return messages
+
+    def _keep(self, seq: int, record: bytes, ahead: int) -> None:
+        window = self.window
+        size = self._waiting_bytes + len(record)
+        if ahead > window.records or size > window.ciphertext_bytes:
+            if window.drops:
+                return
+            raise StreamError("a record too far ahead of the next one")
+        self._waiting[seq] = record
+        self._waiting_bytes = size
+
+    def _open(self, record: bytes) -> bytes:
+        if self._cipher.counter >= MAX_SEQ:
+            raise StreamError("the sequence numbers are used up")
+        try:
+            plaintext = self._cipher.decrypt(record)
+        except InvalidTag:
+            raise StreamError("a record cannot be decrypted") from None
+        if len(plaintext) > MAX_PLAINTEXT_BYTES:
+            raise StreamError(f"a record with {len(plaintext)} bytes of content")
+        return plaintext
+
+
+class _Joiner:
+    """Cuts the byte stream at the message borders."""
+
+    __slots__ = ("_partial", "_wanted")
+
+    def __init__(self) -> None:
+        self._partial = bytearray()
+        self._wanted = 0  # bytes of the message that has begun, 0 while its length is not known
+
+    def feed(self, data: bytes) -> list[bytes]:
+        messages: list[bytes] = []
+        if not self._partial and not self._wanted and _is_one_message(data):
+            return [data[_LENGTH_BYTES:]]
+        partial = self._partial
+        partial += data
+        while True:
+            if not self._wanted:
+                if len(partial) < _LENGTH_BYTES:
+                    return messages
+                self._wanted = int.from_bytes(partial[:_LENGTH_BYTES], "big")
+                if not 0 < self._wanted <= MAX_JSON_BYTES:
+                    raise StreamError(f"a message of {self._wanted} bytes")
+                del partial[:_LENGTH_BYTES]
+            if len(partial) < self._wanted:
+                return messages
+            messages.append(bytes(partial[: self._wanted]))
+            del partial[: self._wanted]
+            self._wanted = 0
+
+
+def _is_one_message(data: bytes) -> bool:
+    return (
+        len(data) > _LENGTH_BYTES and int.from_bytes(data[:_LENGTH_BYTES], "big") == len(data) - _LENGTH_BYTES
+    )

@@ -1,0 +1,130 @@
+"""Noise's symmetric state and the ciphers a handshake ends in: SHA-256, HKDF, AES-256-GCM.
+
+Nonces are 4 zero bytes and a big-endian counter.  Chaining and cipher keys live in bytearrays that are
+overwritten when they are replaced or no longer needed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+
+class HandshakeFailed(Exception):
+    """The peer's message does not fit these keys, this prologue or the pattern; the text names the step."""
+
+
+class TransportCipher:
+    """AES-256-GCM with a counter, for one direction; there is never another key."""
+
+    __slots__ = ("_aead", "counter")
+
+    def __init__(self, key: bytearray) -> None:
+        """Take a copy of the 32 bytes of `key` into the cipher; the caller clears its own."""
+        self._aead = AESGCM(key)
+        self.counter = 0
+
+    def encrypt(self, plaintext: bytes | memoryview) -> bytes:
+        """Return the next record."""
+        record = self._aead.encrypt(self.counter.to_bytes(12, "big"), plaintext, None)
+        self.counter += 1
+        return record
+
+    def decrypt(self, record: bytes) -> bytes:
+        """Return the content of the next record.  Raises `InvalidTag`, and stays where it was."""
+        plaintext = self._aead.decrypt(self.counter.to_bytes(12, "big"), record, None)
+        self.counter += 1
+        return plaintext
+
+    def __repr__(self) -> str:
+        return f"<TransportCipher at {self.counter}>"
+
+
+class SymmetricState:
+    """Noise's symmetric state: transcript hash `h`, chaining key `ck`, and a key `k` once there is one."""
+
+    __slots__ = ("_aead", "_nonce", "ck", "h", "k")
+
+    def __init__(self, protocol_name: bytes) -> None:
+        self.h = sha256(protocol_name).digest()
+        self.ck = bytearray(self.h)
+        self.k = bytearray()
+        self._aead: AESGCM | None = None
+        self._nonce = 0
+
+    def mix_hash(self, data: bytes) -> None:
+        """Note something both ends have seen."""
+        self.h = sha256(self.h + data).digest()
+
+    def mix_key(self, secret: bytes | bytearray) -> None:
+        """Put a secret into the chain."""
+        ck, k = _hkdf(self.ck, secret, 2)
+        self._rekey(ck, k)
+
+    def mix_key_and_hash(self, secret: bytes | bytearray) -> None:
+        """Put a secret into the chain, and a trace of it into the transcript."""
+        ck, trace, k = _hkdf(self.ck, secret, 3)
+        self.mix_hash(bytes(trace))
+        wipe(trace)
+        self._rekey(ck, k)
+
+    def encrypt_and_hash(self, plaintext: bytes) -> bytes:
+        """Return what stands for `plaintext` in the message."""
+        sealed = plaintext
+        if self._aead is not None:
+            sealed = self._aead.encrypt(self._take_nonce(), plaintext, self.h)
+        self.mix_hash(sealed)
+        return sealed
+
+    def decrypt_and_hash(self, sealed: bytes, what: str) -> bytes:
+        """Return what `sealed` stands for.  Raises `HandshakeFailed` naming `what`."""
+        plaintext = sealed
+        if self._aead is not None:
+            try:
+                plaintext = self._aead.decrypt(self._take_nonce(), sealed, self.h)
+            except InvalidTag:
+                raise HandshakeFailed(f"{what} cannot be decrypted") from None
+        self.mix_hash(sealed)
+        return plaintext
+
+    def split(self) -> tuple[TransportCipher, TransportCipher]:
+        """Return the ciphers of initiator and responder; clears everything else."""
+        first, second = _hkdf(self.ck, b"", 2)
+        ciphers = TransportCipher(first), TransportCipher(second)
+        wipe(first, second)
+        self.clear()
+        return ciphers
+
+    def clear(self) -> None:
+        """Forget the keys."""
+        wipe(self.ck, self.k)
+        self._aead = None
+
+    def _rekey(self, ck: bytearray, k: bytearray) -> None:
+        wipe(self.ck, self.k)
+        self.ck, self.k = ck, k
+        self._aead = AESGCM(k)
+        self._nonce = 0
+
+    def _take_nonce(self) -> bytes:
+        self._nonce += 1
+        return (self._nonce - 1).to_bytes(12, "big")
+
+
+def _hkdf(chaining_key: bytearray, material: bytes | bytearray, count: int) -> list[bytearray]:
+    base = hmac.digest(chaining_key, material, sha256)
+    outputs: list[bytearray] = []
+    last = b""
+    for number in range(1, count + 1):
+        last = hmac.digest(base, last + bytes((number,)), sha256)
+        outputs.append(bytearray(last))
+    return outputs
+
+
+def wipe(*secrets: bytearray) -> None:
+    """Overwrite secrets with zeros."""
+    for secret in secrets:
+        secret[:] = bytes(len(secret))

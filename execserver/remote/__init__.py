@@ -1,0 +1,1 @@
+"""Remote mode: sign-in, registration, the websocket to the rendezvous, and the streams it carries."""

@@ -1,0 +1,70 @@
+"""What the user says about the registry: base URL, environment id, and where an API key may be sent.
+
+Texts and order of the checks are the contract's (remote mode, section 2).
+"""
+
+from __future__ import annotations
+
+import re
+
+from execserver.remote.errors import ConfigurationError
+from execserver.services.http.url import BadUrl, OtherScheme, Url, parse
+
+_PREFIX = "environment registry configuration error: "
+_SAFE_ID = re.compile(r"[A-Za-z0-9_-]+")
+_OPENAI_HOSTS = ("openai.com", "openai.org")
+_RESTRICTED = (
+    "remote exec-server API-key authentication is restricted to HTTPS openai.com and openai.org hosts "
+    "and subdomains or loopback hosts"
+)
+
+
+def check_api_key_host(base_url: str) -> None:
+    """Raise ConfigurationError unless an API key may be sent to this URL's host."""
+    try:
+        url = parse(base_url)
+    except OtherScheme as other:
+        if not other.text.partition(":")[2].startswith("//"):
+            raise ConfigurationError("remote exec-server registration URL must include a host") from None
+        raise ConfigurationError(_RESTRICTED) from None
+    except BadUrl as error:
+        raise ConfigurationError(f"invalid remote exec-server registration URL: {error}") from None
+    host = url.address[0]
+    if _is_loopback(url) or (url.scheme == "https" and _is_openai(host)):
+        return
+    raise ConfigurationError(_RESTRICTED)
+
+
+def checked_environment_id(text: str, kind: str = "environment") -> str:
+    """Return an id that is one segment of a path as it stands; raise ConfigurationError.
+
+    The reference puts any text into the path, where `..` climbs and `?` starts a query.
+    """
+    name = text.strip()
+    prefix = _PREFIX.replace("environment", kind, 1)
+    if not name:
+        raise ConfigurationError(f"{prefix}{kind} id is required for remote exec-server registration")
+    if not _SAFE_ID.fullmatch(name):
+        raise ConfigurationError(
+            f"{prefix}{kind} id `{name}` cannot be used: only letters, digits, `_` and `-` are taken, "
+            f"because anything else would change the address that is called; use an {kind} with such an id"
+        )
+    return name
+
+
+def checked_base_url(text: str, kind: str = "environment") -> str:
+    """Return the base URL without white space around it and slashes at its end; raise ConfigurationError."""
+    base = text.strip().rstrip("/")
+    if not base:
+        prefix = _PREFIX.replace("environment", kind, 1)
+        raise ConfigurationError(f"{prefix}{kind} registry base URL is required")
+    return base
+
+
+def _is_loopback(url: Url) -> bool:
+    host = url.address[0]
+    return host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
+
+
+def _is_openai(host: str) -> bool:
+    return any(host == name or host.endswith(f".{name}") for name in _OPENAI_HOSTS)

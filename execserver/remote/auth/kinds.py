@@ -1,0 +1,66 @@
+"""What every way to sign in offers, and the two simplest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+Fields = list[tuple[str, str]]
+
+
+class Auth(Protocol):
+    """One way to sign in with the registry."""
+
+    @property
+    def is_api_key(self) -> bool:
+        """True for API keys, which may only be sent to certain hosts."""
+
+    @property
+    def described(self) -> str:
+        """What the user is told: the kind and where it was found, never the secret."""
+
+    @property
+    def secrets(self) -> Iterable[str]:
+        """The texts that must not appear in a log."""
+
+    def headers(self) -> Fields:
+        """Return the headers of the next request, in their order; raise SignInError."""
+
+
+class ApiKeyAuth:
+    """An API key."""
+
+    is_api_key = True
+
+    def __init__(self, key: str, source: str) -> None:
+        self._key = key
+        self.described = f"API key from {source}"
+        self.secrets = (key,)
+
+    def headers(self) -> Fields:
+        """Return the `authorization` header."""
+        return [("authorization", f"Bearer {self._key}")]
+
+
+class BearerAuth:
+    """A token that stays as it is, of an account."""
+
+    is_api_key = False
+
+    def __init__(self, token: str, account_id: str, *, is_fedramp: bool, described: str) -> None:
+        self._token = token
+        self._account_id = account_id
+        self._is_fedramp = is_fedramp
+        self.described = described
+        self.secrets = (token,)
+
+    def headers(self) -> Fields:
+        """Return `authorization` and what tells the account."""
+        fields = [("authorization", f"Bearer {self._token}")] if self._token else []
+        return fields + account_fields(self._account_id, is_fedramp=self._is_fedramp)
+
+
+def account_fields(account_id: str, *, is_fedramp: bool) -> Fields:
+    """Return the headers that tell the account."""
+    fields = [("chatgpt-account-id", account_id)] if account_id else []
+    return [*fields, ("x-openai-fedramp", "true")] if is_fedramp else fields

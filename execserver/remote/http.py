@@ -1,0 +1,147 @@
+"""Requests to a JSON API: no redirect followed, proxies as the environment says, bodies and time bounded.
+
+The connection, TLS and proxies are those of `http/request`; each request has a connection of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+import gevent
+import msgspec
+
+from execserver.protocol.errors import os_error_text
+from execserver.services.http.exchange import BrokenResponse
+from execserver.services.http.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
+from execserver.services.http.headers import Headers
+from execserver.services.http.request import PreparedRequest
+from execserver.services.http.url import BadUrl, parse
+
+MAX_REPLY_BYTES = 1024 * 1024
+_BAD_BODY = "error decoding response body"
+
+Fields = Iterable[tuple[str, str]]
+
+
+class CallFailed(Exception):
+    """There is no answer; `cause` is what the network or the peer said."""
+
+    def __init__(self, text: str, cause: str = "", *, is_transient: bool = True) -> None:
+        super().__init__(text)
+        self.text = text
+        self.cause = cause
+        self.is_transient = is_transient
+
+
+class Response(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Tell whether the status is one of the 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def status_text(self) -> str:
+        """The status as error texts show it, e.g. `503 Service Unavailable`."""
+        try:
+            return f"{self.status} {HTTPStatus(self.status).phrase}"
+        except ValueError:
+            return f"{self.status} <unknown status code>"
+
+    def json(self) -> dict[str, object]:
+        """Return the body as a JSON object; raise CallFailed."""
+        try:
+            return msgspec.json.decode(self.body, type=dict[str, object])
+        except msgspec.DecodeError as error:
+            raise CallFailed(_BAD_BODY, str(error), is_transient=False) from None
+
+
+class ApiClient:
+    """Makes the requests the way one environment says."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._fetcher = Fetcher(environ, 0)
+
+    def call(
+        self, method: str, url: str, fields: Fields, body: bytes = b"", *, timeout_s: float = 30.0
+    ) -> Response:
+        """Send one request and return the whole answer; raise CallFailed."""
+        request = _prepare(method, url, fields, body, timeout_s)
+        try:
+            answer = self._fetcher.fetch(request)
+        except RequestFailed as failed:
+            raise CallFailed(str(failed), _cause(failed)) from failed
+        try:
+            return Response(answer.head.status, _read(answer))
+        finally:
+            answer.exchange.close()
+
+    def post(self, url: str, fields: Fields, body: object, *, timeout_s: float = 30.0) -> Response:
+        """Send a JSON body."""
+        head = [*fields, ("content-type", "application/json")]
+        return self.call("POST", url, head, msgspec.json.encode(body), timeout_s=timeout_s)
+
+
+def registry_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for registry and rendezvous: only SSL_CERT_FILE adds an authority there."""
+    return {name: value for name, value in environ.items() if name != "CODEX_CA_CERTIFICATE"}
+
+
+def _prepare(method: str, url: str, fields: Fields, body: bytes, timeout_s: float) -> PreparedRequest:
+    headers = Headers()
+    for name, value in fields:
+        data = value.encode("utf-8", "surrogateescape")
+        if data.translate(None, bytes(range(32)) + b"\x7f") != data:
+            raise CallFailed(
+                "builder error", f"the header {name} holds a control character", is_transient=False
+            )
+        headers.add(name.encode("ascii"), data)
+    headers.add(b"accept", b"*/*")
+    try:
+        target = parse(url)
+    except BadUrl as error:
+        raise CallFailed("builder error", str(error), is_transient=False) from None
+    return PreparedRequest(
+        request_id="",
+        method=method,
+        url=target,
+        headers=headers,
+        secrets=frozenset(),
+        body=body,
+        timeout_s=timeout_s,
+        follow=False,
+        streamed=False,
+    )
+
+
+def _read(answer: Answer) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with answer.deadline.running():
+            while piece := answer.exchange.read():
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_REPLY_BYTES:
+                    raise CallFailed(_BAD_BODY, f"it is longer than {MAX_REPLY_BYTES} bytes")
+                gevent.sleep(0)
+    except DeadlinePassed:
+        raise CallFailed(_BAD_BODY, "operation timed out") from None
+    except BrokenResponse as broken:
+        raise CallFailed(_BAD_BODY, str(broken)) from None
+    return b"".join(pieces)
+
+
+def _cause(failed: RequestFailed) -> str:
+    cause = failed.__cause__
+    if isinstance(cause, DeadlinePassed):
+        return "operation timed out"
+    if isinstance(cause, OSError) and cause.errno and type(cause).__module__ == "builtins":
+        return os_error_text(cause.errno)
+    return "" if cause is None else str(cause)

@@ -29,7 +29,9 @@ LAYERS = [
     {"transports"},
     {"handlers"},
     {"services"},
-    {"core", "files", "sandbox", "zygote", "wire"},
+    {"core", "zygote", "wire"},
+    {"sandbox"},
+    {"files"},
     {"protocol"},
 ]
 # Used by all, and using none of them.
@@ -48,7 +50,7 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 BESIDE = {
     "client": {"remote", "transports", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "sandbox", "protocol"},
-    "verbs": {"dispatch", "cli", "client", "protocol", *LEAVES},
+    "verbs": {"dispatch", "cli", "client", "sandbox", "protocol", *LEAVES},
     # Names that are loaded when first asked for.
     "": {"cli", "listen_url", "runtime_paths"},
 }

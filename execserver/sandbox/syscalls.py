@@ -26,13 +26,25 @@ _COMMON = {
 _NUMBERS = {
     "x86_64": {
         **_COMMON,
-        **{"clone": 56, "capset": 126, "pivot_root": 155, "prctl": 157, "mount": 165, "umount2": 166},
-        **{"unshare": 272, "seccomp": 317},
+        "clone": 56,
+        "capset": 126,
+        "pivot_root": 155,
+        "prctl": 157,
+        "mount": 165,
+        "umount2": 166,
+        "unshare": 272,
+        "seccomp": 317,
     },
     "aarch64": {
         **_COMMON,
-        **{"umount2": 39, "mount": 40, "pivot_root": 41, "capset": 91, "unshare": 97, "prctl": 167},
-        **{"clone": 220, "seccomp": 277},
+        "umount2": 39,
+        "mount": 40,
+        "pivot_root": 41,
+        "capset": 91,
+        "unshare": 97,
+        "prctl": 167,
+        "clone": 220,
+        "seccomp": 277,
     },
 }
 

@@ -1,13 +1,49 @@
-"""From a plan to a mount namespace that shows exactly what the plan says, all by descriptor."""
+"""From a plan to a mount namespace that shows exactly what the plan says, all by descriptor.
+
+The caller is the first process of fresh namespaces, alone in them and still with the capabilities there.
+What a mount of the plan names must still be the object it was when the plan was made; anything else is a
+refusal.
+Mount points are made in our own file systems only, never on the host.
+"""
 
 from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from execserver.sandbox import mounts
+from execserver.sandbox.mounts import NewMounts
+from execserver.sandbox.mounts_old import OldMounts
+from execserver.sandbox.plan import (
+    HIDDEN_DIRECTORY,
+    HIDDEN_FILE,
+    LINK,
+    PASSAGE,
+    READ,
+    ROOT_EMPTY,
+    ROOT_READ_ONLY,
+    WRITE,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from execserver.sandbox.plan import Mount, ViewPlan
+    from execserver.sandbox.plan import Identity, Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
+
+_DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
+_DEVICE_LINKS = (
+    (b"fd", b"/proc/self/fd"),
+    (b"stdin", b"/proc/self/fd/0"),
+    (b"stdout", b"/proc/self/fd/1"),
+    (b"stderr", b"/proc/self/fd/2"),
+    (b"core", b"/proc/kcore"),
+    (b"ptmx", b"pts/ptmx"),
+)
+_HIDDEN_SOURCE = b"/dev/.hidden"  # there only while the view is built
+_MODES = {HIDDEN_DIRECTORY: 0o000, PASSAGE: 0o111}
 
 
 class ViewFailed(Exception):
@@ -20,4 +56,223 @@ def enter_view(kernel: Kernel, plan: ViewPlan, extra: Sequence[Mount] = (), cons
     `extra` are mounts on top of the plan's (placeholders of missing names); `console` is the path of the
     terminal that becomes /dev/console.  Raises ViewFailed.
     """
-    raise NotImplementedError
+    builder = _Builder(NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel))
+    mask = os.umask(0o022)
+    builder.step("the root", lambda: builder.begin(plan.root))
+    builder.step("/dev", lambda: builder.devices(console))
+    builder.step("/proc", builder.processes)
+    for mount in (*plan.mounts, *extra):
+        builder.mount(mount)
+    builder.step("the root", builder.finish)
+    os.umask(mask)
+
+
+class _Builder:
+    """One view being built; `tree` makes the mounts, with either API of the kernel."""
+
+    def __init__(self, tree: NewMounts | OldMounts) -> None:
+        self._tree = tree
+        self._root = -1
+        self._dev = -1
+        self._own_devices: dict[int, int] = {}  # our own file systems, and the mode of folders made there
+        self._to_protect: list[int] = []  # roots of mounts to be made read-only at the end
+
+    def step(self, what: str, act: Step) -> None:
+        """Do a part of the work and name it when it fails."""
+        try:
+            act()
+        except OSError as error:
+            call = f" ({error.filename})" if isinstance(error.filename, str) else ""
+            raise ViewFailed(f"cannot mount {what}: {error.strerror}{call}") from None
+
+    def begin(self, root: str) -> None:
+        """Start with the root the plan asks for."""
+        if root == ROOT_EMPTY:
+            self._root = self._tree.begin_empty()
+            self._own(self._root, 0o755)
+            self._to_protect.append(self._root)
+        else:
+            self._root = self._tree.begin_host(read_only=root == ROOT_READ_ONLY)
+
+    def devices(self, console: bytes) -> None:
+        """Give the view harmless devices, terminals and shared memory of its own."""
+        tree, root = self._tree, self._root
+        os.close(self._target(b"/dev", True))
+        self._dev = dev = tree.tmpfs(root, b"/dev", 0o755)
+        self._own(dev, 0o755)
+        for name in _DEVICES:
+            self._device(b"/dev/" + name, name)
+        for name, target in _DEVICE_LINKS:
+            os.symlink(target, name, dir_fd=dev)
+        os.mkdir("pts", 0o755, dir_fd=dev)
+        os.mkdir("shm", dir_fd=dev)
+        shm = os.open("shm", os.O_RDONLY | os.O_CLOEXEC, dir_fd=dev)
+        os.fchmod(shm, 0o1777)
+        os.close(shm)
+        try:
+            tree.terminals(root, b"/dev/pts")
+        except OSError:
+            pass  # older kernels want user 0 in the namespace; then there are no new terminals inside
+        if console:
+            self._device(console, b"console")
+
+    def mount(self, mount: Mount) -> None:
+        """Carry out one mount of the plan."""
+        shown = os.fsdecode(mount.path)
+        if mount.kind in (READ, WRITE):
+            self.step(shown, lambda: self._bind(mount))
+        elif mount.kind == HIDDEN_FILE:
+            self.step(shown, lambda: self._hide_file(mount))
+        elif mount.kind in _MODES:
+            self.step(shown, lambda: self._hide_directory(mount))
+        elif mount.kind == LINK:
+            self.step(shown, lambda: self._link(mount))
+        else:
+            raise ViewFailed(f"cannot mount {shown}: unknown kind {mount.kind}")
+
+    def processes(self) -> None:
+        """Show the processes of this namespace, and let nothing in /proc change the host.
+
+        Where a new /proc is not allowed, because the one of this machine is partly masked, the old one is
+        shown read-only: its other processes belong to other user namespaces and give nothing away but names.
+        """
+        os.close(self._target(b"/proc", True))
+        try:
+            self._tree.proc(self._root, b"/proc")
+        except OSError as error:
+            if error.errno != errno.EPERM:
+                raise
+            self._bind_path(b"/proc", True)
+            return
+        for name in self._writable_in_proc():
+            path = b"/proc/" + name
+            source = self._tree.open_in(self._root, path)
+            try:
+                self._tree.bind(source, self._root, path, read_only=True)
+            finally:
+                os.close(source)
+
+    def finish(self) -> None:
+        """Close what was open for building and move in."""
+        try:
+            os.unlink(_HIDDEN_SOURCE[len(b"/dev/") :], dir_fd=self._dev)
+        except FileNotFoundError:
+            pass
+        for mounted in self._to_protect:
+            self._tree.read_only(mounted)
+        self._tree.enter(self._root)
+
+    def _bind(self, mount: Mount) -> None:
+        source = self._tree.open_source(mount.source)
+        try:
+            found = os.fstat(source)
+            _check(mount.identity, found)
+            os.close(self._target(mount.path, stat.S_ISDIR(found.st_mode)))
+            self._tree.bind(source, self._root, mount.path, mount.kind == READ)
+        finally:
+            os.close(source)
+
+    def _bind_path(self, path: bytes, read_only: bool) -> None:
+        source = self._tree.open_source(path)
+        try:
+            self._tree.bind(source, self._root, path, read_only)
+        finally:
+            os.close(source)
+
+    def _hide_directory(self, mount: Mount) -> None:
+        self._check_target(mount, directory=True)
+        mode = _MODES[mount.kind]
+        mounted = self._tree.tmpfs(self._root, mount.path, mode)
+        self._own(mounted, 0o111)
+        self._to_protect.append(mounted)
+
+    def _hide_file(self, mount: Mount) -> None:
+        self._check_target(mount, directory=False)
+        try:
+            os.close(os.open(_HIDDEN_SOURCE[5:], os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0, dir_fd=self._dev))
+        except FileExistsError:
+            pass
+        source = self._tree.open_in(self._root, _HIDDEN_SOURCE)
+        try:
+            self._tree.bind(source, self._root, mount.path, read_only=True)
+        finally:
+            os.close(source)
+
+    def _link(self, mount: Mount) -> None:
+        parent = self._target(os.path.dirname(mount.path), True)
+        try:
+            if os.fstat(parent).st_dev not in self._own_devices:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), mount.path)
+            os.symlink(mount.source, os.path.basename(mount.path), dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def _check_target(self, mount: Mount, directory: bool) -> None:
+        target = self._target(mount.path, directory)
+        try:
+            _check(mount.identity, os.fstat(target))
+        finally:
+            os.close(target)
+
+    def _device(self, source: bytes, name: bytes) -> None:
+        """Put a device of the host into /dev; one that the host does not have is left out."""
+        try:
+            opened = self._tree.open_source(source)
+        except FileNotFoundError:
+            return
+        try:
+            if stat.S_ISCHR(os.fstat(opened).st_mode):
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self._dev))
+                self._tree.bind_device(opened, self._root, b"/dev/" + name)
+        finally:
+            os.close(opened)
+
+    def _target(self, path: bytes, directory: bool) -> int:
+        """Open a mount point; where our own file systems lack it, it is made."""
+        try:
+            return self._tree.open_in(self._root, path)
+        except FileNotFoundError:
+            pass
+        parent = self._target(os.path.dirname(path), True)
+        try:
+            mode = self._own_devices.get(os.fstat(parent).st_dev)
+            if mode is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            name = os.path.basename(path)
+            if directory:
+                os.mkdir(name, mode, dir_fd=parent)
+            else:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=parent))
+        finally:
+            os.close(parent)
+        return self._tree.open_in(self._root, path)
+
+    def _own(self, mounted: int, mode: int) -> None:
+        self._own_devices[os.fstat(mounted).st_dev] = mode
+
+    def _writable_in_proc(self) -> list[bytes]:
+        """Return what in /proc, beside processes, this user could write to: as user 0, the host's settings."""
+        proc = self._tree.open_in(self._root, b"/proc")
+        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
+        os.close(proc)
+        try:
+            return [
+                os.fsencode(entry.name)
+                for entry in os.scandir(listing)
+                if not entry.name.isdigit() and not entry.is_symlink()
+                if os.access(entry.name, os.W_OK, dir_fd=listing)
+            ]
+        finally:
+            os.close(listing)
+
+
+def _check(identity: Identity | None, found: os.stat_result) -> None:
+    """Refuse an object that is not the one the plan was made for."""
+    if identity is not None and identity != (found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode)):
+        raise OSError(errno.ESTALE, "it is not what it was when the policy was resolved")
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Step = Callable[[], None]

@@ -72,9 +72,9 @@ class SpawnRequest(Record):
     pipes; with pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then
     stderr.  Past `deadline_ns` of the monotonic clock (0: never) nobody waits and nothing may be started.
 
-    `plan` is an encoded view plan that `back_end` enforces, empty for none; `seccomp` is the filter of a start
-    without a plan.  With a `refusal` nothing is started but a child that writes this line to stderr and exits
-    with status 1.
+    `plan` is an encoded view plan that `back_end` enforces, empty for none; `seccomp` is the filter of
+    a start without a plan.  With a `refusal` nothing is started but a child that writes this line to stderr
+    and exits with status 1.
     """
 
     __slots__ = (

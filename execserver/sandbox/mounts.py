@@ -1,0 +1,185 @@
+"""Building a mount tree with the mount API of Linux 5.12: trees are made detached, by descriptor.
+
+The caller is in a mount namespace of its own with the capabilities to mount.  Its own root stays what it is
+until `enter`, so host paths mean the host's files all the time.  Paths are absolute and looked up without
+following any link; every descriptor returned belongs to the caller.  All failures are OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.syscalls import Kernel
+
+_AT_FDCWD = -100
+_RESOLVE_NO_LINKS = 0x02 | 0x04  # neither magic nor symbolic ones
+_RESOLVE_IN_ROOT = 0x10
+_OPEN_HOW = struct.Struct("=QQQ")
+_MOUNT_ATTR = struct.Struct("=QQQQ")
+_EMPTY_PATH = 0x1000
+_RECURSIVE = 0x8000
+_CLONE_TREE = 1
+_TREE_CLOEXEC = 0o2000000
+_FROM_AND_TO_DESCRIPTOR = 0x04 | 0x40
+_SET_STRING = 1
+_CREATE = 6
+_CLOEXEC = 1
+
+READ_ONLY = 1
+NO_SUID = 2
+NO_DEVICES = 4
+NO_EXEC = 8
+_PRIVATE = 1 << 18
+_MS_PRIVATE = 1 << 18
+_MS_RECURSIVE = 1 << 14
+_DETACH = 2
+_ATTEMPTS = 16  # a lookup that races with a rename asks to be repeated
+
+
+def available(kernel: Kernel) -> bool:
+    """Tell whether the kernel has every call used here; asks with arguments that cannot succeed."""
+    questions = (
+        ("openat2", (-1, b"", None, 0)),
+        ("open_tree", (-1, b"", 0xFFFF0000)),
+        ("move_mount", (-1, b"", -1, b"", 0xFFFF0000)),
+        ("fsopen", (b"", 0xFFFF0000)),
+        ("mount_setattr", (-1, b"", 0, None, 0)),
+    )
+    for name, arguments in questions:
+        try:
+            kernel.call(name, *arguments)
+        except OSError as error:
+            # Filters of containers answer EPERM to calls they do not know.
+            if error.errno in (errno.ENOSYS, errno.EPERM):
+                return False
+    return True
+
+
+class NewMounts:
+    """The tree under construction."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def open_source(self, path: bytes) -> int:
+        """Open what a host path names, for reference only."""
+        return self._open(_AT_FDCWD, path, _RESOLVE_NO_LINKS)
+
+    def open_in(self, root: int, path: bytes) -> int:
+        """Open what a path names in the tree below `root`, for reference only."""
+        return self._open(root, path, _RESOLVE_NO_LINKS | _RESOLVE_IN_ROOT)
+
+    def begin_host(self, read_only: bool) -> int:
+        """Begin with the host's tree, without devices and set-user-id programs; return its root."""
+        make_private(self._kernel)
+        own_root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        tree = self._clone(own_root, True, NO_SUID | NO_DEVICES | (READ_ONLY if read_only else 0))
+        self._attach(tree, own_root)
+        os.close(own_root)
+        return tree
+
+    def begin_empty(self) -> int:
+        """Begin with an empty tree that can be written until `read_only`; return its root."""
+        make_private(self._kernel)
+        own_root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        tree = self._make(b"tmpfs", NO_SUID | NO_DEVICES, mode=b"755")
+        self._attach(tree, own_root)
+        os.close(own_root)
+        return tree
+
+    def bind(self, source: int, root: int, path: bytes, read_only: bool) -> None:
+        """Put the tree of `source` at a path, with the mounts below it."""
+        tree = self._clone(source, True, NO_SUID | NO_DEVICES | (READ_ONLY if read_only else 0))
+        self._put(tree, root, path)
+
+    def bind_device(self, source: int, root: int, path: bytes) -> None:
+        """Put a device file at a path so that it works."""
+        self._put(self._clone(source, False, NO_SUID | NO_EXEC), root, path)
+
+    def tmpfs(self, root: int, path: bytes, mode: int) -> int:
+        """Put an empty file system at a path; return its root."""
+        tree = self._make(b"tmpfs", NO_SUID | NO_DEVICES, mode=b"%o" % mode)
+        self._attach_at(tree, root, path)
+        return tree
+
+    def proc(self, root: int, path: bytes) -> None:
+        """Put the processes of the caller's process namespace at a path."""
+        self._put(self._make(b"proc", NO_SUID | NO_DEVICES | NO_EXEC), root, path)
+
+    def terminals(self, root: int, path: bytes) -> None:
+        """Put a new, empty set of pseudo terminals at a path."""
+        self._put(self._make(b"devpts", NO_SUID | NO_EXEC, ptmxmode=b"666", mode=b"620"), root, path)
+
+    def read_only(self, mounted: int) -> None:
+        """Make the one mount read-only whose root is given."""
+        self._set(mounted, READ_ONLY, recursive=False)
+
+    def enter(self, root: int) -> None:
+        """Make the tree the root of this process and let go of the host's."""
+        enter(self._kernel, root)
+
+    def _open(self, directory: int, path: bytes, resolve: int) -> int:
+        how = _OPEN_HOW.pack(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._kernel.call("openat2", directory, path, how, _OPEN_HOW.size)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EINTR):
+                    raise
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+
+    def _clone(self, source: int, recursive: bool, attributes: int) -> int:
+        flags = _CLONE_TREE | _TREE_CLOEXEC | _EMPTY_PATH | (_RECURSIVE if recursive else 0)
+        tree = self._kernel.call("open_tree", source, b"", flags)
+        self._set(tree, attributes, recursive)
+        return tree
+
+    def _set(self, tree: int, attributes: int, recursive: bool) -> None:
+        flags = _EMPTY_PATH | (_RECURSIVE if recursive else 0)
+        attr = _MOUNT_ATTR.pack(attributes, 0, _PRIVATE, 0)
+        self._kernel.call("mount_setattr", tree, b"", flags, attr, _MOUNT_ATTR.size)
+
+    def _make(self, kind: bytes, attributes: int, **options: bytes) -> int:
+        call = self._kernel.call
+        context = call("fsopen", kind, _CLOEXEC)
+        try:
+            for name, value in options.items():
+                call("fsconfig", context, _SET_STRING, name.encode(), value, 0)
+            call("fsconfig", context, _CREATE, None, None, 0)
+            return call("fsmount", context, _CLOEXEC, attributes)
+        finally:
+            os.close(context)
+
+    def _put(self, tree: int, root: int, path: bytes) -> None:
+        try:
+            self._attach_at(tree, root, path)
+        finally:
+            os.close(tree)
+
+    def _attach_at(self, tree: int, root: int, path: bytes) -> None:
+        target = self.open_in(root, path)
+        try:
+            self._attach(tree, target)
+        finally:
+            os.close(target)
+
+    def _attach(self, tree: int, target: int) -> None:
+        self._kernel.call("move_mount", tree, b"", target, b"", _FROM_AND_TO_DESCRIPTOR)
+
+
+def make_private(kernel: Kernel) -> None:
+    """Keep mounts of the host, now and later, and those made here, from each other."""
+    kernel.call("mount", None, b"/", None, _MS_PRIVATE | _MS_RECURSIVE, None)
+
+
+def enter(kernel: Kernel, root: int) -> None:
+    """Make an attached tree the root of this process and let go of the old one."""
+    os.fchdir(root)
+    # The old root comes to lie on top of the new one, from where it is taken away.
+    kernel.call("pivot_root", b".", b".")
+    kernel.call("umount2", b".", _DETACH)
+    os.chdir("/")

@@ -1,0 +1,203 @@
+"""The same tree as `mounts` builds, on kernels before 5.12: mount(2) on descriptors of /proc/self/fd.
+
+Mounts are made in place and then restricted one by one, as the kernel lists them; nothing runs in the
+namespace meanwhile.  Lookups open one component after the other and follow no link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from execserver.sandbox.mounts import enter, make_private
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from execserver.sandbox.syscalls import Kernel
+
+_READ_ONLY = 1
+_NO_SUID = 2
+_NO_DEVICES = 4
+_NO_EXEC = 8
+_REMOUNT = 32
+_BIND = 4096
+_RECURSIVE = 1 << 14
+# What must be said again when a mount is restricted; the times of access stay as they are by themselves.
+_KEPT = {b"ro": _READ_ONLY, b"nosuid": _NO_SUID, b"nodev": _NO_DEVICES, b"noexec": _NO_EXEC}
+_REFERENCE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class OldMounts:
+    """The tree under construction."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def open_source(self, path: bytes) -> int:
+        """Open what a host path names, for reference only."""
+        return _walk(os.open("/", _REFERENCE), path)
+
+    def open_in(self, root: int, path: bytes) -> int:
+        """Open what a path names in the tree below `root`, for reference only."""
+        return _walk(os.dup(root), path)
+
+    def begin_host(self, read_only: bool) -> int:
+        """Begin with the host's tree, without devices and set-user-id programs; return its root."""
+        make_private(self._kernel)
+        own_root = os.open("/", _REFERENCE)
+        self._mount(_link(own_root), own_root, None, _BIND | _RECURSIVE, None)
+        os.close(own_root)
+        root = _above_own_root()
+        self._restrict(root, root, _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0))
+        return root
+
+    def begin_empty(self) -> int:
+        """Begin with an empty tree that can be written until `read_only`; return its root."""
+        make_private(self._kernel)
+        own_root = os.open("/", _REFERENCE)
+        self._mount(b"tmpfs", own_root, b"tmpfs", _NO_SUID | _NO_DEVICES, b"mode=755")
+        os.close(own_root)
+        return _above_own_root()
+
+    def bind(self, source: int, root: int, path: bytes, read_only: bool) -> None:
+        """Put the tree of `source` at a path, with the mounts below it."""
+        top = self._put(_link(source), root, path, None, _BIND | _RECURSIVE, None)
+        try:
+            self._restrict(top, root, _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0))
+        finally:
+            os.close(top)
+
+    def bind_device(self, source: int, root: int, path: bytes) -> None:
+        """Put a device file at a path so that it works."""
+        top = self._put(_link(source), root, path, None, _BIND, None)
+        try:
+            self._restrict(top, root, _NO_SUID | _NO_EXEC)
+        finally:
+            os.close(top)
+
+    def tmpfs(self, root: int, path: bytes, mode: int) -> int:
+        """Put an empty file system at a path; return its root."""
+        return self._put(b"tmpfs", root, path, b"tmpfs", _NO_SUID | _NO_DEVICES, b"mode=%o" % mode)
+
+    def proc(self, root: int, path: bytes) -> None:
+        """Put the processes of the caller's process namespace at a path."""
+        os.close(self._put(b"proc", root, path, b"proc", _NO_SUID | _NO_DEVICES | _NO_EXEC, None))
+
+    def terminals(self, root: int, path: bytes) -> None:
+        """Put a new, empty set of pseudo terminals at a path."""
+        options = b"newinstance,ptmxmode=0666,mode=620"
+        os.close(self._put(b"devpts", root, path, b"devpts", _NO_SUID | _NO_EXEC, options))
+
+    def read_only(self, mounted: int) -> None:
+        """Make the one mount read-only whose root is given."""
+        number = _mount_number(mounted)
+        for own, _, _, flags in _mounts():
+            if own == number:
+                self._remount(mounted, flags | _READ_ONLY)
+
+    def enter(self, root: int) -> None:
+        """Make the tree the root of this process and let go of the host's."""
+        enter(self._kernel, root)
+
+    def _put(
+        self, source: bytes, root: int, path: bytes, kind: bytes | None, flags: int, options: bytes | None
+    ) -> int:
+        target = self.open_in(root, path)
+        try:
+            self._mount(source, target, kind, flags, options)
+        finally:
+            os.close(target)
+        return self.open_in(root, path)
+
+    def _mount(
+        self, source: bytes, target: int, kind: bytes | None, flags: int, options: bytes | None
+    ) -> None:
+        self._kernel.call("mount", source, _link(target), kind, flags, options)
+
+    def _restrict(self, top: int, root: int, flags: int) -> None:
+        """Restrict a mount and all below it; the kernel lists a mount after the one it stands on."""
+        tree = {_mount_number(top)}
+        for number, parent, path, kept in _mounts():
+            if parent in tree:
+                tree.add(number)
+            if number not in tree:
+                continue
+            try:
+                mounted = self.open_in(root, path)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    continue  # something else lies over it: nobody can get there
+                raise
+            try:
+                if _mount_number(mounted) == number:
+                    self._remount(mounted, flags | kept)
+            finally:
+                os.close(mounted)
+
+    def _remount(self, mounted: int, flags: int) -> None:
+        self._kernel.call("mount", None, _link(mounted), None, _REMOUNT | _BIND | flags, None)
+
+
+def _walk(directory: int, path: bytes) -> int:
+    """Open a path below a directory, which is closed; a link anywhere raises ELOOP."""
+    for name in path.split(b"/"):
+        if name in (b"", b"."):
+            continue
+        try:
+            if name == b"..":
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+            opened = os.open(name, _REFERENCE, dir_fd=directory)
+        finally:
+            os.close(directory)
+        directory = opened
+        if stat.S_ISLNK(os.fstat(directory).st_mode):
+            os.close(directory)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return directory
+
+
+def _above_own_root() -> int:
+    """Open what lies over the root: only the step up from it looks there."""
+    return os.open("/..", _REFERENCE)
+
+
+def _link(descriptor: int) -> bytes:
+    return b"/proc/self/fd/%d" % descriptor
+
+
+def _mount_number(descriptor: int) -> int:
+    """Return the number the kernel lists the mount of a descriptor under."""
+    for line in _read(f"/proc/self/fdinfo/{descriptor}").splitlines():
+        if line.startswith(b"mnt_id:"):
+            return int(line[7:])
+    raise OSError(errno.ENOSYS, "the kernel does not tell the mount of a descriptor")
+
+
+def _mounts() -> Iterator[tuple[int, int, bytes, int]]:
+    """Yield number, parent, path and restrictions of every mount of the namespace."""
+    for line in _read("/proc/self/mountinfo").splitlines():
+        fields = line.split(b" ")
+        flags = 0
+        for option in fields[5].split(b","):
+            flags |= _KEPT.get(option, 0)
+        yield int(fields[0]), int(fields[1]), _unescaped(fields[4]), flags
+
+
+def _unescaped(path: bytes) -> bytes:
+    """Undo the octal escapes of blanks and backslashes."""
+    first, *others = path.split(b"\\")
+    return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in others)
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
+        while piece := os.read(descriptor, 65536):
+            content += piece
+        return content
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,94 @@
+"""Making processes in namespaces of their own, and saying who they are there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+
+from execserver.sandbox.plan import NETWORK_HOST
+from execserver.sandbox.privileges import set_dumpable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.plan import ViewPlan
+    from execserver.sandbox.syscalls import Kernel
+
+NEW_MOUNTS = 0x00020000
+NEW_UTS = 0x04000000
+NEW_IPC = 0x08000000
+NEW_USER = 0x10000000
+NEW_PIDS = 0x20000000
+NEW_NETWORK = 0x40000000
+
+_SIGCHLD = 17
+_CLONE_ARGUMENTS = struct.Struct("=8Q")
+# What a kernel, a limit or a filter answers where user namespaces are not to be had.
+_NO_USER_NAMESPACE = (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS, errno.EINVAL, errno.ENOSYS)
+
+
+class Identity:
+    """Who a process was before it entered a user namespace, where the kernel does not tell any more."""
+
+    __slots__ = ("gid", "uid")
+
+    def __init__(self) -> None:
+        self.uid = os.geteuid()
+        self.gid = os.getegid()
+
+
+def flags_for(plan: ViewPlan) -> int:
+    """Return the namespaces a plan needs, a user namespace among them."""
+    flags = NEW_USER | NEW_MOUNTS | NEW_UTS | NEW_IPC | NEW_PIDS
+    return flags if plan.network == NETWORK_HOST else flags | NEW_NETWORK
+
+
+def fork_into(kernel: Kernel, flags: int) -> tuple[int, bool]:
+    """Fork into new namespaces; return the child's pid (0 in the child) and whether it has a user namespace.
+
+    Real root to whom only user namespaces are refused goes without one.  The caller has one thread, and the
+    child runs no hooks of the interpreter.  Raises OSError.
+    """
+    try:
+        return _clone(kernel, flags), bool(flags & NEW_USER)
+    except OSError as error:
+        if not flags & NEW_USER or os.geteuid() != 0 or error.errno not in _NO_USER_NAMESPACE:
+            raise
+        refused = error
+    try:
+        return _clone(kernel, flags & ~NEW_USER), False
+    except OSError:
+        raise refused from None
+
+
+def map_own_ids(kernel: Kernel, identity: Identity) -> None:
+    """Map this user and group to themselves and nobody else, in a new user namespace.  Raises OSError.
+
+    The maps belong to the user only while the process is dumpable; it is not before and afterwards.
+    """
+    set_dumpable(kernel, True)
+    try:
+        _write("/proc/self/setgroups", b"deny")
+        _write("/proc/self/uid_map", b"%d %d 1" % (identity.uid, identity.uid))
+        _write("/proc/self/gid_map", b"%d %d 1" % (identity.gid, identity.gid))
+    finally:
+        set_dumpable(kernel, False)
+
+
+def _clone(kernel: Kernel, flags: int) -> int:
+    try:
+        arguments = _CLONE_ARGUMENTS.pack(flags, 0, 0, 0, _SIGCHLD, 0, 0, 0)
+        return kernel.call("clone3", arguments, _CLONE_ARGUMENTS.size)
+    except OSError as error:
+        # Filters that cannot look behind the pointer refuse the call as a whole.
+        if error.errno != errno.ENOSYS:
+            raise
+    return kernel.call("clone", flags | _SIGCHLD, 0, 0, 0, 0)
+
+
+def _write(path: str, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)

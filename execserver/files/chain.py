@@ -15,6 +15,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NONBLOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Self
+
     Identity = tuple[int, int]  # device and inode
 
 
@@ -30,7 +32,7 @@ class DirectoryChain:
         self._identities = [_identity(fd)]
         self._closable: list[int] = []  # levels, from the top down
 
-    def __enter__(self) -> DirectoryChain:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

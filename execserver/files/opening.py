@@ -15,8 +15,8 @@ from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import display
 
 # O_NONBLOCK: no FIFO, lease or device makes an open wait.  O_NOCTTY: no terminal becomes the server's own.
-_ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_NEW_FILE_MODE = 0o666
+ALWAYS = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+NEW_FILE_MODE = 0o666
 
 
 def not_a_file(path: bytes) -> InvalidRequest:
@@ -29,17 +29,20 @@ def open_regular(path: bytes) -> int:
     mode = os.stat(path).st_mode
     # Opening a socket fails by itself, with the error the contract has for it.
     if not stat.S_ISREG(mode) and not stat.S_ISSOCK(mode):
-        raise _refused_for_reading(path)
-    fd = os.open(path, os.O_RDONLY | _ALWAYS)
+        raise refused_for_reading(path)
+    fd = os.open(path, os.O_RDONLY | ALWAYS)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise not_a_file(path)
     return fd
 
 
-def _refused_for_reading(path: bytes) -> Exception:
-    """Return what opening would have failed with: missing permission comes before the kind of file."""
-    if not os.access(path, os.R_OK, effective_ids=True):
+def refused_for_reading(path: bytes, name: bytes | None = None, dir_fd: int | None = None) -> Exception:
+    """Return what opening would have failed with: missing permission comes before the kind of file.
+
+    `name` in the directory `dir_fd` is looked at in place of the path, if given.
+    """
+    if not os.access(path if name is None else name, os.R_OK, dir_fd=dir_fd, effective_ids=True):
         return PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return not_a_file(path)
 
@@ -49,7 +52,7 @@ def open_entry(name: bytes, dir_fd: int | None) -> int:
 
     Raises InvalidRequest where the name is of another kind by now.
     """
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | _ALWAYS, dir_fd=dir_fd)
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | ALWAYS, dir_fd=dir_fd)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise not_a_file(name)
@@ -72,28 +75,30 @@ def open_replace(path: bytes) -> int:
 
 
 def open_target(
-    path: bytes, mode: int = _NEW_FILE_MODE, dir_fd: int | None = None, follow: bool = True
+    path: bytes, mode: int = NEW_FILE_MODE, dir_fd: int | None = None, shown: bytes | None = None
 ) -> int:
     """Open a regular file or a character device for writing, without emptying it; a new file gets `mode`.
 
-    Raises InvalidRequest for a FIFO or block device, OSError EISDIR for a directory, ENXIO for a socket, and
-    unless `follow` ELOOP for a link.
+    With `shown`, the path that a name in a directory stands for, links are not followed: ELOOP.  Raises
+    InvalidRequest for a FIFO or block device, OSError EISDIR for a directory and ENXIO for a socket.
     """
-    flags = os.O_WRONLY | os.O_CREAT | _ALWAYS
+    follow = shown is None
+    flags = os.O_WRONLY | os.O_CREAT | ALWAYS
     try:
-        _check_target(path, os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
+        check_target(shown or path, os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
     except FileNotFoundError:
         pass  # to be created; a missing parent shows when it is opened
     fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
     try:
-        _check_target(path, os.fstat(fd).st_mode)
+        check_target(shown or path, os.fstat(fd).st_mode)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
-def _check_target(path: bytes, mode: int) -> None:
+def check_target(path: bytes, mode: int) -> None:
+    """Raise InvalidRequest for a kind of file that is never written."""
     if stat.S_ISFIFO(mode) or stat.S_ISBLK(mode):
         kind = "FIFO" if stat.S_ISFIFO(mode) else "block device"
         raise InvalidRequest(

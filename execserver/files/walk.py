@@ -61,10 +61,8 @@ class Walk:
 
     def run(self, root: bytes) -> None:
         """Walk from a directory; anything else gives no entries.  Raises OSError if the root is not there."""
-        status = os.stat(root)
-        if not self._options.follow_links and stat.S_ISLNK(os.lstat(root).st_mode):
-            return
-        if not stat.S_ISDIR(status.st_mode):
+        status, is_link = self._look(root)
+        if (is_link and not self._options.follow_links) or not stat.S_ISDIR(status.st_mode):
             return
         self._seen.add((status.st_dev, status.st_ino))
         uri = PathUri.from_native(root).uri
@@ -101,8 +99,11 @@ class Walk:
                 self._enter(path, entry, child)
         return True
 
-    @staticmethod
-    def _scan(path: bytes) -> tuple[list[os.DirEntry[bytes]], bool]:
+    def _look(self, root: bytes) -> tuple[os.stat_result, bool]:
+        """Return the status of what the root leads to, and whether it is a link."""
+        return os.stat(root), stat.S_ISLNK(os.lstat(root).st_mode)
+
+    def _scan(self, path: bytes) -> tuple[list[os.DirEntry[bytes]], bool]:
         """Return a directory's entries, sorted, and whether anything can be known of what they stand for."""
         with os.scandir(path) as entries:
             found = sorted(entries, key=_name)

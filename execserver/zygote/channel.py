@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DATAGRAM_BYTES = 64 * 1024  # well below the kernel's default socket buffer, which bounds one datagram
+MAX_RECORD_BYTES = 1 << 30
 MAX_DESCRIPTORS = 8  # a spawn needs three, a large one four
 _MSG_CMSG_CLOEXEC = 0x40000000
 _LARGE = struct.Struct("<B7xQQ")  # marker, request id, length of the record in the memfd
@@ -54,12 +55,19 @@ def receive_record(sock: _socket.socket) -> tuple[bytes, list[int]] | None:
     A non-blocking socket with nothing to read raises BlockingIOError.  Descriptors that found no free number
     are missing from the list.
     """
-    space = _socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
     try:
-        data, ancillary, _, _ = sock.recvmsg(DATAGRAM_BYTES, space, _MSG_CMSG_CLOEXEC)
+        return receive_bounded(sock, MAX_RECORD_BYTES)
     except ConnectionResetError:
-        # The peer closed with datagrams of ours unread: the same end of file.
-        return None
+        return None  # the same end of file
+
+
+def receive_bounded(sock: _socket.socket, max_bytes: int) -> tuple[bytes, list[int]] | None:
+    """Receive as `receive_record` does; ConnectionResetError when the peer left something of ours unread.
+
+    A record above `max_bytes` raises RecordLost, and its descriptors are closed.
+    """
+    space = _socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
+    data, ancillary, _, _ = sock.recvmsg(DATAGRAM_BYTES, space, _MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
     for level, kind, content in ancillary:
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -68,7 +76,7 @@ def receive_record(sock: _socket.socket) -> tuple[bytes, list[int]] | None:
         return None
     if data[0] != _LARGE_MARKER:
         return data, descriptors
-    return _read_large(data, descriptors), descriptors
+    return _read_large(data, descriptors, max_bytes), descriptors
 
 
 def _send(sock: _socket.socket, data: bytes, descriptors: Sequence[int]) -> None:
@@ -85,12 +93,12 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _read_large(datagram: bytes, descriptors: list[int]) -> bytes:
+def _read_large(datagram: bytes, descriptors: list[int], max_bytes: int) -> bytes:
     """Take the memfd off the list, and return the record it holds."""
     _, request_id, length = _LARGE.unpack(datagram)
     memfd = descriptors.pop() if descriptors else -1
     try:
-        data = os.pread(memfd, length, 0) if memfd >= 0 else b""
+        data = os.pread(memfd, length, 0) if memfd >= 0 and length <= max_bytes else b""
     except OSError:
         data = b""  # the memfd was lost and another descriptor took its place
     finally:

@@ -1,0 +1,278 @@
+"""The file operations of a view: those of `execserver.files`, with every path found and checked by a Guard.
+
+Each works relative to the descriptor of the parent directory and follows no link by itself; a name that turns
+into a link meanwhile is looked up anew.  Errors and texts are those of the unguarded operations, plus what
+the guard refuses.  Nothing here ever waits for a FIFO or a device.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from execserver.files import copy as copying
+from execserver.files import metadata, opening
+from execserver.files.pausing import no_pause
+from execserver.protocol.errors import InvalidRequest
+from execserver.protocol.paths import display
+from execserver.sandbox import guarded_trees
+from execserver.sandbox.guarded import MAX_LINKS, READ, REMOVE, WRITE, Denied, Guard, Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from execserver.files.copy import CopyOptions
+    from execserver.files.pausing import Pause
+    from execserver.files.walk import Walk, WalkOptions
+
+    T = TypeVar("T")
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_DIRECTORY_MODE = 0o777
+# null, zero and full: they take everything at once and keep nothing.
+_HARMLESS_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7))
+
+
+class GuardedFiles:
+    """File operations on absolute paths under the rules of one guard."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    def open_regular(self, path: bytes) -> int:
+        """Open a regular file for reading; the caller owns the descriptor."""
+        return self._again(lambda: self._open_for_reading(path))
+
+    def open_replace(self, path: bytes) -> int:
+        """Create a regular file, or empty it, for writing; the caller owns the descriptor."""
+        fd = self.open_target(path)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise opening.not_a_file(path)
+            if status.st_size:
+                os.ftruncate(fd, 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def open_target(self, path: bytes, mode: int = opening.NEW_FILE_MODE) -> int:
+        """Open a regular file, or a device that keeps nothing, for writing; the caller owns the descriptor.
+
+        It is not emptied; a new file gets `mode`.
+        """
+        return self._again(lambda: self._open_for_writing(path, mode))
+
+    def _open_for_reading(self, path: bytes) -> int:
+        with self.guard.find(path, READ) as place:
+            status = place.status()
+            self.guard.check_place(place, status)
+            self.guard.check_pattern(place.path)
+            if not stat.S_ISREG(status.st_mode) and not stat.S_ISSOCK(status.st_mode):
+                raise opening.refused_for_reading(path, place.name, place.fd)
+            fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | opening.ALWAYS, dir_fd=place.fd)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise opening.not_a_file(path)
+            self.guard.check_opened(fd, place.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _open_for_writing(self, path: bytes, mode: int) -> int:
+        with self.guard.find(path, WRITE) as place:
+            self.guard.check_pattern(place.path)
+            return self.open_target_at(place, path, mode)
+
+    def open_target_at(self, place: Place, shown: bytes, mode: int) -> int:
+        """Open what is, or will be, at a checked place for writing; ELOOP for a link."""
+        try:
+            status = place.status()
+        except FileNotFoundError:
+            pass  # to be created
+        else:
+            self.guard.check_place(place, status)
+            _check_device(status, shown)
+        fd = opening.open_target(place.name, mode, place.fd, shown)
+        try:
+            _check_device(os.fstat(fd), shown)
+            self.guard.check_opened(fd, place.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _again(self, function: Callable[[], T]) -> T:
+        """Call a function once more when a name was turned into a link after it had been looked up."""
+        for _ in range(MAX_LINKS):
+            try:
+                return function()
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+        return function()
+
+    # --- short operations --------------------------------------------------------------------------------
+
+    def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
+        """Return what `metadata.get_metadata` does; a file that a deny pattern hides is an empty one."""
+        with self.guard.find(path, READ, follow=False) as place:
+            status = self._checked_status(place)
+        is_link = stat.S_ISLNK(status.st_mode)
+        if is_link:
+            with self.guard.find(path, READ) as place:
+                status = self._checked_status(place)
+        if self.guard.hides(place.path):
+            return False, True, is_link, 0, 0
+        return metadata.described(status, is_link)
+
+    def _checked_status(self, place: Place) -> os.stat_result:
+        status = place.status()
+        self.guard.check_place(place, status)
+        return status
+
+    def canonicalize(self, path: bytes) -> bytes:
+        """Return the absolute path without links; it must exist."""
+        with self.guard.find(path, READ) as place:
+            self._checked_status(place)
+            return place.path
+
+    def create_directory(self, path: bytes, recursive: bool) -> None:
+        """Make a directory; with `recursive` also its parents, and an existing one is fine."""
+        with self.guard.find(path, WRITE, follow=False, make=recursive) as place:
+            self.guard.check_pattern(place.path)
+            try:
+                os.mkdir(place.name, _NEW_DIRECTORY_MODE, dir_fd=place.fd)
+            except OSError:
+                if not recursive or not self._is_directory(path):
+                    raise
+
+    def _is_directory(self, path: bytes) -> bool:
+        try:
+            with self.guard.find(path, WRITE) as place:
+                return stat.S_ISDIR(place.status().st_mode)
+        except OSError:
+            return False
+
+    def read_directory(self, path: bytes, pause: Pause = no_pause) -> list[tuple[str, bool, bool]]:
+        """Return name, is_directory, is_file of every entry, also of those a pattern hides."""
+        with self.guard.find(path, READ) as place:
+            fd = self.open_directory(place)
+        try:
+            return metadata.read_directory(b"/proc/self/fd/%d" % fd, pause)
+        finally:
+            os.close(fd)
+
+    def open_directory(self, place: Place) -> int:
+        """Open the directory at a place for listing; the caller owns the descriptor."""
+        fd = os.open(place.name, _DIRECTORY, dir_fd=place.fd)
+        try:
+            self.guard.check_opened(fd, place.path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    # --- trees -------------------------------------------------------------------------------------------
+
+    def remove(self, path: bytes, recursive: bool, force: bool, pause: Pause = no_pause) -> None:
+        """Remove a file, a link itself, or a directory; a missing path is fine with `force`."""
+        try:
+            with self.guard.find(path, REMOVE, follow=False) as place:
+                status = self._checked_status(place)
+                self.guard.check_pattern(place.path)
+                if place.path == b"/":
+                    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+                if not stat.S_ISDIR(status.st_mode):
+                    os.unlink(place.name, dir_fd=place.fd)
+                elif not recursive:
+                    os.rmdir(place.name, dir_fd=place.fd)
+                else:
+                    self.guard.certain = False
+                    guarded_trees.GuardedRemoval(self.guard, place, pause).run(place.name)
+        except FileNotFoundError:
+            if not force:
+                raise
+
+    def copy(self, source: bytes, destination: bytes, recursive: bool, options: CopyOptions) -> None:
+        """Copy a file, a link, or with `recursive` a directory, as `files.copy` does."""
+        with self.guard.find(source, READ, follow=False) as origin:
+            status = self._checked_status(origin)
+            self.guard.check_pattern(origin.path)
+            if stat.S_ISDIR(status.st_mode):
+                if not recursive:
+                    raise copying.directory_without_recursive()
+                self._copy_tree(origin, destination, options)
+            elif stat.S_ISLNK(status.st_mode):
+                self._copy_link(os.readlink(origin.name, dir_fd=origin.fd), destination)
+            elif stat.S_ISREG(status.st_mode):
+                self._copy_file(origin, source, destination, options)
+            else:
+                raise copying.no_kind_to_copy()
+
+    def _copy_link(self, text: bytes, destination: bytes) -> None:
+        with self.guard.find(destination, WRITE, follow=False) as target:
+            self.guard.check_pattern(target.path)
+            os.symlink(text, target.name, dir_fd=target.fd)
+
+    def _copy_file(self, origin: Place, source: bytes, destination: bytes, options: CopyOptions) -> None:
+        reading = opening.open_entry(origin.name, origin.fd)
+        try:
+            self.guard.check_opened(reading, origin.path)
+            mode = stat.S_IMODE(os.fstat(reading).st_mode)
+        except BaseException:
+            os.close(reading)
+            raise
+        if not copying.copy_opened(reading, lambda: self.open_target(destination, mode), options):
+            raise copying.onto_itself(source)
+
+    def _copy_tree(self, origin: Place, destination: bytes, options: CopyOptions) -> None:
+        target_path = self._real_or_missing(destination)
+        if target_path == origin.path or target_path.startswith(origin.path.rstrip(b"/") + b"/"):
+            raise copying.inside()
+        self.guard.certain = False
+        self.create_directory(destination, recursive=True)
+        with self.guard.find(destination, WRITE) as target:
+            chains = guarded_trees.GuardedChain(self.guard, origin, READ)
+            with chains as from_, guarded_trees.GuardedChain(self.guard, target, WRITE) as to:
+                guarded_trees.GuardedCopy(self, from_, to, options).run(from_, to)
+
+    def _real_or_missing(self, path: bytes) -> bytes:
+        """Resolve the links of what exists of a path and add the rest."""
+        rest = b""
+        while True:
+            try:
+                with self.guard.find(path, READ) as place:
+                    place.status()
+                    return place.path.rstrip(b"/") + rest or b"/"
+            except Denied:
+                raise
+            except OSError:
+                path, name = os.path.split(path)
+                if not name:
+                    raise
+                rest = b"/" + name + rest
+
+    def walk(self, root: bytes, options: WalkOptions, pause: Pause = no_pause) -> Walk:
+        """List what is below a directory."""
+        walk = guarded_trees.GuardedWalk(self, options, pause)
+        try:
+            walk.run(root)
+        finally:
+            walk.close()
+        return walk
+
+
+def _check_device(status: os.stat_result, path: bytes) -> None:
+    """Raise InvalidRequest for a character device that could do anything with what it is given."""
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev not in _HARMLESS_DEVICES:
+        raise InvalidRequest(
+            f"path `{display(path)}` is a device: a sandbox writes only files and the null devices"
+        )

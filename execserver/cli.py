@@ -27,10 +27,14 @@ HELP = """\
 Run commands and edit files on this machine for a Codex client, another program or a person.
 
 Usage: execserver [OPTIONS]
+       execserver doctor
        execserver self-test
        execserver install-aliases <DIR>
 
 Commands:
+  doctor                    Say which sandbox works on this machine and what it enforces, and for what does
+                            not work the reason and the cure. Exits with 1 when some policy is refused here.
+                            `doctor --json` prints it for programs.
   self-test                 Start a server on loopback, run commands and file calls through it, and say
                             whether all works here.
   install-aliases <DIR>     Make links in DIR by whose names other programs find this one, such as codex-fs.
@@ -58,8 +62,8 @@ Environment:
   EXECSERVER_LOG            Log level when --log-level is not given (default warn). RUST_LOG is read too.
 
 A client reaches the server by its URL:
-  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex -s danger-full-access
-What asks for a sandbox is refused: there is none in this build.
+  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
+Every sandbox mode of the client works; `execserver doctor` says what enforces it here.
 There is no authentication: whoever reaches the port runs commands as you. GET /readyz answers 200.
 
 SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
@@ -74,7 +78,7 @@ _CHOICES = {
 _TRY_IT = """
 Try it in another terminal:
   curl -i http://{address}/readyz
-  CODEX_EXEC_SERVER_URL={url} codex -s danger-full-access
+  CODEX_EXEC_SERVER_URL={url} codex
 Ctrl-C stops the server and what runs in it.
 """
 

@@ -23,6 +23,7 @@ NAMES: dict[str, str | None] = {
 
 # First argument -> entry: the verbs of the help text, ...
 VERBS = {
+    "doctor": "execserver.verbs.doctor:main",
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",
 }

@@ -34,7 +34,15 @@ class ExecServerRuntimePaths:
 
     def zygote_command(self) -> list[bytes]:
         """Return the command that starts the process which spawns all others, ready for exec."""
-        return [os.fsencode(word) for word in (*self._self_command(), ZYGOTE_ARGUMENT)]
+        return self.command(ZYGOTE_ARGUMENT)
+
+    def command(self, *arguments: str) -> list[bytes]:
+        """Return the command that starts this program with arguments, ready for exec."""
+        return [os.fsencode(word) for word in (*self._self_command(), *arguments)]
+
+    def program_folder(self) -> str:
+        """Return the folder the running program's own files are in."""
+        return os.path.dirname(_frozen_start()[0]) if _frozen_start() else os.path.dirname(_PACKAGE)
 
     def _self_command(self) -> list[str]:
         return [*_frozen_start()] or [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]

@@ -39,6 +39,22 @@ def operands(verb: str, names: tuple[str, ...]) -> list[str]:
     return given
 
 
+def flags(verb: str, known: tuple[str, ...]) -> frozenset[str]:
+    """Return the flags that stand behind a verb on the command line; all are optional.
+
+    Prints and raises Leave for `--help` and for every mistake.
+    """
+    given = sys.argv[1:]
+    if "-h" in given or "--help" in given:
+        raise _help()
+    for argument in given:
+        if argument not in known:
+            raise _mistake(
+                verb, tuple(f"[{flag}]" for flag in known), f"unexpected argument '{argument}' found"
+            )
+    return frozenset(given)
+
+
 def _help() -> Leave:
     from execserver.cli import HELP
 

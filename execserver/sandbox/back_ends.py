@@ -1,0 +1,159 @@
+"""Which back end enforces a plan here, or why none does.  Pure.
+
+The order is fixed: namespaces of our own; a system bubblewrap; Landlock, only for what it expresses exactly;
+and then a refusal.  Nothing weaker than the plan is ever chosen.
+"""
+
+from __future__ import annotations
+
+from execserver.sandbox import landlock_only
+from execserver.sandbox import report as reports
+from execserver.sandbox.plan import (
+    FILTER_NONE,
+    FILTER_PROXY_ROUTED,
+    NETWORK_HOST,
+    NETWORK_NONE,
+    NETWORK_PROXY,
+    READ,
+    ROOT_EMPTY,
+    ROOT_HOST,
+    ROOT_READ_ONLY,
+    WRITE,
+    Missing,
+    Mount,
+    ViewPlan,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.report import Report
+
+NATIVE = "native"  # namespaces made by the zygote's child
+BUBBLEWRAP = "bubblewrap"
+LANDLOCK = "landlock"
+FILTER = "filter"  # nothing but the filter of system calls: files are not restricted
+NOTHING = "none"  # the policy restricts nothing
+
+_WORKSPACE = b"/workspace"
+_NOBODY = (0, 0, 0)
+
+
+class BackEnd:
+    """What enforces a plan: its name, and how, for people."""
+
+    __slots__ = ("detail", "name")
+
+    def __init__(self, name: str, detail: str = "") -> None:
+        self.name = name
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.detail})" if self.detail else self.name
+
+
+class Refusal:
+    """No back end enforces a plan here: the exact blocker and what to do about it."""
+
+    __slots__ = ("cure", "why")
+
+    def __init__(self, why: str, cure: str) -> None:
+        self.why = why
+        self.cure = cure
+
+    def __str__(self) -> str:
+        return f"{self.why}. What to do: {self.cure}"
+
+
+def choose(plan: ViewPlan, report: Report) -> BackEnd | Refusal:
+    """Return the back end for a plan on the machine of a report."""
+    if plan.syscall_filter != FILTER_NONE and not report.seccomp:
+        check = report.check(reports.SECCOMP)
+        return Refusal(f"the network cannot be withheld: {check.blocker}", check.cure)
+    if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
+        return BackEnd(NOTHING if plan.syscall_filter == FILTER_NONE else FILTER)
+    if report.native:
+        return BackEnd(NATIVE, _native_detail(report))
+    if report.bwrap is not None and plan.network != NETWORK_PROXY:
+        return BackEnd(BUBBLEWRAP, f"{report.bwrap.path.decode('utf-8', 'replace')} {report.bwrap.version}")
+    inexact = landlock_only.inexact(plan)
+    if report.landlock_abi >= landlock_only.LEAST_ABI and report.seccomp and not inexact:
+        return BackEnd(LANDLOCK, f"ABI {report.landlock_abi}")
+    return _refusal(plan, report, inexact)
+
+
+def _native_detail(report: Report) -> str:
+    how = [] if report.user_namespace else ["as root, without a user namespace"]
+    if report.mounts == reports.MOUNTS_OLD:
+        how.append("old mount calls")
+    return ", ".join(how)
+
+
+def _refusal(plan: ViewPlan, report: Report, inexact: str) -> Refusal:
+    names = (reports.USER_NAMESPACES, reports.NAMESPACES, reports.PROC, reports.SECCOMP, reports.NATIVE)
+    failed = next((check for check in map(report.check, names) if not check.works and check.blocker), None)
+    native = failed or report.check(reports.NATIVE)
+    bubblewrap = report.check(reports.BUBBLEWRAP)
+    without = "it cannot route a managed proxy" if bubblewrap.works else bubblewrap.blocker
+    landlock = (
+        inexact if report.landlock_abi >= landlock_only.LEAST_ABI else report.check(reports.LANDLOCK).blocker
+    )
+    return Refusal(
+        f"no sandbox can enforce this policy here: {native.blocker}; "
+        f"bubblewrap: {without}; Landlock: {landlock}",
+        native.cure or bubblewrap.cure,
+    )
+
+
+def policies() -> dict[str, ViewPlan]:
+    """Return a plan as the planner makes it for each kind of policy that users know, by name."""
+    work = Mount(WRITE, _WORKSPACE, _WORKSPACE, _NOBODY)
+    metadata = _WORKSPACE + b"/.git"
+    kept = Mount(READ, metadata, metadata, _NOBODY)
+    missing = (Missing(_WORKSPACE + b"/.codex", _NOBODY, True, True),)
+    return {
+        "read-only": ViewPlan(ROOT_READ_ONLY),
+        "workspace-write": ViewPlan(
+            ROOT_READ_ONLY, (work, kept), missing, writable=(_WORKSPACE,), read_only=(metadata,)
+        ),
+        "narrow": ViewPlan(
+            ROOT_EMPTY,
+            (Mount(READ, b"/usr", b"/usr", _NOBODY), work),
+            writable=(_WORKSPACE,),
+            readable=(b"/usr",),
+        ),
+        "network-on": ViewPlan(
+            *(ROOT_READ_ONLY, (work, kept), missing, (), NETWORK_HOST, FILTER_NONE),
+            writable=(_WORKSPACE,),
+            read_only=(metadata,),
+        ),
+        "managed-proxy": ViewPlan(
+            *(ROOT_READ_ONLY, (work, kept), missing, (), NETWORK_PROXY, FILTER_PROXY_ROUTED),
+            writable=(_WORKSPACE,),
+            read_only=(metadata,),
+        ),
+        "full-write": ViewPlan(ROOT_HOST, network=NETWORK_NONE),
+    }
+
+
+def answer(report: Report) -> dict[str, object]:
+    """Return everything that `execserver doctor --json` and `environment/sandbox` tell, as members."""
+    rows = []
+    for name, plan in policies().items():
+        choice = choose(plan, report)
+        if isinstance(choice, Refusal):
+            row = {"backEnd": None, "detail": "", "blocker": choice.why, "cure": choice.cure}
+        else:
+            row = {"backEnd": choice.name, "detail": choice.detail, "blocker": None, "cure": None}
+        rows.append({"name": name, **row})
+    return {**report.members(), "policies": rows}
+
+
+def summary(report: Report) -> str:
+    """Return the one line about the back end for a log: which, or why none."""
+    choice = choose(policies()["workspace-write"], report)
+    if isinstance(choice, BackEnd):
+        return f"sandboxed requests are enforced by: {choice}"
+    reading = choose(policies()["read-only"], report)
+    if isinstance(reading, BackEnd):
+        return f"only read-only sandboxes work here, by {reading}: {choice.why}. What to do: {choice.cure}"
+    return f"sandboxed requests are refused: {choice}"

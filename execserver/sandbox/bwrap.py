@@ -1,0 +1,214 @@
+"""Bubblewrap as a back end: which one is taken, and a view plan in its words.
+
+Pure but for `find`: nothing here starts a program.  Bubblewrap is started with an empty environment (what the
+command shall see is given by `--setenv`, so no variable of a request, such as LD_PRELOAD, acts on bubblewrap
+itself) and takes its arguments from a descriptor.
+
+The view is that of the native back end with these differences: `PWD` is set to the working directory, the
+command has no controlling terminal, and where bubblewrap cannot take descriptors to bind (`--bind-fd`), it
+follows the paths of the plan a second time.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from execserver.sandbox.plan import (
+    HIDDEN_DIRECTORY,
+    HIDDEN_FILE,
+    NETWORK_NONE,
+    NETWORK_PROXY,
+    PASSAGE,
+    ROOT_EMPTY,
+    ROOT_HOST,
+    WRITE,
+    PlanRefused,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.sandbox.plan import Mount, ViewPlan
+
+PROGRAM = b"bwrap"
+
+_NEEDED = ("--args", "--seccomp", "--perms", "--json-status-fd", "--cap-drop", "--remount-ro")
+_MAX_ARGUMENTS = 9000  # bubblewrap itself takes no more
+_SHARED_MEMORY = b"/dev/shm"
+
+
+class Bwrap:
+    """A bubblewrap that may be used: where it is, that it is still the same file, and what it can.
+
+    `identity` is device, inode, size and time of change (ns) of the file.  `setuid` tells that it has root's
+    rights while it builds the view, and so needs no user namespace.
+    """
+
+    __slots__ = ("argv0", "bind_fd", "identity", "path", "setuid", "version")
+
+    def __init__(
+        self,
+        path: bytes,
+        identity: tuple[int, int, int, int],
+        setuid: bool,
+        version: str = "",
+        argv0: bool = False,
+        bind_fd: bool = False,
+    ) -> None:
+        self.path = path
+        self.identity = identity
+        self.setuid = setuid
+        self.version = version
+        self.argv0 = argv0
+        self.bind_fd = bind_fd
+
+    def take_help(self, text: str) -> str:
+        """Note what the text of `--help` offers; return the first needed option that is missing, or ""."""
+        options = set(text.split())
+        self.argv0 = "--argv0" in options
+        self.bind_fd = "--ro-bind-fd" in options
+        return next((option for option in _NEEDED if option not in options), "")
+
+
+class Rejected(Exception):
+    """A program named bwrap was found and must not be used; the text says why."""
+
+
+def identity_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    """Return what tells a file from another one put in its place."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+
+
+def find(search_path: bytes, cwd: bytes) -> Bwrap | None:
+    """Return the first bubblewrap in a search path, or None when there is none.
+
+    `search_path` is that of the server's own start, never one from a request.  Folders below the working
+    directory (unless that is `/`) and relative ones do not count (wire contract, section 6).  Raises Rejected
+    when the first one found could be replaced by somebody else than root.
+    """
+    below = cwd.rstrip(b"/") + b"/"
+    for folder in search_path.split(b":"):
+        if not folder.startswith(b"/"):
+            continue
+        path = os.path.realpath(os.path.join(folder, PROGRAM))
+        if below != b"/" and path.startswith(below):
+            continue
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode) and os.access(path, os.X_OK):
+            _check_owners(path, status)
+            return Bwrap(path, identity_of(status), bool(status.st_mode & stat.S_ISUID and not status.st_uid))
+    return None
+
+
+def _check_owners(path: bytes, status: os.stat_result) -> None:
+    """Raise Rejected unless only root can replace the file: a sandboxed command might be able to, too."""
+    while True:
+        shown = os.fsdecode(path)
+        if status.st_uid:
+            raise Rejected(
+                f"{shown} belongs to user {status.st_uid} and not to root, who alone may replace it"
+            )
+        sticky_folder = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky_folder:
+            raise Rejected(f"{shown} can be written by others than root")
+        if path == b"/":
+            return
+        path = os.path.dirname(path)
+        status = os.stat(path)
+
+
+def view_arguments(
+    plan: ViewPlan,
+    bwrap: Bwrap,
+    *,
+    placeholders: Sequence[bytes] = (),
+    extra_readable: Sequence[bytes] = (),
+    open_source: Callable[[Mount], int] | None = None,
+) -> list[bytes]:
+    """Return the options that make bubblewrap build the view of a plan.
+
+    `placeholders` are existing stand-ins for the plan's missing paths, bound read-only.  `extra_readable` are
+    trees a file worker itself needs.  `open_source` returns an inheritable descriptor of what a mount binds;
+    it is asked only where bubblewrap takes descriptors.  Raises PlanRefused for what cannot be expressed.
+    """
+    if plan.network == NETWORK_PROXY:
+        raise PlanRefused("bubblewrap cannot route a managed proxy into its network namespace")
+    options = _isolation(plan, bwrap)
+    options += _root(plan)
+    for path in extra_readable:
+        options += [b"--ro-bind", path, path]
+    passages = [mount.path for mount in plan.mounts if mount.kind == PASSAGE]
+    for mount in plan.mounts:
+        options += _mount(mount, open_source if bwrap.bind_fd else None)
+    for path in placeholders:
+        options += [b"--ro-bind", path, path]
+    # Only now: bubblewrap makes the mount points below a passage while it mounts.
+    for path in sorted(passages, reverse=True):
+        options += [b"--remount-ro", path]
+    if plan.root == ROOT_EMPTY:
+        options += [b"--remount-ro", b"/"]
+    return options
+
+
+def command_arguments(
+    options: Sequence[bytes], bwrap: Bwrap, *, cwd: bytes, env: Sequence[bytes], arg0: bytes | None = None
+) -> list[bytes]:
+    """Return all options for a command: those of the view, its directory, its variables, its arg0.
+
+    Without `--argv0` the arg0 is dropped, as the reference server does.  Raises PlanRefused for variables
+    whose name is empty or that have none, which bubblewrap does not take, and for too many arguments.
+    """
+    every = [*options, b"--chdir", cwd]
+    for entry in env:
+        name, equals, value = entry.partition(b"=")
+        if not name or not equals:
+            raise PlanRefused("bubblewrap passes on no environment variable without a name")
+        every += [b"--setenv", name, value]
+    if arg0 is not None and bwrap.argv0:
+        every += [b"--argv0", arg0]
+    return every
+
+
+def check_count(options: Sequence[bytes], argv: Sequence[bytes]) -> None:
+    """Raise PlanRefused when there are more arguments than bubblewrap takes."""
+    if len(options) + len(argv) + 16 > _MAX_ARGUMENTS:
+        raise PlanRefused(f"bubblewrap takes no more than {_MAX_ARGUMENTS} arguments")
+
+
+def _isolation(plan: ViewPlan, bwrap: Bwrap) -> list[bytes]:
+    options = [b"--new-session", b"--die-with-parent", b"--cap-drop", b"ALL"]
+    if not bwrap.setuid:
+        options.append(b"--unshare-user")
+    options += [b"--unshare-pid", b"--unshare-ipc", b"--unshare-uts"]
+    if plan.network == NETWORK_NONE:
+        options.append(b"--unshare-net")
+    return options
+
+
+def _root(plan: ViewPlan) -> list[bytes]:
+    if plan.root == ROOT_HOST:
+        return [b"--dev-bind", b"/", b"/", b"--proc", b"/proc"]
+    base = [b"--tmpfs", b"/"] if plan.root == ROOT_EMPTY else [b"--ro-bind", b"/", b"/"]
+    shared_memory = [b"--perms", b"1777", b"--tmpfs", _SHARED_MEMORY]
+    # What a command writes into /dev beside a device would be a file that vanishes.
+    return [*base, b"--dev", b"/dev", *shared_memory, b"--remount-ro", b"/dev", b"--proc", b"/proc"]
+
+
+def _mount(mount: Mount, open_source: Callable[[Mount], int] | None) -> list[bytes]:
+    path = mount.path
+    if mount.kind == HIDDEN_DIRECTORY:
+        return [b"--perms", b"000", b"--tmpfs", path, b"--remount-ro", path]
+    if mount.kind == PASSAGE:
+        return [b"--perms", b"111", b"--tmpfs", path]
+    if mount.kind == HIDDEN_FILE:
+        # A device on a mount without devices: nobody may open it, root neither.
+        return [b"--ro-bind", b"/dev/null", path]
+    option = b"--bind" if mount.kind == WRITE else b"--ro-bind"
+    if open_source is None:
+        return [option, mount.source, path]
+    return [option + b"-fd", b"%d" % open_source(mount), path]

@@ -1,0 +1,106 @@
+"""Does the bubblewrap of this machine build a view?  It is asked for its options and made to build one."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+from execserver.sandbox import bwrap
+from execserver.sandbox.plan import NETWORK_NONE, ROOT_READ_ONLY, ViewPlan
+from execserver.sandbox.report import BUBBLEWRAP, Check
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LIMIT_S = 2.0
+_OUTPUT_BYTES = 64 * 1024
+_CURE = "install the bubblewrap of the distribution (apt, dnf or apk add bubblewrap), 0.8 or newer"
+# What it says when it may not make the namespaces it needs (wire contract, section 6).
+_NO_NAMESPACES = (
+    "No permissions to create",
+    "Creating new namespace failed",
+    "setting up uid map",
+    "loopback: Failed",
+    "Failed to make / slave",
+)
+
+
+def try_bwrap(search_path: bytes, cwd: bytes) -> tuple[bwrap.Bwrap | None, Check]:
+    """Find a bubblewrap in the server's search path and try it; return it when it can be a back end."""
+    try:
+        found = bwrap.find(search_path, cwd)
+    except bwrap.Rejected as error:
+        return None, Check(BUBBLEWRAP, False, "", f"{error}", _CURE)
+    if found is None:
+        return None, Check(BUBBLEWRAP, False, "", "there is no bwrap in the server's PATH", _CURE)
+    name = os.fsdecode(found.path)
+    status, text = run([found.path, b"--help"])
+    lacking = found.take_help(text)
+    if status or lacking:
+        return None, Check(BUBBLEWRAP, False, "", f"{name} is too old: it lacks {lacking or '--help'}", _CURE)
+    found.version = run([found.path, b"--version"])[1].strip().rpartition(" ")[2]
+    blocker = _trial(found)
+    kind = "setuid" if found.setuid else "not setuid"
+    if blocker:
+        cure = f"chown root {name} && chmod u+s {name}" if not found.setuid else _CURE
+        return None, Check(BUBBLEWRAP, False, "", f"{name} {found.version} ({kind}): {blocker}", cure)
+    notes = [kind, *(option for option, has in _notable(found) if has)]
+    return found, Check(BUBBLEWRAP, True, f"{name} {found.version} ({', '.join(notes)})")
+
+
+def _notable(found: bwrap.Bwrap) -> tuple[tuple[str, bool], ...]:
+    return ("takes --argv0", found.argv0), ("takes --bind-fd", found.bind_fd)
+
+
+def _trial(found: bwrap.Bwrap) -> str:
+    """Build a read-only view without network and run bubblewrap itself in it; return why not, or ""."""
+    plan = ViewPlan(ROOT_READ_ONLY, network=NETWORK_NONE)
+    status, text = run([found.path, *bwrap.view_arguments(plan, found), b"--", found.path, b"--version"])
+    if not status:
+        return ""
+    lines = [line for line in text.splitlines() if line.startswith("bwrap: ")]
+    told = lines[0].removeprefix("bwrap: ") if lines else f"status {status}"
+    if told.startswith(_NO_NAMESPACES):
+        return f"it may not make namespaces either ({told})"
+    return f"it cannot build a view ({told})"
+
+
+def run(argv: Sequence[bytes]) -> tuple[int, str]:
+    """Run a program without variables or input; return its exit status and what it wrote to both outputs.
+
+    One that does not end in time is killed: a negative status.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    actions = (
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, writer, 1),
+        (os.POSIX_SPAWN_DUP2, writer, 2),
+    )
+    try:
+        pid = os.posix_spawn(argv[0], [*argv], {}, file_actions=actions, setsid=True)
+    except OSError as error:
+        os.close(reader)
+        return 127, f"bwrap: {os.strerror(error.errno or 0)}"
+    finally:
+        os.close(writer)
+    try:
+        text = _read_until(reader, time.monotonic() + _LIMIT_S, pid)
+    finally:
+        os.close(reader)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text.decode("utf-8", "replace")
+
+
+def _read_until(reader: int, deadline: float, pid: int) -> bytes:
+    data = b""
+    while len(data) < _OUTPUT_BYTES:
+        if not select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            break
+        piece = os.read(reader, _OUTPUT_BYTES)
+        if not piece:
+            return data
+        data += piece
+    os.kill(pid, signal.SIGKILL)
+    return data

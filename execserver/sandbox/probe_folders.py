@@ -1,0 +1,71 @@
+"""Folders the program needs: where its own files are, and where it writes down what must be cleaned up."""
+
+from __future__ import annotations
+
+import os
+
+from execserver.protocol.errors import strerror
+from execserver.sandbox.placeholder_records import state_folder
+from execserver.sandbox.report import PROGRAM_FILES, STATE_FOLDER, Check
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def program_files(folder: bytes, preferred: Sequence[bytes]) -> Check:
+    """Tell where the program runs from, and which of its preferred folders execute nothing.
+
+    `folder` holds the running program; `preferred` are the folders it would rather be unpacked in.
+    """
+    passed_over = []
+    for place in preferred:
+        if folder.startswith(place.rstrip(b"/") + b"/"):
+            break
+        if _executes_nothing(place):
+            passed_over.append(os.fsdecode(place))
+    detail = os.fsdecode(folder)
+    if passed_over:
+        detail += f", since {' and '.join(passed_over)} may hold no programs (mounted noexec)"
+    return Check(PROGRAM_FILES, True, detail)
+
+
+def unpacking_places(environ: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the folders the one file is unpacked in, the preferred first (docs/operations.md)."""
+    forced = environ.get(b"EXECSERVER_CACHE_DIR")
+    if forced:
+        return [forced]
+    home, cache = environ.get(b"HOME"), environ.get(b"XDG_CACHE_HOME")
+    caches = [cache + b"/execserver"] if cache else []
+    return caches + ([home + b"/.cache/execserver"] if home else [])
+
+
+def state(environ: Mapping[bytes, bytes]) -> Check:
+    """Tell whether placeholders of missing protected paths can be written down."""
+    temporary = environ.get(b"TMPDIR") or b"/tmp"
+    folder = state_folder(environ.get(b"XDG_RUNTIME_DIR"), temporary)
+    if folder is not None:
+        return Check(STATE_FOLDER, True, os.fsdecode(folder))
+    name = os.fsdecode(temporary)
+    try:
+        os.stat(temporary)
+        why = "it cannot be written, or the name execserver-UID in it belongs to somebody else"
+    except OSError as error:
+        why = strerror(error.errno or 0)
+    return Check(
+        STATE_FOLDER,
+        False,
+        "",
+        f"there is no folder for records in {name}: {why}; commands whose policy protects a path that does "
+        "not exist are refused",
+        "set TMPDIR to a folder this user may write to",
+    )
+
+
+def _executes_nothing(folder: bytes) -> bool:
+    while folder not in (b"/", b""):
+        try:
+            return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+        except OSError:
+            folder = os.path.dirname(folder)  # not made yet: the file system is that of its parent
+    return False

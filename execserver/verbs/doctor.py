@@ -1,0 +1,103 @@
+"""`execserver doctor`: which sandbox works on this machine, for which policy, and what is in the way.
+
+Tries everything in processes that end, starts no server and leaves nothing behind.  With `--json` it prints
+what `environment/sandbox` answers; the server itself asks this program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.sandbox import back_ends, probe_folders
+from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.probe import probe
+from execserver.sandbox.probe_bwrap import try_bwrap
+from execserver.sandbox.report import Check, Report
+from execserver.verbs.usage import Leave, flags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERB = "doctor"
+JSON_FLAG = "--json"
+
+_COLUMN = 18
+_POLICY_NAMES = {
+    "read-only": "read-only",
+    "workspace-write": "workspace-write",
+    "narrow": "only named folders",
+    "network-on": "network on",
+    "managed-proxy": "managed proxy",
+    "full-write": "full write, no network",
+}
+
+
+def main() -> int:
+    """Print the findings; return 0 when every policy can be enforced, 1 when not, 2 for wrong usage."""
+    try:
+        given = flags(VERB, (JSON_FLAG,))
+    except Leave as leave:
+        return leave.status
+    report = examine(os.environb)
+    answer = back_ends.answer(report)
+    if JSON_FLAG in given:
+        import json  # late: heavier than all the rest
+
+        sys.stdout.write(json.dumps(answer) + "\n")
+    else:
+        sys.stdout.write(table(report))
+    refused = any(isinstance(back_ends.choose(plan, report), back_ends.Refusal) for plan in _plans().values())
+    return 1 if refused else 0
+
+
+def examine(environ: Mapping[bytes, bytes]) -> Report:
+    """Return what works for a server with this environment and working directory."""
+    report = probe()
+    report.bwrap, bubblewrap = try_bwrap(environ.get(b"PATH", b""), _working_directory())
+    program = os.fsencode(ExecServerRuntimePaths.detect().program_folder())
+    report.checks = (
+        *report.checks,
+        bubblewrap,
+        probe_folders.program_files(program, probe_folders.unpacking_places(environ)),
+        probe_folders.state(environ),
+    )
+    return report
+
+
+def table(report: Report) -> str:
+    """Return the findings for people."""
+    lines = [f"Linux {report.kernel}, user {report.uid}", "", "What works here:"]
+    for check in report.checks:
+        lines += _check_lines(check)
+    lines += ["", "What enforces which policy:"]
+    cures: list[str] = []
+    for name, plan in _plans().items():
+        choice = back_ends.choose(plan, report)
+        if isinstance(choice, back_ends.BackEnd):
+            lines.append(f"  yes  {_POLICY_NAMES[name]:<{_COLUMN + 6}}{choice}")
+        else:
+            lines.append(f"  NO   {_POLICY_NAMES[name]:<{_COLUMN + 6}}refused: {choice.why}")
+            cures += [choice.cure] if choice.cure not in cures else []
+    if cures:
+        lines += ["", "What to do:", *(f"  - {cure}" for cure in cures)]
+    return "\n".join(lines) + "\n"
+
+
+def _check_lines(check: Check) -> list[str]:
+    if check.works:
+        return [f"  yes  {check.name:<{_COLUMN}}{check.detail}"]
+    return [f"  no   {check.name:<{_COLUMN}}{check.blocker}", f"       {'':<{_COLUMN}}cure: {check.cure}"]
+
+
+def _plans() -> dict[str, ViewPlan]:
+    return back_ends.policies()
+
+
+def _working_directory() -> bytes:
+    try:
+        return os.getcwdb()
+    except OSError:
+        return b"/"  # the folder was removed, and nothing is below it

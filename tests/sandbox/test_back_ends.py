@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from execserver.sandbox import back_ends
+from execserver.sandbox.back_ends import BackEnd, Refusal, answer, choose, policies, summary
+from execserver.sandbox.bwrap import Bwrap
+from execserver.sandbox.plan import FILTER_NONE, NETWORK_HOST, ROOT_HOST, ROOT_READ_ONLY, Mount, ViewPlan
+from execserver.sandbox.report import (
+    BUBBLEWRAP,
+    LANDLOCK,
+    MOUNTS_OLD,
+    SECCOMP,
+    USER_NAMESPACES,
+    Check,
+    Report,
+)
+
+BWRAP = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), True, "0.8.0")
+NO_USER = Check(USER_NAMESPACES, False, "", "user namespaces are switched off", "sysctl -w this=1")
+NO_BWRAP = Check(BUBBLEWRAP, False, "", "there is no bwrap", "install it")
+NO_LANDLOCK = Check(LANDLOCK, False, "", "the kernel has no Landlock", "newer")
+
+
+def names(report: Report) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name, plan in policies().items():
+        choice = choose(plan, report)
+        found[name] = choice.name if isinstance(choice, BackEnd) else None
+    return found
+
+
+def test_namespaces_of_our_own_serve_everything() -> None:
+    report = Report(native=True, seccomp=True, bwrap=BWRAP, landlock_abi=7)
+    assert set(names(report).values()) == {back_ends.NATIVE, back_ends.FILTER}
+
+
+def test_bubblewrap_serves_what_it_can_where_namespaces_are_refused() -> None:
+    found = names(
+        Report(seccomp=True, bwrap=BWRAP, landlock_abi=7, checks=(NO_USER, Check(BUBBLEWRAP, True)))
+    )
+    assert found == {
+        "read-only": back_ends.BUBBLEWRAP,
+        "workspace-write": back_ends.BUBBLEWRAP,
+        "narrow": back_ends.BUBBLEWRAP,
+        "network-on": back_ends.BUBBLEWRAP,
+        "managed-proxy": None,
+        "full-write": back_ends.FILTER,
+    }
+
+
+def test_landlock_serves_only_what_it_says_exactly() -> None:
+    found = names(Report(seccomp=True, landlock_abi=4, checks=(NO_USER, NO_BWRAP)))
+    assert found == {
+        "read-only": back_ends.LANDLOCK,
+        "workspace-write": None,
+        "narrow": None,
+        "network-on": None,
+        "managed-proxy": None,
+        "full-write": back_ends.FILTER,
+    }
+
+
+def test_a_writable_root_without_exceptions_is_exact_for_landlock() -> None:
+    plan = ViewPlan(ROOT_READ_ONLY, (Mount("write", b"/w", b"/w"),), writable=(b"/w",))
+    choice = choose(plan, Report(seccomp=True, landlock_abi=3))
+    assert isinstance(choice, BackEnd)
+    assert choice.name == back_ends.LANDLOCK
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_landlock_that_lets_files_be_cut_serves_nothing(version: int) -> None:
+    choice = choose(policies()["read-only"], Report(seccomp=True, landlock_abi=version))
+    assert isinstance(choice, Refusal)
+
+
+def test_a_refusal_names_every_blocker_and_the_first_cure() -> None:
+    choice = choose(policies()["narrow"], Report(seccomp=True, checks=(NO_USER, NO_BWRAP, NO_LANDLOCK)))
+    assert isinstance(choice, Refusal)
+    for check in (NO_USER, NO_BWRAP, NO_LANDLOCK):
+        assert check.blocker in choice.why
+    assert choice.cure == NO_USER.cure
+    assert str(choice) == f"{choice.why}. What to do: {choice.cure}"
+
+
+def test_without_filters_the_network_is_never_only_promised_to_be_off() -> None:
+    no_filter = Check(SECCOMP, False, "", "the kernel has no filters", "another kernel")
+    report = Report(native=True, bwrap=BWRAP, landlock_abi=7, checks=(no_filter,))
+    found = names(report)
+    assert {name for name, back_end in found.items() if back_end} == {"network-on"}
+    choice = choose(ViewPlan(ROOT_HOST), report)
+    assert isinstance(choice, Refusal)
+    assert no_filter.blocker in choice.why
+
+
+def test_what_restricts_nothing_needs_nothing() -> None:
+    choice = choose(ViewPlan(ROOT_HOST, network=NETWORK_HOST, syscall_filter=FILTER_NONE), Report())
+    assert isinstance(choice, BackEnd)
+    assert choice.name == back_ends.NOTHING
+
+
+def test_variants_of_namespaces_are_named() -> None:
+    report = Report(native=True, seccomp=True, user_namespace=False, mounts=MOUNTS_OLD)
+    shown = str(choose(policies()["read-only"], report))
+    assert shown == "native (as root, without a user namespace, old mount calls)"
+
+
+def test_the_answer_holds_report_and_policies() -> None:
+    members = answer(Report(native=True, seccomp=True, kernel="6.1"))
+    assert members["kernel"] == "6.1"
+    rows = members["policies"]
+    assert isinstance(rows, list)
+    assert [row["name"] for row in rows] == list(policies())
+    assert rows[0] == {
+        "name": "read-only",
+        "backEnd": "native",
+        "detail": "",
+        "blocker": None,
+        "cure": None,
+    }
+
+
+def test_the_line_for_the_log_says_what_works() -> None:
+    assert summary(Report(native=True, seccomp=True)) == "sandboxed requests are enforced by: native"
+    partly = summary(Report(seccomp=True, landlock_abi=4, checks=(NO_USER, NO_BWRAP)))
+    assert partly.startswith("only read-only sandboxes work here, by landlock (ABI 4): ")
+    assert summary(Report(checks=(NO_USER,))).startswith("sandboxed requests are refused: ")

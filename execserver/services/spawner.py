@@ -21,12 +21,12 @@ from gevent.lock import BoundedSemaphore
 from execserver.core import spawn_errors
 from execserver.services.adoption import Orphanage, wait_for_end
 from execserver.services.child import Child, Streams
-from execserver.services.start_request import SpawnSpec, environment_entries, start_error
+from execserver.services.start_request import SpawnSpec, environment_entries, start_error, worker_error
 from execserver.services.zygote_link import AnswerTimeout, LinkState, PendingStart, ZygoteLink
 from execserver.settings import Settings
 from execserver.zygote.launch import ZygoteProcess, start_zygote
 from execserver.zygote.libc import Libc
-from execserver.zygote.records import SpawnRequest
+from execserver.zygote.records import BACK_END_NATIVE, SpawnRequest, WorkerRequest
 
 __all__ = ["Child", "SpawnSpec", "Spawner"]
 
@@ -35,6 +35,29 @@ _MAX_HANGING_ZYGOTES = 4  # each holds one start that hangs; a fifth start there
 _SHUTDOWN_STEP_S = 0.002
 _ZYGOTE_END_S = 2.0  # for a zygote to end its descendants; then it is killed and this process does it
 _CONTAINER_REAP_S = 5.0  # how often the first process of a container looks for ended strangers
+
+
+class StartedWorker:
+    """A file worker's process; its zygote reaps it."""
+
+    def __init__(self, child: Child, link: ZygoteLink) -> None:
+        self._child = child
+        self._link = link
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._child.pid
+
+    @property
+    def exited(self) -> bool:
+        """True once it was reaped."""
+        return self._child.exited
+
+    def kill(self) -> None:
+        """Kill it; waits for nothing."""
+        if not self._child.exited:
+            self._link.signal_soon(self._child, signal.SIGKILL)
 
 
 class Spawner:
@@ -88,6 +111,31 @@ class Spawner:
         streams.close_child_ends()
         return start.accept()
 
+    def start_worker(self, plan: bytes, sock_fd: int, back_end: int = BACK_END_NATIVE) -> StartedWorker:
+        """Start a file worker inside the view of an encoded plan, on its end of a socket pair.
+
+        The descriptor stays the caller's.  Raises InvalidRequest `failed to prepare fs sandbox: <why>` when
+        the view cannot be made, else InternalError; nothing runs then.
+        """
+        try:
+            with ExitStack() as undo:
+                with self._turn:
+                    link = self._working_link()
+                    child = Child(link.next_id(), False, Streams(), link)
+                    deadline_ns = time.monotonic_ns() + int(self._spawn_timeout_s * 1e9)
+                    request = WorkerRequest(child.child_id, plan, deadline_ns, back_end)
+                    start = self._ask(link, child, request, [sock_fd])
+                    undo.callback(start.abandon)
+                    if not start.answered_within(self._patience_s):
+                        self._retire(start.link)
+                failed = start.answer()
+                if failed is not None:
+                    raise worker_error(failed)
+                undo.pop_all()
+        except AnswerTimeout:
+            raise spawn_errors.start_timed_out(self._spawn_timeout_s) from None
+        return StartedWorker(start.accept(), link)
+
     @property
     def live(self) -> list[Child]:
         """The processes that run and have not been reaped."""
@@ -130,15 +178,24 @@ class Spawner:
         request = SpawnRequest(
             child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns
         )
+        start = self._ask(link, child, request, streams.child_ends)
+        undo.callback(start.abandon)
+        return start, streams
+
+    def _ask(
+        self,
+        link: ZygoteLink,
+        child: Child,
+        request: SpawnRequest | WorkerRequest,
+        descriptors: Sequence[int],
+    ) -> PendingStart:
         try:
-            start = link.begin_start(child, request, streams.child_ends, self._patience_s)
+            return link.begin_start(child, request, descriptors, self._patience_s)
         except AnswerTimeout:
             self._retire(link)
             raise
         except OSError as error:
             raise spawn_errors.os_failure(error.errno or errno.EIO) from None
-        undo.callback(start.abandon)
-        return start, streams
 
     def _working_link(self) -> ZygoteLink:
         if self._closing:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from execserver.core import spawn_errors
 from execserver.core.spawn_errors import CandidateFault, LookupRefusal
-from execserver.protocol.errors import InternalError
+from execserver.protocol.errors import InternalError, InvalidRequest, RpcError
 from execserver.zygote import lookup
-from execserver.zygote.records import STAGE_LOOKUP, Failed
+from execserver.zygote.records import STAGE_LOOKUP, STAGE_VIEW, Failed
 
 _STRINGS_BYTES = 8 * 1024 * 1024  # above what any kernel passes to a new program (6 MiB)
 
@@ -62,6 +62,14 @@ def environment_entries(spec: SpawnSpec) -> list[bytes]:
     if size > _STRINGS_BYTES:
         raise spawn_errors.os_failure(errno.E2BIG)
     return entries
+
+
+def worker_error(failed: Failed) -> RpcError:
+    """Return the client's error for a file worker that the zygote did not start."""
+    if failed.stage != STAGE_VIEW:
+        return spawn_errors.os_failure(failed.errno)
+    why = b" ".join(failed.details).decode("utf-8", "replace")
+    return InvalidRequest(f"failed to prepare fs sandbox: {why}")
 
 
 def start_error(failed: Failed) -> InternalError:

@@ -34,6 +34,7 @@ from execserver.zygote.records import (
     SignalRequest,
     SpawnRequest,
     Started,
+    WorkerRequest,
     decode,
     encode,
 )
@@ -87,7 +88,11 @@ class ZygoteLink:
         return self._next_id
 
     def begin_start(
-        self, child: Child, request: SpawnRequest, descriptors: Sequence[int], patience_s: float
+        self,
+        child: Child,
+        request: SpawnRequest | WorkerRequest,
+        descriptors: Sequence[int],
+        patience_s: float,
     ) -> PendingStart:
         """Ask for a process; the descriptors stay the caller's.
 

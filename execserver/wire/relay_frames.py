@@ -18,6 +18,9 @@ MAX_SEQ: Final = 2**32 - 1
 RESET_PROTOCOL_ERROR: Final = "noise_relay_protocol_error"
 """The reason of every reset that an executor sends."""
 
+RESET_CLOSED: Final = "closed"
+"""The reason of an end that is done with a reliable stream."""
+
 RESET_HARNESS_LOST: Final = "harness_disconnected"
 """A relay's reason: the harness's WebSocket is gone.  A reliable stream waits for another one."""
 

@@ -1,0 +1,102 @@
+"""The two ends of a virtual stream: `HarnessStream` opens it, `ExecutorStream` answers.
+
+Both are driven as `virtual_stream` says.  They differ in the handshake, in who offers reliability and who
+accepts it, and in what they say at the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from execserver.wire.noise import Entropy, Initiator, Responder, prologue
+from execserver.wire.noise_keys import PublicKeys, StaticKeys
+from execserver.wire.noise_records import RecordReceiver, RecordSender, StreamError
+from execserver.wire.noise_state import HandshakeFailed
+from execserver.wire.relay_frames import Handshake, Resume
+from execserver.wire.relay_offer import add_acceptance, add_offer, has_acceptance, has_offer
+from execserver.wire.reliability import Reliability
+from execserver.wire.virtual_stream import RelayStream, StreamReset
+
+__all__ = ["ExecutorStream", "HarnessStream", "RelayStream", "Route", "StreamError", "StreamReset"]
+
+
+class Route(NamedTuple):
+    """What the registry told a harness: whom it talks to, and what lets it in."""
+
+    environment_id: str
+    registration_id: str
+    executor: PublicKeys
+    authorization: str
+
+
+class HarnessStream(RelayStream):
+    """The harness's end; begins with a `resume` and the handshake."""
+
+    def __init__(
+        self,
+        stream_id: str,
+        static: StaticKeys,
+        route: Route,
+        now: float,
+        *,
+        announce: bool = True,
+        entropy: Entropy | None = None,
+    ) -> None:
+        """Begin the handshake.  Raises `StreamError` when the authorization is too long to be sent."""
+        super().__init__(stream_id, announce=announce)
+        about = prologue(route.environment_id, route.registration_id, stream_id)
+        self._initiator: Initiator | None = Initiator(static, route.executor, about, entropy)
+        self._control.append(Resume(0))
+        try:
+            self._control.append(Handshake(self._initiator.write_message1(route.authorization.encode())))
+        except HandshakeFailed as error:
+            self._fail(StreamError(str(error)), tell=False)
+
+    def _take_handshake(self, body: Handshake, now: float) -> None:
+        initiator = self._initiator
+        if initiator is None:
+            raise StreamError("a handshake on an open stream")
+        self._initiator = None
+        initiator.read_message2(body.payload)
+        self._sender = RecordSender(initiator.send)
+        self._receiver = RecordReceiver(initiator.receive)
+        if self._announce:
+            self._account = Reliability(self._receiver, now)
+
+    def _announced(self, message: bytes) -> bytes:
+        offer = add_offer(message) if self._announce else None
+        if offer is None:
+            self._account = None
+        return message if offer is None else offer
+
+    def _look_at_first(self, message: bytes, now: float) -> None:
+        if self._account is not None and has_acceptance(message):
+            self._become_reliable()
+        else:
+            self._account = None
+
+    def _tells_of_errors(self) -> bool:
+        return self._reliable
+
+
+class ExecutorStream(RelayStream):
+    """The executor's end, made once the registry has said yes; begins with the handshake's answer."""
+
+    def __init__(self, stream_id: str, responder: Responder, *, announce: bool = True) -> None:
+        """Answer the first message, which `responder` has read.  Raises `HandshakeFailed`."""
+        super().__init__(stream_id, announce=announce)
+        self._control.append(Handshake(responder.write_message2()))
+        self._sender = RecordSender(responder.send)
+        self._receiver = RecordReceiver(responder.receive)
+
+    def _look_at_first(self, message: bytes, now: float) -> None:
+        if self._announce and self._receiver is not None and has_offer(message):
+            self._account = Reliability(self._receiver, now)
+
+    def _announced(self, message: bytes) -> bytes:
+        accepted = add_acceptance(message) if self._account is not None else None
+        if accepted is None:
+            self._account = None
+            return message
+        self._become_reliable()
+        return accepted

@@ -1,0 +1,262 @@
+"""The account that makes a stream outlive lost frames and replaced WebSockets; one per end.
+
+The published protocol names the fields (`ack`, `ack_bits`, `resume.next_seq`) and not their use; what they
+mean between two ends that have both announced `relayReliability` is this:
+
+- `ack` is the number of the next record the sender of the frame expects, `ack_bits` says which of the 32
+  behind it are here already (bit 0: `ack + 1`).  Every frame carries both.
+- `resume` asks: send everything from `next_seq` on again that is not marked in `ack_bits`.  It goes out on a
+  new WebSocket, when a gap shows, and when there is room again.  It is answered with `ack_frame`.
+- `heartbeat` asks for a sign of life: `resume` from an end that takes records, `ack_frame` from one that
+  is short of room.  It goes out when acknowledgements fail to come, and on a silent stream.
+- `ack_frame` is never answered.  As the answer to a `resume` it says that the other direction goes on too.
+
+A record is sealed once and sent again as the same bytes.  At most 4 MiB or 1,024 records are unacknowledged;
+further messages wait.  An end that has something unacknowledged, or has lost its way, and hears nothing for
+20 s gives the stream up.  Frames travel in order on each way, so nothing is sent twice without need; but any
+order, loss and repetition is survived.  Pure: time is passed in, in seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from execserver.wire.noise_records import RecordReceiver, StreamError, Window
+from execserver.wire.relay_frames import AckFrame, Heartbeat, Resume
+
+WINDOW_BYTES: Final = 4 * 1024 * 1024
+WINDOW_RECORDS: Final = 1024
+RECEIVE_WINDOW: Final = Window(WINDOW_RECORDS, WINDOW_BYTES + 65536, drops=True)
+SILENCE_S: Final = 20.0
+PROBE_S: Final = 0.5
+MAX_PROBE_S: Final = 4.0
+IDLE_S: Final = 30.0
+ACK_DELAY_S: Final = 0.02
+ACK_RECORDS: Final = 8
+
+
+class Reliability:
+    """What one end has sent, what it owes the peer, and when it must act."""
+
+    __slots__ = (
+        "_again",
+        "_bytes",
+        "_first",
+        "_gap_asked",
+        "_heard",
+        "_idle_asked",
+        "_marked",
+        "_owe_ack_at",
+        "_owe_heartbeat",
+        "_owe_resume",
+        "_owed",
+        "_probe_at",
+        "_probe_s",
+        "_receiver",
+        "_since",
+        "_syncing",
+        "_unacknowledged",
+        "connected",
+        "holding",
+    )
+
+    def __init__(self, receiver: RecordReceiver, now: float) -> None:
+        self._receiver = receiver
+        self._unacknowledged: dict[int, bytes] = {}
+        self._bytes = 0
+        self._first = 0  # the peer has everything before this one
+        self._marked = 0  # bit n: the peer has the record `_first + 1 + n` too
+        self._again: deque[int] = deque()
+        self._owed = 0  # records received and not acknowledged
+        self._owe_ack_at: float | None = None
+        self._owe_resume = False
+        self._owe_heartbeat = False
+        self._syncing = False  # nothing is sent until the peer has said where it is
+        self._idle_asked = False
+        self._gap_asked = (-1, 0.0)
+        self._heard = now
+        self._since = now  # since when an answer is awaited
+        self._probe_s = PROBE_S
+        self._probe_at = now
+        self.connected = True
+        self.holding = False
+
+    @property
+    def has_room(self) -> bool:
+        """Tell whether one more record may be sent."""
+        return (
+            self.connected
+            and not self._syncing
+            and self._bytes < WINDOW_BYTES
+            and len(self._unacknowledged) < WINDOW_RECORDS
+        )
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many bytes of records are kept for sending again."""
+        return self._bytes
+
+    def sent(self, seq: int, record: bytes, now: float) -> None:
+        """Keep a record that goes out for the first time."""
+        if not self._awaits():
+            self._begin_waiting(now)
+        self._unacknowledged[seq] = record
+        self._bytes += len(record)
+
+    def take_again(self) -> tuple[int, bytes] | None:
+        """Return a record that must be sent again, or None."""
+        if not self.connected or self._syncing:
+            return None
+        while self._again:
+            seq = self._again.popleft()
+            record = self._unacknowledged.get(seq)
+            if record is not None:
+                return seq, record
+        return None
+
+    def take_control(self, now: float) -> AckFrame | Resume | Heartbeat | None:
+        """Return what the peer must be told at once besides records, or None."""
+        if not self.connected:
+            return None
+        if self._owe_resume:
+            self._owe_resume = False
+            return Resume(self._receiver.next_seq)
+        if self._owe_heartbeat:
+            self._owe_heartbeat = False
+            return Heartbeat()
+        due = self._owe_ack_at
+        if self._owed >= ACK_RECORDS or (due is not None and now >= due):
+            return AckFrame()
+        return None
+
+    def stamp(self) -> tuple[int, int]:
+        """Return `ack` and `ack_bits` for a frame that goes out now."""
+        self._owed = 0
+        self._owe_ack_at = None
+        return self._receiver.next_seq, self._receiver.ack_bits()
+
+    def heard(self, ack: int, ack_bits: int, sent_until: int, now: float) -> None:
+        """Take the acknowledgement of a frame; records before `sent_until` were sent.
+
+        Raises `StreamError` for an acknowledgement of what was never sent.
+        """
+        self._heard = now
+        self._idle_asked = False
+        if ack > sent_until:
+            raise StreamError("an acknowledgement of records that were never sent")
+        if ack > self._first:
+            for seq in range(self._first, ack):
+                self._release(seq)
+            self._first = ack
+            self._begin_waiting(now)
+            self._marked = 0
+        if ack == self._first:
+            self._marked |= ack_bits
+
+    def heard_ack_frame(self) -> None:
+        """The answer to a `resume`: what was sent before it and not acknowledged is lost."""
+        if self._syncing:
+            self._syncing = False
+            self._send_again()
+
+    def heard_resume(self, next_seq: int, now: float) -> None:
+        """The peer wants everything again from `next_seq` on, as far as it lacks it."""
+        self._syncing = False
+        if next_seq >= self._first:
+            self._send_again()
+        self._owe_ack_at = now
+
+    def heard_heartbeat(self, now: float) -> None:
+        """The peer wants to know whether there is anybody."""
+        if self.holding:
+            self._owe_ack_at = now
+        else:
+            self._owe_resume = True
+
+    def received(self, is_new: bool, now: float) -> None:
+        """Note that a record came: it will be acknowledged, a repeated one at once."""
+        self._owed += 1
+        if not is_new:
+            self._owe_ack_at = now
+        elif self._owe_ack_at is None:
+            self._owe_ack_at = now + ACK_DELAY_S
+        if self._receiver.has_gap and not self._syncing:
+            self._ask_for_gap(now)
+
+    def ask_again(self) -> None:
+        """Ask the peer for what was dropped for want of room."""
+        self._owe_resume = True
+
+    def lost(self, now: float) -> None:
+        """The WebSocket is gone: nothing goes out until there is another one."""
+        self.connected = False
+        self._owe_heartbeat = False
+        self._begin_waiting(now)
+
+    def lost_peer(self, now: float) -> None:
+        """The relay says that the peer has no WebSocket: nothing goes out until it is heard again."""
+        if self.connected and not self._syncing:
+            self._begin_waiting(now)
+            self._syncing = True
+
+    def restored(self, now: float) -> None:
+        """There is another WebSocket: ask the peer where it is, and tell it."""
+        if self.connected:
+            self.lost(now)
+        self.connected = True
+        self._syncing = self._owe_resume = True
+        self._probe_s = PROBE_S
+        self._probe_at = now + PROBE_S
+
+    def deadline(self) -> float:
+        """Return when `tick` is wanted next."""
+        due = self._heard + IDLE_S
+        if self._awaits():
+            due = min(due, max(self._heard, self._since) + SILENCE_S)
+            if self.connected:
+                due = min(due, self._probe_at)
+        if self._owe_ack_at is not None and self.connected:
+            due = min(due, self._owe_ack_at)
+        return due
+
+    def tick(self, now: float) -> None:
+        """Do what is due.  Raises `StreamError` when the peer has been silent for too long."""
+        if not self._awaits():
+            if now < self._heard + IDLE_S:
+                return
+            self._idle_asked = self._owe_heartbeat = True
+            self._begin_waiting(now)
+            return
+        if now >= max(self._heard, self._since) + SILENCE_S:
+            raise StreamError(f"the peer has been silent for {SILENCE_S:g} s")
+        if self.connected and now >= self._probe_at:
+            if self._syncing:
+                self._owe_resume = True
+            else:
+                self._owe_heartbeat = True
+            self._probe_s = min(2 * self._probe_s, MAX_PROBE_S)
+            self._probe_at = now + self._probe_s
+
+    def _awaits(self) -> bool:
+        return bool(self._unacknowledged) or self._syncing or self._idle_asked or not self.connected
+
+    def _begin_waiting(self, now: float) -> None:
+        self._since = now
+        self._probe_s = PROBE_S
+        self._probe_at = now + PROBE_S
+
+    def _release(self, seq: int) -> None:
+        record = self._unacknowledged.pop(seq, None)
+        if record is not None:
+            self._bytes -= len(record)
+
+    def _send_again(self) -> None:
+        marked, first = self._marked << 1, self._first
+        self._again = deque(seq for seq in self._unacknowledged if not marked >> (seq - first) & 1)
+
+    def _ask_for_gap(self, now: float) -> None:
+        seq, asked = self._gap_asked
+        if seq != self._receiver.next_seq or now >= asked + PROBE_S:
+            self._gap_asked = self._receiver.next_seq, now
+            self._owe_resume = True

@@ -28,6 +28,7 @@ Run commands and edit files on this machine for a Codex client, another program 
 
 Usage: execserver [OPTIONS]
        execserver doctor
+       execserver relay [--listen http://IP:PORT] ...
        execserver self-test
        execserver install-aliases <DIR>
 
@@ -35,6 +36,8 @@ Commands:
   doctor                    Say which sandbox works on this machine and what it enforces, and for what does
                             not work the reason and the cure. Exits with 1 when some policy is refused here.
                             `doctor --json` prints it for programs.
+  relay                     Serve as the place where remote environments and their users meet, in place of
+                            a vendor's. `relay token` says who may. `relay --help` tells all.
   self-test                 Start a server on loopback, run commands and file calls through it, and say
                             whether all works here.
   install-aliases <DIR>     Make links in DIR by whose names other programs find this one, such as codex-fs.

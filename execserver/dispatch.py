@@ -24,6 +24,7 @@ NAMES: dict[str, str | None] = {
 # First argument -> entry: the verbs of the help text, ...
 VERBS = {
     "doctor": "execserver.verbs.doctor:main",
+    "relay": "execserver.verbs.relay:main",
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",
 }

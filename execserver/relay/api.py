@@ -1,0 +1,195 @@
+"""What the relay answers over HTTP: registry calls, the way in to the rendezvous, health, metrics."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from execserver.relay.identity import Identity
+from execserver.relay.metrics import CONTENT_TYPE, Metrics
+from execserver.relay.registry import ApiError, Json, Registry
+from execserver.relay.rendezvous import NotAdmitted, Rendezvous
+from execserver.relay.tokens import Token, TokenBook
+from execserver.wire import handshake
+
+_log = logging.getLogger(__name__)
+
+_CALL = re.compile(r"/cloud/environment/([A-Za-z0-9_-]{1,128})/(register|connect|validate)")
+_RENDEZVOUS = re.compile(r"/rendezvous/([A-Za-z0-9_-]{1,128})")
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,255}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
+_REASON_HEADER = "x-codex-rendezvous-rejection-reason"
+_METRICS_TEXT = "metrics are told to this machine only"
+
+Headers = list[tuple[str, str]]
+
+
+class Request(NamedTuple):
+    """One whole HTTP request; header names in lower case."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes
+    peer: str  # for logs
+    is_local: bool  # the peer is this machine
+
+    def values(self, name: str) -> list[str]:
+        """Return every value of a header."""
+        return [value for key, value in self.headers if key == name]
+
+
+class Response(NamedTuple):
+    """An answer; its length, date and connection headers are the sender's."""
+
+    status: int
+    body: bytes = b""
+    headers: Headers = []
+
+
+class Upgrade(NamedTuple):
+    """The answer, and to whom the socket belongs once it is sent."""
+
+    data: bytes
+    identity: Identity
+
+
+class Api:
+    """Answers requests."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        rendezvous: Rendezvous,
+        book: TokenBook,
+        metrics: Metrics,
+        *,
+        base: str,
+        fixed_base: bool,
+        public_metrics: bool,
+    ) -> None:
+        """`base` begins the URLs that are given out; unless it is fixed, its host is the one asked."""
+        self._registry = registry
+        self._rendezvous = rendezvous
+        self._book = book
+        self._metrics = metrics
+        self._base = base
+        self._fixed_base = fixed_base
+        self._public_metrics = public_metrics
+
+    def answer(self, request: Request) -> Response | Upgrade:
+        """Return the answer; blocks this greenlet where a call has to wait for an executor."""
+        path, _, query = request.target.partition("?")
+        call, way_in = _CALL.fullmatch(path), _RENDEZVOUS.fullmatch(path)
+        if request.values("origin"):  # a web page has no business here
+            return self._refused("other", ApiError(403, "forbidden", "requests of web pages are refused"))
+        if call:
+            return self._call(request, call[1], call[2])
+        if way_in:
+            return self._enter(request, way_in[1], query)
+        if path == "/readyz":
+            return self._read_only(request, Response(503 if self._rendezvous.draining else 200))
+        if path == "/metrics":
+            return self._read_only(request, self._metrics_page(request))
+        return self._refused("other", ApiError(404, "not_found", "there is nothing here"))
+
+    def _call(self, request: Request, environment_id: str, name: str) -> Response:
+        try:
+            if request.method != "POST":
+                raise ApiError(405, "method_not_allowed", "registry calls are POST requests")
+            if self._rendezvous.draining:
+                raise ApiError(503, "relay_draining", "this relay is shutting down")
+            token = self._token(request)
+            body = _decoded(request.body)
+            if name == "register":
+                answer = self._registry.register(environment_id, token, body, self._base_for(request))
+            elif name == "connect":
+                answer = self._registry.connect(environment_id, token, body, self._base_for(request))
+            else:
+                answer = self._registry.validate(environment_id, token, body)
+        except ApiError as error:
+            _log.info(
+                "refused: call=%s environment=%s status=%d code=%s",
+                name,
+                environment_id,
+                error.status,
+                error.code,
+            )
+            return self._refused(name, error)
+        self._metrics.count("requests", name, "200")
+        return Response(200, json.dumps(answer, separators=(",", ":")).encode(), [_JSON])
+
+    def _token(self, request: Request) -> Token:
+        given = request.values("authorization")
+        scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        token = self._book.find(text.strip()) if scheme.lower() == "bearer" else None
+        if token is None:
+            raise ApiError(401, "unauthorized", "a valid token of this relay is needed, as bearer token")
+        return token
+
+    def _enter(self, request: Request, environment_id: str, query: str) -> Response | Upgrade:
+        given = dict(parse_qsl(query, max_num_fields=16)).get("token", "")
+        role = "executor" if given.startswith("x-") else "harness"
+        decided = handshake.answer(handshake.Request(request.method, "/", False, request.headers), _date())
+        if not decided.upgraded:
+            return self._refused("rendezvous", ApiError(400, "no_websocket", "this is a WebSocket's address"))
+        try:
+            identity = self._rendezvous.admit(environment_id, given)
+        except NotAdmitted as error:
+            self._metrics.count("upgrades", role, str(error.status))
+            _log.info("not admitted: role=%s environment=%s reason=%s", role, environment_id, error.reason)
+            refused = ApiError(error.status, error.reason, str(error))
+            return _error(refused, [(_REASON_HEADER, error.reason)])
+        self._metrics.count("upgrades", role, "101")
+        return Upgrade(decided.data, identity)
+
+    def _metrics_page(self, request: Request) -> Response:
+        if not (request.is_local or self._public_metrics):
+            return _error(ApiError(403, "forbidden", _METRICS_TEXT))
+        return Response(200, self._metrics.page(self._rendezvous.gauges()), [("content-type", CONTENT_TYPE)])
+
+    def _read_only(self, request: Request, response: Response) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, headers=[("allow", "GET,HEAD")])
+        return response
+
+    def _refused(self, call: str, error: ApiError) -> Response:
+        self._metrics.count("requests", call, str(error.status))
+        return _error(error)
+
+    def _base_for(self, request: Request) -> str:
+        """Return how the URL begins that this client can come in by."""
+        hosts = request.values("host")
+        if self._fixed_base or len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+            return self._base
+        return f"{self._base.partition('://')[0]}://{hosts[0]}"
+
+
+_JSON = ("content-type", "application/json")
+
+
+def _error(error: ApiError, headers: Headers | None = None) -> Response:
+    extra = list(headers or [])
+    if error.status == 401:
+        extra.append(("www-authenticate", "Bearer"))
+    if error.status in (429, 503):
+        extra.append(("retry-after", "1"))
+    body = {"error": {"code": error.code, "message": error.message}}
+    return Response(error.status, json.dumps(body).encode(), [_JSON, *extra])
+
+
+def _decoded(body: bytes) -> Json:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "invalid_request", "the body is not JSON") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "invalid_request", "the body is not a JSON object")
+    return value
+
+
+def _date() -> str:
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())

@@ -1,0 +1,184 @@
+"""A running relay: puts the parts together, reacts to signals, ends in order.
+
+SIGTERM or SIGINT: `/readyz` answers 503 and nobody new comes in; after a moment everybody is told to come
+again later; a bounded time after that the process ends.  A second signal skips the moment.  SIGHUP reads
+certificate and tokens anew.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import gevent
+from gevent import signal_handler
+from gevent.event import Event
+from gevent.hub import get_hub
+
+from execserver import name_services
+from execserver.relay.api import Api
+from execserver.relay.limits import Limits
+from execserver.relay.listener import RelayListener
+from execserver.relay.metrics import Metrics
+from execserver.relay.registry import Registry
+from execserver.relay.rendezvous import Rendezvous
+from execserver.relay.state import MemoryState, RelayState
+from execserver.relay.tokens import TokenBook, TokenFileError
+from execserver.relay.wires import server_context
+from execserver.services.deadline import at_most
+from execserver.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+_YOUNG_OBJECTS = 50_000
+_POLL_S = 0.05
+
+
+class RelayConfig(NamedTuple):
+    """What the command line decides."""
+
+    token_file: str
+    limits: Limits = Limits()
+    state_path: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    public_url: str | None = None
+    public_metrics: bool = False
+
+
+class Relay:
+    """One relay on one listening socket, which it owns."""
+
+    def __init__(self, config: RelayConfig, sock: socket.socket, settings: Settings) -> None:
+        """Read tokens, state and certificate.  Raises TokenFileError, StateFileError, OSError."""
+        gevent.config.track_greenlet_tree = False
+        name_services.use_built_in_ones()
+        self._config = config
+        self._book = TokenBook(config.token_file)
+        context = self._make_context()
+        self._state = _open_state(config.state_path)
+        self._metrics = Metrics()
+        self._rendezvous = Rendezvous(
+            self._state, self._book, config.limits, self._metrics, time.time, settings.tcp_user_timeout_s
+        )
+        registry = Registry(self._state, self._rendezvous, config.limits, self._metrics, time.time)
+        api = Api(
+            registry,
+            self._rendezvous,
+            self._book,
+            self._metrics,
+            base=config.public_url or own_base(sock, config.certificate is not None),
+            fixed_base=config.public_url is not None,
+            public_metrics=config.public_metrics,
+        )
+        self._listener = RelayListener(sock, config.limits, api.answer, self._rendezvous.attach)
+        self._listener.context = context
+        self._listener.links = self._rendezvous.count_links
+        self._stop, self._hurry = Event(), Event()
+
+    def run(self) -> int:
+        """Serve until a signal; return the exit status."""
+        _raise_open_files_limit()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal_handler(number, self._end_soon)
+        signal_handler(signal.SIGHUP, self.reload)
+        every = self._config.limits.token_check_s
+        watch = get_hub().loop.timer(every, every)
+        watch.start(self._look_at_tokens)
+        self._listener.start()
+        _settle_collector()
+        _log.info("relay serving: known=%d", len(self._book))
+        self._stop.wait()
+        self._drain()
+        watch.stop()
+        self._state.close()
+        return 0
+
+    def reload(self) -> None:
+        """Read certificate and tokens anew; what cannot be read stays as it was."""
+        try:
+            self._listener.context = self._make_context()
+            self._book.reload()
+        except (OSError, TokenFileError) as error:
+            _log.error("reload failed, going on with what was there before: %s", error)
+            return
+        self._rendezvous.end_revoked()
+        _log.info("reloaded: known=%d", len(self._book))
+
+    def _end_soon(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def _drain(self) -> None:
+        limits = self._config.limits
+        self._rendezvous.draining = True
+        _log.info("draining: goodbye in %g s", limits.drain_s)
+        if self._rendezvous.count_links():
+            self._hurry.wait(limits.drain_s)
+        self._rendezvous.say_goodbye()
+        with at_most(limits.close_timeout_s):
+            while self._rendezvous.count_sockets():
+                gevent.sleep(_POLL_S)
+        self._listener.close()
+        self._rendezvous.end()
+
+    def _look_at_tokens(self) -> None:
+        try:
+            changed = self._book.reload(changed_only=True)
+        except TokenFileError as error:
+            _log.error("the tokens stay as they were: %s", error)
+            return
+        if changed:
+            _log.info("tokens changed: known=%d", len(self._book))
+            self._rendezvous.end_revoked()
+
+    def _make_context(self) -> ssl.SSLContext | None:
+        config = self._config
+        if config.certificate is None or config.key is None:
+            return None
+        return server_context(config.certificate, config.key)
+
+
+def serve(config: RelayConfig, sock: socket.socket, announce: Callable[[], None]) -> int:
+    """Serve until a signal; call `announce` once requests are answered.  Raises what `Relay` raises."""
+    relay = Relay(config, sock, Settings.from_environment(os.environ))
+    announce()
+    return relay.run()
+
+
+def own_base(sock: socket.socket, tls: bool) -> str:
+    """Return how the URLs begin that lead to a listening socket."""
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'wss' if tls else 'ws'}://{shown}:{port}"
+
+
+def _open_state(path: str | None) -> RelayState:
+    if path is None:
+        return MemoryState()
+    from execserver.relay.sqlite_state import SqliteState  # late: SQLite is for those who ask for it
+
+    return SqliteState(path)
+
+
+def _raise_open_files_limit() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _settle_collector() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
+    sys.setswitchinterval(0.0002)

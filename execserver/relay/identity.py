@@ -1,0 +1,20 @@
+"""Who is at the other end of a rendezvous websocket."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Identity(NamedTuple):
+    """What the credential in a websocket's URL says."""
+
+    is_executor: bool
+    environment_id: str
+    registration_id: str
+    fingerprint: bytes  # of the executor's or the harness's key
+    token_id: str
+
+    @property
+    def role(self) -> str:
+        """`executor` or `harness`."""
+        return "executor" if self.is_executor else "harness"

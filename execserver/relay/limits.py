@@ -1,0 +1,91 @@
+"""The limits of a relay: name, default, reason.  Per environment unless the name says otherwise.
+
+Five are options of the command line (`streams`, `harnesses`, `bytes_per_s`, `connections`, `drain_s`); the
+others are fixed.  Tests shorten them through the variable EXECSERVER_RELAY_LIMITS (a JSON object), which is
+no public interface.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+OVERRIDE_VARIABLE = "EXECSERVER_RELAY_LIMITS"
+
+_KIB = 1024
+_MIB = 1024 * 1024
+
+
+class LimitError(ValueError):
+    """An override names no limit, or its value is no number."""
+
+
+class Limits(NamedTuple):
+    """The values one relay runs with."""
+
+    frame_bytes: int = 256 * _KIB  # of one frame and of one message; both ends have the same limit
+    stream_id_bytes: int = 120  # of one stream id; real ones have 36
+    streams: int = 128  # open at a time; an executor takes no more either
+    harnesses: int = 64  # websockets of harnesses at a time
+    bytes_per_s: int = 64 * _MIB  # both directions together, with one second's worth at once; 0: no limit
+    calls_per_s: int = 50  # registry calls, with four seconds' worth at once
+    grants: int = 256  # connections granted and not used up; the oldest goes for a further one
+    superseded_keys: int = 256  # remembered keys that must not come back
+    connections: int = 20_000  # of the whole relay, upgraded or not
+    queue_bytes: int = (
+        256 * _KIB
+    )  # waiting for one websocket from one sender; the sender is not read above it
+    stalled_s: float = 20.0  # a websocket that lets nobody send for so long is closed
+    resume_grace_s: float = 30.0  # a resumable stream outlives its websocket by this
+    grant_ttl_s: float = 60.0  # a granted connection must be made by then
+    connect_wait_s: float = 4.0  # a harness's call waits for an executor that is registered but away
+    ping_s: float = 30.0  # between two pings; a peer that is silent for two of them is gone
+    request_timeout_s: float = 10.0  # for a whole HTTP request, and for the TLS handshake
+    keep_alive_s: float = 120.0  # an HTTP connection may rest for so long between two requests
+    close_timeout_s: float = 5.0  # for the close handshake
+    drain_s: float = 5.0  # between the signal to end and the goodbye
+    body_bytes: int = 16 * _KIB  # of one request
+    invalid_frames: int = 64  # of one websocket; then it is closed
+    token_check_s: float = 2.0  # how often the token file is looked at
+
+    def changed_by(self, environment: Mapping[str, str]) -> Limits:
+        """Return these limits as EXECSERVER_RELAY_LIMITS changes them; raises LimitError."""
+        text = environment.get(OVERRIDE_VARIABLE)
+        if not text:
+            return self
+        try:
+            overrides = json.loads(text)
+        except ValueError as error:
+            raise LimitError(f"{OVERRIDE_VARIABLE} is not JSON: {error}") from None
+        for name, value in overrides.items():
+            if name not in self._fields or not isinstance(value, int | float):
+                raise LimitError(f"{OVERRIDE_VARIABLE}: {name} is no limit, or {value!r} no number")
+        return self._replace(**overrides)
+
+
+class Bucket:
+    """A token bucket: what may be taken at once, refilled steadily.  Time is passed in, in seconds."""
+
+    __slots__ = ("_at", "_left", "_per_s", "_size")
+
+    def __init__(self, per_s: float, size: float, now: float) -> None:
+        self._per_s = per_s
+        self._size = size
+        self._left = size
+        self._at = now
+
+    def take(self, amount: float, now: float) -> float:
+        """Take what has happened already; return how long to wait until more may happen, 0 for not at all."""
+        self._left = min(self._size, self._left + (now - self._at) * self._per_s) - amount
+        self._at = now
+        return -self._left / self._per_s if self._left < 0 else 0.0
+
+    def allows(self, now: float) -> bool:
+        """Take one if it is there; tell whether it was."""
+        self._left = min(self._size, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,142 @@
+"""What a relay remembers: the registration of each environment, superseded keys, and granted connections.
+
+`RelayState` is the seam: the memory of this process here, a file in `sqlite_state`, a store that several
+nodes share some day.  Each method is one step that must not be half done.  Secrets come in as hashes only.
+Times are seconds since 1970, passed in.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class Registration(NamedTuple):
+    """The executor that an environment belongs to, until a newer key takes over."""
+
+    environment_id: str
+    registration_id: str
+    key: str  # as `keys.key_text` gives it
+    fingerprint: bytes
+    ticket: bytes  # hash of the credential in the executor's rendezvous URL
+    token_id: str
+    created: float
+
+
+class Grant(NamedTuple):
+    """One harness connection that was allowed: its way in, and what the executor will ask about."""
+
+    environment_id: str
+    registration_id: str
+    fingerprint: bytes  # of the harness's key
+    ticket: bytes  # hash of the credential in the harness's rendezvous URL
+    authorization: bytes  # hash of the authorization, which is good once
+    token_id: str
+    expires: float
+
+
+class Outcome(Enum):
+    """What a register call came to."""
+
+    FIRST = "first"
+    AGAIN = "again"  # the same key
+    TAKEN_OVER = "taken over"  # a new key; the one before must not come back
+    SUPERSEDED = "superseded"  # this key must not come back; nothing was changed
+
+
+class RelayState(Protocol):
+    """The memory of a relay."""
+
+    def register(self, registration: Registration, remembered: int) -> Outcome:
+        """Make this the environment's registration, unless its key was superseded.
+
+        Remembers the `remembered` newest superseded keys of the environment.
+        """
+
+    def registration(self, environment_id: str) -> Registration | None:
+        """Return the present registration."""
+
+    def add_grant(self, grant: Grant, kept: int) -> None:
+        """Remember a grant, and of its environment the `kept` newest."""
+
+    def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
+        """Return the grant of a rendezvous credential that has not expired; it can be asked for again."""
+
+    def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
+        """Return the grant of an authorization that has not expired, the first time it is asked for."""
+
+    def expire(self, now: float) -> None:
+        """Forget what has expired."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+class MemoryState:
+    """A `RelayState` that ends with the process."""
+
+    def __init__(self) -> None:
+        self._registrations: dict[str, Registration] = {}
+        self._superseded: dict[str, dict[bytes, None]] = {}
+        self._grants: dict[str, dict[bytes, Grant]] = {}  # environment -> ticket -> grant, the oldest first
+        self._environments: dict[bytes, str] = {}  # ticket -> environment
+        self._unused: dict[bytes, bytes] = {}  # authorization -> ticket
+
+    def register(self, registration: Registration, remembered: int) -> Outcome:
+        """See `RelayState`."""
+        name = registration.environment_id
+        before = self._registrations.get(name)
+        superseded = self._superseded.get(name, {})
+        if registration.fingerprint in superseded:
+            return Outcome.SUPERSEDED
+        self._registrations[name] = registration
+        if before is None:
+            return Outcome.FIRST
+        if before.fingerprint == registration.fingerprint:
+            return Outcome.AGAIN
+        self._superseded.setdefault(name, superseded)[before.fingerprint] = None
+        while len(superseded) > remembered:
+            del superseded[next(iter(superseded))]
+        return Outcome.TAKEN_OVER
+
+    def registration(self, environment_id: str) -> Registration | None:
+        """See `RelayState`."""
+        return self._registrations.get(environment_id)
+
+    def add_grant(self, grant: Grant, kept: int) -> None:
+        """See `RelayState`."""
+        grants = self._grants.setdefault(grant.environment_id, {})
+        grants[grant.ticket] = grant
+        self._environments[grant.ticket] = grant.environment_id
+        self._unused[grant.authorization] = grant.ticket
+        while len(grants) > kept:
+            self._forget(next(iter(grants.values())))
+
+    def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
+        """See `RelayState`."""
+        grant = self._grants.get(self._environments.get(ticket, ""), {}).get(ticket)
+        return grant if grant is not None and grant.expires > now else None
+
+    def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
+        """See `RelayState`."""
+        ticket = self._unused.pop(authorization, None)
+        return None if ticket is None else self.grant_for_ticket(ticket, now)
+
+    def expire(self, now: float) -> None:
+        """See `RelayState`."""
+        for grants in list(self._grants.values()):
+            for grant in list(grants.values()):
+                if grant.expires > now:
+                    break  # the others are newer
+                self._forget(grant)
+
+    def close(self) -> None:
+        """See `RelayState`."""
+
+    def _forget(self, grant: Grant) -> None:
+        grants = self._grants[grant.environment_id]
+        del grants[grant.ticket]
+        if not grants:
+            del self._grants[grant.environment_id]
+        self._environments.pop(grant.ticket, None)
+        self._unused.pop(grant.authorization, None)

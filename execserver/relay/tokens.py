@@ -1,0 +1,209 @@
+"""Who may use the relay: a file of tokens, each for one environment and a role, kept as hashes only.
+
+A token is `esr-ID-SECRET` with 256 random bits, so a plain SHA-256 of it can be stored: there is nothing to
+guess.  The file is replaced as a whole under a lock on its folder, so a reader sees the old one or the new
+one, and two changes at once are both kept.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from execserver.protocol.errors import os_error_text
+from execserver.relay.errors import CannotServe
+
+EXECUTOR, HARNESS, BOTH = "executor", "harness", "both"
+ROLES = (EXECUTOR, HARNESS, BOTH)
+ENVIRONMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+_TOKEN = re.compile(r"esr-([0-9a-f]{12})-[A-Za-z0-9_-]{43}")
+_NOBODY = bytes(32)
+_MAX_FILE_BYTES = 16 * 1024 * 1024
+
+
+class TokenFileError(CannotServe):
+    """The token file cannot be used; the text says why and names the file."""
+
+
+class Token(NamedTuple):
+    """One line of the file; `digest` is the SHA-256 of the whole token."""
+
+    id: str
+    environment_id: str
+    role: str
+    digest: bytes
+    created: str
+
+    def allows(self, role: str) -> bool:
+        """Tell whether the token is good for a role."""
+        return self.role in (role, BOTH)
+
+
+def default_token_file(environment: Mapping[str, str]) -> str:
+    """Return where the tokens of this user's relay lie when nothing else is said."""
+    home = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME") or "/root", ".config")
+    return os.path.join(home, "execserver", "relay-tokens.json")
+
+
+def create(path: str, environment_id: str, role: str) -> tuple[Token, str]:
+    """Add a token to the file, which is made where it is missing; return it and its text, told only now.
+
+    Raises TokenFileError, and ValueError for an environment id or a role that cannot be.
+    """
+    if not ENVIRONMENT_ID.fullmatch(environment_id):
+        raise ValueError("an environment id consists of 1 to 128 letters, digits, `_` and `-`")
+    if role not in ROLES:
+        raise ValueError(f"a role is one of {', '.join(ROLES)}")
+    token_id = secrets.token_hex(6)
+    text = f"esr-{token_id}-{secrets.token_urlsafe(32)}"
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    token = Token(token_id, environment_id, role, digest_of(text), created)
+    with _changing(path) as tokens:
+        tokens.append(token)
+    return token, text
+
+
+def revoke(path: str, token_id: str) -> bool:
+    """Remove a token by its id; tell whether it was there.  Raises TokenFileError."""
+    with _changing(path) as tokens:
+        left = [token for token in tokens if token.id != token_id]
+        found = len(left) < len(tokens)
+        tokens[:] = left
+    return found
+
+
+def read(path: str) -> list[Token]:
+    """Return the tokens of a file.  Raises TokenFileError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failed(path, error) from None
+    with open(descriptor, "rb") as file:
+        facts = os.fstat(descriptor)
+        if facts.st_uid not in (os.geteuid(), 0) or facts.st_mode & 0o022:
+            raise TokenFileError(f"{path}: somebody else may write to it; make it yours: chmod 600 {path}")
+        data = file.read(_MAX_FILE_BYTES)
+    try:
+        entries = json.loads(data)["tokens"]
+        return [
+            Token(
+                each["id"],
+                each["environment_id"],
+                each["role"],
+                bytes.fromhex(each["sha256"]),
+                each["created"],
+            )
+            for each in entries
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise TokenFileError(f"{path}: not a token file ({type(error).__name__}: {error})") from None
+
+
+def digest_of(text: str) -> bytes:
+    """Return what is stored of a secret text."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+class TokenBook:
+    """The tokens as a running relay knows them, read anew when the file has changed."""
+
+    def __init__(self, path: str) -> None:
+        """Read the file; raises TokenFileError."""
+        self._path = path
+        self._stamp = _stamp(path)
+        self._tokens = {token.id: token for token in read(path)}
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def find(self, text: str) -> Token | None:
+        """Return the token of this text; takes as long for a wrong secret as for an unknown id."""
+        match = _TOKEN.fullmatch(text)
+        token = self._tokens.get(match[1]) if match else None
+        same = hmac.compare_digest(token.digest if token else _NOBODY, digest_of(text))
+        return token if same else None
+
+    def holds(self, token_id: str) -> bool:
+        """Tell whether a token is still there."""
+        return token_id in self._tokens
+
+    def reload(self, *, changed_only: bool = False) -> bool:
+        """Read the file again; tell whether that was done.
+
+        Raises TokenFileError; the tokens stay as they were then, and the same broken file is told once.
+        """
+        stamp = _stamp(self._path)
+        if changed_only and stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        self._tokens = {token.id: token for token in read(self._path)}
+        return True
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+@contextmanager
+def _changing(path: str) -> Iterator[list[Token]]:
+    """Give the tokens out to be changed, and write them back."""
+    path = os.path.realpath(path)
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failed(folder, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tokens = read(path) if os.path.lexists(path) else []
+        yield tokens
+        _write(path, tokens)
+        os.fsync(lock)
+    except OSError as error:
+        raise _failed(path, error) from None
+    finally:
+        os.close(lock)
+
+
+def _write(path: str, tokens: list[Token]) -> None:
+    entries = [
+        {
+            "id": token.id,
+            "environment_id": token.environment_id,
+            "role": token.role,
+            "sha256": token.digest.hex(),
+            "created": token.created,
+        }
+        for token in tokens
+    ]
+    fresh = f"{path}.{os.getpid()}.new"
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            json.dump({"tokens": entries}, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(fresh, path)
+    except BaseException:
+        os.unlink(fresh)
+        raise
+
+
+def _failed(path: str, error: OSError) -> TokenFileError:
+    return TokenFileError(f"{path}: {os_error_text(error.errno or 0)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from stat import S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISDIR, S_ISREG
 
 from execserver.sandbox.plan import Identity
@@ -61,6 +62,10 @@ class Host:
         except OSError:
             return False
 
+    def now(self) -> float:
+        """Return the time in seconds by a clock that only goes on."""
+        return time.monotonic()
+
     def readlink(self, path: bytes) -> bytes:
         """Return a link's text.  Raises OSError."""
         return os.readlink(path)
@@ -89,7 +94,7 @@ class Host:
         return found
 
     def realpath(self, path: bytes) -> bytes | None:
-        """Return the path without links, or None if it leads nowhere.  Raises OSError."""
+        """Return the path without links, or None if it leads nowhere or may not be followed to its end."""
         found = walk(self, path)
         return None if found.rest else found.path
 
@@ -97,58 +102,76 @@ class Host:
 class Found:
     """Where a path leads: `path`, free of links and existing, what is there, and the names that are missing.
 
-    `links` are the links on the way, each with its own link-free path, in the order they were met.
+    `links` are the links on the way with their texts, each at its own link-free path.  `blocked` tells that
+    the names in `rest` may exist but could not be looked at.
     """
 
-    __slots__ = ("links", "path", "rest", "stamp")
+    __slots__ = ("blocked", "links", "path", "rest", "stamp")
 
     def __init__(
-        self, path: bytes, stamp: Stamp, rest: tuple[bytes, ...], links: tuple[tuple[bytes, Stamp], ...]
+        self,
+        path: bytes,
+        stamp: Stamp,
+        rest: tuple[bytes, ...],
+        links: tuple[tuple[bytes, bytes], ...],
+        blocked: bool = False,
     ) -> None:
         self.path = path
         self.stamp = stamp
         self.rest = rest
         self.links = links
+        self.blocked = blocked
+
+    def whole(self) -> bytes:
+        """Return the path with the names that are missing."""
+        return b"/".join((self.path if self.path != b"/" else b"", *self.rest)) or b"/"
 
 
 def walk(host: Host, path: bytes) -> Found:
-    """Follow an absolute path name by name, as the kernel does.  Raises OSError where it may not look.
+    """Follow an absolute path name by name, as the kernel does.
 
-    Too many links count as a path whose last link is missing.
+    Too many links count as a path whose last link is missing.  Raises OSError only for the root directory.
     """
-    links: list[tuple[bytes, Stamp]] = []
+    links: list[tuple[bytes, bytes]] = []
     names = path.split(b"/")[::-1]
-    done, stamp = b"", None
+    done = b""
+    stamps = [_root_stamp(host)]
     while names:
         name = names.pop()
         if name in (b"", b"."):
             continue
         if name == b"..":
-            done, stamp = done.rpartition(b"/")[0], None
+            done = done.rpartition(b"/")[0]
+            del stamps[max(1, len(stamps) - 1) :]
             continue
         here = done + b"/" + name
-        seen = host.stamp(here)
-        if seen is None or (seen[2] == S_IFLNK and len(links) == LINK_LIMIT):
-            return Found(done or b"/", stamp or _existing(host, done), _missing(name, names), tuple(links))
-        if seen[2] != S_IFLNK:
-            done, stamp = here, seen
+        try:
+            seen = host.stamp(here)
+            text = host.readlink(here) if seen is not None and seen[2] == S_IFLNK else b""
+        except OSError:
+            return Found(done or b"/", stamps[-1], _names(name, names), tuple(links), blocked=True)
+        if seen is None or (text and len(links) == LINK_LIMIT):
+            return Found(done or b"/", stamps[-1], _names(name, names), tuple(links))
+        if not text:
+            done = here
+            stamps.append(seen)
             continue
-        links.append((here, seen))
-        text = host.readlink(here)
+        links.append((here, text))
         if text.startswith(b"/"):
-            done, stamp = b"", None
+            done = b""
+            del stamps[1:]
         names += text.split(b"/")[::-1]
-    return Found(done or b"/", stamp or _existing(host, done), (), tuple(links))
+    return Found(done or b"/", stamps[-1], (), tuple(links))
 
 
-def _existing(host: Host, path: bytes) -> Stamp:
-    stamp = host.stamp(path or b"/")
+def _root_stamp(host: Host) -> Stamp:
+    stamp = host.stamp(b"/")
     if stamp is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return stamp
 
 
-def _missing(first: bytes, later: list[bytes]) -> tuple[bytes, ...]:
+def _names(first: bytes, later: list[bytes]) -> tuple[bytes, ...]:
     """Return the missing names in order; the first decides, so that dots after it do not matter."""
     return (first, *(name for name in reversed(later) if name not in (b"", b".", b"..")))
 

@@ -1,27 +1,332 @@
-"""Which access a sandbox context grants to which path (wire contract, section 8.7)."""
+"""Which access a sandbox context grants to which path (wire contract, section 8.7).
+
+A policy is a context resolved on one host: symbolic places stand for paths, a link that is the first name of
+a path is followed (deeper ones stay, so that they can be protected themselves), and of two rules for one path
+deny goes before write before read.  Of the rules above a path the deepest decides; without any, access is
+denied.  What a policy says is about names; what a view must do about links is the planner's business.
+"""
 
 from __future__ import annotations
 
+from execserver.protocol.permissions import (
+    DENY,
+    GLOB_PATTERN,
+    MINIMAL,
+    PATH,
+    PROJECT_ROOTS,
+    READ,
+    ROOT,
+    SLASH_TMP,
+    TMPDIR,
+    WRITE,
+    PermissionProfile,
+    SandboxEntry,
+)
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.facts import Facts
-from execserver.sandbox.host import Host
+from execserver.sandbox.globs import DenyPatterns, GlobError, compile_glob, compile_patterns, join_pattern
+from execserver.sandbox.host import Host, walk
+from execserver.sandbox.intent import restricts_files
+from execserver.sandbox.plan import PlanRefused
+
+METADATA_NAMES = frozenset({b".git", b".agents", b".codex"})
+PLATFORM_ROOTS = (
+    *(b"/usr", b"/bin", b"/sbin", b"/etc", b"/lib", b"/lib64", b"/nix/store"),
+    b"/run/current-system/sw",
+)
+
+# Why an access is what it is.
+BY_RULE = "rule"
+BY_METADATA = "metadata name"
+BY_PATTERN = "pattern"
+BY_PLATFORM = "platform default"
+BY_DEFAULT = "no rule"
+UNRESTRICTED = "unrestricted"
+
+_PROJECT_ROOTS_PREFIX = "codex-project-roots://"
+_RANK = {READ: 0, WRITE: 1, DENY: 2}
+
+
+class Rule:
+    """The access to all below a path; `spellings` are the paths as they were given."""
+
+    __slots__ = ("access", "entry", "path", "spellings")
+
+    def __init__(self, path: bytes, access: str, entry: SandboxEntry, spellings: tuple[bytes, ...]) -> None:
+        self.path = path
+        self.access = access
+        self.entry = entry
+        self.spellings = spellings
+
+
+class Decision:
+    """An access and what decided it: `why` is one of the words above, `place` the path or pattern of it."""
+
+    __slots__ = ("access", "place", "rule", "why")
+
+    def __init__(self, access: str, why: str, place: bytes = b"", rule: Rule | None = None) -> None:
+        self.access = access
+        self.why = why
+        self.place = place
+        self.rule = rule
 
 
 class Policy:
-    """A context's rules, resolved on one host.  `facts` is what the resolution itself rests on."""
+    """A context's rules, resolved on one host.  `facts` is what the resolution itself rests on.
 
-    full_read: bool
-    full_write: bool
-    network_enabled: bool
-    cwd: bytes
-    facts: Facts
+    `full_read` and `full_write` tell that nothing is withheld, `minimal` that the platform's own folders may
+    be read.  `rules` are by path, `globs` the deny patterns, absolute, sorted, unique.
+    """
+
+    def __init__(
+        self,
+        permissions: PermissionProfile,
+        host: Host,
+        cwd: bytes,
+        project_roots: tuple[bytes, ...],
+        for_files: bool,
+    ) -> None:
+        """Resolve the permissions.  Raises PlanRefused for a pattern that is not well-formed."""
+        entries = permissions.entries or ()
+        self.host = host
+        self.facts = Facts()
+        self.cwd = cwd
+        self.project_roots = project_roots
+        self.network_enabled = permissions.network_enabled and not for_files
+        self.glob_scan_max_depth = permissions.glob_scan_max_depth
+        self.full_write = not restricts_files(permissions)
+        self.full_read = self.full_write or _reads_everything(entries)
+        self.minimal = any(entry.kind == MINIMAL and entry.access != DENY for entry in entries)
+        if for_files and not self.full_read:
+            self.minimal = True
+        self._aliases: dict[bytes, bytes | None] = {}
+        self.rules: dict[bytes, Rule] = {}
+        self.globs: tuple[bytes, ...] = ()
+        self._platform: tuple[bytes, ...] | None = None
+        self._patterns: DenyPatterns | None = None
+        if not self.full_write:
+            for entry in entries:
+                for path in self._paths(entry):
+                    self._add(path, entry)
+            self.globs = self._resolve_globs(entries)
+        if self.globs:
+            self.facts.cacheable = False
+
+    def access(self, path: bytes) -> Decision:
+        """Decide about an absolute path without dots."""
+        if self.full_write:
+            return Decision(WRITE, UNRESTRICTED)
+        path = self.normalised(path)
+        rule = self._deepest_rule(path)
+        matched = self.patterns.deepest(path) if self.globs else None
+        if matched is not None and (rule is None or len(matched[0]) >= len(rule.path)):
+            return Decision(DENY, BY_PATTERN, matched[1])
+        if rule is None or (rule.path == b"/" and rule.access == DENY):
+            platform = self._platform_root(path)
+            if platform is not None:
+                return Decision(READ, BY_PLATFORM, platform)
+        if rule is None:
+            return Decision(DENY, BY_DEFAULT)
+        if rule.access == WRITE:
+            name = first_name_below(rule.path, path)
+            if name in METADATA_NAMES:
+                return Decision(READ, BY_METADATA, join(rule.path, name), rule)
+        return Decision(rule.access, BY_RULE, rule.path, rule)
+
+    @property
+    def patterns(self) -> DenyPatterns:
+        """The deny patterns, ready to match."""
+        if self._patterns is None:
+            self._patterns = compile_patterns(self.globs)
+        return self._patterns
+
+    def writable_roots(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
+        """Return each writable root with what is not writable below it; metadata names need not exist."""
+        found = []
+        for root in sorted(path for path, rule in self.rules.items() if rule.access == WRITE):
+            names = [join(root, name) for name in METADATA_NAMES]
+            closed = {path for path in names if path not in self.rules}
+            closed |= {
+                path for path, rule in self.rules.items() if rule.access != WRITE and is_below(path, root)
+            }
+            found.append((root, tuple(sorted(closed))))
+        return found
+
+    def readable_roots(self) -> list[bytes]:
+        """Return what may be read, writable roots and the platform's folders included."""
+        roots = {path for path, rule in self.rules.items() if rule.access != DENY}
+        if self.minimal:
+            roots |= {
+                path for path in PLATFORM_ROOTS if self.access(path).access != DENY and self.host.is_dir(path)
+            }
+        return sorted(roots)
+
+    def unreadable_roots(self) -> list[bytes]:
+        """Return the denied paths, `/` itself excepted, which only means that nothing is granted."""
+        return sorted(path for path, rule in self.rules.items() if rule.access == DENY and path != b"/")
+
+    def normalised(self, path: bytes) -> bytes:
+        """Return a path with its first name followed if that is a link."""
+        name = path[1:].partition(b"/")[0]
+        if name not in self._aliases:
+            self._aliases[name] = self._alias(b"/" + name)
+        alias = self._aliases[name]
+        if alias is None:
+            return path
+        return join(alias, path[len(name) + 2 :])
+
+    def _alias(self, top: bytes) -> bytes | None:
+        """Return where a first name leads, or None if it is no link or leads nowhere."""
+        if top == b"/":
+            return None
+        found = walk(self.facts.noting(self.host), top)
+        return found.path if found.links and not found.rest else None
+
+    def _deepest_rule(self, path: bytes) -> Rule | None:
+        rules = self.rules
+        while True:
+            rule = rules.get(path)
+            if rule is not None or path == b"/":
+                return rule
+            path = path.rpartition(b"/")[0] or b"/"
+
+    def _platform_root(self, path: bytes) -> bytes | None:
+        if not self.minimal:
+            return None
+        if self._platform is None:
+            self._platform = tuple([self.normalised(root) for root in PLATFORM_ROOTS])
+        for root in self._platform:
+            if path == root or is_below(path, root):
+                return root
+        return None
+
+    def _paths(self, entry: SandboxEntry) -> list[bytes]:
+        """Return the paths an entry stands for; what cannot exist stands for none."""
+        kind = entry.kind
+        if kind == PATH and entry.path is not None:
+            return [entry.path.native()]
+        if kind == ROOT:
+            return [b"/"]
+        if kind == PROJECT_ROOTS:
+            return [path for root in self.project_roots for path in _subpath(root, entry.subpath)]
+        if kind == TMPDIR:
+            return _temporary(self.host.tmpdir)
+        if kind == SLASH_TMP:
+            self.facts.noting(self.host).stamp(b"/tmp")
+            return [b"/tmp"] if self.host.is_dir(b"/tmp") else []
+        return []
+
+    def _add(self, spelled: bytes, entry: SandboxEntry) -> None:
+        path = self.normalised(spelled)
+        known = self.rules.get(path)
+        if known is None:
+            self.rules[path] = Rule(path, entry.access, entry, (spelled,))
+            return
+        if spelled not in known.spellings:
+            known.spellings += (spelled,)
+        if _RANK[entry.access] > _RANK[known.access]:
+            known.access, known.entry = entry.access, entry
+
+    def _resolve_globs(self, entries: tuple[SandboxEntry, ...]) -> tuple[bytes, ...]:
+        found: set[bytes] = set()
+        for entry in entries:
+            if entry.kind == GLOB_PATTERN and entry.access == DENY and entry.text:
+                found.update(self._absolute_globs(entry.text))
+        return tuple(sorted({text for pattern in found for text in self._spellings(pattern)}))
+
+    def _spellings(self, pattern: bytes) -> list[bytes]:
+        """Return a pattern as it is and, if its first name is a link, where that leads.
+
+        Raises PlanRefused if it is not well-formed.
+        """
+        try:
+            globs = compile_glob(pattern)
+        except GlobError as error:
+            text = pattern.decode("utf-8", "replace")
+            raise PlanRefused(f"invalid deny pattern {text}: {error}") from None
+        moved = [(glob, self.normalised(glob.prefix)) for glob in globs]
+        return [pattern, *(glob.moved(prefix).text for glob, prefix in moved if prefix != glob.prefix)]
+
+    def _absolute_globs(self, text: str) -> list[bytes]:
+        if text.startswith(_PROJECT_ROOTS_PREFIX):
+            rest = text[len(_PROJECT_ROOTS_PREFIX) :].lstrip("/")
+            return [join_pattern(root, _encoded(rest)) for root in self.project_roots]
+        if text.startswith("/"):
+            return [_encoded(text)]
+        return [join_pattern(self.cwd, _encoded(text))]
 
 
 def file_policy(context: FileSystemSandboxContext, host: Host, server_cwd: bytes) -> Policy:
-    """Resolve the context of an fs/* request that passed `intent.file_request_needs_sandbox`."""
-    raise NotImplementedError
+    """Resolve the context of an fs/* request that passed `intent.file_request_needs_sandbox`.
+
+    The network is never granted, the platform's folders always are.  `server_cwd` takes the place of a
+    missing `cwd`.  Raises PlanRefused.
+    """
+    return _resolved(context, host, server_cwd, for_files=True)
 
 
 def process_policy(context: FileSystemSandboxContext, host: Host, process_cwd: bytes) -> Policy:
-    """Resolve the context of a process/start that passed `intent.process_request_needs_sandbox`."""
-    raise NotImplementedError
+    """Resolve the context of a process/start that passed `intent.process_request_needs_sandbox`.
+
+    The process's own directory takes the place of a missing `cwd`.  Raises PlanRefused.
+    """
+    return _resolved(context, host, process_cwd, for_files=False)
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """Return a path below a directory; the directory itself for an empty name."""
+    if not name:
+        return directory
+    return b"/" + name if directory == b"/" else directory + b"/" + name
+
+
+def is_below(path: bytes, root: bytes) -> bool:
+    """Tell whether a path is strictly below another."""
+    return path.startswith(root if root == b"/" else root + b"/") and path != root
+
+
+def first_name_below(root: bytes, path: bytes) -> bytes:
+    """Return the name that follows `root` in a path at or below it; nothing for the root itself."""
+    return path[len(root) + (root != b"/") :].partition(b"/")[0]
+
+
+def _resolved(context: FileSystemSandboxContext, host: Host, fallback: bytes, for_files: bool) -> Policy:
+    cwd = fallback if context.cwd is None else context.cwd.native()
+    roots = tuple([root.native() for root in context.workspace_roots]) or (cwd,)
+    return Policy(context.permissions, host, cwd, roots, for_files)
+
+
+def _reads_everything(entries: tuple[SandboxEntry, ...]) -> bool:
+    return any(entry.kind == ROOT and entry.access != DENY for entry in entries) and all(
+        entry.access != DENY for entry in entries
+    )
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _subpath(root: bytes, subpath: str | None) -> list[bytes]:
+    """Return a path below a project root, dots resolved by name; an absolute one replaces the root."""
+    if not subpath:
+        return [root]
+    below = _encoded(subpath)
+    if b"\0" in below:
+        return []
+    return [_without_dots(below if below.startswith(b"/") else root + b"/" + below)]
+
+
+def _temporary(tmpdir: bytes | None) -> list[bytes]:
+    """Return the folder TMPDIR names; `/` is no folder for temporary files."""
+    path = _without_dots(tmpdir) if tmpdir else b"/"
+    return [] if path == b"/" else [path]
+
+
+def _without_dots(path: bytes) -> bytes:
+    names: list[bytes] = []
+    for name in path.split(b"/"):
+        if name == b"..":
+            del names[-1:]
+        elif name not in (b"", b"."):
+            names.append(name)
+    return b"/" + b"/".join(names)

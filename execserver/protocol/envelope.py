@@ -75,6 +75,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
     code: _I64
     message: str
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # beyond the contract; absent as a rule
 
 
 class ErrorMessage(msgspec.Struct, frozen=True):
@@ -232,7 +233,8 @@ def around_result(request_id: int | str) -> tuple[bytes, bytes]:
 def encode_error(request_id: int | str, error: RpcError) -> bytes:
     """Return the answer to a request that failed."""
     message = error.message.encode("utf-8", "replace").decode()  # it may quote a text that UTF-8 cannot hold
-    return encode_json(_ErrorOut(ErrorBody(error.code, message), request_id))
+    data = msgspec.UNSET if error.data is None else msgspec.Raw(encode_json(error.data))
+    return encode_json(_ErrorOut(ErrorBody(error.code, message, data), request_id))
 
 
 def encode_notification(method: str, params: msgspec.Struct | msgspec.Raw) -> bytes:

@@ -14,6 +14,7 @@ class RpcError(Exception):
     """An answer of the kind `error`: `code` lives in the class, the message goes to the client."""
 
     code = -32603
+    data: dict[str, object] | None = None  # what else the client is told; an extra member of the error
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

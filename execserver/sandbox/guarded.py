@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 
+from execserver.sandbox.globs import compile_patterns
 from execserver.sandbox.worker_records import BY_MISSING, BY_PATTERN, BY_PROCFS
 
 TYPE_CHECKING = False
@@ -78,16 +79,15 @@ class Place:
 class Guard:
     """The rules of one plan.  Owns a descriptor of the root; lives as long as the process.
 
-    To be made inside the view.  `denied` tells whether a deny pattern matches a path.  Raises OSError where
-    the view has no /proc.
+    To be made inside the view.  Raises OSError where the view has no /proc.
     """
 
-    def __init__(self, plan: ViewPlan, denied: Callable[[bytes], bool] | None = None) -> None:
+    def __init__(self, plan: ViewPlan) -> None:
         self.root = os.open(b"/", _PASS)
         # The link-free path an error is about, for explanations; not certain where a tree is gone through.
         self.at = b""
         self.certain = True
-        self._denied = denied
+        self._denied = _matcher(plan) if plan.globs else None
         self._missing: dict[tuple[int, int], set[bytes]] = {}
         for missing in plan.missing:
             self._missing.setdefault(missing.parent[:2], set()).add(os.path.basename(missing.path))
@@ -284,6 +284,25 @@ class _Resolution:
             self._path = b""
         self._names += names
         return True
+
+
+def _matcher(plan: ViewPlan) -> Callable[[bytes], bool]:
+    """Return what tells whether a deny pattern is the last word about a path."""
+    patterns = compile_patterns(plan.globs)
+    rules = frozenset((*plan.writable, *plan.readable, *plan.read_only))
+
+    def denied(path: bytes) -> bool:
+        matched = patterns.deepest(path)
+        if matched is None:
+            return False
+        # A rule for something further down counts more than a pattern that matched above it.
+        while len(path) > len(matched[0]):
+            if path in rules:
+                return False
+            path = path[: path.rindex(b"/")]
+        return True
+
+    return denied
 
 
 def is_process_name(name: bytes) -> bool:

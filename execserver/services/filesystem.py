@@ -8,6 +8,7 @@ base64 pieces, so a whole file is never held.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -130,6 +131,18 @@ class FileService:
             reader = reading.FileReader.open(path, limit, _let_others_run)
         else:
             reader = self._slow.call(lambda pause: reading.FileReader.open(path, limit, pause))
+        return self._given_out(reader, local)
+
+    def read_opened(self, fd: int, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
+        """Return the content of an open regular file as `read_file` does; the descriptor is taken over."""
+        local = self._mounts.is_local_device(os.fstat(fd).st_dev)
+        if local:
+            return self._given_out(reading.FileReader(fd, limit, _let_others_run), local)
+        owned = _Owned(fd)
+        reader = self._slow.call(lambda pause: reading.FileReader(owned.take(), limit, pause))
+        return self._given_out(reader, local)
+
+    def _given_out(self, reader: reading.FileReader, local: bool) -> tuple[bytes, Iterator[bytes] | None]:
         whole = reader.whole
         if whole is not None:
             reader.close()
@@ -159,6 +172,17 @@ class FileService:
             pool = self._busy
         pool.call(lambda pause: writing.write_file(path, content, pause, self._device_timeout_s))
 
+    def write_opened(self, fd: int, content: bytes) -> None:
+        """Replace the content of an open file or device; the descriptor is taken over."""
+        status = os.fstat(fd)
+        local = self._mounts.is_local_device(status.st_dev)
+        if local and len(content) <= self._inline_bytes and stat.S_ISREG(status.st_mode):
+            writing.replace_content(fd, content)
+            return
+        owned = _Owned(fd)
+        pool = self._busy if local else self._slow
+        pool.call(lambda pause: writing.replace_content(owned.take(), content, pause, self._device_timeout_s))
+
     # --- open files --------------------------------------------------------------------------------------
 
     def open(self, path: bytes, mode: FsOpenMode) -> OpenFile:
@@ -172,6 +196,13 @@ class FileService:
             return fd, os.fstat(fd).st_dev
 
         fd, device = self._slow.call(run, lambda opened: os.close(opened[0]))
+        return self._noted(fd, device, mode)
+
+    def adopt(self, fd: int, mode: FsOpenMode) -> OpenFile:
+        """Make an open file of a descriptor, which the caller goes on to own and closes with `release`."""
+        return self._noted(fd, os.fstat(fd).st_dev, mode)
+
+    def _noted(self, fd: int, device: int, mode: FsOpenMode) -> OpenFile:
         local = self._mounts.is_local_device(device)
         if not local:
             self._slow_descriptors.add(fd)
@@ -195,7 +226,7 @@ class FileService:
 
         The client's one may be closed, and its number given to another file, while the thread hangs.
         """
-        duplicate = _Duplicate(fd)
+        duplicate = _Owned(os.dup(fd))
 
         def run(_: Pause) -> T:
             try:
@@ -214,13 +245,18 @@ class FileService:
             os.close(fd)
 
 
-class _Duplicate:
-    """Owns a second descriptor of an open file; closes it when collected, should nobody have used it."""
+class _Owned:
+    """Owns a descriptor on its way to a thread; closes it when collected, should nobody have taken it."""
 
     __slots__ = ("fd",)
 
     def __init__(self, fd: int) -> None:
-        self.fd = os.dup(fd)
+        self.fd = fd
+
+    def take(self) -> int:
+        """Give the descriptor to the caller."""
+        fd, self.fd = self.fd, -1
+        return fd
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1

@@ -15,7 +15,7 @@ import gevent
 from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 
-from execserver.protocol.errors import InternalError
+from execserver.protocol.errors import InternalError, InvalidRequest
 from execserver.sandbox.plan import ViewPlan
 from execserver.sandbox.plan_record import encode_plan
 from execserver.sandbox.worker_records import Reply, Request
@@ -26,8 +26,11 @@ MAX_WAITING = 256  # requests that wait for one worker; it answers some thousand
 IDLE_S = 30.0
 _ATTEMPTS = 3  # a worker that ended while idle costs a request nothing but the start of the next
 
-# What starts a worker: an encoded plan and the worker's end of the socket, which stays the caller's.
-StartWorker = Callable[[bytes, int], WorkerProcess]
+# What starts a worker: an encoded plan, the worker's end of the socket, which stays the caller's, and which
+# BACK_END_* enforces the plan.
+StartWorker = Callable[[bytes, int, int], WorkerProcess]
+# Which one does for a plan, or why none does.
+ChooseBackEnd = Callable[[ViewPlan], int | str]
 
 
 class _Slot:
@@ -50,11 +53,13 @@ class WorkerPool:
     def __init__(
         self,
         start: StartWorker,
+        choose: ChooseBackEnd,
         timeout_s: float,
         max_workers: int = MAX_WORKERS,
         idle_s: float = IDLE_S,
     ) -> None:
         self._start = start
+        self._choose = choose
         self._timeout_s = timeout_s
         self._max_workers = max_workers
         self._idle_s = idle_s
@@ -116,9 +121,12 @@ class WorkerPool:
         raise InternalError("fs sandbox workers end before they begin")
 
     def _started(self, slot: _Slot) -> Worker:
+        back_end = self._choose(slot.plan)
+        if isinstance(back_end, str):
+            raise InvalidRequest(f"failed to prepare fs sandbox: {back_end}")
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
-            process = self._start(slot.record, theirs.fileno())
+            process = self._start(slot.record, theirs.fileno(), back_end)
         except BaseException:
             ours.close()
             raise

@@ -42,7 +42,7 @@ def serve(sock: _socket.socket, plan: ViewPlan) -> None:
     Raises OSError where the view has no /proc, RecordError for bytes that are no request.
     """
     gc.freeze()  # what came with the fork stays shared with the zygote
-    worker = Worker(sock, GuardedFiles(Guard(plan, (lambda path: True) if plan.globs else None)))
+    worker = Worker(sock, GuardedFiles(Guard(plan)))
     while worker.serve_one():
         pass
 

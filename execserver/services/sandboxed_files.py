@@ -1,0 +1,140 @@
+"""The file operations of requests that need a sandbox: performed by a worker inside the view of their plan.
+
+They have the names, arguments and errors of `FileService`, plus what the sandbox refuses.  A worker finds and
+opens; content is read and written here, on the descriptors it passed.  Nothing here falls back to an
+operation without sandbox.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+from execserver.core.file_handles import OpenFile
+from execserver.files.walk import Walk, WalkOptions
+from execserver.protocol.errors import InternalError, InvalidRequest, NotFound, RpcError, from_os_error
+from execserver.protocol.files import FsOpenMode
+from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox import worker_records as records
+from execserver.services.filesystem import FileService
+from execserver.services.sandbox import SandboxService
+from execserver.services.worker_pool import StartWorker, WorkerPool
+from execserver.settings import Settings
+
+_ERRORS = {error.code: error for error in (InvalidRequest, InternalError, NotFound)}
+
+
+class SandboxedFiles:
+    """The sandboxed operations of one server; `within` gives those of one request."""
+
+    def __init__(
+        self, files: FileService, sandbox: SandboxService, start: StartWorker, settings: Settings
+    ) -> None:
+        """`start` is what starts workers: `Spawner.start_worker`."""
+        self.files = files
+        self.sandbox = sandbox
+        self.workers = WorkerPool(start, sandbox.choose, settings.file_call_timeout_s)
+
+    def within(self, context: FileSystemSandboxContext) -> ConfinedFiles:
+        """Return the operations for a context that restricts files and was checked."""
+        return ConfinedFiles(self, context)
+
+    def close(self) -> None:
+        """End every worker."""
+        self.workers.close()
+
+
+class ConfinedFiles:
+    """The operations of one request.  Each plans anew, so that the view is right for this moment."""
+
+    __slots__ = ("_context", "_service")
+
+    def __init__(self, service: SandboxedFiles, context: FileSystemSandboxContext) -> None:
+        self._service = service
+        self._context = context
+
+    def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
+        """Return is_directory, is_file, is_symlink, size, time of modification in ms."""
+        reply = self._ask(records.GET_METADATA, path)
+        assert isinstance(reply, records.Metadata)
+        return reply.values
+
+    def canonicalize(self, path: bytes) -> bytes:
+        """Return the path without links."""
+        reply = self._ask(records.CANONICALIZE, path)
+        assert isinstance(reply, records.Path)
+        return reply.path
+
+    def create_directory(self, path: bytes, recursive: bool) -> None:
+        """Make a directory, with `recursive` also its parents."""
+        self._ask(records.CREATE_DIRECTORY, path, records.RECURSIVE if recursive else 0)
+
+    def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
+        """Return name, is_directory, is_file of every entry."""
+        reply = self._ask(records.READ_DIRECTORY, path)
+        assert isinstance(reply, records.Entries)
+        return reply.entries
+
+    def remove(self, path: bytes, recursive: bool, force: bool) -> None:
+        """Remove a file, a link, or with `recursive` a tree."""
+        flags = (records.RECURSIVE if recursive else 0) | (records.FORCE if force else 0)
+        self._ask(records.REMOVE, path, flags)
+
+    def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
+        """Copy a file, a link, or with `recursive` a tree."""
+        self._ask(records.COPY, source, records.RECURSIVE if recursive else 0, destination)
+
+    def walk(self, root: bytes, options: WalkOptions) -> Walk:
+        """List what is below a directory."""
+        flags = records.FOLLOW_LINKS if options.follow_links else 0
+        flags |= records.PRUNE_HIDDEN if options.prune_hidden else 0
+        limits = (options.max_depth, options.max_directories, options.max_entries)
+        reply = self._ask(records.WALK, root, flags, limits=limits)
+        assert isinstance(reply, records.Walked)
+        found = Walk(options)
+        found.entries, found.errors, found.truncated = reply.entries, reply.errors, reply.truncated
+        return found
+
+    def read_file(self, path: bytes, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
+        """Return the first piece of a file's base64 text and the rest, None if that is all."""
+        return self._service.files.read_opened(self._open(records.READ, path), limit)
+
+    def write_file(self, path: bytes, content: bytes) -> None:
+        """Create a file or replace its content."""
+        self._service.files.write_opened(self._open(records.WRITE, path), content)
+
+    def open(self, path: bytes, mode: FsOpenMode) -> OpenFile:
+        """Open a regular file; the caller owns its descriptor and closes it with `FileService.release`."""
+        fd = self._open(records.READ if mode is FsOpenMode.READ else records.REPLACE, path)
+        return self._service.files.adopt(fd, mode)
+
+    def _open(self, operation: int, path: bytes) -> int:
+        _, fd = self._call(records.Request(0, operation, path))
+        assert fd is not None
+        return fd
+
+    def _ask(
+        self,
+        operation: int,
+        path: bytes,
+        flags: int = 0,
+        target: bytes = b"",
+        limits: tuple[int, int, int] = (0, 0, 0),
+    ) -> records.Reply:
+        return self._call(records.Request(0, operation, path, flags, target, limits))[0]
+
+    def _call(self, request: records.Request) -> tuple[records.Reply, int | None]:
+        if max(len(request.path), len(request.target)) > records.MAX_PATH_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        service = self._service
+        reply, fd = service.workers.call(service.sandbox.files_plan(self._context), request)
+        if isinstance(reply, records.Failed):
+            raise self._denial(request, reply)
+        if isinstance(reply, records.Refused):
+            raise _ERRORS.get(reply.code, InternalError)(reply.message)
+        return reply, fd
+
+    def _denial(self, request: records.Request, failed: records.Failed) -> RpcError:
+        """Return the error of a call, with the rule that did it where that is certain."""
+        return from_os_error(OSError(failed.errno, os.strerror(failed.errno)))

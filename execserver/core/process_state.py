@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 
+from execserver.core.denial import looks_denied
 from execserver.core.output_log import OutputLog, Page
 
 REMEMBERED_WRITE_IDS = 4096  # per process; the reference remembers as many
@@ -44,13 +45,32 @@ class WriteMemory:
             self._seen.popitem(last=False)
 
 
+class SandboxNote:
+    """What a state remembers of a process's sandbox.
+
+    `own_init`: the process ran under an init that reports a death by signal as a status.  `refusal` is why
+    nothing ran in its place, where that is known for certain; empty otherwise.
+    """
+
+    __slots__ = ("own_init", "refusal")
+
+    def __init__(self, own_init: bool = False, refusal: str = "") -> None:
+        self.own_init = own_init
+        self.refusal = refusal
+
+
 class ProcessState:
-    """Phase, exit code, numbered output and write memory of one process."""
+    """Phase, exit code, numbered output and write memory of one process.
 
-    __slots__ = ("exit_code", "log", "phase", "terminated", "tty", "writes")
+    `sandbox` is None for a process that was started without a sandbox; only others are ever denied anything.
+    """
 
-    def __init__(self, *, tty: bool, retained_bytes: int) -> None:
+    __slots__ = ("exit_code", "log", "phase", "sandbox", "sandbox_denied", "terminated", "tty", "writes")
+
+    def __init__(self, *, tty: bool, retained_bytes: int, sandbox: SandboxNote | None = None) -> None:
         self.tty = tty
+        self.sandbox = sandbox
+        self.sandbox_denied = False
         self.phase = ProcessPhase.STARTING
         self.exit_code: int | None = None
         self.terminated = False
@@ -80,13 +100,27 @@ class ProcessState:
     def record_exit(self, exit_code: int, *, signalled: bool) -> int:
         """Note the exit and return its number; `exit_code` is 128+N for a death by signal N."""
         self._step(ProcessPhase.RUNNING, ProcessPhase.EXITED)
-        self.exit_code = SIGNALLED_TTY_EXIT_CODE if signalled and self.tty else exit_code
+        as_status = self.sandbox is not None and self.sandbox.own_init and not self.terminated
+        self.exit_code = SIGNALLED_TTY_EXIT_CODE if signalled and self.tty and not as_status else exit_code
+        if self.sandbox is not None and exit_code:
+            log = self.log
+            outputs = (
+                log.text_of("stdout", "pty"),
+                log.text_of("stderr"),
+                log.text_of("stdout", "pty", "stderr"),
+            )
+            self.sandbox_denied = looks_denied(self.exit_code, *outputs)
         return self.log.take_seq()
 
     def record_closed(self) -> int:
         """Note the end of everything and return its number."""
         self._step(ProcessPhase.EXITED, ProcessPhase.CLOSED)
         return self.log.take_seq()
+
+    @property
+    def sandbox_refusal(self) -> str:
+        """Why nothing ran, where that is known for certain; else empty."""
+        return self.sandbox.refusal if self.sandbox is not None and self.exited else ""
 
     def answers_read(self, after_seq: int) -> bool:
         """Tell whether a waiting `process/read` has something to say (section 8.2).

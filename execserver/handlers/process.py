@@ -7,6 +7,7 @@ import signal
 from msgspec import Raw
 
 from execserver.core.env_policy import child_environment
+from execserver.core.process_state import SandboxNote
 from execserver.handlers.context import Call
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import Later, Reply
@@ -27,6 +28,7 @@ from execserver.protocol.process import (
     CloseStdinResponse,
     ExecParams,
     ExecResponse,
+    ExecSandboxType,
     ProcessListResponse,
     ProcessSignal,
     ReadParams,
@@ -40,16 +42,17 @@ from execserver.protocol.process import (
     WriteResponse,
     WriteStatus,
 )
+from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
-from execserver.sandbox.intent import (
-    cannot_enforce_process,
-    check_process_cwd,
-    process_request_needs_sandbox,
-)
+from execserver.sandbox.intent import check_process_cwd, process_request_needs_sandbox
 from execserver.services.process import Process
 from execserver.services.process_list import list_entry
+from execserver.services.process_table import ProcessTable
 from execserver.services.spawner import SpawnSpec
+from execserver.services.start_request import Confinement
 
+_ATTEMPTS = 3  # of a start whose files change under it
+_SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
 _SIGNALS = {
     ProcessSignal.INTERRUPT: signal.SIGINT,
     ProcessSignal.HUP: signal.SIGHUP,
@@ -70,33 +73,67 @@ def start(call: Call, params: ExecParams) -> Reply:
     """Run a program; its notifications follow the answer."""
     table = call.session.processes
     cwd = check_start(params)
-    table.check_free(params.process_id)
-    policy = params.env_policy
     spec = SpawnSpec(
         argv=[word.encode() for word in params.argv],
-        env=child_environment(call.services.inherited, policy, params.env),
+        env=child_environment(call.services.inherited, params.env_policy, params.env),
         cwd=cwd,
         arg0=None if params.arg0 is None else params.arg0.encode(),
         tty=params.tty,
         pipe_stdin=params.pipe_stdin,
     )
+    if params.sandbox is None:
+        table.check_free(params.process_id)
+        process = _start(table, params, spec)
+    else:
+        process = _start_sandboxed(call, params, params.sandbox, spec)
+    return Reply(
+        ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[params.sandbox is not None]),
+        process.begin,
+    )
+
+
+def _start(
+    table: ProcessTable, params: ExecParams, spec: SpawnSpec, sandbox: SandboxNote | None = None
+) -> Process:
     wording = templates.ProcessTemplates(params.process_id)
-    process = table.start(params.process_id, list(params.argv), spec, wording)
-    return Reply(ExecResponse(process_id=params.process_id), process.begin)
+    return table.start(params.process_id, list(params.argv), spec, wording, sandbox)
+
+
+def _start_sandboxed(
+    call: Call, params: ExecParams, context: FileSystemSandboxContext, spec: SpawnSpec
+) -> Process:
+    """Start a process as its sandbox context says.
+
+    Something of the plan may be replaced before the view is made.  Then there is another plan, and that is
+    tried; the same plan would fail again.
+    """
+    table = call.session.processes
+
+    def plan() -> Confinement:
+        env = child_environment(call.services.inherited, params.env_policy, params.env)
+        return call.services.sandbox.process_start(context, spec.cwd, params.enforce_managed_network, env)
+
+    confinement = plan()
+    table.check_free(params.process_id)
+    for _ in range(_ATTEMPTS):
+        try:
+            note = SandboxNote(confinement.own_init, confinement.refusal)
+            return _start(table, params, spec._replace(confinement=confinement), note)
+        except InvalidParams:
+            failed = confinement
+            confinement = plan()
+            if confinement == failed:
+                raise
+    raise InvalidParams("failed to prepare process sandbox: the files it is about keep changing")
 
 
 def check_start(params: ExecParams) -> bytes:
-    """Make the checks of sections 8.1 and 8.7 in their order; return the folder to start in.
-
-    A request that restricts anything is refused: it is never run unsandboxed.
-    """
-    sandbox = params.sandbox
-    if sandbox is None:
+    """Make the checks of sections 8.1 and 8.7 in their order; return the folder to start in."""
+    if params.sandbox is None:
         cwd = check_process_cwd(params.cwd, sandboxed=False)
         _check_argv(params)
         return cwd
-    if process_request_needs_sandbox(sandbox, params.enforce_managed_network):
-        raise cannot_enforce_process()
+    process_request_needs_sandbox(params.sandbox, params.enforce_managed_network)
     _check_argv(params)
     return check_process_cwd(params.cwd, sandboxed=True)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+import msgspec
+
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import I32, U16, U64, USIZE, Base64, Record, refuse_beyond_u64
 from execserver.protocol.sandbox import FileSystemSandboxContext
@@ -88,7 +90,8 @@ class ReadResponse(Record, frozen=True, kw_only=True):
     """Retained output and the state of the process.
 
     `oldest_seq` is the lowest seq still retained and `lost_bytes` how much output was dropped before it; both
-    are 0 from servers that do not announce gaps.
+    are 0 from servers that do not announce gaps.  `sandbox_refusal` is why nothing ran in the sandbox, left
+    out where that is not known for certain.
     """
 
     chunks: tuple[ProcessOutputChunk, ...]
@@ -100,6 +103,7 @@ class ReadResponse(Record, frozen=True, kw_only=True):
     sandbox_denied: bool = False
     oldest_seq: U64 = 0
     lost_bytes: U64 = 0
+    sandbox_refusal: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class WriteParams(Record, frozen=True, kw_only=True):
@@ -185,12 +189,16 @@ class ExecOutputDeltaNotification(Record, frozen=True, kw_only=True):
 
 
 class ExecExitedNotification(Record, frozen=True, kw_only=True):
-    """A process ended; output may still follow.  `sandbox_denied` is None from servers that do not tell."""
+    """A process ended; output may still follow.
+
+    `sandbox_denied` is None from servers that do not tell; `sandbox_refusal` is left out unless nothing ran.
+    """
 
     process_id: str
     seq: U64
     exit_code: I32
     sandbox_denied: bool | None = None
+    sandbox_refusal: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ExecClosedNotification(Record, frozen=True, kw_only=True):

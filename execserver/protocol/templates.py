@@ -50,10 +50,12 @@ class ProcessTemplates:
         """Return `process/output` in parts: what stands before the base64 text, the text, and the end."""
         return (b'%b%d,"stream":"%b","chunk":"' % (self._output, seq, _STREAMS[stream]), encode(data), b'"}}')
 
-    def exited(self, seq: int, exit_code: int, sandbox_denied: bool = False) -> bytes:
-        """Return `process/exited`."""
-        denied = _TRUTH[sandbox_denied]
-        return b'%b%d,"exitCode":%d,"sandboxDenied":%b}}' % (self._exited, seq, exit_code, denied)
+    def exited(
+        self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
+    ) -> bytes:
+        """Return `process/exited`; a refusal that is known for certain is told, an empty one left out."""
+        tail = (exit_code, _TRUTH[sandbox_denied], _refusal(sandbox_refusal))
+        return b'%b%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (self._exited, seq, *tail)
 
     def closed(self, seq: int) -> bytes:
         """Return `process/closed`."""
@@ -73,7 +75,9 @@ class CommandExecTemplates:
         """Return `command/exec/outputDelta` in parts; there is no `seq` in it."""
         return (b'%b%b","chunk":"' % (self._output, _STREAMS[stream]), encode(data), b'"}}')
 
-    def exited(self, seq: int, exit_code: int, sandbox_denied: bool = False) -> bytes:
+    def exited(
+        self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
+    ) -> bytes:
         """Return `command/exec/exited`, which says nothing of the sandbox."""
         return b"%b%d}}" % (self._exited, exit_code)
 
@@ -143,8 +147,20 @@ class ReadState(Protocol):
     def log(self) -> OutputGaps:
         """The retained output."""
 
+    @property
+    def sandbox_denied(self) -> bool:
+        """Whether the sandbox probably made it fail."""
 
-def read_result(page: OutputPage, state: ReadState, sandbox_denied: bool = False) -> msgspec.Raw:
+    @property
+    def sandbox_refusal(self) -> str:
+        """Why nothing ran in the sandbox, if that is known for certain; else empty."""
+
+
+def _refusal(text: str) -> bytes:
+    return b',"sandboxRefusal":%b' % _text(text) if text else b""
+
+
+def read_result(page: OutputPage, state: ReadState) -> msgspec.Raw:
     """Return the result of `process/read`."""
     chunks = b",".join(
         b'{"seq":%d,"stream":"%b","chunk":"%b"}' % (seq, _STREAMS[stream], encode(data))
@@ -153,16 +169,17 @@ def read_result(page: OutputPage, state: ReadState, sandbox_denied: bool = False
     exit_code = b"null" if state.exit_code is None else b"%d" % state.exit_code
     return msgspec.Raw(
         b'{"chunks":[%b],"nextSeq":%d,"exited":%b,"exitCode":%b,"closed":%b,"failure":null,'
-        b'"sandboxDenied":%b,"oldestSeq":%d,"lostBytes":%d}'
+        b'"sandboxDenied":%b,"oldestSeq":%d,"lostBytes":%d%b}'
         % (
             chunks,
             page.next_seq,
             _TRUTH[state.exited],
             exit_code,
             _TRUTH[state.closed],
-            _TRUTH[sandbox_denied],
+            _TRUTH[state.sandbox_denied],
             state.log.oldest_seq,
             state.log.lost_bytes,
+            _refusal(state.sandbox_refusal),
         )
     )
 

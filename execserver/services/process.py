@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import gevent
 from gevent.event import Event
 
+from execserver.core import denial
 from execserver.core.output_log import Page
 from execserver.core.process_state import ProcessState
 from execserver.services.attachment import Attachment
@@ -34,7 +36,9 @@ class Templates(Protocol):
     def output(self, stream: str, seq: int, data: bytes) -> tuple[bytes, ...]:
         """Return the notification of one chunk, in parts."""
 
-    def exited(self, seq: int, exit_code: int) -> bytes:
+    def exited(
+        self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
+    ) -> bytes:
         """Return the notification of the exit."""
 
     def closed(self, seq: int) -> bytes:
@@ -61,6 +65,7 @@ class Process:
         self._attachment = attachment
         self._on_closed = on_closed
         self._changed: Event | None = None
+        self._outputs_ended: Event | None = None
         self._begun = False
         self._input_ended = False
         self._templates = templates
@@ -165,14 +170,31 @@ class Process:
         self._news()
 
     def _exited(self, exit_code: int) -> None:
-        """Record the exit, after what the process wrote before it: that is in the pipes by now."""
-        if self._attachment.has_room or self.state.terminated:
+        """Take the exit, after what the process wrote before it: that is in the pipes by now."""
+        state = self.state
+        if self._attachment.has_room or state.terminated:
             for pump in self._pumps:
                 pump.drain(_LAST_READ_BYTES)
-        seq = self.state.record_exit(exit_code, signalled=self._child.killed_by != 0)
-        self._attachment.send(self._templates.exited(seq, self.state.exit_code or 0))
+        ended = all(pump.ended for pump in self._pumps)
+        if state.sandbox is None or not exit_code or state.terminated or ended:
+            self._record_exit(exit_code)
+        else:
+            self._outputs_ended = Event()
+            gevent.spawn(self._record_exit_later, exit_code, self._outputs_ended)
+
+    def _record_exit_later(self, exit_code: int, outputs_ended: Event) -> None:
+        """Let the last words of others that hold the outputs come first: they count for the verdict."""
+        outputs_ended.wait(denial.WAIT_S)
+        self._record_exit(exit_code)
+
+    def _record_exit(self, exit_code: int) -> None:
+        state = self.state
+        seq = state.record_exit(exit_code, signalled=self._child.killed_by != 0)
+        self._attachment.send(
+            self._templates.exited(seq, state.exit_code or 0, state.sandbox_denied, state.sandbox_refusal)
+        )
         self._news()
-        if self.state.terminated:
+        if state.terminated:
             self._stop_pumps()
         self._close_if_over()
 
@@ -184,6 +206,8 @@ class Process:
             self._terminal_fd = None  # the pump closes it now
             if self.stdin is not None:
                 self.stdin.close()
+        if self._outputs_ended is not None and all(pump.ended for pump in self._pumps):
+            self._outputs_ended.set()
         self._close_if_over()
 
     def _stop_pumps(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from execserver.core.process_state import ProcessState
+from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.protocol.errors import InvalidRequest
 from execserver.services.attachment import Attachment
 from execserver.services.delay_queue import DelayQueue
@@ -32,8 +32,15 @@ class ProcessTable:
         if process_id in self._processes or process_id in self._starting:
             raise InvalidRequest(f"process {process_id} already exists")
 
-    def start(self, process_id: str, argv: list[str], spec: SpawnSpec, templates: Templates) -> Process:
-        """Start a program; blocks until it runs or failed to.
+    def start(
+        self,
+        process_id: str,
+        argv: list[str],
+        spec: SpawnSpec,
+        templates: Templates,
+        sandbox: SandboxNote | None = None,
+    ) -> Process:
+        """Start a program; blocks until it runs or failed to.  `sandbox` is None without a sandbox context.
 
         `Process.begin` must be called once the answer is queued.  Raises `InvalidRequest` for a taken id,
         `RpcError` with the contract's text when the program could not be started; the id is free again
@@ -45,7 +52,7 @@ class ProcessTable:
             child = self._spawner.spawn(spec)
         finally:
             self._starting.discard(process_id)
-        state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes)
+        state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes, sandbox=sandbox)
         state.started()
         process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
         self._processes[process_id] = process

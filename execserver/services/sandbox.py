@@ -1,38 +1,98 @@
 """From a request's sandbox context to what is done about it: a plan that is carried out, or a refusal.
 
-A plan is made once per context and made anew when a fact of the host that it rests on has changed.  What
-cannot be enforced exactly is refused, with the reason; nothing here ever answers "no sandbox" instead.
+A plan is made once per context and made anew when a fact of the host that it rests on has changed; the facts
+are looked at in every call.  What cannot be enforced exactly is refused, with the reason; nothing here ever
+answers "no sandbox" instead.  Where a network file system could be met, or a tree be searched, planning runs
+in a thread of a bounded pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError, os_error_text
+from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.intent import cannot_enforce_files, cannot_enforce_process
-from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.facts import Facts
+from execserver.sandbox.host import Host
+from execserver.sandbox.plan import (
+    FILTER_NONE,
+    FILTER_PROXY_ROUTED,
+    FILTER_RESTRICTED,
+    NETWORK_PROXY,
+    ROOT_HOST,
+    PlanRefused,
+    ViewPlan,
+)
+from execserver.sandbox.plan_record import PlanRecordError, encode_plan
+from execserver.sandbox.planner import plan_for_files, plan_for_process
+from execserver.sandbox.policy import file_policy, process_policy
+from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
+from execserver.services.file_pool import FilePool
+from execserver.services.mounts import MountTable
+from execserver.services.start_request import Confinement
 from execserver.settings import Settings
+from execserver.zygote.records import (
+    BACK_END_LANDLOCK,
+    BACK_END_NATIVE,
+    SECCOMP_NONE,
+    SECCOMP_PROXY_ROUTED,
+    SECCOMP_RESTRICTED,
+)
+
+REMEMBERED_PLANS = 256  # contexts; the one used longest ago is planned again
+REFUSED = "error building bubblewrap command: "  # the contract's words, whatever builds the view
+_PLANNING_THREADS = 4
+_FILTERS = {
+    FILTER_NONE: SECCOMP_NONE,
+    FILTER_RESTRICTED: SECCOMP_RESTRICTED,
+    FILTER_PROXY_ROUTED: SECCOMP_PROXY_ROUTED,
+}
+
+# Tells what enforces a plan here, a BACK_END_* number, or why nothing does.
+Choose = Callable[[ViewPlan], int | str]
 
 
-class ProcessView(NamedTuple):
-    """How one sandboxed process is started.
+def always_native(plan: ViewPlan) -> int | str:
+    """Take namespaces of our own for every plan; where the kernel refuses them, so is the start."""
+    return BACK_END_NATIVE
 
-    `plan` is the view, or None where files are not restricted; then only `syscall_filter` (a FILTER_* name of
-    the plan) applies.  `refusal` is the text a child prints, with `refusal_status`, instead of running.
-    """
 
-    plan: ViewPlan | None = None
-    syscall_filter: str = "none"
-    refusal: bytes = b""
-    refusal_status: int = 1
+class _Planned(NamedTuple):
+    """The outcome of one planning: a plan with its bytes, or why there is none; and what it rests on."""
+
+    facts: Facts
+    plan: ViewPlan | None
+    record: bytes = b""
+    refusal: str = ""
+
+
+_Make = Callable[[Facts], ViewPlan]
 
 
 class SandboxService:
-    """Plans the views of one server."""
+    """Plans the views of one server.  Owns the descriptor of a mount table until `close`."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        inherited: Mapping[bytes, bytes],
+        choose: Choose = always_native,
+        mounts: MountTable | None = None,
+    ) -> None:
+        self.choose = choose
+        self._server_cwd = os.getcwdb()
+        self._file_host = Host(inherited.get(b"TMPDIR"))
+        self._mounts = mounts or MountTable()
+        self._pool = FilePool(_PLANNING_THREADS, settings.file_call_timeout_s)
+        self._remembered: OrderedDict[object, _Planned] = OrderedDict()
+
+    def close(self) -> None:
+        """Give back the descriptor; planning still works, in threads."""
+        self._mounts.close()
 
     def files_plan(self, context: FileSystemSandboxContext) -> ViewPlan:
         """Return the plan of an fs/* request that needs a sandbox, as the host is at this moment.
@@ -40,7 +100,17 @@ class SandboxService:
         Equal plans mean equal views: a worker made for one serves the other.  Raises RpcError: InvalidRequest
         `failed to prepare fs sandbox: <why>`, InternalError for a context's folder that is not there.
         """
-        raise cannot_enforce_files()
+        host = self._file_host
+
+        def make(facts: Facts) -> ViewPlan:
+            if context.cwd is not None:
+                _check_folder(context.cwd.native())
+            return plan_for_files(file_policy(context, host, self._server_cwd), host, facts)
+
+        planned = self._planned(("files", context), context, host, make, InvalidRequest, "fs")
+        if planned.plan is None:
+            raise InvalidRequest(f"failed to prepare fs sandbox: {planned.refusal}")
+        return planned.plan
 
     def process_start(
         self,
@@ -48,9 +118,89 @@ class SandboxService:
         cwd: bytes,
         enforce_managed_network: bool,
         env: Mapping[bytes, bytes],
-    ) -> ProcessView:
+    ) -> Confinement:
         """Return how to start a process whose context and directory have been checked.
 
-        Raises InvalidParams `failed to prepare process sandbox: <why>`.
+        A policy that cannot be enforced gives a refusal, which a child tells in the process's place.  Raises
+        InvalidParams `failed to prepare process sandbox: <why>` where this machine is the obstacle.
         """
-        raise cannot_enforce_process()
+        if enforce_managed_network:
+            try:
+                find_routes([name + b"=" + value for name, value in env.items()])
+            except RouteError as error:
+                return Confinement(refusal=f"{FAILURE}{error}", refusal_status=101)
+        host = Host(env.get(b"TMPDIR"))
+
+        def make(facts: Facts) -> ViewPlan:
+            policy = process_policy(context, host, cwd)
+            return plan_for_process(policy, host, facts, enforce_managed_network)
+
+        own_cwd = cwd if context.cwd is None else None
+        key = ("process", context, own_cwd, host.tmpdir, enforce_managed_network)
+        planned = self._planned(key, context, host, make, InvalidParams, "process")
+        if planned.plan is None:
+            return Confinement(refusal=f"{REFUSED}{planned.refusal}")
+        return self._confinement(planned.plan, planned.record, context.use_legacy_landlock)
+
+    def _confinement(self, plan: ViewPlan, record: bytes, use_landlock: bool) -> Confinement:
+        if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
+            return Confinement(seccomp=_FILTERS[plan.syscall_filter])
+        back_end = self.choose(plan)
+        if isinstance(back_end, str):
+            raise InvalidParams(f"failed to prepare process sandbox: {back_end}")
+        return Confinement(plan=record, back_end=back_end, own_init=back_end != BACK_END_LANDLOCK)
+
+    def _planned(
+        self,
+        key: object,
+        context: FileSystemSandboxContext,
+        host: Host,
+        make: _Make,
+        error_type: type[RpcError],
+        what: str,
+    ) -> _Planned:
+        """Return what is remembered for a key while its facts hold, else plan."""
+        searches = any(entry.kind == GLOB_PATTERN for entry in context.permissions.entries or ())
+        inline = not searches and self._mounts.all_local()
+        try:
+            if inline:
+                return self._current(key, host, make)
+            return self._pool.call(lambda pause: self._current(key, host, make))
+        except OSError as error:
+            text = os_error_text(error.errno or 0)
+            raise error_type(f"failed to prepare {what} sandbox: {text}") from None
+
+    def _current(self, key: object, host: Host, make: _Make) -> _Planned:
+        known = self._remembered.get(key)
+        if known is not None and known.facts.hold(host):
+            self._remember(key, known)
+            return known
+        planned = _plan(make)
+        if planned.facts.cacheable:
+            self._remember(key, planned)
+        else:
+            self._remembered.pop(key, None)
+        return planned
+
+    def _remember(self, key: object, planned: _Planned) -> None:
+        self._remembered[key] = planned
+        self._remembered.move_to_end(key)
+        if len(self._remembered) > REMEMBERED_PLANS:
+            self._remembered.popitem(last=False)
+
+
+def _plan(make: _Make) -> _Planned:
+    facts = Facts()
+    try:
+        plan = make(facts)
+        return _Planned(facts, plan, encode_plan(plan))
+    except (PlanRefused, PlanRecordError) as refused:
+        return _Planned(facts, None, refusal=str(refused))
+
+
+def _check_folder(path: bytes) -> None:
+    """Raise InternalError unless a folder that a context names is there."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        raise InternalError(os_error_text(error.errno or 0)) from None

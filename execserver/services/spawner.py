@@ -21,12 +21,19 @@ from gevent.lock import BoundedSemaphore
 from execserver.core import spawn_errors
 from execserver.services.adoption import Orphanage, wait_for_end
 from execserver.services.child import Child, Streams
-from execserver.services.start_request import SpawnSpec, environment_entries, start_error, worker_error
+from execserver.services.start_request import (
+    SpawnSpec,
+    confinement_fields,
+    environment_entries,
+    start_error,
+    unstarted_program,
+    worker_error,
+)
 from execserver.services.zygote_link import AnswerTimeout, LinkState, PendingStart, ZygoteLink
 from execserver.settings import Settings
 from execserver.zygote.launch import ZygoteProcess, start_zygote
 from execserver.zygote.libc import Libc
-from execserver.zygote.records import BACK_END_NATIVE, SpawnRequest, WorkerRequest
+from execserver.zygote.records import BACK_END_NATIVE, Failed, SpawnRequest, WorkerRequest
 
 __all__ = ["Child", "SpawnSpec", "Spawner"]
 
@@ -92,10 +99,21 @@ class Spawner:
     def spawn(self, spec: SpawnSpec) -> Child:
         """Start a process and return it once its program runs.
 
-        The caller owns the descriptors of the child from then on.  Raises InternalError with the contract's
-        texts (section 8.1); nothing runs and nothing is open then, nor when the calling greenlet is killed.
+        The caller owns the descriptors of the child from then on.  Raises RpcError with the contract's
+        texts (sections 8.1 and 8.7); nothing runs and nothing is open then, nor when the calling greenlet is
+        killed.
         """
         entries = environment_entries(spec)
+        started = self._start(spec, entries)
+        if isinstance(started, Child):
+            return started
+        instead = unstarted_program(spec, started)
+        told = started if instead is None else self._start(spec._replace(confinement=instead), entries)
+        if isinstance(told, Failed):
+            raise start_error(told)
+        return told
+
+    def _start(self, spec: SpawnSpec, entries: list[bytes]) -> Child | Failed:
         try:
             with ExitStack() as undo:
                 with self._turn:
@@ -104,7 +122,7 @@ class Spawner:
                         self._retire(start.link)
                 failed = start.answer()
                 if failed is not None:
-                    raise start_error(failed)
+                    return failed
                 undo.pop_all()
         except AnswerTimeout:
             raise spawn_errors.start_timed_out(self._spawn_timeout_s) from None
@@ -176,7 +194,8 @@ class Spawner:
         piped = spec.pipe_stdin and not spec.tty
         deadline_ns = time.monotonic_ns() + int(self._spawn_timeout_s * 1e9)
         request = SpawnRequest(
-            child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns
+            *(child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns),
+            *confinement_fields(spec),
         )
         start = self._ask(link, child, request, streams.child_ends)
         undo.callback(start.abandon)

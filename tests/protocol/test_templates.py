@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import simplejson
 from hypothesis import given
@@ -34,6 +35,7 @@ streams = st.sampled_from(["stdout", "stderr", "pty"])
 seqs = st.integers(1, 2**64 - 1)
 exit_codes = st.integers(-(2**31), 2**31 - 1)
 chunks = st.binary(max_size=60)
+refusals = st.just("") | texts
 
 
 @given(texts, streams, seqs, chunks)
@@ -46,16 +48,21 @@ def test_output_is_written_as_its_record(process_id: str, stream: str, seq: int,
     assert simplejson.loads(message)["params"]["processId"] == process_id
 
 
-@given(texts, seqs, exit_codes, st.booleans())
+@given(texts, seqs, exit_codes, st.booleans(), refusals)
 def test_exit_and_close_are_written_as_their_records(
-    process_id: str, seq: int, exit_code: int, denied: bool
+    process_id: str, seq: int, exit_code: int, denied: bool, refusal: str
 ) -> None:
     templates = ProcessTemplates(process_id)
     exited = ExecExitedNotification(
-        process_id=process_id, seq=seq, exit_code=exit_code, sandbox_denied=denied
+        process_id=process_id,
+        seq=seq,
+        exit_code=exit_code,
+        sandbox_denied=denied,
+        sandbox_refusal=refusal or msgspec.UNSET,
     )
+    message = templates.exited(seq, exit_code, denied, refusal)
     closed = ExecClosedNotification(process_id=process_id, seq=seq)
-    assert templates.exited(seq, exit_code, denied) == envelope.encode_notification("process/exited", exited)
+    assert message == envelope.encode_notification("process/exited", exited)
     assert templates.closed(seq) == envelope.encode_notification("process/closed", closed)
 
 
@@ -97,6 +104,7 @@ def test_body_deltas_are_written_as_their_records(
     st.booleans(),
     st.booleans(),
     st.integers(0, 2**40),
+    refusals,
 )
 def test_a_read_is_written_as_its_record(
     retained: list[tuple[int, str, bytes]],
@@ -105,10 +113,18 @@ def test_a_read_is_written_as_its_record(
     closed: bool,
     denied: bool,
     lost: int,
+    refusal: str,
 ) -> None:
     page = SimpleNamespace(chunks=retained, next_seq=next_seq)
     log = SimpleNamespace(oldest_seq=7, lost_bytes=lost)
-    state = SimpleNamespace(exited=exit_code is not None, exit_code=exit_code, closed=closed, log=log)
+    state = SimpleNamespace(
+        exited=exit_code is not None,
+        exit_code=exit_code,
+        closed=closed,
+        log=log,
+        sandbox_denied=denied,
+        sandbox_refusal=refusal,
+    )
     record = ReadResponse(
         chunks=tuple(
             ProcessOutputChunk(seq=seq, stream=ExecOutputStream(stream), chunk=data)
@@ -121,8 +137,9 @@ def test_a_read_is_written_as_its_record(
         sandbox_denied=denied,
         oldest_seq=7,
         lost_bytes=lost,
+        sandbox_refusal=refusal or msgspec.UNSET,
     )
-    assert bytes(read_result(page, state, denied)) == encode_record(record)
+    assert bytes(read_result(page, state)) == encode_record(record)
 
 
 @given(chunks, st.booleans())

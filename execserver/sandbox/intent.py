@@ -54,6 +54,7 @@ def needs_cwd(permissions: PermissionProfile) -> bool:
 def file_request_needs_sandbox(context: FileSystemSandboxContext | None, *paths: PathUri) -> bool:
     """Check the paths of an fs/* request and then those of its context; tell whether it needs a sandbox.
 
+    The same for fs/open, which the wire contract refuses in a sandbox and newer servers allow.
     Raises InvalidRequest with the text for the first path that is not of this kind of host.
     """
     for path in paths:
@@ -74,17 +75,6 @@ def file_request_needs_sandbox(context: FileSystemSandboxContext | None, *paths:
             text = "file system sandbox workspace root is not native to this exec-server host"
             raise InvalidRequest(f"{text}: {reason}")
     return True
-
-
-def open_needs_sandbox(context: FileSystemSandboxContext | None, path: PathUri) -> bool:
-    """Check an fs/open request, where the restriction is refused before any path is looked at.
-
-    Raises InvalidRequest when the context restricts files; returns False otherwise.
-    """
-    if context is not None and restricts_files(context.permissions):
-        raise InvalidRequest("streaming file reads do not support platform sandboxing")
-    path.native()
-    return False
 
 
 def process_request_needs_sandbox(

@@ -7,11 +7,11 @@ which the sandbox itself could replace is refused: the next plan would follow th
 
 from __future__ import annotations
 
-from stat import S_IFDIR, S_IFREG
+from stat import S_IFDIR, S_IFLNK, S_IFREG
 
 from execserver.protocol.paths import display
 from execserver.protocol.permissions import DENY, READ, WRITE
-from execserver.sandbox.host import Found, Host, walk
+from execserver.sandbox.host import Found, Host, Stamp, walk
 from execserver.sandbox.plan import PlanRefused
 from execserver.sandbox.policy import (
     METADATA_NAMES,
@@ -81,10 +81,11 @@ class Places:
         self.host = host
         self.by_path: dict[bytes, Place] = {}
         self.pattern_roots: set[bytes] = set()
+        self._plain: dict[bytes, Stamp] = {}
         named: list[Place] = []
         for rule in policy.rules.values():
             for spelled in rule.spellings:
-                place = Place(rule.access, walk(host, spelled), spelled, rule=rule)
+                place = Place(rule.access, self._walk(spelled), spelled, rule=rule)
                 named.append(place)
                 self._add(place)
         for place in named:
@@ -129,6 +130,24 @@ class Places:
             if self.is_writable(link):
                 return link
         return None
+
+    def _walk(self, path: bytes) -> Found:
+        """Follow a path; below a directory that was reached without links only its last name."""
+        parent, _, name = path.rpartition(b"/")
+        above = self._plain.get(parent)
+        if above is None or name in (b"", b".", b".."):
+            found = walk(self.host, path)
+        else:
+            try:
+                stamp = self.host.stamp(path)
+            except OSError:
+                return Found(parent, above, (name,), (), blocked=True)
+            if stamp is None:
+                return Found(parent, above, (name,), ())
+            found = walk(self.host, path) if stamp[2] == S_IFLNK else Found(path, stamp, (), ())
+        if found.path == path and found.stamp[2] == S_IFDIR:
+            self._plain[path] = found.stamp
+        return found
 
     def _add(self, place: Place) -> None:
         known = self.by_path.get(place.path)

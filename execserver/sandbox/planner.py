@@ -145,13 +145,12 @@ class _View:
 
     def ordered_mounts(self) -> tuple[Mount, ...]:
         """Return the mounts, parents first; a mask with something below it becomes a passage."""
-        held: set[bytes] = set()
-        for path, mount in self.mounts.items():
-            if mount.kind in (MOUNT_READ, MOUNT_WRITE, LINK):
-                held.update(_parents(path))
-        for path, mount in self.mounts.items():
-            if mount.kind == HIDDEN_DIRECTORY and path in held:
-                mount.kind = PASSAGE
+        masks = {path for path, mount in self.mounts.items() if mount.kind == HIDDEN_DIRECTORY}
+        if masks:
+            for path, mount in self.mounts.items():
+                if mount.kind in (MOUNT_READ, MOUNT_WRITE, LINK):
+                    for mask in masks.intersection(_parents(path)):
+                        self.mounts[mask].kind = PASSAGE
         return tuple([self.mounts[path] for path in sorted(self.mounts, key=_depth_first)])
 
     def _lay_root(self, place: Place) -> None:
@@ -196,7 +195,10 @@ class _View:
 
     def _is_views_own(self, place: Place) -> bool:
         """Deal with a place in the view's own /dev or /proc; tell whether that is all there is to do."""
-        path, shown = place.path, self._shown_at(place.path)
+        path = place.path
+        if not path.startswith(_VIEWS_OWN):
+            return False
+        shown = self._shown_at(path)
         if path == _SHARED_MEMORY or is_below(path, _SHARED_MEMORY):
             if place.access != DENY or shown in (READ, WRITE):
                 return False
@@ -259,14 +261,11 @@ class _View:
 
     def _pin_parents(self, path: bytes) -> None:
         """Mount the directories above a path onto themselves, up to the one whose mount shows them."""
-        pins = []
-        for parent in _parents(path):
-            if parent in self._shown:
-                break
-            pins.append(parent)
         if self._shown_at(path.rpartition(b"/")[0] or b"/") != WRITE:
             return
-        for parent in pins:
+        for parent in _parents(path):
+            if parent in self._shown:
+                return
             stamp = self._host.stamp(parent)
             if stamp is not None:
                 self._mount(MOUNT_WRITE, parent, WRITE, stamp[:3])

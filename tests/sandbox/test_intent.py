@@ -14,7 +14,6 @@ from execserver.sandbox.intent import (
     check_process_cwd,
     file_request_needs_sandbox,
     needs_cwd,
-    open_needs_sandbox,
     process_request_needs_sandbox,
     restricts_files,
     restricts_network,
@@ -151,7 +150,6 @@ def test_a_file_request_without_context_only_has_its_paths_checked() -> None:
 def test_a_context_that_restricts_nothing_is_not_looked_at() -> None:
     free = FileSystemSandboxContext(PermissionProfile("disabled", True), FOREIGN, (FOREIGN,))
     assert file_request_needs_sandbox(free, HERE) is False
-    assert open_needs_sandbox(free, HERE) is False
 
 
 def test_a_restricting_context_needs_a_sandbox() -> None:
@@ -195,20 +193,6 @@ def test_the_parts_of_a_file_context_are_checked_in_order(
 def test_a_policy_of_the_april_contract_needs_no_directory() -> None:
     policy = {"sandboxPolicy": {"type": "workspace-write"}, "windowsSandboxLevel": "disabled"}
     assert file_request_needs_sandbox(FileSystemSandboxContext.from_json(policy), HERE) is True
-
-
-@pytest.mark.parametrize("path", [HERE, FOREIGN])
-def test_opening_is_refused_in_a_sandbox_whatever_the_path(path: PathUri) -> None:
-    assert refusal(InvalidRequest, open_needs_sandbox, context(("file://h/p", "read")), path) == (
-        "streaming file reads do not support platform sandboxing"
-    )
-
-
-def test_opening_without_sandbox_has_its_path_checked() -> None:
-    assert open_needs_sandbox(None, HERE) is False
-    assert (
-        refusal(InvalidRequest, open_needs_sandbox, None, FOREIGN) == "'file://h/path' is invalid on 'linux'"
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import os
 import stat
 import struct
 
-from execserver.sandbox.plan import NETWORK_HOST, READ, ROOT_EMPTY, ROOT_HOST, WRITE
+from execserver.sandbox.mounts_old import OldMounts
+from execserver.sandbox.plan import NETWORK_HOST, READ, ROOT_EMPTY, ROOT_HOST, ROOT_WRITABLE, WRITE
+from execserver.sandbox.view import check_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from execserver.sandbox.plan import ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
@@ -23,9 +23,12 @@ _VERSION = 1  # flag of landlock_create_ruleset
 _PATH_BENEATH = 1
 _RULESET = struct.Struct("@QQQ")
 _RULE = struct.Struct("=Qi")
+LEAST_ABI_IN_VIEW = 2  # before, nothing could be renamed from one folder to another
 _SCOPED_ABI = 6
 _SCOPE_ABSTRACT_SOCKETS = 1
 _SCOPE_SIGNALS = 2
+
+_REFERENCE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 READING = EXECUTE | READ_FILE | READ_DIR
@@ -67,29 +70,30 @@ def restrict_scope(kernel: Kernel, version: int, plan: ViewPlan) -> bool:
 def restrict_files(kernel: Kernel, version: int, plan: ViewPlan, within_view: bool = True) -> None:
     """Allow the calling process the files of the plan and no others, as far as Landlock can say it.
 
-    Rights are granted on what the mounts of the plan lead to, inside the view or, without a view, on the
-    host, where the plan's `readable` and `writable` roots count.  Raises OSError, ENOSYS without Landlock.
+    Inside the view everything there may be read, and written below the plan's writable mounts.  Without a
+    view the same mounts mean the host's files; one that is not what it was is a refusal.  Raises OSError,
+    ENOSYS without Landlock.
     """
     rights = file_rights(version)
     ruleset = _ruleset(kernel, version, rights, _scopes(plan) if version >= _SCOPED_ABI else 0)
     try:
-        readable, writable = _roots_in_view(plan) if within_view else (plan.readable, plan.writable)
-        if plan.root != ROOT_EMPTY:
-            readable = (b"/",)
-        _allow(kernel, ruleset, readable, READING & rights)
-        _allow(kernel, ruleset, writable, rights)
-        if not within_view:
-            _allow(kernel, ruleset, (b"/dev/null",), rights)
+        if within_view or plan.root != ROOT_EMPTY:
+            _allow(kernel, ruleset, os.open("/", _REFERENCE), READING)
+        if plan.root in (ROOT_HOST, ROOT_WRITABLE):
+            _allow(kernel, ruleset, os.open("/", _REFERENCE), rights)
+        # Inside, all of /dev is the view's own.
+        _allow(kernel, ruleset, os.open("/dev" if within_view else "/dev/null", _REFERENCE), rights)
+        opener = OldMounts(kernel)
+        for mount in plan.mounts:
+            if mount.kind == WRITE or (mount.kind == READ and not within_view):
+                opened = opener.open_source(mount.path)
+                if not within_view:
+                    check_identity(mount.identity, opened)
+                _allow(kernel, ruleset, opened, rights if mount.kind == WRITE else READING)
     except OSError:
         os.close(ruleset)
         raise
     _restrict(kernel, ruleset)
-
-
-def _roots_in_view(plan: ViewPlan) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    readable = tuple(mount.path for mount in plan.mounts if mount.kind == READ)
-    writable = tuple(mount.path for mount in plan.mounts if mount.kind == WRITE)
-    return readable, (b"/",) if plan.root == ROOT_HOST else writable
 
 
 def _scopes(plan: ViewPlan) -> int:
@@ -104,20 +108,13 @@ def _ruleset(kernel: Kernel, version: int, rights: int, scopes: int) -> int:
     return kernel.call("landlock_create_ruleset", attributes[:size], size, 0)
 
 
-def _allow(kernel: Kernel, ruleset: int, paths: Iterable[bytes], rights: int) -> None:
-    for path in paths:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # nothing there, and nothing granted
-        try:
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISLNK(mode):
-                continue
-            granted = rights if stat.S_ISDIR(mode) else rights & _ON_FILES
-            kernel.call("landlock_add_rule", ruleset, _PATH_BENEATH, _RULE.pack(granted, descriptor), 0)
-        finally:
-            os.close(descriptor)
+def _allow(kernel: Kernel, ruleset: int, opened: int, rights: int) -> None:
+    """Grant rights on what a descriptor refers to, and all below it; closes the descriptor."""
+    try:
+        granted = rights if stat.S_ISDIR(os.fstat(opened).st_mode) else rights & _ON_FILES
+        kernel.call("landlock_add_rule", ruleset, _PATH_BENEATH, _RULE.pack(granted, opened), 0)
+    finally:
+        os.close(opened)
 
 
 def _restrict(kernel: Kernel, ruleset: int) -> None:

@@ -42,6 +42,7 @@ _DEVICE_LINKS = (
     (b"core", b"/proc/kcore"),
     (b"ptmx", b"pts/ptmx"),
 )
+_PROC_LINKS = ("self", "thread-self", "mounts", "net")
 _HIDDEN_SOURCE = b"/dev/.hidden"  # there only while the view is built
 _MODES = {HIDDEN_DIRECTORY: 0o000, PASSAGE: 0o111}
 
@@ -144,7 +145,7 @@ class _Builder:
                 raise
             self._bind_path(b"/proc", True)
             return
-        for name in self._writable_in_proc():
+        for name in self._settings_in_proc():
             path = b"/proc/" + name
             source = self._tree.open_in(self._root, path)
             try:
@@ -165,9 +166,8 @@ class _Builder:
     def _bind(self, mount: Mount) -> None:
         source = self._tree.open_source(mount.source)
         try:
-            found = os.fstat(source)
-            _check(mount.identity, found)
-            os.close(self._target(mount.path, stat.S_ISDIR(found.st_mode)))
+            kind = check_identity(mount.identity, source)
+            os.close(self._target(mount.path, kind == stat.S_IFDIR))
             self._tree.bind(source, self._root, mount.path, mount.kind == READ)
         finally:
             os.close(source)
@@ -210,7 +210,7 @@ class _Builder:
     def _check_target(self, mount: Mount, directory: bool) -> None:
         target = self._target(mount.path, directory)
         try:
-            _check(mount.identity, os.fstat(target))
+            check_identity(mount.identity, target)
         finally:
             os.close(target)
 
@@ -250,26 +250,32 @@ class _Builder:
     def _own(self, mounted: int, mode: int) -> None:
         self._own_devices[os.fstat(mounted).st_dev] = mode
 
-    def _writable_in_proc(self) -> list[bytes]:
-        """Return what in /proc, beside processes, this user could write to: as user 0, the host's settings."""
+    def _settings_in_proc(self) -> list[bytes]:
+        """Return what in /proc, beside processes, this user owns and could write to or in: as user 0, a lot."""
         proc = self._tree.open_in(self._root, b"/proc")
         listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
         os.close(proc)
+        user, found = os.geteuid(), []
         try:
-            return [
-                os.fsencode(entry.name)
-                for entry in os.scandir(listing)
-                if not entry.name.isdigit() and not entry.is_symlink()
-                if os.access(entry.name, os.W_OK, dir_fd=listing)
-            ]
+            for name in os.listdir(listing):
+                if not name.isdigit() and name not in _PROC_LINKS:
+                    seen = os.stat(name, dir_fd=listing, follow_symlinks=False)
+                    writable = seen.st_mode & (0o200 if seen.st_uid == user else 0o002)
+                    # A folder's own mode says nothing about what is in it.
+                    if writable or (stat.S_ISDIR(seen.st_mode) and seen.st_uid == user):
+                        found.append(os.fsencode(name))
         finally:
             os.close(listing)
+        return found
 
 
-def _check(identity: Identity | None, found: os.stat_result) -> None:
-    """Refuse an object that is not the one the plan was made for."""
-    if identity is not None and identity != (found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode)):
+def check_identity(identity: Identity | None, opened: int) -> int:
+    """Return the file type of what was opened; refuse with ESTALE what the plan was not made for."""
+    found = os.fstat(opened)
+    kind = stat.S_IFMT(found.st_mode)
+    if identity is not None and identity != (found.st_dev, found.st_ino, kind):
         raise OSError(errno.ESTALE, "it is not what it was when the policy was resolved")
+    return kind
 
 
 if TYPE_CHECKING:

@@ -80,11 +80,10 @@ def receive_bounded(sock: _socket.socket, max_bytes: int) -> tuple[bytes, list[i
 
 
 def _send(sock: _socket.socket, data: bytes, descriptors: Sequence[int]) -> None:
-    if not descriptors:
-        sock.send(data, _socket.MSG_NOSIGNAL)
-        return
-    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
-    sock.sendmsg([data], [rights], _socket.MSG_NOSIGNAL)
+    packed = struct.pack(f"{len(descriptors)}i", *descriptors)
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)] if descriptors else []
+    # A file worker's filter refuses `send`, which is `sendto` to the kernel.
+    sock.sendmsg([data], rights, _socket.MSG_NOSIGNAL)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

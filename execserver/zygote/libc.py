@@ -32,15 +32,8 @@ class Libc:
 
     def __init__(self) -> None:
         self._lib = ctypes.CDLL(None, use_errno=True)
-        self._attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        self._attributes = self._spawn_attributes(_SETSID | _SETSIGDEF | _SETSIGMASK)
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
-        lib, attributes = self._lib, self._attributes
-        every_signal = ctypes.create_string_buffer(b"\xff" * _SIGSET_BYTES, _SIGSET_BYTES)
-        no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
-        _check(lib.posix_spawnattr_init(attributes))
-        _check(lib.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSID | _SETSIGDEF | _SETSIGMASK)))
-        _check(lib.posix_spawnattr_setsigdefault(attributes, every_signal))
-        _check(lib.posix_spawnattr_setsigmask(attributes, no_signal))
 
     def spawn_on_pipes(
         self,
@@ -79,12 +72,36 @@ class Libc:
         finally:
             lib.posix_spawn_file_actions_destroy(actions)
 
+    def spawn_in_session(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+        """Start a program in this process's session and group, with its stdio; return its pid."""
+        attributes = self._spawn_attributes(_SETSIGDEF | _SETSIGMASK)
+        pid = ctypes.c_int()
+        _check(
+            self._lib.posix_spawn(ctypes.byref(pid), path, None, attributes, c_strings(argv), c_strings(env))
+        )
+        return pid.value
+
+    def execute(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+        """Become another program; ends only by raising OSError."""
+        return self._call(self._lib.execve(path, c_strings(argv), c_strings(env)))
+
     def _spawn(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         pid = ctypes.c_int()
-        c_argv = (ctypes.c_char_p * (len(argv) + 1))(*argv)
-        c_env = (ctypes.c_char_p * (len(env) + 1))(*env)
-        _check(self._lib.posix_spawn(ctypes.byref(pid), path, self._actions, self._attributes, c_argv, c_env))
+        strings = c_strings(argv), c_strings(env)
+        _check(self._lib.posix_spawn(ctypes.byref(pid), path, self._actions, self._attributes, *strings))
         return pid.value
+
+    def _spawn_attributes(self, flags: int) -> ctypes.Array[ctypes.c_char]:
+        """Return attributes that give a program default signals, an empty mask and what the flags say."""
+        lib = self._lib
+        attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        every_signal = ctypes.create_string_buffer(b"\xff" * _SIGSET_BYTES, _SIGSET_BYTES)
+        no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
+        _check(lib.posix_spawnattr_init(attributes))
+        _check(lib.posix_spawnattr_setflags(attributes, ctypes.c_short(flags)))
+        _check(lib.posix_spawnattr_setsigdefault(attributes, every_signal))
+        _check(lib.posix_spawnattr_setsigmask(attributes, no_signal))
+        return attributes
 
     def set_child_subreaper(self) -> None:
         """Make orphaned descendants children of this process instead of the init's."""
@@ -115,6 +132,11 @@ class Libc:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         return result
+
+
+def c_strings(strings: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
+    """Return strings as the kernel takes arguments and environments: pointers up to a null pointer."""
+    return (ctypes.c_char_p * (len(strings) + 1))(*strings)
 
 
 def _check(number: int) -> None:

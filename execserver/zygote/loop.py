@@ -22,6 +22,7 @@ from execserver.zygote.records import (
     SignalRequest,
     SpawnRequest,
     Started,
+    WorkerRequest,
     decode,
     encode,
 )
@@ -31,6 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
 
+    from execserver.zygote.confined import Confinement
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import Record
 
@@ -41,6 +43,8 @@ _POLITE_SIGNALS = (
     3,
     15,
 )  # the server decides when to stop; a signal to a whole service must not race it
+_IDLE_BEFORE_LOADING_MS = 100  # then the modules of sandboxes are loaded, so that no start waits for them
+_RETRY_MS = 200
 _LEADERLESS_KEPT = 256  # groups that outlived their leader; the oldest is forgotten beyond this
 
 
@@ -53,6 +57,7 @@ class Zygote:
         self._children: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._leaderless: dict[int, int] = {}
+        self._confinement: Confinement | None = None
 
     def run(self) -> None:
         """Serve until the server is gone, then kill and reap every descendant."""
@@ -62,7 +67,9 @@ class Zygote:
         poll.register(signals, select.POLLIN)
         try:
             while True:
-                ready = [descriptor for descriptor, _ in poll.poll()]
+                ready = [descriptor for descriptor, _ in poll.poll(self._patience_ms())]
+                if not ready:
+                    self._use_idleness()
                 if signals in ready:
                     _drain(signals)
                     self._report_exits()
@@ -71,6 +78,17 @@ class Zygote:
         except (BrokenPipeError, ConnectionResetError):
             pass
         end_all_children()
+        if self._confinement is not None:
+            self._confinement.close()
+
+    def _patience_ms(self) -> int | None:
+        """Return how long to wait before idleness is put to use; None when there is nothing to do then."""
+        if self._confinement is None:
+            return _IDLE_BEFORE_LOADING_MS
+        return _RETRY_MS if self._confinement.pending else None
+
+    def _use_idleness(self) -> None:
+        self._confinement_at_need().retry()
 
     def _serve_one(self) -> bool:
         """Answer one record; return False at end of file."""
@@ -91,15 +109,30 @@ class Zygote:
         return True
 
     def _answer(self, record: Record, descriptors: list[int]) -> Record:
-        if isinstance(record, SpawnRequest):
+        if isinstance(record, SpawnRequest | WorkerRequest):
             return self._start(record, descriptors)
         if isinstance(record, SignalRequest):
             return self._signal(record)
         raise RecordError(f"{record!r} is not for the zygote")
 
-    def _start(self, request: SpawnRequest, descriptors: list[int]) -> Record:
+    def _started(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> int:
+        if isinstance(request, WorkerRequest):
+            return self._confinement_at_need().start_worker(request, descriptors)
+        if request.plan or request.refusal or request.seccomp:
+            return self._confinement_at_need().start(request, descriptors)
+        return spawn(self._libc, request, descriptors)
+
+    def _confinement_at_need(self) -> Confinement:
+        """Load what sandboxes need: later than the first start, or while there is nothing else to do."""
+        if self._confinement is None:
+            from execserver.zygote.confined import Confinement
+
+            self._confinement = Confinement(self._libc)
+        return self._confinement
+
+    def _start(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> Record:
         try:
-            pid = spawn(self._libc, request, descriptors)
+            pid = self._started(request, descriptors)
         except SpawnFailure as failure:
             return Failed(request.request_id, failure.stage, failure.errno, failure.reason, failure.details)
         self._children[pid] = request.request_id
@@ -127,6 +160,8 @@ class Zygote:
 
     def _report_exits(self) -> None:
         for pid, status in reap_ended():
+            if self._confinement is not None:
+                status = self._confinement.take_end(pid, status)
             child_id = self._children.pop(pid, None)
             if child_id is None:
                 continue  # an orphan of some child

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from execserver.zygote.libc import Libc
-    from execserver.zygote.records import SpawnRequest
+    from execserver.zygote.records import SpawnRequest, WorkerRequest
 
 _PASSWD_BYTES = 4 * 1024 * 1024
 _TRY_NEXT = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -44,7 +44,7 @@ class SpawnFailure(Exception):
 
 def spawn(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
     """Start the program and return its pid, or raise SpawnFailure; the descriptors stay the caller's."""
-    _check_deadline(request)
+    check_deadline(request)
     if request.slave:
         return _spawn_on_terminal(libc, request)
     return _spawn_on_pipes(libc, request, descriptors)
@@ -57,10 +57,10 @@ def _spawn_on_pipes(libc: Libc, request: SpawnRequest, descriptors: Sequence[int
     outputs = descriptors[-2:]
     program = request.argv[0]
     argv = request.argv if request.arg0 is None else [request.arg0, *request.argv[1:]]
-    _enter(request.cwd)
+    enter_cwd(request.cwd)
     try:
-        _check_deadline(request)
-        return _first_that_runs(
+        check_deadline(request)
+        return first_that_runs(
             pipe_candidates(program, env_value(request.env, b"PATH")),
             lambda path: libc.spawn_on_pipes(path, argv, request.env, stdin, outputs),
         )
@@ -70,7 +70,7 @@ def _spawn_on_pipes(libc: Libc, request: SpawnRequest, descriptors: Sequence[int
         os.chdir("/")
 
 
-def _first_that_runs(candidates: Sequence[bytes], start: Callable[[bytes], int]) -> int:
+def first_that_runs(candidates: Sequence[bytes], start: Callable[[bytes], int]) -> int:
     """Start the first candidate that execs; else raise the error execvp would end with."""
     last = OSError(errno.ENOENT, "no element in PATH")
     refused: OSError | None = None
@@ -88,24 +88,19 @@ def _first_that_runs(candidates: Sequence[bytes], start: Callable[[bytes], int])
 
 
 def _spawn_on_terminal(libc: Libc, request: SpawnRequest) -> int:
-    env = request.env
-    shell = env_value(env, b"SHELL")
+    env = with_shell(request.env)
     cwd = request.cwd
-    if shell is None or not is_directory(cwd):
-        home, passwd_shell = passwd_entry(_passwd_table(), os.getuid())
-        if shell is None:
-            env = _with_shell(env, passwd_shell)
-        if not is_directory(cwd):
-            given = env_value(env, b"HOME")
-            cwd = home if given is None else given
+    if not is_directory(cwd):
+        given = env_value(env, b"HOME")
+        cwd = passwd_entry(_passwd_table(), os.getuid())[0] if given is None else given
     argv = request.argv if request.arg0 is None else [request.arg0, *request.argv[1:]]
     try:
         path = terminal_program(argv[0], cwd, env_value(env, b"PATH"))
     except LookupRefused as refused:
         raise SpawnFailure(STAGE_LOOKUP, refused.errno, refused.reason, refused.details) from None
-    _enter(cwd)
+    enter_cwd(cwd)
     try:
-        _check_deadline(request)
+        check_deadline(request)
         return libc.spawn_on_terminal(path, argv, env, request.slave)
     except OSError as error:
         raise _failure(STAGE_EXEC, error) from None
@@ -113,8 +108,11 @@ def _spawn_on_terminal(libc: Libc, request: SpawnRequest) -> int:
         os.chdir("/")
 
 
-def _with_shell(env: Sequence[bytes], shell: bytes) -> list[bytes]:
-    """Put SHELL where it belongs in an environment sorted by name."""
+def with_shell(env: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the environment of a terminal: with SHELL, at its place in the order of names."""
+    if env_value(env, b"SHELL") is not None:
+        return env
+    shell = passwd_entry(_passwd_table(), os.getuid())[1]
     entry = b"SHELL=" + (shell if os.access(shell, os.X_OK) else b"/bin/sh")
     before = [other for other in env if other < entry]
     return [*before, entry, *(other for other in env if other >= entry)]
@@ -132,15 +130,16 @@ def _passwd_table() -> bytes:
         os.close(descriptor)
 
 
-def _enter(cwd: bytes) -> None:
+def enter_cwd(cwd: bytes) -> None:
+    """Go into a child's directory, or raise SpawnFailure; the caller goes back."""
     try:
         os.chdir(cwd)
     except OSError as error:
         raise _failure(STAGE_CWD, error) from None
 
 
-def _check_deadline(request: SpawnRequest) -> None:
-    """Nobody waits any more, perhaps because the cwd hung: what starts now would only be killed."""
+def check_deadline(request: SpawnRequest | WorkerRequest) -> None:
+    """Raise SpawnFailure when nobody waits any more, perhaps because the cwd hung."""
     if request.deadline_ns and time.monotonic_ns() > request.deadline_ns:
         raise SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT)
 

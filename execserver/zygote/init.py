@@ -1,0 +1,276 @@
+"""The first process of a sandbox: it builds the view, gives up everything, starts the command and reaps.
+
+It is a fork of the zygote, or of a helper, and runs nothing but this code.  As pid 1 of its namespace it is
+reached by SIGKILL and SIGSTOP only; a group signal from outside passes it by and hits the command, which is
+in its group and session.  When the command ends it ends, and with it everything inside.  It stays out of
+reach of what it starts: not dumpable, and in the end without any capability.
+
+Its starter learns how it goes from a pipe: RUNNING once the command runs or FAILED with the reason, and at
+the end ENDED with the command's wait status.  Nothing is imported once the view is entered.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
+import errno
+import fcntl
+import os
+import select
+import struct
+
+from execserver.protocol.errors import os_error_text, strerror
+from execserver.sandbox import landlock, privileges, seccomp
+from execserver.sandbox.namespaces import map_own_ids
+from execserver.sandbox.view import ViewFailed, enter_view
+from execserver.zygote.lookup import env_value, pipe_candidates
+from execserver.zygote.spawn import first_that_runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.sandbox.namespaces import Identity
+    from execserver.sandbox.plan import Mount, ViewPlan
+    from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.libc import Libc
+
+RUNNING = b"R"
+FAILED = b"F"  # then the reason
+ENDED = b"E"  # then WAIT_STATUS
+WAIT_STATUS = struct.Struct("=i")
+
+EXIT_NOT_PREPARED = 1
+EXIT_NOT_EXECUTED = 101  # the wire contract's status when there is no such program in the view
+_NAME = "codex-linux-sandbox"  # who the contract's messages come from
+
+_REPORT = 3
+_KEPT = 4
+_REASON_BYTES = 3072  # below what a pipe takes as a whole
+_SIGHUP = 1
+_SIGCONT = 18
+_SIGCHLD = 17
+_FROM_KERNEL = 0x80
+# All but the two numbers the C library keeps for itself.
+_EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
+
+
+class Command:
+    """What to start in the view: `stdio` are three descriptors (the first may be None: the null device).
+
+    With `slave` set, the path of a pty's slave, that is stdio and the controlling terminal instead.
+    """
+
+    __slots__ = ("arg0", "argv", "cwd", "env", "slave", "stdio")
+
+    def __init__(
+        self,
+        argv: Sequence[bytes],
+        env: Sequence[bytes],
+        cwd: bytes,
+        arg0: bytes | None = None,
+        stdio: Sequence[int | None] = (0, 1, 2),
+        slave: bytes = b"",
+    ) -> None:
+        self.argv = argv
+        self.env = env
+        self.cwd = cwd
+        self.arg0 = arg0
+        self.stdio = stdio
+        self.slave = slave
+
+
+class Setup:
+    """What the first process of a sandbox needs to become one.
+
+    `identity` is None without a user namespace of its own; `extra` are mounts on top of the plan's.
+    """
+
+    __slots__ = ("extra", "identity", "kernel", "plan", "report")
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        plan: ViewPlan,
+        identity: Identity | None,
+        report: int,
+        extra: Sequence[Mount] = (),
+    ) -> None:
+        self.kernel = kernel
+        self.plan = plan
+        self.identity = identity
+        self.report = report
+        self.extra = extra
+
+
+def run_command(setup: Setup, libc: Libc, command: Command, before: Adjust | None = None) -> None:
+    """Be the first process of a sandbox until the command ends; never returns.
+
+    `before` is called in the new namespaces, with all privileges there, and returns the environment to use.
+    """
+    status = EXIT_NOT_PREPARED
+    try:
+        _begin(setup)
+        env = command.env if before is None else before(command.env)
+        take_stdio(command)
+        _take_report(setup)
+        _confine(setup, command.slave)
+        child = _start(libc, command, env)
+        os.write(_REPORT, RUNNING)
+        for number in (0, 1, 2):
+            os.close(number)
+        ended = _reap_until(child) if child > 0 else -child << 8
+        os.write(_REPORT, ENDED + WAIT_STATUS.pack(ended))
+        status = 0
+    except (OSError, ViewFailed) as error:
+        _tell_failure(setup.report, error)
+    finally:
+        os._exit(status)
+
+
+def run_worker(setup: Setup, kept: int, serve: Callable[[int], None]) -> None:
+    """Be a sandbox's only process and call `serve` with the descriptor `kept`; never returns."""
+    status = EXIT_NOT_PREPARED
+    try:
+        _begin(setup)
+        null = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        _take_report(setup, kept)
+        _confine(setup, b"", files_too=True)
+        os.write(_REPORT, RUNNING)
+        os.close(_REPORT)
+        serve(_KEPT)
+        status = 0
+    except (OSError, ViewFailed) as error:
+        _tell_failure(setup.report, error)
+    finally:
+        os._exit(status)
+
+
+def _begin(setup: Setup) -> None:
+    """Tie this process to its starter and say who it is."""
+    kernel = setup.kernel
+    privileges.set_dumpable(kernel, False)
+    privileges.die_with_parent(kernel)
+    # The starter's pid means nothing in here; it lives if it holds its end of the pipe.
+    poll = select.poll()
+    poll.register(setup.report, 0)
+    if poll.poll(0):
+        os._exit(EXIT_NOT_PREPARED)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, _EVERY_SIGNAL)
+    os.setsid()
+    if setup.identity is not None:
+        map_own_ids(kernel, setup.identity)
+
+
+def take_stdio(command: Command) -> None:
+    """Put the command's stdio in place, and its terminal, if it has one; the process leads its session."""
+    if command.slave:
+        # No O_NOCTTY: in the new session this open is what makes it the controlling terminal.
+        terminal = os.open(command.slave, os.O_RDWR)
+        stdio: Sequence[int | None] = (terminal, terminal, terminal)
+    else:
+        stdio = command.stdio
+    for number, descriptor in enumerate(stdio):
+        if descriptor is None:
+            descriptor = os.open("/dev/null", os.O_RDWR)
+        if descriptor == number:
+            os.set_inheritable(number, True)
+        else:
+            os.dup2(descriptor, number)
+
+
+def _take_report(setup: Setup, kept: int = -1) -> None:
+    """Move what is needed to fixed numbers and close everything else."""
+    first = _REPORT + 1
+    if kept >= 0:
+        # Out of the way of both numbers first.
+        report, socket = _above(setup.report), _above(kept)
+        os.dup2(socket, _KEPT, inheritable=False)
+        first = _KEPT + 1
+    else:
+        report = setup.report
+    if report != _REPORT:
+        os.dup2(report, _REPORT, inheritable=False)
+    setup.report = _REPORT
+    privileges.close_from(setup.kernel, first)
+
+
+def _above(descriptor: int) -> int:
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _KEPT + 1)
+
+
+def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
+    """Enter the view and give up every privilege for good."""
+    kernel, plan = setup.kernel, setup.plan
+    enter_view(kernel, plan, setup.extra, console)
+    privileges.drop_capabilities(kernel)
+    privileges.no_new_privileges(kernel)
+    version = landlock.abi(kernel)
+    if files_too and version >= landlock.LEAST_ABI_IN_VIEW:
+        landlock.restrict_files(kernel, version, plan)
+    else:
+        landlock.restrict_scope(kernel, version, plan)
+    seccomp.install(kernel, plan.syscall_filter)
+
+
+def _start(libc: Libc, command: Command, env: Sequence[bytes]) -> int:
+    """Start the command; return its pid, or minus the status of a command that cannot be started."""
+    shown = os.fsdecode(command.cwd)
+    try:
+        os.chdir(command.cwd)
+    except OSError as error:
+        complain(f"Can't chdir to {shown}: {strerror(error.errno or errno.EIO)}")
+        return -EXIT_NOT_PREPARED
+    return start_program(command, env, libc.spawn_in_session)
+
+
+def start_program(command: Command, env: Sequence[bytes], start: StartProgram) -> int:
+    """Start the first file that execvp would; return what `start` does, or minus the status of a failure."""
+    program = command.argv[0]
+    argv = command.argv if command.arg0 is None else [command.arg0, *command.argv[1:]]
+    try:
+        candidates = pipe_candidates(program, env_value(env, b"PATH"))
+        return first_that_runs(candidates, lambda path: start(path, argv, env))
+    except OSError as error:
+        complain(f"Failed to execvp {os.fsdecode(program)}: {os_error_text(error.errno or errno.EIO)}")
+        return -EXIT_NOT_EXECUTED
+
+
+def complain(text: str) -> None:
+    """Write a message in the contract's form to stderr."""
+    try:
+        os.write(2, os.fsencode(f"{_NAME}: {text}\n"))
+    except OSError:
+        pass  # nobody listens
+
+
+def _reap_until(child: int) -> int:
+    """Reap everything that ends until the command does; return its wait status."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == child:
+            return status
+        if pid == 0:
+            info = _signal.sigwaitinfo((_SIGCHLD, _SIGHUP))
+            if info.si_signo == _SIGHUP and info.si_code == _FROM_KERNEL:
+                # The terminal is gone: the kernel tells the leader of the session, which is this process.
+                os.kill(child, _SIGHUP)
+                os.kill(child, _SIGCONT)
+
+
+def _tell_failure(report: int, error: OSError | ViewFailed) -> None:
+    if isinstance(error, OSError):
+        call = f" ({error.filename})" if isinstance(error.filename, str) else ""
+        reason = f"{error.strerror}{call}"
+    else:
+        reason = str(error)
+    try:
+        os.write(report, FAILED + os.fsencode(reason)[:_REASON_BYTES])
+    except OSError:
+        pass  # the starter is gone, or sees the end of the pipe
+
+
+if TYPE_CHECKING:
+    Adjust = Callable[[Sequence[bytes]], Sequence[bytes]]
+    StartProgram = Callable[[bytes, Sequence[bytes], Sequence[bytes]], int]

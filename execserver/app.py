@@ -37,7 +37,8 @@ def serve(
 
     from execserver.server import Server  # late: see above
 
-    server = Server(settings, command, zygote, soft_nofile, inherited)
+    doctor = runtime_paths.command("doctor", "--json")
+    server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
     return server.run_stdio() if sock is None else server.run_websocket(sock)
 
 

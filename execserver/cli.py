@@ -28,7 +28,7 @@ Run commands and edit files on this machine for a Codex client, another program 
 
 Usage: execserver [OPTIONS]
        execserver doctor
-       execserver relay [--listen http://IP:PORT] ...
+       execserver relay
        execserver self-test
        execserver install-aliases <DIR>
 

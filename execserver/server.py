@@ -24,6 +24,9 @@ from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.sandbox import SandboxService
+from execserver.services.sandbox_report import SandboxReports
+from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import SessionHost
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
@@ -51,6 +54,7 @@ class Server:
         self,
         settings: Settings,
         zygote_command: list[bytes],
+        doctor_command: list[bytes],
         zygote: ZygoteProcess,
         soft_nofile: int,
         inherited: dict[bytes, bytes],
@@ -62,13 +66,18 @@ class Server:
         _raise_open_files_limit()
         name_services.use_built_in_ones()
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
+        self._sandbox_reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sessions = SessionHost(self._spawner, settings)
+        files = FileService(settings)
+        sandbox = SandboxService(settings, inherited, self._sandbox_reports.choose)
         self._services = Services(
             self._sessions,
-            FileService(settings),
+            files,
             HttpService(settings),
-            EnvironmentService(inherited),
+            EnvironmentService(inherited, self._sandbox_reports.answer),
             inherited,
+            sandbox,
+            SandboxedFiles(files, sandbox, self._spawner.start_worker, settings),
         )
         load_handlers()
         self._stop = Event()
@@ -78,6 +87,7 @@ class Server:
         self._watch_signals()
         listener = WebSocketListener(sock, self._settings, self._call)
         listener.start()
+        self._sandbox_reports.start()
         _settle_collector()
         self._stop.wait()
         listener.close()
@@ -91,6 +101,7 @@ class Server:
         connection = Connection(transport, self._call(transport.outbox))
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(connection)
+        self._sandbox_reports.start()
         worker = spawn(connection.run)
         _settle_collector()
         self._stop.wait()
@@ -113,8 +124,11 @@ class Server:
 
     def _end(self) -> None:
         _log.info("ending all processes")
+        self._sandbox_reports.close()
         self._sessions.close()
+        self._services.sandboxed_files.close()
         self._services.filesystem.close()
+        self._services.sandbox.close()
         self._spawner.shutdown(self._settings.shutdown_grace_s)
 
 

@@ -16,6 +16,7 @@ from execserver.arguments import read_table
 from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.dispatch import NAMES
 from execserver.listen_url import DEFAULT_LISTEN_URL
+from execserver.verbs import doctor
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
@@ -100,7 +101,7 @@ def test_named_tests_exist() -> None:
 
 
 def test_options_named_on_the_pages_are_in_the_help() -> None:
-    known = set(read_table(cli.HELP, frozenset(), {}))
+    known = set(read_table(cli.HELP, frozenset(), {})) | {doctor.JSON_FLAG}
     for name in ("docs/operations.md", "SECURITY.md"):
         flags = set(re.findall(r"`?(--[a-z][a-z-]+)", (ROOT / name).read_text()))
         assert flags <= known, name

@@ -22,9 +22,15 @@ from execserver.client.session import Dial, Session, SessionState
 from execserver.client.stdio_carrier import StdioCarrier
 from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
 from execserver.client.wire import RemotePath, Sandbox
-from execserver.protocol.environment import EnvironmentInfo, EnvironmentStatusResponse, Extensions
+from execserver.protocol.environment import (
+    EnvironmentInfo,
+    EnvironmentSandboxResponse,
+    EnvironmentStatusResponse,
+    Extensions,
+)
 from execserver.protocol.methods import (
     ENVIRONMENT_INFO,
+    ENVIRONMENT_SANDBOX,
     ENVIRONMENT_STATUS,
     PROCESS_LIST,
     PROCESS_START,
@@ -275,6 +281,13 @@ class ExecServerClient:
     def environment_status(self) -> EnvironmentStatusResponse:
         """Ask whether the machine takes work (servers from 0.169.0 on)."""
         return self._session.call(ENVIRONMENT_STATUS, NoParams())
+
+    def environment_sandbox(self) -> EnvironmentSandboxResponse:
+        """Ask which sandbox works where the server runs, and what is in the way of the rest.
+
+        Only servers whose `extensions` have `environment_sandbox` know the method.
+        """
+        return self._session.call(ENVIRONMENT_SANDBOX, NoParams())
 
 
 INHERIT_ENVIRONMENT = ExecEnvPolicy(

@@ -8,6 +8,8 @@ from execserver.protocol.errors import InvalidRequest
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.sandbox import SandboxService
+from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import Session, SessionHost
 from execserver.services.sink import MessageSink
 
@@ -15,7 +17,7 @@ from execserver.services.sink import MessageSink
 class Services:
     """The services of one server, shared by all connections."""
 
-    __slots__ = ("environment", "filesystem", "http", "inherited", "sessions")
+    __slots__ = ("environment", "filesystem", "http", "inherited", "sandbox", "sandboxed_files", "sessions")
 
     def __init__(
         self,
@@ -24,11 +26,15 @@ class Services:
         http: HttpService,
         environment: EnvironmentService,
         inherited: dict[bytes, bytes],
+        sandbox: SandboxService,
+        sandboxed_files: SandboxedFiles,
     ) -> None:
         self.sessions = sessions
         self.filesystem = filesystem
         self.http = http
         self.environment = environment
+        self.sandbox = sandbox
+        self.sandboxed_files = sandboxed_files
         self.inherited = inherited  # the server's own environment, for envPolicy
 
 

@@ -6,7 +6,8 @@ from msgspec import Raw
 
 from execserver.handlers.context import Call
 from execserver.handlers.registry import handles
-from execserver.protocol.methods import ENVIRONMENT_INFO, ENVIRONMENT_STATUS
+from execserver.handlers.replies import Later
+from execserver.protocol.methods import ENVIRONMENT_INFO, ENVIRONMENT_SANDBOX, ENVIRONMENT_STATUS
 from execserver.protocol.session import NoParams
 
 
@@ -20,3 +21,9 @@ def info(call: Call, _params: NoParams) -> Raw:
 def status(call: Call, _params: NoParams) -> Raw:
     """Tell that the machine takes work."""
     return call.services.environment.status
+
+
+@handles(ENVIRONMENT_SANDBOX)
+def sandbox(call: Call, _params: NoParams) -> Later:
+    """Tell which sandbox works here; the first time this takes as long as trying everything."""
+    return Later(call.services.environment.sandbox)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import for helper processes
 if TYPE_CHECKING:
+    from execserver.protocol.environment import Bubblewrap as Bubblewrap
     from execserver.protocol.environment import Capabilities as Capabilities
     from execserver.protocol.environment import EnvironmentInfo as EnvironmentInfo
     from execserver.protocol.environment import EnvironmentInfoResponse as EnvironmentInfoResponse
+    from execserver.protocol.environment import EnvironmentSandboxResponse as EnvironmentSandboxResponse
     from execserver.protocol.environment import EnvironmentStatus as EnvironmentStatus
     from execserver.protocol.environment import EnvironmentStatusResponse as EnvironmentStatusResponse
     from execserver.protocol.environment import Extensions as Extensions
+    from execserver.protocol.environment import SandboxCheck as SandboxCheck
+    from execserver.protocol.environment import SandboxPolicy as SandboxPolicy
     from execserver.protocol.environment import ShellInfo as ShellInfo
     from execserver.protocol.files import FsCanonicalizeParams as FsCanonicalizeParams
     from execserver.protocol.files import FsCanonicalizeResponse as FsCanonicalizeResponse

@@ -52,6 +52,8 @@ class Extensions(Record, frozen=True, kw_only=True):
     process_list: bool = False
     process_signals: bool = False
     output_gaps: bool = False
+    environment_sandbox: bool = False
+    sandbox_refusals: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):
@@ -83,3 +85,53 @@ class EnvironmentStatusResponse(Record, frozen=True, kw_only=True):
     """The answer to `environment/status`."""
 
     status: EnvironmentStatus
+
+
+class SandboxCheck(Record, frozen=True, kw_only=True):
+    """One thing a sandbox needs: whether it works here, and for what does not the blocker and its cure."""
+
+    name: str
+    works: bool
+    detail: str
+    blocker: str | None = None
+    cure: str | None = None
+
+
+class SandboxPolicy(Record, frozen=True, kw_only=True):
+    """What enforces one kind of policy here; without a back end it is refused, for the reason told."""
+
+    name: str
+    back_end: str | None = None
+    detail: str = ""
+    blocker: str | None = None
+    cure: str | None = None
+
+
+class Bubblewrap(Record, frozen=True, kw_only=True):
+    """The bubblewrap that can be a back end; `identity`: device, inode, size, time of change (ns)."""
+
+    path: str
+    version: str
+    setuid: bool
+    argv0: bool
+    bind_fd: bool
+    identity: tuple[int, ...]
+
+
+class EnvironmentSandboxResponse(Record, frozen=True, kw_only=True):
+    """The answer to `environment/sandbox`, the same as `execserver doctor --json` gives.
+
+    `native` tells that namespaces of our own make a view, `mounts` (`new` or `old`) with which calls, and
+    `user_namespace` whether in a user namespace; `landlock_abi` is 0 without Landlock.
+    """
+
+    kernel: str
+    uid: int
+    native: bool
+    mounts: str
+    user_namespace: bool
+    seccomp: bool
+    landlock_abi: int
+    bubblewrap: Bubblewrap | None = None
+    checks: tuple[SandboxCheck, ...]
+    policies: tuple[SandboxPolicy, ...]

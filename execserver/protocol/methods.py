@@ -117,6 +117,16 @@ ENVIRONMENT_STATUS = Method(
     since="0.169.0",
     doc="Tell that the machine takes work.",
 )
+ENVIRONMENT_SANDBOX = Method(
+    "environment/sandbox",
+    session.NoParams,
+    environment.EnvironmentSandboxResponse,
+    family=Family.ENVIRONMENT_INFO,
+    blocking=Blocking.SPAWN,
+    since="execserver",
+    doc="Tell which sandbox works on the machine, what it enforces, and what is in the way of the rest.",
+    extension=True,
+)
 FS_READ_FILE = Method(
     "fs/readFile",
     files.FsReadFileParams,
@@ -329,6 +339,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         PROCESS_LIST,
         ENVIRONMENT_INFO,
         ENVIRONMENT_STATUS,
+        ENVIRONMENT_SANDBOX,
         FS_READ_FILE,
         FS_OPEN,
         FS_READ_BLOCK,

@@ -90,7 +90,7 @@ def _native_detail(report: Report) -> str:
 
 def _refusal(plan: ViewPlan, report: Report, inexact: str) -> Refusal:
     names = (reports.USER_NAMESPACES, reports.NAMESPACES, reports.PROC, reports.SECCOMP, reports.NATIVE)
-    failed = next((check for check in map(report.check, names) if not check.works and check.blocker), None)
+    failed = next((check for check in report.checks if check.name in names and not check.works), None)
     native = failed or report.check(reports.NATIVE)
     bubblewrap = report.check(reports.BUBBLEWRAP)
     without = "it cannot route a managed proxy" if bubblewrap.works else bubblewrap.blocker

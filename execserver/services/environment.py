@@ -21,6 +21,7 @@ from execserver.protocol.environment import (
     EnvironmentStatusResponse,
     Extensions,
 )
+from execserver.protocol.errors import InternalError
 from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record, encode_value
@@ -38,18 +39,23 @@ def home_folder(uid: int) -> bytes | None:
 
 
 class EnvironmentService:
-    """The answers about the machine, all made when the service is."""
+    """The answers about the machine, all but `sandbox` made when the service is."""
 
-    __slots__ = ("_info_json", "info", "status")
+    __slots__ = ("_info_json", "info", "sandbox", "status")
 
     def __init__(
         self,
         environ: Mapping[bytes, bytes],
+        sandbox: Callable[[], msgspec.Raw] | None = None,
         *,
         find_login_shell: Callable[[int], str | None] = login_shell,
         find_home: Callable[[int], bytes | None] = home_folder,
     ) -> None:
-        """Look at the machine; `environ` is the environment the server was started with."""
+        """Look at the machine; `environ` is the environment the server was started with.
+
+        `sandbox` returns the answer about sandboxes, which may take a while.
+        """
+        self.sandbox = sandbox or _nobody_looks
         uid = os.getuid()
         search_path = os.fsdecode(environ.get(b"PATH", b""))
         shell = detect_shell(find_login_shell(uid), search_path)
@@ -97,6 +103,8 @@ def extensions() -> Extensions:
         process_list="process/list" in METHODS,
         process_signals=True,
         output_gaps=True,
+        sandbox_refusals=True,
+        environment_sandbox="environment/sandbox" in METHODS,
     )
 
 
@@ -104,6 +112,10 @@ def encode_known(info: EnvironmentInfo) -> bytes:
     """Return the JSON text of a description, without the members that are not known."""
     members = msgspec.to_builtins(info, enc_hook=encode_value)
     return msgspec.json.encode({name: value for name, value in members.items() if value is not None})
+
+
+def _nobody_looks() -> msgspec.Raw:
+    raise InternalError("which sandbox works here is unknown")
 
 
 def _home(variable: bytes | None, passwd_home: bytes | None) -> PathUri | None:

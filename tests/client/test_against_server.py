@@ -312,6 +312,14 @@ class TestTheRest:
             pytest.skip("the server has no environment/status")
         assert status.status.value == "ready"
 
+    def test_its_sandboxes_are_described(self, remote: ExecServerClient) -> None:
+        if not remote.extensions.environment_sandbox:
+            pytest.skip("the server has no environment/sandbox")
+        answer = remote.environment_sandbox()
+        assert {policy.name for policy in answer.policies} >= {"read-only", "workspace-write", "narrow"}
+        for policy in answer.policies:
+            assert (policy.back_end is None) == (policy.cure is not None)
+
     def test_any_method_can_be_called(self, remote: ExecServerClient) -> None:
         answer = remote.call("environment/info", {})
         assert isinstance(answer, dict)

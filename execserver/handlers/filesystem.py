@@ -17,7 +17,9 @@ from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.intent import cannot_enforce_files, file_request_needs_sandbox, open_needs_sandbox
+from execserver.sandbox.intent import file_request_needs_sandbox
+from execserver.services.filesystem import FileService
+from execserver.services.sandboxed_files import ConfinedFiles
 
 _ENTRIES_AT_ONCE = 16_384  # of a listing that is encoded in one go, 2 ms; longer ones leave in pieces
 
@@ -29,19 +31,23 @@ _WRITTEN = files.FsWriteFileResponse()
 _BLOCK_WRITTEN = files.FsWriteBlockResponse()
 
 
-def native(path: PathUri, sandbox: FileSystemSandboxContext | None) -> bytes:
-    """Return the path to use; raise InvalidRequest where it is foreign or a sandbox would be needed."""
-    if sandbox is not None and file_request_needs_sandbox(sandbox, path):
-        raise cannot_enforce_files()
-    return path.native()
+def operations(
+    call: Call, sandbox: FileSystemSandboxContext | None, *paths: PathUri
+) -> FileService | ConfinedFiles:
+    """Return what performs a request: the server itself, or where files are restricted a worker.
+
+    Checks the paths and the context; raises InvalidRequest for one of another kind of host.
+    """
+    if sandbox is not None and file_request_needs_sandbox(sandbox, *paths):
+        return call.services.sandboxed_files.within(sandbox)
+    return call.services.filesystem
 
 
 @handles(methods.FS_READ_FILE)
 def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
     """Return a whole file, in pieces unless it fits one."""
-    path = native(params.path, params.sandbox)
-    filesystem = call.services.filesystem
-    first, rest = filesystem.read_file(path, filesystem.read_limit(call.connection.client_name))
+    limit = call.services.filesystem.read_limit(call.connection.client_name)
+    first, rest = operations(call, params.sandbox, params.path).read_file(params.path.native(), limit)
     if rest is None:
         return InParts(b'{"dataBase64":"', first, b'"}')
     return Streamed(chain((b'{"dataBase64":"' + first,), rest, (b'"}',)))
@@ -52,9 +58,7 @@ def open_file(call: Call, params: files.FsOpenParams) -> files.FsOpenResponse:
     """Open a file under the client's id; the limits are checked after the file was found."""
     handles_ = call.connection.handles
     handles_.check_id(params.handle_id)
-    if open_needs_sandbox(params.sandbox, params.path):
-        raise cannot_enforce_files()
-    file = call.services.filesystem.open(params.path.native(), params.mode)
+    file = operations(call, params.sandbox, params.path).open(params.path.native(), params.mode)
     handles_.add(params.handle_id, file)
     return files.FsOpenResponse(handle_id=params.handle_id)
 
@@ -96,24 +100,23 @@ def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFile
         content = base64.decode(params.data_base64)
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
-    call.services.filesystem.write_file(native(params.path, params.sandbox), content)
+    operations(call, params.sandbox, params.path).write_file(params.path.native(), content)
     return _WRITTEN
 
 
 @handles(methods.FS_CREATE_DIRECTORY)
 def create_directory(call: Call, params: files.FsCreateDirectoryParams) -> files.FsCreateDirectoryResponse:
     """Make a directory, with its parents unless told otherwise."""
-    path = native(params.path, params.sandbox)
-    call.services.filesystem.create_directory(path, recursive=params.recursive is not False)
+    files_ = operations(call, params.sandbox, params.path)
+    files_.create_directory(params.path.native(), recursive=params.recursive is not False)
     return _CREATED
 
 
 @handles(methods.FS_GET_METADATA)
 def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMetadataResponse:
     """Tell kind, size and time of modification; the released references know no birth time on Linux."""
-    is_directory, is_file, is_symlink, size, modified_at_ms = call.services.filesystem.get_metadata(
-        native(params.path, params.sandbox)
-    )
+    found = operations(call, params.sandbox, params.path).get_metadata(params.path.native())
+    is_directory, is_file, is_symlink, size, modified_at_ms = found
     return files.FsGetMetadataResponse(
         is_directory=is_directory,
         is_file=is_file,
@@ -127,7 +130,7 @@ def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMe
 @handles(methods.FS_CANONICALIZE)
 def canonicalize(call: Call, params: files.FsCanonicalizeParams) -> files.FsCanonicalizeResponse:
     """Resolve every link of a path."""
-    path = call.services.filesystem.canonicalize(native(params.path, params.sandbox))
+    path = operations(call, params.sandbox, params.path).canonicalize(params.path.native())
     return files.FsCanonicalizeResponse(path=PathUri.from_native(path))
 
 
@@ -136,7 +139,7 @@ def read_directory(
     call: Call, params: files.FsReadDirectoryParams
 ) -> Streamed | files.FsReadDirectoryResponse:
     """List a directory."""
-    found = call.services.filesystem.read_directory(native(params.path, params.sandbox))
+    found = operations(call, params.sandbox, params.path).read_directory(params.path.native())
     if len(found) <= _ENTRIES_AT_ONCE:
         return _directory(found)
     batches = (encode_record(_directory(batch))[len(b'{"entries":[') : -2] for batch in _batches(found))
@@ -146,9 +149,9 @@ def read_directory(
 @handles(methods.FS_REMOVE)
 def remove(call: Call, params: files.FsRemoveParams) -> files.FsRemoveResponse:
     """Remove a file, a link or a tree."""
-    path = native(params.path, params.sandbox)
     recursive, force = params.recursive is not False, params.force is not False
-    call.services.filesystem.remove(path, recursive=recursive, force=force)
+    files_ = operations(call, params.sandbox, params.path)
+    files_.remove(params.path.native(), recursive=recursive, force=force)
     return _REMOVED
 
 
@@ -156,9 +159,8 @@ def remove(call: Call, params: files.FsRemoveParams) -> files.FsRemoveResponse:
 def copy(call: Call, params: files.FsCopyParams) -> files.FsCopyResponse:
     """Copy a file, a link or a tree."""
     source, destination = params.source_path, params.destination_path
-    if params.sandbox is not None and file_request_needs_sandbox(params.sandbox, source, destination):
-        raise cannot_enforce_files()
-    call.services.filesystem.copy(source.native(), destination.native(), params.recursive)
+    files_ = operations(call, params.sandbox, source, destination)
+    files_.copy(source.native(), destination.native(), params.recursive)
     return _COPIED
 
 
@@ -173,7 +175,7 @@ def walk(call: Call, params: files.FsWalkParams) -> Raw | Streamed:
         wanted.follow_directory_symlinks,
         wanted.prune_hidden_directories,
     )
-    found = call.services.filesystem.walk(native(params.path, params.sandbox), options)
+    found = operations(call, params.sandbox, params.path).walk(params.path.native(), options)
     if len(found.entries) <= _ENTRIES_AT_ONCE:
         return Raw(b"".join(_walk_text(found)))
     return Streamed(_walk_text(found))

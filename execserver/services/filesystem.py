@@ -52,6 +52,10 @@ class FileService:
         """Give back the descriptor; the operations still work, in threads."""
         self._mounts.close()
 
+    def mount_generation(self) -> int:
+        """Return a number that is another one after every change of the mounts."""
+        return self._mounts.generation()
+
     # --- short operations --------------------------------------------------------------------------------
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:

@@ -31,6 +31,7 @@ class MountTable:
 
     def __init__(self, table: bytes = MOUNT_TABLE, local_types: frozenset[bytes] = LOCAL_TYPES) -> None:
         self._local_types = local_types
+        self._generation = 0
         self._poll = select.poll()
         # Where slow file systems are mounted; None when that cannot be known: then no path is certain.
         self._slow_points: frozenset[bytes] | None = None
@@ -54,6 +55,11 @@ class MountTable:
         """Tell whether no slow file system is mounted at all."""
         return self._current() == frozenset()
 
+    def generation(self) -> int:
+        """Return a number that is another one after every change of the mounts."""
+        self._current()
+        return self._generation
+
     def is_local_device(self, device: int) -> bool:
         """Tell whether an open file with this `st_dev` is certainly on a local file system."""
         return self._current() is not None and device in self._local_devices
@@ -73,6 +79,7 @@ class MountTable:
         return self._slow_points
 
     def _read(self) -> None:
+        self._generation += 1
         os.lseek(self._fd, 0, os.SEEK_SET)
         parts = []
         while data := os.read(self._fd, _READ_BYTES):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError, os_error_text
 from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox.explain import explain
 from execserver.sandbox.facts import Facts
 from execserver.sandbox.host import Host
 from execserver.sandbox.plan import (
@@ -111,6 +112,20 @@ class SandboxService:
         if planned.plan is None:
             raise InvalidRequest(f"failed to prepare fs sandbox: {planned.refusal}")
         return planned.plan
+
+    def explain_files(
+        self, context: FileSystemSandboxContext, path: bytes, operation: str
+    ) -> dict[str, str] | None:
+        """Return path, rule and granted access for what an fs/* request was refused; None if not certain.
+
+        `operation` is READ or WRITE.  It is not said where looking could take long.
+        """
+        if not self._mounts.all_local():
+            return None
+        found = explain(
+            file_policy(context, self._file_host, self._server_cwd), self._file_host, path, operation
+        )
+        return None if found is None else found[0]
 
     def process_start(
         self,

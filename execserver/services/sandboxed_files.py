@@ -15,6 +15,8 @@ from execserver.core.file_handles import OpenFile
 from execserver.files.walk import Walk, WalkOptions
 from execserver.protocol.errors import InternalError, InvalidRequest, NotFound, RpcError, from_os_error
 from execserver.protocol.files import FsOpenMode
+from execserver.protocol.paths import display
+from execserver.protocol.permissions import DENY, READ, WRITE
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox import worker_records as records
 from execserver.services.filesystem import FileService
@@ -22,6 +24,15 @@ from execserver.services.sandbox import SandboxService
 from execserver.services.worker_pool import StartWorker, WorkerPool
 from execserver.settings import Settings
 
+_ATTEMPTS = 3  # of a request whose files change under it
+_EXPLAINED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT))
+_READING = frozenset(
+    (
+        *(records.READ, records.GET_METADATA, records.CANONICALIZE),
+        *(records.READ_DIRECTORY, records.WALK, records.COPY),
+    )
+)
+_PROCESSES = "processes under /proc are not shown"
 _ERRORS = {error.code: error for error in (InvalidRequest, InternalError, NotFound)}
 
 
@@ -34,7 +45,7 @@ class SandboxedFiles:
         """`start` is what starts workers: `Spawner.start_worker`."""
         self.files = files
         self.sandbox = sandbox
-        self.workers = WorkerPool(start, sandbox.choose, settings.file_call_timeout_s)
+        self.workers = WorkerPool(start, sandbox.choose, files.mount_generation, settings.file_call_timeout_s)
 
     def within(self, context: FileSystemSandboxContext) -> ConfinedFiles:
         """Return the operations for a context that restricts files and was checked."""
@@ -127,14 +138,43 @@ class ConfinedFiles:
     def _call(self, request: records.Request) -> tuple[records.Reply, int | None]:
         if max(len(request.path), len(request.target)) > records.MAX_PATH_BYTES:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        service = self._service
-        reply, fd = service.workers.call(service.sandbox.files_plan(self._context), request)
+        reply, fd = self._performed(request)
         if isinstance(reply, records.Failed):
             raise self._denial(request, reply)
         if isinstance(reply, records.Refused):
             raise _ERRORS.get(reply.code, InternalError)(reply.message)
         return reply, fd
 
+    def _performed(self, request: records.Request) -> tuple[records.Reply, int | None]:
+        """Have a request performed in a view that is right for this moment.
+
+        Something of the plan may be replaced before its view is made.  Then there is another plan, and that
+        is tried; the same plan would fail again.
+        """
+        service = self._service
+        plan = service.sandbox.files_plan(self._context)
+        for _ in range(_ATTEMPTS):
+            try:
+                return service.workers.call(plan, request)
+            except InvalidRequest:
+                failed = plan
+                plan = service.sandbox.files_plan(self._context)
+                if plan == failed:
+                    raise
+        raise InvalidRequest("failed to prepare fs sandbox: the files it is about keep changing")
+
     def _denial(self, request: records.Request, failed: records.Failed) -> RpcError:
         """Return the error of a call, with the rule that did it where that is certain."""
-        return from_os_error(OSError(failed.errno, os.strerror(failed.errno)))
+        error = from_os_error(OSError(failed.errno, os.strerror(failed.errno)))
+        if failed.errno in _EXPLAINED and failed.path:
+            wanted = READ if request.operation in _READING else WRITE
+            if request.operation == records.COPY and failed.errno == errno.EROFS:
+                wanted = WRITE
+            found = None
+            if failed.reason == records.BY_PROCFS:
+                found = {"path": display(failed.path), "rule": _PROCESSES, "access": DENY}
+            else:
+                found = self._service.sandbox.explain_files(self._context, failed.path, wanted)
+            if found is not None:
+                error.data = {"sandbox": found}
+        return error

@@ -36,12 +36,13 @@ ChooseBackEnd = Callable[[ViewPlan], int | str]
 class _Slot:
     """The place of one plan: its worker, if it has one, and who waits for it."""
 
-    __slots__ = ("last_used", "plan", "record", "turn", "waiting", "worker")
+    __slots__ = ("generation", "last_used", "plan", "record", "turn", "waiting", "worker")
 
     def __init__(self, plan: ViewPlan) -> None:
         self.plan = plan
         self.record = encode_plan(plan)
         self.worker: Worker | None = None
+        self.generation = 0  # of the host's mounts when the worker was started
         self.turn = BoundedSemaphore(1)
         self.waiting = 0  # calls that have the turn or wait for it
         self.last_used = 0.0
@@ -54,12 +55,15 @@ class WorkerPool:
         self,
         start: StartWorker,
         choose: ChooseBackEnd,
+        generation: Callable[[], int],
         timeout_s: float,
         max_workers: int = MAX_WORKERS,
         idle_s: float = IDLE_S,
     ) -> None:
+        """`generation` returns another number after every change of the host's mounts."""
         self._start = start
         self._choose = choose
+        self._generation = generation
         self._timeout_s = timeout_s
         self._max_workers = max_workers
         self._idle_s = idle_s
@@ -108,9 +112,7 @@ class WorkerPool:
         for _ in range(_ATTEMPTS):
             self._next_id += 1
             request.request_id = self._next_id
-            worker = slot.worker
-            if worker is None or not worker.alive:
-                worker = slot.worker = self._started(slot)
+            worker = self._worker(slot)
             try:
                 return worker.call(request)
             except NotBegun:
@@ -119,6 +121,18 @@ class WorkerPool:
                 if not worker.alive:
                     slot.worker = None
         raise InternalError("fs sandbox workers end before they begin")
+
+    def _worker(self, slot: _Slot) -> Worker:
+        """Return the worker of a slot, a new one if the host's mounts have changed since it was started."""
+        generation = self._generation()
+        worker = slot.worker
+        if worker is not None and slot.generation != generation:
+            worker.end()
+            worker = None
+        if worker is None or not worker.alive:
+            slot.generation = generation
+            worker = slot.worker = self._started(slot)
+        return worker
 
     def _started(self, slot: _Slot) -> Worker:
         back_end = self._choose(slot.plan)

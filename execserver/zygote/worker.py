@@ -85,7 +85,7 @@ class Worker:
         self._told_ns = now
         data = records.encode_reply(records.Progress(self._request_id))
         try:
-            self._sock.send(data, _MSG_DONTWAIT | _MSG_NOSIGNAL)
+            self._sock.sendmsg([data], [], _MSG_DONTWAIT | _MSG_NOSIGNAL)  # `send` is not allowed here
         except BlockingIOError:
             pass  # earlier ones have not been read yet
 

@@ -19,10 +19,13 @@ from execserver.protocol.errors import RpcError
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.sandbox import SandboxService
+from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import SessionHost
 from execserver.settings import Settings
 from tests.services.fakes import FakeSink, FakeSpawner
 from tests.support.greenlets import turns
+from tests.support.plain_workers import start_plain_worker
 
 INHERITED = {b"PATH": b"/usr/bin:/bin", b"HOME": b"/root", b"API_KEY": b"secret"}
 
@@ -38,12 +41,18 @@ class Server:
         self.files = FileService(settings)
         self.http = HttpService(settings, {})
         environment = EnvironmentService(INHERITED, find_login_shell=lambda _: "/bin/sh")
-        self.services = Services(self.sessions, self.files, self.http, environment, INHERITED)
+        self.sandbox = SandboxService(settings, INHERITED)
+        self.sandboxed = SandboxedFiles(self.files, self.sandbox, start_plain_worker, settings)
+        self.services = Services(
+            *(self.sessions, self.files, self.http, environment, INHERITED, self.sandbox, self.sandboxed)
+        )
 
     def close(self) -> None:
         """Stop what runs beside the processes."""
         self.sessions.close()
+        self.sandboxed.close()
         self.files.close()
+        self.sandbox.close()
 
 
 class Client:

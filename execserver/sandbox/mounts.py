@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 
 TYPE_CHECKING = False
@@ -24,6 +25,8 @@ _EMPTY_PATH = 0x1000
 _RECURSIVE = 0x8000
 _CLONE_TREE = 1
 _TREE_CLOEXEC = 0o2000000
+_NO_FOLLOW = 0x100
+_FROM_DESCRIPTOR = 0x04
 _FROM_AND_TO_DESCRIPTOR = 0x04 | 0x40
 _SET_STRING = 1
 _CREATE = 6
@@ -33,7 +36,6 @@ READ_ONLY = 1
 NO_SUID = 2
 NO_DEVICES = 4
 NO_EXEC = 8
-_PRIVATE = 1 << 18
 _MS_PRIVATE = 1 << 18
 _MS_RECURSIVE = 1 << 14
 _DETACH = 2
@@ -41,22 +43,31 @@ _ATTEMPTS = 16  # a lookup that races with a rename asks to be repeated
 
 
 def available(kernel: Kernel) -> bool:
-    """Tell whether the kernel has every call used here; asks with arguments that cannot succeed."""
-    questions = (
-        ("openat2", (-1, b"", None, 0)),
-        ("open_tree", (-1, b"", 0xFFFF0000)),
-        ("move_mount", (-1, b"", -1, b"", 0xFFFF0000)),
-        ("fsopen", (b"", 0xFFFF0000)),
-        ("mount_setattr", (-1, b"", 0, None, 0)),
-    )
-    for name, arguments in questions:
-        try:
-            kernel.call(name, *arguments)
-        except OSError as error:
-            # Filters of containers answer EPERM to calls they do not know.
-            if error.errno in (errno.ENOSYS, errno.EPERM):
-                return False
+    """Tell whether the kernel has every call used here; asks once, with arguments that cannot succeed."""
+    known = kernel.known.get("mounts")
+    if known is None:
+        known = kernel.known["mounts"] = all(_exists(kernel, *question) for question in _QUESTIONS)
+    return known
+
+
+def _exists(kernel: Kernel, name: str, arguments: tuple[object, ...], refusable: bool) -> bool:
+    try:
+        kernel.call(name, *arguments)
+    except OSError as error:
+        # Filters of containers may answer EPERM to calls they do not know; so does the kernel to ordinary
+        # users where it looks at who asks before it looks at what.
+        return error.errno != errno.ENOSYS and (refusable or error.errno != errno.EPERM)
     return True
+
+
+# Call, arguments, and whether an ordinary user is refused as such.
+_QUESTIONS = (
+    ("openat2", (-1, b"", None, 0), False),
+    ("open_tree", (-1, b"", 0xFFFF0000), False),
+    ("move_mount", (-1, b"", -1, b"", 0xFFFF0000), True),
+    ("fsopen", (b"", 0xFFFF0000), True),
+    ("mount_setattr", (-1, b"", 0, None, 0), False),
+)
 
 
 class NewMounts:
@@ -96,9 +107,17 @@ class NewMounts:
         tree = self._clone(source, True, NO_SUID | NO_DEVICES | (READ_ONLY if read_only else 0))
         self._put(tree, root, path)
 
-    def bind_device(self, source: int, root: int, path: bytes) -> None:
-        """Put a device file at a path so that it works."""
-        self._put(self._clone(source, False, NO_SUID | NO_EXEC), root, path)
+    def bind_device(self, path: bytes, directory: int, name: bytes) -> None:
+        """Put a character device of the host over a file of a directory so that it works.
+
+        Raises ENODEV for anything else.
+        """
+        tree = self._kernel.call("open_tree", _AT_FDCWD, path, _CLONE_TREE | _TREE_CLOEXEC | _NO_FOLLOW)
+        try:
+            check_device(tree)
+            self._kernel.call("move_mount", tree, b"", directory, name, _FROM_DESCRIPTOR)
+        finally:
+            os.close(tree)
 
     def tmpfs(self, root: int, path: bytes, mode: int) -> int:
         """Put an empty file system at a path; return its root."""
@@ -106,9 +125,21 @@ class NewMounts:
         self._attach_at(tree, root, path)
         return tree
 
-    def proc(self, root: int, path: bytes) -> None:
-        """Put the processes of the caller's process namespace at a path."""
-        self._put(self._make(b"proc", NO_SUID | NO_DEVICES | NO_EXEC), root, path)
+    def proc(self, root: int, path: bytes) -> int:
+        """Put the processes of the caller's process namespace at a path; return the root of that."""
+        tree = self._make(b"proc", NO_SUID | NO_DEVICES | NO_EXEC)
+        self._attach_at(tree, root, path)
+        return tree
+
+    def protect(self, directory: int, name: bytes) -> None:
+        """Make one entry of a directory in the tree read-only, by itself bound over itself."""
+        flags = _CLONE_TREE | _TREE_CLOEXEC | _NO_FOLLOW
+        tree = self._kernel.call("open_tree", directory, name, flags)
+        try:
+            self._set(tree, READ_ONLY, recursive=False)
+            self._kernel.call("move_mount", tree, b"", directory, name, _FROM_DESCRIPTOR)
+        finally:
+            os.close(tree)
 
     def terminals(self, root: int, path: bytes) -> None:
         """Put a new, empty set of pseudo terminals at a path."""
@@ -140,7 +171,7 @@ class NewMounts:
 
     def _set(self, tree: int, attributes: int, recursive: bool) -> None:
         flags = _EMPTY_PATH | (_RECURSIVE if recursive else 0)
-        attr = _MOUNT_ATTR.pack(attributes, 0, _PRIVATE, 0)
+        attr = _MOUNT_ATTR.pack(attributes, 0, 0, 0)
         self._kernel.call("mount_setattr", tree, b"", flags, attr, _MOUNT_ATTR.size)
 
     def _make(self, kind: bytes, attributes: int, **options: bytes) -> int:
@@ -169,6 +200,12 @@ class NewMounts:
 
     def _attach(self, tree: int, target: int) -> None:
         self._kernel.call("move_mount", tree, b"", target, b"", _FROM_AND_TO_DESCRIPTOR)
+
+
+def check_device(opened: int) -> None:
+    """Refuse with ENODEV what is no character device."""
+    if not stat.S_ISCHR(os.fstat(opened).st_mode):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
 
 def make_private(kernel: Kernel) -> None:

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from execserver.sandbox.mounts import enter, make_private
+from execserver.sandbox.mounts import check_device, enter, make_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _NO_EXEC = 8
 _REMOUNT = 32
 _BIND = 4096
 _RECURSIVE = 1 << 14
-# What must be said again when a mount is restricted; the times of access stay as they are by themselves.
-_KEPT = {b"ro": _READ_ONLY, b"nosuid": _NO_SUID, b"nodev": _NO_DEVICES, b"noexec": _NO_EXEC}
+_KEPT = _READ_ONLY | _NO_SUID | _NO_DEVICES | _NO_EXEC  # statvfs has the same bits
 _REFERENCE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -70,21 +69,38 @@ class OldMounts:
         finally:
             os.close(top)
 
-    def bind_device(self, source: int, root: int, path: bytes) -> None:
-        """Put a device file at a path so that it works."""
-        top = self._put(_link(source), root, path, None, _BIND, None)
+    def bind_device(self, path: bytes, directory: int, name: bytes) -> None:
+        """Put a character device of the host over a file of a directory so that it works.
+
+        Raises ENODEV for anything else.
+        """
+        device = os.open(path, _REFERENCE)
         try:
-            self._restrict(top, root, _NO_SUID | _NO_EXEC)
+            check_device(device)
+            self._bind_over(device, directory, name)
         finally:
-            os.close(top)
+            os.close(device)
 
     def tmpfs(self, root: int, path: bytes, mode: int) -> int:
         """Put an empty file system at a path; return its root."""
         return self._put(b"tmpfs", root, path, b"tmpfs", _NO_SUID | _NO_DEVICES, b"mode=%o" % mode)
 
-    def proc(self, root: int, path: bytes) -> None:
-        """Put the processes of the caller's process namespace at a path."""
-        os.close(self._put(b"proc", root, path, b"proc", _NO_SUID | _NO_DEVICES | _NO_EXEC, None))
+    def proc(self, root: int, path: bytes) -> int:
+        """Put the processes of the caller's process namespace at a path; return the root of that."""
+        return self._put(b"proc", root, path, b"proc", _NO_SUID | _NO_DEVICES | _NO_EXEC, None)
+
+    def protect(self, directory: int, name: bytes) -> None:
+        """Make one entry of a directory in the tree read-only, by itself bound over itself."""
+        entry = os.open(name, _REFERENCE, dir_fd=directory)
+        try:
+            self._bind_over(entry, directory, name)
+        finally:
+            os.close(entry)
+        top = os.open(name, _REFERENCE, dir_fd=directory)
+        try:
+            self._remount(top, _READ_ONLY)
+        finally:
+            os.close(top)
 
     def terminals(self, root: int, path: bytes) -> None:
         """Put a new, empty set of pseudo terminals at a path."""
@@ -93,10 +109,7 @@ class OldMounts:
 
     def read_only(self, mounted: int) -> None:
         """Make the one mount read-only whose root is given."""
-        number = _mount_number(mounted)
-        for own, _, _, flags in _mounts():
-            if own == number:
-                self._remount(mounted, flags | _READ_ONLY)
+        self._remount(mounted, _READ_ONLY)
 
     def enter(self, root: int) -> None:
         """Make the tree the root of this process and let go of the host's."""
@@ -120,7 +133,7 @@ class OldMounts:
     def _restrict(self, top: int, root: int, flags: int) -> None:
         """Restrict a mount and all below it; the kernel lists a mount after the one it stands on."""
         tree = {_mount_number(top)}
-        for number, parent, path, kept in _mounts():
+        for number, parent, path in _mounts():
             if parent in tree:
                 tree.add(number)
             if number not in tree:
@@ -133,11 +146,20 @@ class OldMounts:
                 raise
             try:
                 if _mount_number(mounted) == number:
-                    self._remount(mounted, flags | kept)
+                    self._remount(mounted, flags)
             finally:
                 os.close(mounted)
 
+    def _bind_over(self, source: int, directory: int, name: bytes) -> None:
+        target = os.open(name, _REFERENCE, dir_fd=directory)
+        try:
+            self._mount(_link(source), target, None, _BIND, None)
+        finally:
+            os.close(target)
+
     def _remount(self, mounted: int, flags: int) -> None:
+        """Add restrictions to a mount; those it has must be said again, but for the times of access."""
+        flags |= os.fstatvfs(mounted).f_flag & _KEPT
         self._kernel.call("mount", None, _link(mounted), None, _REMOUNT | _BIND | flags, None)
 
 
@@ -176,14 +198,11 @@ def _mount_number(descriptor: int) -> int:
     raise OSError(errno.ENOSYS, "the kernel does not tell the mount of a descriptor")
 
 
-def _mounts() -> Iterator[tuple[int, int, bytes, int]]:
-    """Yield number, parent, path and restrictions of every mount of the namespace."""
+def _mounts() -> Iterator[tuple[int, int, bytes]]:
+    """Yield number, parent and path of every mount of the namespace."""
     for line in _read("/proc/self/mountinfo").splitlines():
         fields = line.split(b" ")
-        flags = 0
-        for option in fields[5].split(b","):
-            flags |= _KEPT.get(option, 0)
-        yield int(fields[0]), int(fields[1]), _unescaped(fields[4]), flags
+        yield int(fields[0]), int(fields[1]), _unescaped(fields[4])
 
 
 def _unescaped(path: bytes) -> bytes:

@@ -94,11 +94,20 @@ def _body(condition: str, values: Sequence[int]) -> list[tuple[int, int, int, in
     ]
 
 
+def prepare(kernel: Kernel) -> None:
+    """Make the programs of all filters, so that forked children need not."""
+    for name, rules in _TABLES.items():
+        kernel.programs[name] = program(rules, kernel.machine)
+
+
 def install(kernel: Kernel, syscall_filter: str) -> None:
     """Put the calling thread and all it starts under a filter; needs no_new_privs.  Raises OSError."""
     rules = rules_of(syscall_filter)
     if rules:
-        install_program(kernel, program(rules, kernel.machine))
+        code = kernel.programs.get(syscall_filter)
+        if code is None:
+            code = kernel.programs[syscall_filter] = program(rules, kernel.machine)
+        install_program(kernel, code)
 
 
 def install_program(kernel: Kernel, code: bytes) -> None:

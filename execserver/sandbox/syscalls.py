@@ -63,6 +63,8 @@ class Kernel:
         import ctypes
 
         self.without = frozenset(without)
+        self.known: dict[str, bool] = {}  # what was found out about it
+        self.programs: dict[str, bytes] = {}  # filters made for it
         self.machine = os.uname().machine
         self._numbers = _NUMBERS.get(self.machine, {})
         self._get_errno = ctypes.get_errno

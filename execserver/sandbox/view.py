@@ -139,19 +139,15 @@ class _Builder:
         """
         os.close(self._target(b"/proc", True))
         try:
-            self._tree.proc(self._root, b"/proc")
+            proc = self._tree.proc(self._root, b"/proc")
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
             self._bind_path(b"/proc", True)
             return
-        for name in self._settings_in_proc():
-            path = b"/proc/" + name
-            source = self._tree.open_in(self._root, path)
-            try:
-                self._tree.bind(source, self._root, path, read_only=True)
-            finally:
-                os.close(source)
+        for name in _settings(proc):
+            self._tree.protect(proc, name)
+        os.close(proc)
 
     def finish(self) -> None:
         """Close what was open for building and move in."""
@@ -189,7 +185,7 @@ class _Builder:
     def _hide_file(self, mount: Mount) -> None:
         self._check_target(mount, directory=False)
         try:
-            os.close(os.open(_HIDDEN_SOURCE[5:], os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0, dir_fd=self._dev))
+            os.mknod(_HIDDEN_SOURCE[len(b"/dev/") :], stat.S_IFREG, dir_fd=self._dev)
         except FileExistsError:
             pass
         source = self._tree.open_in(self._root, _HIDDEN_SOURCE)
@@ -216,16 +212,13 @@ class _Builder:
 
     def _device(self, source: bytes, name: bytes) -> None:
         """Put a device of the host into /dev; one that the host does not have is left out."""
+        os.mknod(name, stat.S_IFREG | 0o666, dir_fd=self._dev)
         try:
-            opened = self._tree.open_source(source)
-        except FileNotFoundError:
-            return
-        try:
-            if stat.S_ISCHR(os.fstat(opened).st_mode):
-                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=self._dev))
-                self._tree.bind_device(opened, self._root, b"/dev/" + name)
-        finally:
-            os.close(opened)
+            self._tree.bind_device(source, self._dev, name)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
+            os.unlink(name, dir_fd=self._dev)
 
     def _target(self, path: bytes, directory: bool) -> int:
         """Open a mount point; where our own file systems lack it, it is made."""
@@ -242,7 +235,7 @@ class _Builder:
             if directory:
                 os.mkdir(name, mode, dir_fd=parent)
             else:
-                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=parent))
+                os.mknod(name, stat.S_IFREG | 0o444, dir_fd=parent)
         finally:
             os.close(parent)
         return self._tree.open_in(self._root, path)
@@ -250,23 +243,22 @@ class _Builder:
     def _own(self, mounted: int, mode: int) -> None:
         self._own_devices[os.fstat(mounted).st_dev] = mode
 
-    def _settings_in_proc(self) -> list[bytes]:
-        """Return what in /proc, beside processes, this user owns and could write to or in: as user 0, a lot."""
-        proc = self._tree.open_in(self._root, b"/proc")
-        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
-        os.close(proc)
-        user, found = os.geteuid(), []
-        try:
-            for name in os.listdir(listing):
-                if not name.isdigit() and name not in _PROC_LINKS:
-                    seen = os.stat(name, dir_fd=listing, follow_symlinks=False)
-                    writable = seen.st_mode & (0o200 if seen.st_uid == user else 0o002)
-                    # A folder's own mode says nothing about what is in it.
-                    if writable or (stat.S_ISDIR(seen.st_mode) and seen.st_uid == user):
-                        found.append(os.fsencode(name))
-        finally:
-            os.close(listing)
-        return found
+
+def _settings(proc: int) -> list[bytes]:
+    """Return what in a /proc, beside processes, this user owns and could write to or in: as user 0, a lot."""
+    listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
+    user, found = os.geteuid(), []
+    try:
+        for name in os.listdir(listing):
+            if not name.isdigit() and name not in _PROC_LINKS:
+                seen = os.stat(name, dir_fd=listing, follow_symlinks=False)
+                writable = seen.st_mode & (0o200 if seen.st_uid == user else 0o002)
+                # A folder's own mode says nothing about what is in it.
+                if writable or (stat.S_ISDIR(seen.st_mode) and seen.st_uid == user):
+                    found.append(os.fsencode(name))
+    finally:
+        os.close(listing)
+    return found
 
 
 def check_identity(identity: Identity | None, opened: int) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import _socket
 import errno
+import gc
 import os
 import select
 
 from execserver.protocol.errors import strerror
-from execserver.sandbox import landlock_only, privileges, seccomp
+from execserver.sandbox import landlock, landlock_only, mounts, privileges, seccomp
 from execserver.sandbox.namespaces import Identity, flags_for, fork_into
 from execserver.sandbox.placeholder_files import PlaceholderError
 from execserver.sandbox.placeholder_records import state_folder
@@ -74,6 +75,7 @@ class Confinement:
         self._folder = folder
         self._placeholders: Placeholders | None = None
         self._sandboxes: dict[int, _Sandbox] = {}
+        self._warm_up()
 
     @property
     def pending(self) -> bool:
@@ -151,6 +153,14 @@ class Confinement:
             return int(WAIT_STATUS.unpack_from(told, 1)[0])
         return status
 
+    def _warm_up(self) -> None:
+        """Find out once what every first process would find out again; nothing of it stays garbage there."""
+        mounts.available(self._kernel)
+        landlock.abi(self._kernel)
+        seccomp.prepare(self._kernel)
+        gc.collect()
+        gc.freeze()
+
     def _start_in_view(self, request: SpawnRequest, plan: ViewPlan, command: Command) -> int:
         kernel, libc = self._kernel, self._libc
         routes = _routes(command.env) if plan.network == NETWORK_PROXY else None
@@ -197,6 +207,7 @@ class Confinement:
             self._give_back(lease, bridge)
             raise _view_failure(error, "cannot make namespaces: ") from None
         if pid == 0:
+            gc.disable()
             try:
                 become(theirs, identity if mapped else None)
             finally:

@@ -114,6 +114,8 @@ def run_command(setup: Setup, libc: Libc, command: Command, before: Adjust | Non
         take_stdio(command)
         _take_report(setup)
         _confine(setup, command.slave)
+        if command.stdio[0] is None and not command.slave:
+            _open_null(0)  # the view's own: the one of outside is a file of another root
         child = _start(libc, command, env)
         os.write(_REPORT, RUNNING)
         for number in (0, 1, 2):
@@ -132,15 +134,30 @@ def run_worker(setup: Setup, kept: int, serve: Callable[[int], None]) -> None:
     status = EXIT_NOT_PREPARED
     try:
         _begin(setup)
-        null = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1, 2):
-            os.dup2(null, number)
+            _open_null(number)
         _take_report(setup, kept)
         _confine(setup, b"", files_too=True)
         os.write(_REPORT, RUNNING)
         os.close(_REPORT)
         serve(_KEPT)
         status = 0
+    except (OSError, ViewFailed) as error:
+        _tell_failure(setup.report, error)
+    finally:
+        os._exit(status)
+
+
+def run_function(setup: Setup, function: Callable[[], int]) -> None:
+    """Call a function inside the view, with this process's stdio; never returns, its result is the status."""
+    status = EXIT_NOT_PREPARED
+    try:
+        _begin(setup)
+        _take_report(setup)
+        _confine(setup, b"", files_too=True)
+        os.write(_REPORT, RUNNING)
+        os.close(_REPORT)
+        status = function()
     except (OSError, ViewFailed) as error:
         _tell_failure(setup.report, error)
     finally:
@@ -173,11 +190,17 @@ def take_stdio(command: Command) -> None:
         stdio = command.stdio
     for number, descriptor in enumerate(stdio):
         if descriptor is None:
-            descriptor = os.open("/dev/null", os.O_RDWR)
-        if descriptor == number:
+            _open_null(number)
+        elif descriptor == number:
             os.set_inheritable(number, True)
         else:
             os.dup2(descriptor, number)
+
+
+def _open_null(number: int) -> None:
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(null, number)
+    os.close(null)
 
 
 def _take_report(setup: Setup, kept: int = -1) -> None:

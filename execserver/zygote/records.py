@@ -73,8 +73,8 @@ class SpawnRequest(Record):
     stderr.  Past `deadline_ns` of the monotonic clock (0: never) nobody waits and nothing may be started.
 
     `plan` is an encoded view plan that `back_end` enforces, empty for none; `seccomp` is the filter of
-    a start without a plan.  With a `refusal` nothing is started but a child that writes this line to stderr
-    and exits with status 1.
+    a start without a plan.  With a `refusal`, which is an exit status and a line with a space between them,
+    nothing is started but a child that writes the line to stderr and exits with the status.
     """
 
     __slots__ = (

@@ -50,15 +50,16 @@ def command_of(request: SpawnRequest, descriptors: Sequence[int]) -> Command:
 def start_refusal(request: SpawnRequest, descriptors: Sequence[int]) -> int:
     """Start a child that says why the command is refused and exits; return its pid, or raise SpawnFailure."""
     command = command_of(request, descriptors)
+    status, _, text = request.refusal.partition(b" ")
     pid = _fork()
     if pid:
         return pid
     try:
         os.setsid()
         take_stdio(command)
-        os.write(2, request.refusal + b"\n")
+        os.write(2, text + b"\n")
     finally:
-        os._exit(_EXIT_REFUSED)
+        os._exit(int(status))
 
 
 def start_restricted(

@@ -175,6 +175,7 @@ class ConfinedFiles:
                 found = {"path": display(failed.path), "rule": _PROCESSES, "access": DENY}
             else:
                 found = self._service.sandbox.explain_files(self._context, failed.path, wanted)
-            if found is not None:
+            # What may be read and is not there is just not there.
+            if found is not None and (failed.errno != errno.ENOENT or found["access"] == DENY):
                 error.data = {"sandbox": found}
         return error

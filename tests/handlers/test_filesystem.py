@@ -24,8 +24,11 @@ from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
 from execserver.services.filesystem import FileService
+from execserver.services.sandbox import SandboxService
+from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.settings import Settings
 from tests.files.tools import get, put
+from tests.support.plain_workers import start_plain_worker
 
 RESTRICTED = {
     "permissions": {
@@ -46,7 +49,9 @@ class Client:
         self.service = FileService(Settings())
         self.handles = FileHandles(self.service.release)
         connection = SimpleNamespace(handles=self.handles, client_name=name)
-        services = SimpleNamespace(filesystem=self.service)
+        self.sandbox = SandboxService(Settings(), {}, lambda plan: "nothing makes views here")
+        sandboxed = SandboxedFiles(self.service, self.sandbox, start_plain_worker, Settings())
+        services = SimpleNamespace(filesystem=self.service, sandboxed_files=sandboxed)
         self._call = cast(Call, SimpleNamespace(connection=connection, services=services))
 
     def answer(self, method: str, **params: object) -> object:
@@ -75,6 +80,7 @@ class Client:
     def close(self) -> None:
         self.handles.close_all()
         self.service.close()
+        self.sandbox.close()
 
 
 @pytest.fixture
@@ -309,7 +315,7 @@ def test_a_sandbox_that_restricts_files_is_never_left_out(
     client: Client, folder: bytes, root: str, method: str, more: dict[str, object]
 ) -> None:
     put(folder + b"/f", b"kept")
-    refused = (-32600, "failed to prepare fs sandbox: sandbox intent cannot be enforced on this executor")
+    refused = (-32600, "failed to prepare fs sandbox: nothing makes views here")
     assert client.ask(method, path=f"{root}/f", sandbox=RESTRICTED, **more) == refused
     assert get(folder + b"/f") == b"kept"
     foreign = (-32600, "'file://h/x' is invalid on 'linux'")
@@ -325,9 +331,13 @@ def test_copies_and_open_files_are_not_left_out_either(client: Client, folder: b
     put(folder + b"/f", b"x")
     copy = {"sourcePath": f"{root}/f", "destinationPath": f"{root}/g", "recursive": False}
     assert client.ask("fs/copy", sandbox=RESTRICTED, **copy)[1].startswith("failed to prepare fs sandbox")
+    assert client.ask("fs/open", handleId="h", path=f"{root}/f", sandbox=RESTRICTED) == (
+        -32600,
+        "failed to prepare fs sandbox: nothing makes views here",
+    )
     assert client.ask("fs/open", handleId="h", path="file://h/x", sandbox=RESTRICTED) == (
         -32600,
-        "streaming file reads do not support platform sandboxing",
+        "'file://h/x' is invalid on 'linux'",
     )
     assert not os.path.exists(folder + b"/g")
     for ends in ({"sourcePath": "file://h/x"}, {"destinationPath": "file://h/x"}):

@@ -118,13 +118,19 @@ def _start_sandboxed(
     for _ in range(_ATTEMPTS):
         try:
             note = SandboxNote(confinement.own_init, confinement.refusal)
-            return _start(table, params, spec._replace(confinement=confinement), note)
+            return _start(table, params, _confined(spec, confinement), note)
         except InvalidParams:
             failed = confinement
             confinement = plan()
             if confinement == failed:
                 raise
     raise InvalidParams("failed to prepare process sandbox: the files it is about keep changing")
+
+
+def _confined(spec: SpawnSpec, confinement: Confinement) -> SpawnSpec:
+    """Put both together; `arg0` never becomes the program, as it does on a terminal without a sandbox."""
+    plain = not (confinement.plan or confinement.seccomp)
+    return spec._replace(confinement=confinement, arg0=None if plain and spec.tty else spec.arg0)
 
 
 def check_start(params: ExecParams) -> bytes:

@@ -113,10 +113,11 @@ def unstarted_program(spec: SpawnSpec, failed: Failed) -> Confinement | None:
     confinement = spec.confinement
     if confinement is None or confinement.plan or failed.stage in (STAGE_CWD, STAGE_VIEW):
         return None
-    if failed.errno not in _NO_PROGRAM:
+    number = failed.errno if spec.argv[0] else errno.ENOENT
+    if number not in _NO_PROGRAM:
         return None
     program = spec.argv[0].decode("utf-8", "replace")
-    text = f"codex-linux-sandbox: Failed to execvp {program}: {os_error_text(failed.errno or errno.ENOENT)}"
+    text = f"codex-linux-sandbox: Failed to execvp {program}: {os_error_text(number)}"
     return confinement._replace(refusal=text, refusal_status=101)
 
 

@@ -55,7 +55,7 @@ def env_value(env: Sequence[bytes], name: bytes) -> bytes | None:
 
 def pipe_candidates(program: bytes, path: bytes | None) -> list[bytes]:
     """Return the files execvp would try, in order; a name that cannot exist raises OSError."""
-    if b"/" in program:
+    if b"/" in program or not program:
         return [program]
     if len(program) > _NAME_MAX:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))

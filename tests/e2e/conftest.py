@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.sandbox_places import Place, as_ordinary_user, place_for
 from tests.support.server_process import OURS, Flavour, ServerProcess
 from tests.support.ws_peer import WsPeer
 
@@ -65,6 +66,27 @@ def server(flavour: Flavour, request: pytest.FixtureRequest) -> Iterator[ServerP
     with ServerProcess(flavour, settings=settings, cwd=ROOT) as running:
         yield running
         assert "Traceback" not in running.errors()
+
+
+@pytest.fixture(scope="module", params=["root", "ordinary"])
+def sandbox_server(flavour: Flavour, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    """The server for sandboxed processes, as whoever runs the tests and as a user without rights."""
+    if request.param == "ordinary":
+        flavour = as_ordinary_user(flavour)
+    with ServerProcess(flavour, cwd=ROOT) as running:
+        yield running
+        assert "Traceback" not in running.errors()
+
+
+@pytest.fixture
+def place(sandbox_server: ServerProcess) -> Iterator[Place]:
+    """A workspace of the server's user and a connection to the server."""
+    connection = sandbox_server.connect()
+    connection.open_session()
+    owner = int(Path(f"/proc/{sandbox_server.pid}/status").read_text().split("Uid:")[1].split()[0])
+    with place_for(connection, owner) as made:
+        yield made
+    connection.close()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def serve(
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     sock = bind(listen, settings) if isinstance(listen, WsListen) else None
-    command = runtime_paths.zygote_command()
+    command = [*runtime_paths.zygote_command(), *filter(None, [inherited.get(b"XDG_RUNTIME_DIR")])]
     zygote = start_zygote(command, soft_nofile)
     announce(None if sock is None else _url_of(sock))
 

@@ -24,6 +24,7 @@ from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.janitor import Janitor
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.sandboxed_files import SandboxedFiles
@@ -65,7 +66,8 @@ class Server:
         sys.setswitchinterval(_TURN_S)
         _raise_open_files_limit()
         name_services.use_built_in_ones()
-        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings)
+        self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
+        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
         self._sandbox_reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sessions = SessionHost(self._spawner, settings)
         files = FileService(settings)
@@ -88,6 +90,7 @@ class Server:
         listener = WebSocketListener(sock, self._settings, self._call)
         listener.start()
         self._sandbox_reports.start()
+        spawn(self._janitor.clean)
         _settle_collector()
         self._stop.wait()
         listener.close()
@@ -103,6 +106,7 @@ class Server:
         transport.start(connection)
         self._sandbox_reports.start()
         worker = spawn(connection.run)
+        spawn(self._janitor.clean)
         _settle_collector()
         self._stop.wait()
         if transport.done.is_set():

@@ -1,7 +1,7 @@
 """Entry point of the zygote: the process that starts and reaps all user processes.
 
 It is exec'ed with an empty environment, in a session of its own, with the server's socket as descriptor 3 and
-the soft limit of open files for its children as last argument.
+the soft limit of open files for its children as last argument; one before it is the server's XDG_RUNTIME_DIR.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def main() -> int:
     libc = Libc()
     libc.set_undumpable()
     libc.set_child_subreaper()
-    Zygote(_socket.socket(fileno=SERVER_SOCKET), libc).run()
+    runtime_dir = os.fsencode(sys.argv[1]) if len(sys.argv) > 2 else None
+    Zygote(_socket.socket(fileno=SERVER_SOCKET), libc, runtime_dir).run()
     return 0
 
 

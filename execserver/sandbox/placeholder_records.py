@@ -135,10 +135,11 @@ class DeadOwner:
         _end(self._path, self._lock_fd)
 
 
-def private_folder(path: bytes) -> bytes | None:
+def private_folder(path: bytes, make: bool = True) -> bytes | None:
     """Make a folder that only this user can enter, or check one that is there; None when it is not such."""
     try:
-        os.mkdir(path, 0o700)
+        if make:
+            os.mkdir(path, 0o700)
     except FileExistsError:
         pass
     except OSError:
@@ -151,8 +152,8 @@ def private_folder(path: bytes) -> bytes | None:
     return path if private else None
 
 
-def state_folder(runtime_dir: bytes | None, temp_dir: bytes = b"/tmp") -> bytes | None:
-    """Return this user's private folder for records, made if need be; None when there can be none.
+def state_folder(runtime_dir: bytes | None, temp_dir: bytes = b"/tmp", make: bool = True) -> bytes | None:
+    """Return this user's private folder for records, made unless told otherwise; None when there is none.
 
     It lies in `runtime_dir` (XDG_RUNTIME_DIR) if that is a private folder of this user, else in the temporary
     folder, where a name that somebody else has taken is refused.
@@ -163,10 +164,10 @@ def state_folder(runtime_dir: bytes | None, temp_dir: bytes = b"/tmp") -> bytes 
         except OSError:
             found = None
         if found is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
-            folder = private_folder(runtime_dir + b"/execserver")
+            folder = private_folder(runtime_dir + b"/execserver", make)
             if folder is not None:
                 return folder
-    return private_folder(temp_dir + b"/execserver-%d" % os.geteuid())
+    return private_folder(temp_dir + b"/execserver-%d" % os.geteuid(), make)
 
 
 def _read(folder: bytes, name: bytes) -> Record | None:

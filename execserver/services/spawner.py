@@ -71,8 +71,8 @@ class Spawner:
     """The owner of all zygotes and the way to start processes.
 
     `first` is a zygote already started with the same command and the same soft limit of open files for
-    children; None starts one at the first need.  This process becomes a child subreaper.  Everything
-    happens in the thread that made it.
+    children; None starts one at the first need.  `on_loss` is called when a zygote has died and all that it
+    left has ended.  This process becomes a child subreaper.  Everything happens in the thread that made it.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Spawner:
         first: ZygoteProcess | None,
         soft_nofile: int,
         settings: Settings,
+        on_loss: Callable[[], None] | None = None,
     ) -> None:
         Libc().set_child_subreaper()
         self._zygote_command = zygote_command
@@ -93,6 +94,7 @@ class Spawner:
         self._orphaned: dict[int, Child] = {}
         self._orphanage = Orphanage(lambda: self._zygotes, self._orphan_reaped)
         self._closing = False
+        self._on_loss = on_loss
         self._active = None if first is None else self._connect(first)
         self._container_reaper = gevent.spawn(self._reap_container) if os.getpid() == 1 else None
 
@@ -262,6 +264,8 @@ class Spawner:
         self._zygotes.discard(link.pid)
         if status != 0:  # else it has ended its descendants itself
             self._orphanage.end_orphans()
+            if self._on_loss is not None:
+                self._on_loss()
         for pid in left:
             # Reaped by the zygote, whose record was lost with it.
             self._orphan_reaped(pid, signal.SIGKILL)

@@ -65,14 +65,14 @@ class _Sandbox:
 class Confinement:
     """All sandboxes of one zygote, which has one thread.
 
-    `kernel` may stand for an older one.  Starts raise SpawnFailure, with STAGE_VIEW and the reason when no
-    sandbox can be made; nothing runs then.
+    `runtime_dir` is where the records of placeholders belong; `kernel` may stand for an older one.  Starts
+    raise SpawnFailure, with STAGE_VIEW and the reason when no sandbox can be made; nothing runs then.
     """
 
-    def __init__(self, libc: Libc, kernel: Kernel | None = None, folder: bytes | None = None) -> None:
+    def __init__(self, libc: Libc, kernel: Kernel | None = None, runtime_dir: bytes | None = None) -> None:
         self._libc = libc
         self._kernel = kernel or Kernel()
-        self._folder = folder
+        self._runtime_dir = runtime_dir
         self._placeholders: Placeholders | None = None
         self._sandboxes: dict[int, _Sandbox] = {}
         self._warm_up()
@@ -239,7 +239,7 @@ class Confinement:
         if not plan.missing and not plan.mounts:
             return None
         if self._placeholders is None:
-            self._placeholders = Placeholders(self._folder or state_folder(None))
+            self._placeholders = Placeholders(state_folder(self._runtime_dir))
         try:
             return self._placeholders.acquire(plan)
         except PlaceholderError as error:

@@ -51,9 +51,10 @@ _LEADERLESS_KEPT = 256  # groups that outlived their leader; the oldest is forgo
 class Zygote:
     """What the zygote knows: its children by pid, and the groups that outlived their leader."""
 
-    def __init__(self, sock: _socket.socket, libc: Libc) -> None:
+    def __init__(self, sock: _socket.socket, libc: Libc, runtime_dir: bytes | None = None) -> None:
         self._sock = sock
         self._libc = libc
+        self._runtime_dir = runtime_dir
         self._children: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._leaderless: dict[int, int] = {}
@@ -127,7 +128,7 @@ class Zygote:
         if self._confinement is None:
             from execserver.zygote.confined import Confinement
 
-            self._confinement = Confinement(self._libc)
+            self._confinement = Confinement(self._libc, runtime_dir=self._runtime_dir)
         return self._confinement
 
     def _start(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> Record:

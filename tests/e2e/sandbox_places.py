@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.peer import Json
 from tests.support.running import Outcome, outcome, run, start
-from tests.support.server_process import OURS, Flavour
+from tests.support.server_process import OURS, Flavour, ServerProcess
 from tests.support.ws_peer import WsPeer
 
 ORDINARY = 64321  # a user nobody else is
@@ -29,6 +29,7 @@ class Place:
         self.ws = folder / "ws"
         self.other = folder / "other"
         self.peer = peer
+        self.server: ServerProcess | None = None  # where a test has one of its own
         self._count = 0
 
     def make(self, path: str, text: str = "") -> Path:

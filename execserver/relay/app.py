@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _YOUNG_OBJECTS = 50_000
 _POLL_S = 0.05
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RelayConfig(NamedTuple):
@@ -85,10 +86,10 @@ class Relay:
         self._listener.links = self._rendezvous.count_links
         self._stop, self._hurry = Event(), Event()
 
-    def run(self) -> int:
-        """Serve until a signal; return the exit status."""
+    def run(self, announce: Callable[[], None]) -> int:
+        """Serve until a signal; call `announce` once requests are answered.  Return the exit status."""
         _raise_open_files_limit()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal_handler(number, self._end_soon)
         signal_handler(signal.SIGHUP, self.reload)
@@ -96,12 +97,15 @@ class Relay:
         watch = get_hub().loop.timer(every, every)
         watch.start(self._look_at_tokens)
         self._listener.start()
+        announce()
         _settle_collector()
         _log.info("relay serving: known=%d", len(self._book))
         self._stop.wait()
         self._drain()
         watch.stop()
         self._state.close()
+        for number in _END_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a second one must not spoil the exit status now
         return 0
 
     def reload(self) -> None:
@@ -152,9 +156,7 @@ class Relay:
 
 def serve(config: RelayConfig, sock: socket.socket, announce: Callable[[], None]) -> int:
     """Serve until a signal; call `announce` once requests are answered.  Raises what `Relay` raises."""
-    relay = Relay(config, sock, Settings.from_environment(os.environ))
-    announce()
-    return relay.run()
+    return Relay(config, sock, Settings.from_environment(os.environ)).run(announce)
 
 
 def own_base(sock: socket.socket, tls: bool) -> str:

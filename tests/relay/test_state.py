@@ -1,0 +1,152 @@
+"""What a relay remembers, in memory and in a file: the same rules for both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from execserver.relay.limits import Limits
+from execserver.relay.metrics import Metrics
+from execserver.relay.registry import ApiError, Registry
+from execserver.relay.sqlite_state import SqliteState
+from execserver.relay.state import Grant, MemoryState, Outcome, Registration, RelayState
+from execserver.relay.tokens import BOTH, Token, digest_of
+from tests.support.relay_process import key_object
+
+
+@pytest.fixture(params=["memory", "file"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RelayState]:
+    made: RelayState = MemoryState() if request.param == "memory" else SqliteState(str(tmp_path / "state.db"))
+    yield made
+    made.close()
+
+
+def registration(name: str, key: str, number: int = 0) -> Registration:
+    return Registration(name, f"reg_{number}", key, digest_of(key), digest_of(f"t{number}"), "token-id", 1.5)
+
+
+def grant(number: int, name: str = "box", expires: float = 100.0) -> Grant:
+    ticket, authorization = digest_of(f"ticket{number}"), digest_of(f"authorization{number}")
+    return Grant(name, "reg_0", digest_of("harness"), ticket, authorization, "token-id", expires)
+
+
+def test_registrations_and_takeover(state: RelayState) -> None:
+    assert state.registration("box") is None
+    assert state.register(registration("box", "a"), 10) is Outcome.FIRST
+    assert state.register(registration("box", "a", 1), 10) is Outcome.AGAIN
+    assert state.registration("box") == registration("box", "a", 1)
+    assert state.register(registration("box", "b", 2), 10) is Outcome.TAKEN_OVER
+    assert state.register(registration("box", "a", 3), 10) is Outcome.SUPERSEDED
+    assert state.registration("box") == registration("box", "b", 2)
+    assert state.register(registration("other", "a"), 10) is Outcome.FIRST
+
+
+def test_superseded_keys_are_bounded(state: RelayState) -> None:
+    for key in ("a", "b", "c", "d"):
+        state.register(registration("box", key), 2)
+    outcomes = [state.register(registration("box", key), 2) for key in ("c", "b")]
+    assert outcomes == [Outcome.SUPERSEDED, Outcome.SUPERSEDED]
+    assert state.register(registration("box", "a"), 2) is Outcome.TAKEN_OVER
+
+
+def test_grants_are_found_by_their_ticket_until_they_expire(state: RelayState) -> None:
+    state.add_grant(grant(1), 10)
+    assert state.grant_for_ticket(digest_of("ticket1"), 99.9) == grant(1)
+    assert state.grant_for_ticket(digest_of("ticket1"), 100.0) is None
+    assert state.grant_for_ticket(digest_of("ticket2"), 0.0) is None
+
+
+def test_an_authorization_is_good_once_and_in_time(state: RelayState) -> None:
+    state.add_grant(grant(1), 10)
+    state.add_grant(grant(2), 10)
+    assert state.take_authorization(digest_of("authorization1"), 50.0) == grant(1)
+    assert state.take_authorization(digest_of("authorization1"), 50.0) is None
+    assert state.take_authorization(digest_of("authorization2"), 100.0) is None
+    assert state.take_authorization(digest_of("authorization2"), 50.0) is None
+    found = state.grant_for_ticket(digest_of("ticket1"), 50.0)
+    assert found is not None
+    assert found.fingerprint == digest_of("harness")
+
+
+def test_grants_are_bounded_for_each_environment(state: RelayState) -> None:
+    state.add_grant(grant(9, "other"), 2)
+    for number in (1, 2, 3):
+        state.add_grant(grant(number), 2)
+    left = [number for number in (1, 2, 3, 9) if state.grant_for_ticket(digest_of(f"ticket{number}"), 0.0)]
+    assert left == [2, 3, 9]
+
+
+def test_expired_grants_are_forgotten(state: RelayState) -> None:
+    state.add_grant(grant(1, expires=10.0), 10)
+    state.add_grant(grant(2, expires=20.0), 10)
+    state.expire(15.0)
+    assert state.grant_for_ticket(digest_of("ticket1"), 5.0) is None
+    assert state.grant_for_ticket(digest_of("ticket2"), 5.0) == grant(2, expires=20.0)
+
+
+def test_a_file_outlives_the_process(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.db")
+    first = SqliteState(path)
+    first.register(registration("box", "a"), 10)
+    first.register(registration("box", "b"), 10)
+    first.add_grant(grant(1), 10)
+    first.close()
+    second = SqliteState(path)
+    assert second.registration("box") == registration("box", "b")
+    assert second.register(registration("box", "a"), 10) is Outcome.SUPERSEDED
+    assert second.take_authorization(digest_of("authorization1"), 1.0) is not None
+    second.close()
+
+
+class Here:
+    """A presence: the executor is always connected."""
+
+    def wait_for_executor(self, environment_id: str, registration_id: str, seconds: float) -> bool:
+        return True
+
+    def registered(self, registration: Registration, outcome: Outcome) -> None:
+        pass
+
+
+def test_an_authorization_expires_by_the_clock_that_is_passed_in(state: RelayState) -> None:
+    clock = [1000.0]
+    registry = Registry(state, Here(), Limits(grant_ttl_s=60), Metrics(), lambda: clock[0])
+    token = Token("id", "box", BOTH, bytes(32), "")
+    body: dict[str, object] = {
+        "security_profile": "noise_hybrid_ik_v1",
+        "executor_public_key": key_object(1),
+    }
+    registry.register("box", token, body, "ws://x")
+
+    def is_valid_after(seconds: float) -> bool:
+        granted = registry.connect("box", token, {"harness_public_key": key_object(2)}, "ws://x")
+        clock[0] += seconds
+        question: dict[str, object] = {
+            "harness_public_key": key_object(2),
+            "executor_registration_id": granted["executor_registration_id"],
+            "harness_key_authorization": granted["harness_key_authorization"],
+        }
+        return registry.validate("box", token, question)["valid"] is True
+
+    assert [is_valid_after(59.9), is_valid_after(60.0)] == [True, False]
+
+
+def test_the_rate_of_calls_recovers_with_the_clock() -> None:
+    clock = [0.0]
+    registry = Registry(MemoryState(), Here(), Limits(calls_per_s=1), Metrics(), lambda: clock[0])
+    token = Token("id", "box", BOTH, bytes(32), "")
+
+    def statuses(count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            try:
+                registry.validate("box", token, {})
+            except ApiError as error:
+                found.append(error.status)
+        return found
+
+    assert statuses(6) == [400] * 4 + [429] * 2
+    clock[0] = 2.0
+    assert statuses(3) == [400, 400, 429]

@@ -32,6 +32,7 @@ VERBS = {
 ARGUMENTS: dict[str, str | None] = {
     **VERBS,
     "--execserver-zygote": "helpers.zygote:main",
+    "--execserver-fs-worker": "helpers.fs_worker:main",
     "--codex-run-as-fs-helper": NAMES["codex-fs"],
     **NAMES,
 }

@@ -44,6 +44,12 @@ class ExecServerRuntimePaths:
         """Return the folder the running program's own files are in."""
         return os.path.dirname(_frozen_start()[0]) if _frozen_start() else os.path.dirname(_PACKAGE)
 
+    def program_folders(self) -> list[str]:
+        """Return every folder that starting this program takes files from, besides the system's own."""
+        if _frozen_start():
+            return [self.program_folder()]
+        return [self.program_folder(), *{sys.base_prefix, sys.prefix, os.path.dirname(sys.executable)}]
+
     def _self_command(self) -> list[str]:
         return [*_frozen_start()] or [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]
 

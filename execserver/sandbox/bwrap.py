@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 
 from execserver.sandbox.plan import (
     HIDDEN_DIRECTORY,
     HIDDEN_FILE,
+    LINK,
     NETWORK_NONE,
     NETWORK_PROXY,
     PASSAGE,
     ROOT_EMPTY,
     ROOT_HOST,
+    ROOT_READ_ONLY,
     WRITE,
     PlanRefused,
 )
@@ -36,6 +39,7 @@ PROGRAM = b"bwrap"
 
 _NEEDED = ("--args", "--seccomp", "--perms", "--json-status-fd", "--cap-drop", "--remount-ro")
 _MAX_ARGUMENTS = 9000  # bubblewrap itself takes no more
+_FACTS = struct.Struct("=QQQQBH")
 _SHARED_MEMORY = b"/dev/shm"
 
 
@@ -70,6 +74,25 @@ class Bwrap:
         self.argv0 = "--argv0" in options
         self.bind_fd = "--ro-bind-fd" in options
         return next((option for option in _NEEDED if option not in options), "")
+
+
+def encode(bwrap: Bwrap) -> bytes:
+    """Return what the zygote needs to know of a bubblewrap, to stand before a plan's record."""
+    flags = bwrap.setuid | bwrap.argv0 << 1 | bwrap.bind_fd << 2
+    return _FACTS.pack(*bwrap.identity, flags, len(bwrap.path)) + bwrap.path
+
+
+def decode(data: bytes) -> tuple[Bwrap, bytes]:
+    """Return the bubblewrap that stands before a plan's record, and that record; raise PlanRefused."""
+    try:
+        *identity, flags, length = _FACTS.unpack_from(data)
+    except struct.error:
+        raise PlanRefused("a plan for bubblewrap names none") from None
+    end = _FACTS.size + length
+    path = data[_FACTS.size : end]
+    device, inode, size, changed = identity
+    found = (device, inode, size, changed)
+    return Bwrap(path, found, bool(flags & 1), "", bool(flags & 2), bool(flags & 4)), data[end:]
 
 
 class Rejected(Exception):
@@ -126,27 +149,25 @@ def view_arguments(
     plan: ViewPlan,
     bwrap: Bwrap,
     *,
-    placeholders: Sequence[bytes] = (),
+    covers: Sequence[Mount] = (),
     extra_readable: Sequence[bytes] = (),
     open_source: Callable[[Mount], int] | None = None,
 ) -> list[bytes]:
     """Return the options that make bubblewrap build the view of a plan.
 
-    `placeholders` are existing stand-ins for the plan's missing paths, bound read-only.  `extra_readable` are
-    trees a file worker itself needs.  `open_source` returns an inheritable descriptor of what a mount binds;
-    it is asked only where bubblewrap takes descriptors.  Raises PlanRefused for what cannot be expressed.
+    `covers` are mounts on top of the plan's, of stand-ins for its missing paths.  `extra_readable` are trees
+    a file worker itself needs.  `open_source` returns an inheritable descriptor of what a mount binds; it is
+    asked only where bubblewrap takes descriptors.  Raises PlanRefused for what cannot be expressed.
     """
-    if plan.network == NETWORK_PROXY:
+    if plan.network == NETWORK_PROXY or plan.root == ROOT_HOST:
         raise PlanRefused("bubblewrap cannot route a managed proxy into its network namespace")
     options = _isolation(plan, bwrap)
     options += _root(plan)
     for path in extra_readable:
         options += [b"--ro-bind", path, path]
     passages = [mount.path for mount in plan.mounts if mount.kind == PASSAGE]
-    for mount in plan.mounts:
+    for mount in (*plan.mounts, *covers):
         options += _mount(mount, open_source if bwrap.bind_fd else None)
-    for path in placeholders:
-        options += [b"--ro-bind", path, path]
     # Only now: bubblewrap makes the mount points below a passage while it mounts.
     for path in sorted(passages, reverse=True):
         options += [b"--remount-ro", path]
@@ -191,9 +212,10 @@ def _isolation(plan: ViewPlan, bwrap: Bwrap) -> list[bytes]:
 
 
 def _root(plan: ViewPlan) -> list[bytes]:
-    if plan.root == ROOT_HOST:
-        return [b"--dev-bind", b"/", b"/", b"--proc", b"/proc"]
-    base = [b"--tmpfs", b"/"] if plan.root == ROOT_EMPTY else [b"--ro-bind", b"/", b"/"]
+    if plan.root == ROOT_EMPTY:
+        base = [b"--tmpfs", b"/"]
+    else:
+        base = [b"--ro-bind" if plan.root == ROOT_READ_ONLY else b"--bind", b"/", b"/"]
     shared_memory = [b"--perms", b"1777", b"--tmpfs", _SHARED_MEMORY]
     # What a command writes into /dev beside a device would be a file that vanishes.
     return [*base, b"--dev", b"/dev", *shared_memory, b"--remount-ro", b"/dev", b"--proc", b"/proc"]
@@ -208,6 +230,8 @@ def _mount(mount: Mount, open_source: Callable[[Mount], int] | None) -> list[byt
     if mount.kind == HIDDEN_FILE:
         # A device on a mount without devices: nobody may open it, root neither.
         return [b"--ro-bind", b"/dev/null", path]
+    if mount.kind == LINK:
+        return [b"--symlink", mount.source, path]
     option = b"--bind" if mount.kind == WRITE else b"--ro-bind"
     if open_source is None:
         return [option, mount.source, path]

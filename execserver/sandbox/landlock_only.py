@@ -13,7 +13,7 @@ import errno
 import struct
 
 from execserver.sandbox import landlock, privileges, seccomp
-from execserver.sandbox.plan import NETWORK_PROXY, ROOT_READ_ONLY
+from execserver.sandbox.plan import NETWORK_PROXY, ROOT_EMPTY, ROOT_READ_ONLY
 from execserver.sandbox.seccomp_table import ARCHITECTURES, NO_CALL, X32_BIT
 
 TYPE_CHECKING = False
@@ -77,8 +77,10 @@ _SECOND_ARGUMENT_AT = 24
 
 def inexact(plan: ViewPlan) -> str:
     """Return why Landlock cannot express a plan exactly, or "" when it can."""
-    if plan.root != ROOT_READ_ONLY:
+    if plan.root == ROOT_EMPTY:
         return "it cannot hide what exists"
+    if plan.root != ROOT_READ_ONLY:
+        return "it cannot take away what lies in a writable root"
     if plan.network == NETWORK_PROXY:
         return "it cannot route a managed proxy"
     if plan.denied or plan.globs:

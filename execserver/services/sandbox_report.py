@@ -22,11 +22,12 @@ from execserver.protocol.environment import EnvironmentSandboxResponse
 from execserver.protocol.errors import InternalError, RpcError
 from execserver.protocol.record import encode_record
 from execserver.sandbox import back_ends
+from execserver.sandbox.bwrap import encode
 from execserver.sandbox.plan import ViewPlan
 from execserver.sandbox.report import Report, from_members
 from execserver.services.child import Child
 from execserver.services.spawner import Spawner, SpawnSpec
-from execserver.zygote.records import BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,11 @@ _ANSWER_BYTES = 256 * 1024
 _FIRST_LOOK_S = 2.0  # after the start: the clients that wait for the server come first
 # What the doctor looks at of the server's environment: where bubblewrap is, and where folders are.
 _VARIABLES = (b"PATH", b"HOME", b"TMPDIR", b"XDG_RUNTIME_DIR", b"XDG_CACHE_HOME", b"EXECSERVER_CACHE_DIR")
-_NUMBERS = {back_ends.NATIVE: BACK_END_NATIVE, back_ends.LANDLOCK: BACK_END_LANDLOCK}
+_NUMBERS = {
+    back_ends.NATIVE: BACK_END_NATIVE,
+    back_ends.BUBBLEWRAP: BACK_END_BUBBLEWRAP,
+    back_ends.LANDLOCK: BACK_END_LANDLOCK,
+}
 
 
 class SandboxReports:
@@ -64,7 +69,8 @@ class SandboxReports:
         """Return the report; the first time this waits for the doctor.  Raises InternalError without one."""
         with self._turn:
             if self._report is None:
-                self._report = self._take(self._ask())
+                self._report = report = self._take(self._ask())
+                self._spawner.bubblewrap = b"" if report.bwrap is None else encode(report.bwrap)
                 self._tell(self._report)
             return self._report
 

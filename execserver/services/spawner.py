@@ -33,7 +33,13 @@ from execserver.services.zygote_link import AnswerTimeout, LinkState, PendingSta
 from execserver.settings import Settings
 from execserver.zygote.launch import ZygoteProcess, start_zygote
 from execserver.zygote.libc import Libc
-from execserver.zygote.records import BACK_END_NATIVE, Failed, SpawnRequest, WorkerRequest
+from execserver.zygote.records import (
+    BACK_END_BUBBLEWRAP,
+    BACK_END_NATIVE,
+    Failed,
+    SpawnRequest,
+    WorkerRequest,
+)
 
 __all__ = ["Child", "SpawnSpec", "Spawner"]
 
@@ -95,6 +101,7 @@ class Spawner:
         self._orphanage = Orphanage(lambda: self._zygotes, self._orphan_reaped)
         self._closing = False
         self._on_loss = on_loss
+        self.bubblewrap = b""  # what the zygote needs to know of it, once it is known to be a back end
         self._active = None if first is None else self._connect(first)
         self._container_reaper = gevent.spawn(self._reap_container) if os.getpid() == 1 else None
 
@@ -210,6 +217,8 @@ class Spawner:
         request: SpawnRequest | WorkerRequest,
         descriptors: Sequence[int],
     ) -> PendingStart:
+        if request.back_end == BACK_END_BUBBLEWRAP:
+            request.plan = self.bubblewrap + request.plan
         try:
             return link.begin_start(child, request, descriptors, self._patience_s)
         except AnswerTimeout:

@@ -13,19 +13,27 @@ import os
 import select
 
 from execserver.protocol.errors import strerror
-from execserver.sandbox import landlock, landlock_only, mounts, privileges, seccomp
+from execserver.sandbox import bwrap, landlock, landlock_only, mounts, privileges, seccomp
 from execserver.sandbox.namespaces import Identity, flags_for, fork_into
 from execserver.sandbox.placeholder_files import PlaceholderError
 from execserver.sandbox.placeholder_records import state_folder
 from execserver.sandbox.placeholders import Placeholders
-from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED, NETWORK_PROXY, READ, Mount
+from execserver.sandbox.plan import (
+    FILTER_PROXY_ROUTED,
+    FILTER_RESTRICTED,
+    NETWORK_PROXY,
+    READ,
+    Mount,
+    PlanRefused,
+)
 from execserver.sandbox.plan_record import PlanRecordError, decode_plan
 from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners, start_bridge
 from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
 from execserver.sandbox.syscalls import Kernel
-from execserver.zygote import restricted
-from execserver.zygote.init import ENDED, RUNNING, WAIT_STATUS, Setup, run_command, run_worker
+from execserver.zygote import restricted, wrapped
+from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, Setup, run_command, run_worker
 from execserver.zygote.records import (
+    BACK_END_BUBBLEWRAP,
     BACK_END_LANDLOCK,
     SECCOMP_PROXY_ROUTED,
     STAGE_EXEC,
@@ -38,6 +46,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from execserver.sandbox.bwrap import Bwrap
     from execserver.sandbox.placeholders import Lease
     from execserver.sandbox.plan import ViewPlan
     from execserver.sandbox.proxy_bridge import Bridge
@@ -105,18 +114,23 @@ class Confinement:
             return restricted.start_restricted(
                 kernel, self._libc, request, descriptors, lambda: _filter_self(kernel, chosen)
             )
-        plan = _decoded(request.plan)
         if request.back_end == BACK_END_LANDLOCK:
+            plan = _decoded(request.plan)
             return restricted.start_restricted(
                 kernel, self._libc, request, descriptors, lambda: landlock_only.confine_self(kernel, plan)
             )
-        return self._start_in_view(request, plan, restricted.command_of(request, descriptors))
+        command = restricted.command_of(request, descriptors)
+        if request.back_end == BACK_END_BUBBLEWRAP:
+            return self._start_wrapped(request, command)
+        return self._start_in_view(request, _decoded(request.plan), command)
 
     def start_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
         """Start a file worker on the socket that came with the request; return its pid."""
         check_deadline(request)
         if len(descriptors) != 1:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
+        if request.back_end == BACK_END_BUBBLEWRAP:
+            return self._start_wrapped_worker(request, descriptors[0])
         plan, kernel, socket = _decoded(request.plan), self._kernel, descriptors[0]
 
         def work(number: int) -> None:
@@ -128,7 +142,7 @@ class Confinement:
                 kernel, socket, request.deadline_ns, lambda: landlock_only.confine_self(kernel, plan), work
             )
         return self._fork(
-            plan,
+            flags_for(plan),
             request.deadline_ns,
             lambda report, identity: run_worker(Setup(kernel, plan, identity, report), socket, work),
             None,
@@ -177,7 +191,7 @@ class Confinement:
             before = None if bridge is None or routes is None else _prepare_routes(routes, bridge)
             extra = _covers(lease)
             return self._fork(
-                plan,
+                flags_for(plan),
                 request.deadline_ns,
                 lambda report, identity: run_command(
                     Setup(kernel, plan, identity, report, extra), libc, command, before
@@ -188,9 +202,36 @@ class Confinement:
         finally:
             os.chdir("/")
 
+    def _start_wrapped(self, request: SpawnRequest, command: Command) -> int:
+        program, plan, _ = _wrapped(request.plan)
+        enter_cwd(request.cwd)
+        try:
+            check_deadline(request)
+            lease = self._lease(plan)
+            covers = _covers(lease)
+            return self._fork(
+                0,
+                request.deadline_ns,
+                lambda report, _: wrapped.guard_command(self._kernel, program, plan, command, covers, report),
+                lease,
+                None,
+            )
+        finally:
+            os.chdir("/")
+
+    def _start_wrapped_worker(self, request: WorkerRequest, socket: int) -> int:
+        program, plan, record = _wrapped(request.plan)
+        return self._fork(
+            0,
+            request.deadline_ns,
+            lambda report, _: wrapped.become_worker(self._kernel, program, plan, record, socket, report),
+            None,
+            None,
+        )
+
     def _fork(
         self,
-        plan: ViewPlan,
+        flags: int,
         deadline_ns: int,
         become: Callable[[int, Identity | None], None],
         lease: Lease | None,
@@ -200,7 +241,7 @@ class Confinement:
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         identity = Identity()
         try:
-            pid, mapped = fork_into(self._kernel, flags_for(plan))
+            pid, mapped = fork_into(self._kernel, flags)
         except OSError as error:
             os.close(ours)
             os.close(theirs)
@@ -232,7 +273,7 @@ class Confinement:
             return
         os.waitpid(pid, 0)
         self.take_end(pid, 0)
-        reason = told[1:] or b"its first process was killed"
+        reason = told.removeprefix(FAILED).strip() or b"its first process was killed"
         raise SpawnFailure(STAGE_VIEW, errno.EPERM, details=[reason])
 
     def _lease(self, plan: ViewPlan) -> Lease | None:
@@ -294,6 +335,14 @@ def _decoded(plan: bytes) -> ViewPlan:
         return decode_plan(plan)
     except PlanRecordError as error:
         raise SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(str(error))]) from None
+
+
+def _wrapped(record: bytes) -> tuple[Bwrap, ViewPlan, bytes]:
+    try:
+        program, rest = bwrap.decode(record)
+    except PlanRefused as error:
+        raise SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(str(error))]) from None
+    return program, _decoded(rest), rest
 
 
 def _filter_self(kernel: Kernel, syscall_filter: str) -> None:

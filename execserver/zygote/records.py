@@ -29,6 +29,7 @@ SECCOMP_PROXY_ROUTED = 2
 # How a plan is enforced.
 BACK_END_NATIVE = 0  # namespaces, made by the zygote's child
 BACK_END_LANDLOCK = 1  # Landlock and the filter, for plans these express exactly
+BACK_END_BUBBLEWRAP = 2  # a bubblewrap; which one stands before the plan
 
 _SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER = range(1, 8)
 
@@ -236,7 +237,7 @@ def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> Sp
     seccomp, back_end = flags >> _SECCOMP_SHIFT & 3, flags >> _BACK_END_SHIFT
     if argc < 1 or envc < 0 or deadline_ns < 0 or not 0 <= plan_bytes <= len(body):
         raise RecordError("malformed head of a spawn request")
-    if seccomp > SECCOMP_PROXY_ROUTED or back_end > BACK_END_LANDLOCK:
+    if seccomp > SECCOMP_PROXY_ROUTED or back_end > BACK_END_BUBBLEWRAP:
         raise RecordError("spawn request with an unknown filter or back end")
     end = len(body) - plan_bytes
     cwd, slave, refusal, arg0, *strings = _split(body[:end], 4 + argc + envc)
@@ -253,7 +254,7 @@ def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> Sp
 def _decode_worker(flags: int, number: int, fields: list[int], body: bytes) -> WorkerRequest:
     first, second, deadline_ns, last = fields
     back_end = flags >> _BACK_END_SHIFT
-    if first or second or last or deadline_ns < 0 or flags & 0xF or back_end > BACK_END_LANDLOCK:
+    if first or second or last or deadline_ns < 0 or flags & 0xF or back_end > BACK_END_BUBBLEWRAP:
         raise RecordError("malformed head of a worker request")
     return WorkerRequest(number, body, deadline_ns, back_end)
 

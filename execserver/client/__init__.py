@@ -17,6 +17,8 @@ Calls block the calling greenlet only: several greenlets may use one client at o
 is one greenlet, needs to know nothing about gevent.  Nothing is monkey patched.  All use of one client
 belongs to the thread that made it.  Other work of a gevent program goes on as long as it is cooperative.
 
+`connect_remote` reaches a machine without open ports through a relay, end-to-end encrypted.
+
 A lost connection is resumed by itself and running processes go on; see `ExecServerClient`.  Unread output is
 bounded; see `execserver.client.flow`.  Every error is an `ExecServerError`.
 """
@@ -40,6 +42,8 @@ from execserver.client.errors import (
     OutputGap,
     OutputTooLarge,
     ProtocolViolation,
+    RegistryRefused,
+    RemoteConfigurationError,
     RemoteModeUnavailable,
     RequestFailed,
     ResumeFailed,
@@ -83,6 +87,8 @@ __all__ = [
     "OutputTooLarge",
     "ProtocolViolation",
     "ReadState",
+    "RegistryRefused",
+    "RemoteConfigurationError",
     "RemoteExecServerConnectArgs",
     "RemoteFile",
     "RemoteFiles",

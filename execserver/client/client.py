@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, Self
+from dataclasses import replace
+from typing import Final, Self
 from uuid import uuid4
 
 import gevent
@@ -17,8 +18,9 @@ from execserver.client.flow import Gate
 from execserver.client.http import HttpClient
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.client.process import RemoteProcess
+from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
-from execserver.client.session import Dial, Session, SessionState
+from execserver.client.session import Dial, Pauses, Session, SessionState
 from execserver.client.stdio_carrier import StdioCarrier
 from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
 from execserver.client.wire import RemotePath, Sandbox
@@ -46,27 +48,34 @@ from execserver.protocol.process import (
 from execserver.protocol.session import NoParams
 
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
+REMOTE_IN_FLIGHT: Final = 64
 
 
 class ExecServerClient:
     """A session with one server: start processes, use files, make HTTP requests there.
 
-    Make one with `connect`, `connect_stdio` or `from_env`; leaving the `with` block (or `close`) kills the
-    processes that still run, `detach` leaves them to whoever resumes the session in time.  Everything blocks
-    only the calling greenlet; all use of one client belongs to the thread that made it.  The file methods
-    (`read_file`, `write_file`, `open_file`, ...) are those of `RemoteFiles`, the HTTP ones (`http_request`,
-    `http_stream`) of `HttpClient`.
+    Make one with `connect`, `connect_remote`, `connect_stdio` or `from_env`; leaving the `with` block (or
+    `close`) kills the processes that still run, `detach` leaves them to whoever resumes the session in time.
+    Everything blocks only the calling greenlet; all use of one client belongs to the thread that made it.
+    The file methods (`read_file`, `write_file`, `open_file`, ...) are those of `RemoteFiles`, the HTTP ones
+    (`http_request`, `http_stream`) of `HttpClient`.
 
     A lost connection is resumed by itself (`ExecServerClientConnectOptions.resume_window`); calls in flight
     then raise `TransportClosed`, processes go on.  When the window passes, everything raises `ResumeFailed`.
     """
 
-    def __init__(self, dial: Dial, options: ExecServerClientConnectOptions, can_resume: bool = True) -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        options: ExecServerClientConnectOptions,
+        can_resume: bool = True,
+        pauses: Pauses | None = None,
+    ) -> None:
         """Open a session over connections made by `dial`; the `connect...` methods are the usual way."""
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._router = Router()
         self._options = options
-        self._session = Session(dial, options, self._gate, self._router, can_resume)
+        self._session = Session(dial, options, self._gate, self._router, can_resume, pauses)
         self._bind()
         self._session.open()
 
@@ -121,11 +130,26 @@ class ExecServerClient:
         return cls(dial, chosen, can_resume=False)
 
     @classmethod
-    def connect_remote(cls, args: RemoteExecServerConnectArgs) -> NoReturn:
-        """Connect to an executor behind a relay: not part of this version, raises `RemoteModeUnavailable`."""
-        raise RemoteModeUnavailable(
-            f"this version has no remote mode and cannot reach {args.environment_id} through {args.url}"
-        )
+    def connect_remote(cls, args: RemoteExecServerConnectArgs) -> Self:
+        """Connect to an executor behind a relay, end-to-end encrypted.
+
+        With an executor of this project a lost connection to the relay loses nothing: calls in flight go on.
+        At most 64 requests wait for answers, because other executors end a stream with more.  Raises
+        `RemoteConfigurationError`, `RegistryRefused`, and what `connect` does; `RemoteModeUnavailable` where
+        the cryptography cannot be loaded.
+        """
+        try:
+            from execserver.client.relay_carrier import RelayCarrier  # cryptography costs time to load
+            from execserver.client.relay_dialer import RelayDialer
+        except ImportError as error:
+            raise RemoteModeUnavailable(f"remote mode cannot be used here: {error}") from error
+        dialer = RelayDialer(args)
+
+        def dial(timeout: float) -> RelayCarrier:
+            return RelayCarrier.connect(dialer, timeout)
+
+        in_flight = min(args.options.max_in_flight, REMOTE_IN_FLIGHT)
+        return cls(dial, replace(args.options, max_in_flight=in_flight), pauses=dialer.pauses)
 
     @classmethod
     def from_env(
@@ -133,11 +157,18 @@ class ExecServerClient:
         options: ExecServerClientConnectOptions | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Self:
-        """Connect to the server that `CODEX_EXEC_SERVER_URL` names.
+        """Connect to the server that the environment names.
 
-        Raises `InvalidUrl` when the variable is missing, empty, or `none`, which switches executors off.
+        `CODEX_EXEC_SERVER_NOISE_REGISTRY_URL`, `..._NOISE_ENVIRONMENT_ID` and `..._NOISE_AUTH_TOKEN` lead
+        through a relay, and count before `CODEX_EXEC_SERVER_URL`.  Raises `InvalidUrl` when that is missing,
+        empty, or `none`, which switches executors off; `RemoteConfigurationError` when only some of the three
+        are set; and what `connect` and `connect_remote` do.
         """
-        url = (os.environ if environ is None else environ).get(URL_VARIABLE, "").strip()
+        variables = os.environ if environ is None else environ
+        remote = remote_args(variables, options or ExecServerClientConnectOptions())
+        if remote is not None:
+            return cls.connect_remote(remote)
+        url = variables.get(URL_VARIABLE, "").strip()
         if not url or url.lower() == "none":
             raise InvalidUrl(f"{URL_VARIABLE} names no server: {url!r}")
         return cls.connect(url, options)

@@ -16,6 +16,10 @@ class InvalidUrl(ExecServerError, ValueError):
     """The text is no URL this client can connect to."""
 
 
+class RemoteConfigurationError(InvalidUrl):
+    """What is said about registry, environment and token is incomplete or cannot be used."""
+
+
 class InvalidPath(ExecServerError, ValueError):
     """The text is no path on the server: it must be absolute, or a `file:` URI."""
 
@@ -25,7 +29,11 @@ class UnsupportedByServer(ExecServerError):
 
 
 class RemoteModeUnavailable(ExecServerError):
-    """Connecting through a relay is not part of this version."""
+    """Remote mode cannot be used here: its cryptography cannot be loaded."""
+
+
+class RegistryRefused(ExecServerError):
+    """The registry does not lead to the executor, now or later: wrong token, unknown environment."""
 
 
 class TransportClosed(ExecServerError):

@@ -1,6 +1,7 @@
 """One session with a server: initialize, calls, and taking it up again after the connection was lost.
 
-After a drop a new connection is made at once and then every `resume_interval`, for `resume_window` seconds; a
+After a drop a new connection is made at once and then every `resume_interval` (through a relay: after the
+pauses of the wire contract, remote mode, section 9), for `resume_window` seconds; a
 server that still counts the old one as attached (-32010) is asked again, any other refusal is final (wire
 contract, section 6).  Calls made meanwhile wait.  Calls in flight fail with `TransportClosed`, except those
 made with `resend`, which are asked again on the new connection.
@@ -11,7 +12,8 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import gevent
@@ -45,6 +47,9 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 Dial: TypeAlias = Callable[[float], Carrier]
 """Makes a new connection within so many seconds.  Raises `ConnectFailed` or `ConnectTimeout`."""
+
+Pauses: TypeAlias = Callable[[], Iterator[float]]
+"""Begins a series of pauses, in seconds, between the attempts to recover."""
 
 
 class SessionState(enum.Enum):
@@ -87,6 +92,7 @@ class Session:
         gate: Gate,
         listener: SessionListener,
         can_resume: bool,
+        pauses: Pauses | None = None,
     ) -> None:
         self.state = SessionState.NEW
         self.session_id = ""
@@ -97,6 +103,7 @@ class Session:
         self._gate = gate
         self._listener = listener
         self._can_resume = can_resume
+        self._pauses = pauses or (lambda: repeat(options.resume_interval))
         self._connection: Connection | None = None
         self._settled = Event()  # set while the session is open or ended
         self._open_since = 0.0
@@ -238,6 +245,7 @@ class Session:
     def _recover(self, cause: ExecServerError) -> None:
         window, interval = self._options.resume_window, self._options.resume_interval
         deadline = time.monotonic() + window
+        pauses = self._pauses()
         if time.monotonic() - self._open_since < interval:
             gevent.sleep(interval)  # a connection that is lost at once each time must not make us spin
         last: Exception = cause
@@ -253,7 +261,7 @@ class Session:
                 self.resumptions += 1
                 self._listener.on_resumed()
                 return
-            gevent.sleep(interval)
+            gevent.sleep(min(next(pauses), max(0.0, deadline - time.monotonic())))
         text = f"the connection was lost ({cause}) and not resumed within {window:g} s: {last}"
         self._finish(_ended(ResumeFailed, text, last))
 

@@ -44,6 +44,7 @@ class HarnessStream(RelayStream):
     ) -> None:
         """Begin the handshake.  Raises `StreamError` when the authorization is too long to be sent."""
         super().__init__(stream_id, announce=announce)
+        self._offered = False
         about = prologue(route.environment_id, route.registration_id, stream_id)
         self._initiator: Initiator | None = Initiator(static, route.executor, about, entropy)
         self._control.append(Resume(0))
@@ -51,6 +52,11 @@ class HarnessStream(RelayStream):
             self._control.append(Handshake(self._initiator.write_message1(route.authorization.encode())))
         except HandshakeFailed as error:
             self._fail(StreamError(str(error)), tell=False)
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Tell whether the executor may wait for this stream to go on after its WebSocket is lost."""
+        return self._offered
 
     def _take_handshake(self, body: Handshake, now: float) -> None:
         initiator = self._initiator
@@ -67,13 +73,16 @@ class HarnessStream(RelayStream):
         offer = add_offer(message) if self._announce else None
         if offer is None:
             self._account = None
-        return message if offer is None else offer
+            return message
+        self._offered = True
+        return offer
 
     def _look_at_first(self, message: bytes, now: float) -> None:
         if self._account is not None and has_acceptance(message):
             self._become_reliable()
         else:
             self._account = None
+            self._offered = False
 
     def _tells_of_errors(self) -> bool:
         return self._reliable

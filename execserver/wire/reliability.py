@@ -209,6 +209,10 @@ class Reliability:
         self._probe_s = PROBE_S
         self._probe_at = now + PROBE_S
 
+    def heard_at(self, now: float) -> float:
+        """Return since when the peer has kept silent although an answer is due; `now` when it has not."""
+        return max(self._heard, self._since) if self._awaits() else now
+
     def deadline(self) -> float:
         """Return when `tick` is wanted next."""
         due = self._heard + IDLE_S
@@ -228,7 +232,7 @@ class Reliability:
             self._idle_asked = self._owe_heartbeat = True
             self._begin_waiting(now)
             return
-        if now >= max(self._heard, self._since) + SILENCE_S:
+        if now >= self.heard_at(now) + SILENCE_S:
             raise StreamError(f"the peer has been silent for {SILENCE_S:g} s")
         if self.connected and now >= self._probe_at:
             if self._syncing:

@@ -97,6 +97,10 @@ class RelayStream:
         """What is kept for sending again."""
         return self._account.unacknowledged if self._account is not None else 0
 
+    def heard_at(self, now: float) -> float:
+        """Return since when the peer owes a reliable stream an answer; `now` when it does not."""
+        return self._account.heard_at(now) if self._account is not None and self._reliable else now
+
     def send(self, message: bytes, now: float) -> None:
         """Queue one message."""
         self._raise_if_over()

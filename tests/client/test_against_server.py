@@ -23,8 +23,6 @@ from execserver.client import (
     NotFoundError,
     Output,
     OutputGap,
-    RemoteExecServerConnectArgs,
-    RemoteModeUnavailable,
     RequestFailed,
     StdinUnavailable,
     UnsupportedByServer,
@@ -335,12 +333,6 @@ class TestTheRest:
     def test_an_environment_without_a_server_is_an_error(self, value: str | None) -> None:
         with pytest.raises(InvalidUrl, match="CODEX_EXEC_SERVER_URL"):
             ExecServerClient.from_env(environ={} if value is None else {"CODEX_EXEC_SERVER_URL": value})
-
-    def test_remote_mode_is_refused_in_plain_words(self) -> None:
-        args = RemoteExecServerConnectArgs(url="https://registry", environment_id="env", token="secret")
-        assert "secret" not in repr(args)
-        with pytest.raises(RemoteModeUnavailable, match="https://registry"):
-            ExecServerClient.connect_remote(args)
 
     def test_a_server_can_be_a_child(self, flavour: Flavour) -> None:
         command = [*flavour.argv, "--listen", "stdio"]

@@ -1,0 +1,300 @@
+"""Messages through a relay: one virtual stream, end-to-end encrypted, over WebSockets that may come and go.
+
+The protocol is `wire.relay_stream`; here are the sockets, the clock and the greenlets.  With an executor that
+is reliable a lost WebSocket is replaced and no message is lost; calls in flight do not notice.  With a plain
+one the carrier ends with its WebSocket, and the session above it connects anew.
+
+One greenlet reads each socket and one keeps time; the socket's writer takes frames from the stream when it
+can write.  Bounds: 4 MiB of messages that nobody took (then the executor is held back), 1 MiB of messages not
+yet sealed (then `send` blocks), and those of the stream.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+from uuid import uuid4
+
+import gevent
+from gevent.event import Event
+
+from execserver.client.errors import ConnectFailed, ExecServerError, RegistryRefused, TransportClosed
+from execserver.client.relay_dialer import RelayDialer
+from execserver.remote.registry import Bundle
+from execserver.remote.rendezvous import ConnectionEnded, RendezvousSocket
+from execserver.wire.relay_frames import (
+    RESET_CLOSED,
+    InvalidFrame,
+    RelayFrame,
+    Reset,
+    decode_frame,
+    encode_frame,
+)
+from execserver.wire.relay_stream import HarnessStream, Route, StreamError
+
+INBOX_BYTES: Final = 4 * 1024 * 1024
+UNSEALED_BYTES: Final = 1024 * 1024
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+DOUBT_S: Final = 6.0
+_GOODBYE_S: Final = 1.0
+_FOREVER: Final = float("inf")
+
+
+class RelayCarrier:
+    """A `Carrier` over one virtual stream; owns the stream, its sockets and its greenlets."""
+
+    def __init__(self, dialer: RelayDialer, bundle: Bundle, socket: RendezvousSocket) -> None:
+        self._dialer = dialer
+        self._socket: RendezvousSocket | None = socket
+        self._connected_at = time.monotonic()
+        self._messages: deque[bytes] = deque()
+        self._inbox_bytes = 0
+        self._holding = False
+        self._end: Exception | None = None
+        self._arrived, self._kick, self._room, self._taken = Event(), Event(), Event(), Event()
+        self._alarm_at = _FOREVER
+        self._greenlets: set[gevent.Greenlet[..., None]] = set()
+        try:
+            self._stream = self._open_stream(bundle)
+        except StreamError as error:
+            socket.close()
+            raise RegistryRefused(f"the registry's authorization cannot be used: {error}") from error
+        for stream_id in dialer.abandoned:
+            socket.send(encode_frame(RelayFrame(stream_id, Reset(RESET_CLOSED))))
+        dialer.abandoned.clear()
+        self._spawn(self._keep_time)
+        self._start(socket)
+
+    def _open_stream(self, bundle: Bundle) -> HarnessStream:
+        route = Route(
+            bundle.environment_id, bundle.registration_id, bundle.executor_key, bundle.authorization
+        )
+        return HarnessStream(str(uuid4()), self._dialer.keys, route, time.monotonic())
+
+    @classmethod
+    def connect(cls, dialer: RelayDialer, timeout: float) -> RelayCarrier:
+        """Ask the registry, connect, and begin the handshake.  Raises as `RelayDialer.dial` does."""
+        bundle, socket = dialer.dial(timeout)
+        try:
+            return cls(dialer, bundle, socket)
+        except ConnectionEnded as error:
+            raise ConnectFailed(f"the relay ended the connection: {error}") from error
+
+    @property
+    def is_reliable(self) -> bool:
+        """Tell whether the executor has announced that it takes a stream up again."""
+        return self._stream.is_reliable
+
+    def receive(self) -> bytes | None:
+        """Return the next message (see `Carrier`); never None: a stream has no end in good order."""
+        while not self._messages:
+            if self._end is not None:
+                raise _closed_by(self._end)
+            self._arrived.clear()
+            self._arrived.wait()
+        message = self._messages.popleft()
+        self._inbox_bytes -= len(message)
+        if self._holding and self._inbox_bytes <= INBOX_BYTES // 2:
+            self._holding = False
+            self._taken.set()
+            self._take(self._stream.hold(False))
+            self._ready()
+        return message
+
+    def send(self, message: bytes) -> None:
+        """Queue one message; blocks while much is queued.  Raises `TransportClosed`."""
+        while self._end is None and self._stream.queued_bytes > UNSEALED_BYTES:
+            self._room.clear()
+            self._room.wait()
+        if self._end is not None:
+            raise _closed_by(self._end)
+        try:
+            self._stream.send(message, time.monotonic())
+        except StreamError as error:
+            self._fail(error)
+            raise _closed_by(error) from error
+        self._ready()
+
+    def take_frame(self) -> bytes | None:
+        """Return the next frame; called by the socket's writer when it can write."""
+        try:
+            frame = self._stream.next_frame(time.monotonic())
+        except StreamError as error:
+            self._fail(error)
+            return None
+        if frame is not None:
+            self._set_alarm()
+            if not self._room.is_set() and self._stream.queued_bytes <= UNSEALED_BYTES:
+                self._room.set()
+        return frame
+
+    def close(self) -> None:
+        """End the stream, tell a reliable executor so if that works at once, and close the socket."""
+        if self._end is None:
+            self._stream.close()
+            self._finish(TransportClosed("the connection is closed"))
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            self._say_goodbye(socket)
+            socket.close()
+        elif self._stream.may_be_kept:
+            self._abandon()
+        current = gevent.getcurrent()
+        gevent.killall([each for each in self._greenlets if each is not current], block=False)
+
+    def _say_goodbye(self, socket: RendezvousSocket) -> None:
+        """Send the stream's last frame, if it has one."""
+        socket.writer.forget(self)
+        try:
+            frame = self._stream.next_frame(time.monotonic())
+            if frame is not None and socket.writer.urgent(frame):
+                gevent.sleep(0)
+        except StreamError:
+            pass  # it has nothing to say
+
+    def _abandon(self) -> None:
+        """Let the next connection tell the executor that nobody will take this stream up again."""
+        if self._stream.may_be_kept and self._stream.stream_id not in self._dialer.abandoned:
+            self._dialer.abandoned.append(self._stream.stream_id)
+
+    def _spawn(self, run: Callable[..., None], *args: object) -> None:
+        greenlet = gevent.spawn(run, *args)
+        self._greenlets.add(greenlet)
+        greenlet.rawlink(self._greenlets.discard)
+
+    def _finish(self, error: Exception) -> None:
+        """Note why it is over and wake everybody; `close` releases what is held."""
+        if self._end is None:
+            self._end = error
+            for event in (self._arrived, self._kick, self._room, self._taken):
+                event.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._abandon()
+        self._finish(error)
+
+    def _take(self, messages: list[bytes]) -> None:
+        if messages:
+            self._messages.extend(messages)
+            self._inbox_bytes += sum(map(len, messages))
+            self._arrived.set()
+
+    def _ready(self) -> None:
+        """Let the writer look for frames, and the clock for what is due."""
+        if self._socket is not None:
+            self._socket.writer.ready(self)
+        self._set_alarm()
+
+    def _start(self, socket: RendezvousSocket) -> None:
+        self._spawn(self._read, socket)
+        self._ready()
+
+    def _read(self, socket: RendezvousSocket) -> None:
+        try:
+            while self._end is None:
+                data = socket.receive()
+                if data is None:
+                    self._lost(
+                        socket, TransportClosed(f"the way to the relay is lost: {socket.ended_because}")
+                    )
+                    return
+                frame = decode_frame(data)
+                if frame.stream_id == self._stream.stream_id:
+                    self._take(self._stream.feed(frame, time.monotonic()))
+                    self._ready()
+                if self._inbox_bytes > INBOX_BYTES:
+                    self._hold_back()
+        except (StreamError, InvalidFrame) as error:
+            self._fail(error)
+
+    def _hold_back(self) -> None:
+        """Let the executor wait: a reliable one is told, of a plain one nothing more is read."""
+        self._holding = True
+        if self._stream.is_reliable:
+            self._stream.hold(True)
+            return
+        while self._holding and self._end is None:
+            self._taken.clear()
+            self._taken.wait()
+
+    def _set_alarm(self) -> None:
+        """Wake the keeper of time when something is due earlier than it knows."""
+        due = self._stream.deadline()
+        if due is not None and due < self._alarm_at:
+            self._alarm_at = due
+            self._kick.set()
+
+    def _keep_time(self) -> None:
+        while self._end is None:
+            self._kick.clear()
+            due = self._stream.deadline()
+            self._alarm_at = _FOREVER if due is None else due
+            left = None if due is None else max(0.001, due - time.monotonic())
+            if self._kick.wait(left) or self._end is not None:
+                continue
+            try:
+                self._stream.tick(time.monotonic())
+            except StreamError as error:
+                self._fail(error)
+                return
+            if self._socket is not None:
+                self._socket.writer.ready(self)
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """Replace a WebSocket on which a reliable executor has not been heard for a while."""
+        socket, now = self._socket, time.monotonic()
+        if socket is not None and now >= max(self._connected_at, self._stream.heard_at(now)) + DOUBT_S:
+            self._lost(socket, TransportClosed(f"the executor has been silent for {DOUBT_S:g} s"))
+
+    def _lost(self, socket: RendezvousSocket, error: TransportClosed) -> None:
+        if socket is not self._socket or self._end is not None:
+            return
+        self._socket = None
+        socket.close()
+        try:
+            self._stream.lost(time.monotonic())
+        except StreamError:
+            self._fail(error)
+            return
+        self._set_alarm()
+        self._spawn(self._replace)
+
+    def _replace(self) -> None:
+        """Find another WebSocket for a reliable stream; the stream itself bounds the time."""
+        pause = FIRST_PAUSE_S
+        while self._end is None:
+            try:
+                socket = self._dialer.dial(self._dialer.options.connect_timeout)[1]
+            except ConnectFailed:
+                gevent.sleep(pause * random.uniform(0.5, 1.5))
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+            except ExecServerError as error:
+                self._fail(error)
+            else:
+                self._resume(socket)
+                return
+
+    def _resume(self, socket: RendezvousSocket) -> None:
+        if self._end is not None:
+            socket.close()
+            return
+        self._socket = socket
+        self._connected_at = time.monotonic()
+        try:
+            self._stream.restored(self._connected_at)
+        except StreamError as error:
+            self._fail(error)
+            return
+        self._start(socket)
+
+
+def _closed_by(error: Exception) -> TransportClosed:
+    """Return an error of its own for each caller."""
+    closed = TransportClosed(str(error))
+    closed.__cause__ = error
+    return closed

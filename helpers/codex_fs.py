@@ -4,6 +4,9 @@ The request is one JSON text up to the end of the input, the reply one JSON text
 that fails is a reply too; exit status 1 and a text on stderr are for a request that cannot be understood and
 a reply that cannot be written to its end.  Arguments are ignored, as the reference does.  Nothing limits the
 time; the request is limited to what the largest readable file would take as base64.
+
+A request whose `sandbox` restricts files is performed by a fork of this process, inside the view its policy
+asks for, or refused; no server is needed for it.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ from __future__ import annotations
 import os
 
 from execserver.protocol.errors import InvalidParams, RpcError, from_os_error, os_error_text
-from helpers.fs_operations import perform
+from helpers.fs_operations import NeedsSandbox, perform
 from helpers.fs_request import FileRequest, read_request
 from helpers.json_text import NotJson, parse, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from execserver.sandbox.guarded_files import GuardedFiles
 
 MAX_REQUEST_BYTES = 768 * 1024 * 1024
 
@@ -34,26 +39,56 @@ class _RequestTooLarge(Exception):
 
 def main() -> int:
     """Answer the request on stdin; return the exit status."""
+    return _ending_well(_answer_input)
+
+
+def _answer_input() -> int:
+    os.set_blocking(_STDIN, True)
+    os.set_blocking(_STDOUT, True)
+    request = read_request(parse(_read_input()))
     try:
-        os.set_blocking(_STDIN, True)
-        os.set_blocking(_STDOUT, True)
-        for piece in reply(read_request(parse(_read_input()))):
-            _write(piece)
+        return _answer(request)
+    except NeedsSandbox:
+        return _answer_confined(request)
+
+
+def _ending_well(function: Callable[[], int]) -> int:
+    """Call what answers; return its exit status, or that of an input or output that failed."""
+    try:
+        return function()
     except OSError as error:
         return _give_up(os_error_text(error.errno or 0))
     except (InvalidParams, NotJson, _RequestTooLarge) as error:
         return _give_up(str(error))
     except KeyboardInterrupt:
         return _INTERRUPTED_STATUS
+
+
+def _answer(request: FileRequest, guarded: GuardedFiles | None = None) -> int:
+    for piece in reply(request, guarded):
+        _write(piece)
     return 0
 
 
-def reply(request: FileRequest) -> Iterator[bytes]:
-    """Perform a request and yield its reply in pieces.
+def _answer_confined(request: FileRequest) -> int:
+    """Answer in a fork of this process, inside a view."""
+    from helpers.fs_confined import call_confined  # callers that need no sandbox do not pay for it
 
-    Raises OSError only after the first piece, where a file cannot be read to its end.
+    assert request.sandbox is not None
+    try:
+        return call_confined(request.sandbox, lambda guarded: _ending_well(lambda: _answer(request, guarded)))
+    except RpcError as error:
+        _write(_error_reply(error))
+        return 0
+
+
+def reply(request: FileRequest, guarded: GuardedFiles | None = None) -> Iterator[bytes]:
+    """Perform a request and yield its reply in pieces; one that needs a sandbox with `guarded` only.
+
+    Raises NeedsSandbox before anything is done, and OSError only after the first piece, where a file cannot
+    be read to its end.
     """
-    pieces = perform(request)
+    pieces = perform(request, guarded)
     try:
         first = next(pieces)
     except OSError as error:

@@ -1,8 +1,8 @@
 """The operations of the file helper: a checked request -> the JSON text of its response, in pieces.
 
 They are those of the server (`execserver.files`), with the same order of checks.  Each loads what it needs
-itself, since one process performs one of them.  A request whose sandbox restricts anything is refused, as by
-the server: this process does not confine itself.
+itself, since one process performs one of them.  A request whose sandbox restricts files is performed only by
+the guarded operations of a view; without them NeedsSandbox is raised before anything is done.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from execserver.files.copy import CopyOptions
+    from execserver.sandbox.guarded_files import GuardedFiles
     from helpers.fs_request import FileRequest
 
 _ENTRIES_AT_ONCE = 4096
@@ -22,76 +24,131 @@ _EMPTY = b"{}"
 _JSON = {True: "true", False: "false"}
 
 
-def perform(request: FileRequest) -> Iterator[bytes]:
+class NeedsSandbox(Exception):
+    """The sandbox of a request restricts files, and there is no view yet."""
+
+
+class PlainFiles:
+    """The operations without a sandbox, under the names of the guarded ones."""
+
+    def open_regular(self, path: bytes) -> int:
+        """Open a regular file for reading."""
+        from execserver.files.opening import open_regular
+
+        return open_regular(path)
+
+    def open_target(self, path: bytes) -> int:
+        """Open a file or a device for writing."""
+        from execserver.files.opening import open_target
+
+        return open_target(path)
+
+    def create_directory(self, path: bytes, recursive: bool) -> None:
+        """Make a directory, with `recursive` also its parents."""
+        from execserver.files.metadata import create_directory
+
+        create_directory(path, recursive)
+
+    def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
+        """Return is_directory, is_file, is_symlink, size, time of modification in ms."""
+        from execserver.files.metadata import get_metadata
+
+        return get_metadata(path)
+
+    def canonicalize(self, path: bytes) -> bytes:
+        """Return the path without links."""
+        from execserver.files.metadata import canonicalize
+
+        return canonicalize(path)
+
+    def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
+        """Return name, is_directory, is_file of every entry."""
+        from execserver.files.metadata import read_directory
+
+        return read_directory(path)
+
+    def remove(self, path: bytes, recursive: bool, force: bool) -> None:
+        """Remove a file, a link, or with `recursive` a tree."""
+        from execserver.files.remove import remove
+
+        remove(path, recursive, force)
+
+    def copy(self, source: bytes, destination: bytes, recursive: bool, options: CopyOptions) -> None:
+        """Copy a file, a link, or with `recursive` a tree."""
+        from execserver.files.copy import copy
+
+        copy(source, destination, recursive, options)
+
+
+def perform(request: FileRequest, guarded: GuardedFiles | None = None) -> Iterator[bytes]:
     """Yield the response in pieces; the operation is done, or has failed, when the first one comes.
 
-    Raises RpcError or OSError; after the first piece only where a file cannot be read to its end.
+    Raises RpcError, OSError or NeedsSandbox; after the first piece only OSError, where a file cannot be read
+    to its end.
     """
-    return _OPERATIONS[request.operation](request)
+    return _OPERATIONS[request.operation](request, guarded)
 
 
-def _native(request: FileRequest, *paths: PathUri) -> bytes:
-    """Return the path of a request, after the checks of all its paths and of its sandbox."""
+def _files(request: FileRequest, guarded: GuardedFiles | None, *paths: PathUri) -> PlainFiles | GuardedFiles:
+    """Return what performs a request, after the checks of all its paths and of its sandbox."""
     if request.sandbox is not None:
-        from execserver.sandbox.intent import cannot_enforce_files, file_request_needs_sandbox
+        from execserver.sandbox.intent import file_request_needs_sandbox
 
         if file_request_needs_sandbox(request.sandbox, request.path, *paths):
-            raise cannot_enforce_files()
-    return request.path.native()
+            if guarded is None:
+                raise NeedsSandbox
+            return guarded
+    return PlainFiles()
 
 
-def _read_file(request: FileRequest) -> Iterator[bytes]:
+def _read_file(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
     from execserver.files.reading import FileReader
     from execserver.protocol import base64
 
-    path = _native(request)
-    pieces = FileReader.open(path).pieces()
+    files = _files(request, guarded)
+    pieces = FileReader(files.open_regular(request.path.native())).pieces()
     yield b'{"dataBase64":"' + base64.encode(next(pieces, b""))
     for piece in pieces:
         yield base64.encode(piece)
     yield b'"}'
 
 
-def _write_file(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.writing import write_file
+def _write_file(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    from execserver.files.writing import replace_content
     from execserver.protocol import base64
 
     try:
         content = base64.decode(request.content)
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
+    files = _files(request, guarded)
     request.content = ""  # the text is a third longer than what it stands for
-    write_file(_native(request), content)
+    replace_content(files.open_target(request.path.native()), content)
     yield _EMPTY
 
 
-def _create_directory(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.metadata import create_directory
-
-    create_directory(_native(request), request.recursive is not False)
+def _create_directory(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    files = _files(request, guarded)
+    files.create_directory(request.path.native(), request.recursive is not False)
     yield _EMPTY
 
 
-def _get_metadata(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.metadata import get_metadata
-
-    is_directory, is_file, is_symlink, size, modified_at_ms = get_metadata(_native(request))
+def _get_metadata(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    files = _files(request, guarded)
+    is_directory, is_file, is_symlink, size, modified_at_ms = files.get_metadata(request.path.native())
     yield (
         f'{{"isDirectory":{_JSON[is_directory]},"isFile":{_JSON[is_file]},"isSymlink":{_JSON[is_symlink]},'
         f'"size":{size},"createdAtMs":0,"modifiedAtMs":{modified_at_ms}}}'
     ).encode()
 
 
-def _canonicalize(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.metadata import canonicalize
+def _canonicalize(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    path = _files(request, guarded).canonicalize(request.path.native())
+    yield b'{"path":"%b"}' % PathUri.from_native(path).uri.encode()
 
-    yield b'{"path":"%b"}' % PathUri.from_native(canonicalize(_native(request))).uri.encode()
 
-
-def _read_directory(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.metadata import read_directory
-
-    found = read_directory(_native(request))
+def _read_directory(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    found = _files(request, guarded).read_directory(request.path.native())
     opening = b'{"entries":['
     for start in range(0, len(found), _ENTRIES_AT_ONCE):
         entries = [
@@ -103,22 +160,22 @@ def _read_directory(request: FileRequest) -> Iterator[bytes]:
     yield b"]}" if found else opening + b"]}"
 
 
-def _remove(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.remove import remove
-
-    remove(_native(request), request.recursive is not False, request.force is not False)
+def _remove(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    files = _files(request, guarded)
+    files.remove(request.path.native(), request.recursive is not False, request.force is not False)
     yield _EMPTY
 
 
-def _copy(request: FileRequest) -> Iterator[bytes]:
-    from execserver.files.copy import copy
+def _copy(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    from execserver.files.copy import CopyOptions
 
-    source = _native(request, request.destination)
-    copy(source, request.destination.native(), request.recursive is True)
+    files = _files(request, guarded, request.destination)
+    destination = request.destination.native()
+    files.copy(request.path.native(), destination, request.recursive is True, CopyOptions())
     yield _EMPTY
 
 
-_OPERATIONS: dict[str, Callable[[FileRequest], Iterator[bytes]]] = {
+_OPERATIONS: dict[str, Callable[[FileRequest, GuardedFiles | None], Iterator[bytes]]] = {
     "fs/readFile": _read_file,
     "fs/writeFile": _write_file,
     "fs/createDirectory": _create_directory,

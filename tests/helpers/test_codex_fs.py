@@ -17,6 +17,7 @@ import pytest
 
 from helpers import codex_fs
 from helpers.fs_request import OPERATIONS
+from tests.support.sandboxes import workspace_write
 from tests.support.source import ROOT
 
 COMMAND = [sys.executable, "-I", "-S", str(ROOT / "execserver" / "__main__.py"), "--codex-run-as-fs-helper"]
@@ -153,15 +154,55 @@ def test_what_cannot_be_understood_ends_with_1_and_no_reply(request_text: bytes,
     assert done.stderr.decode() == f"fs sandbox helper failed: {reason}\n"
 
 
-def test_a_sandbox_that_restricts_is_refused_and_nothing_is_done(tmp_path: Path) -> None:
+READ_ONLY_FS = (-32603, "Read-only file system (os error 30)")
+NOT_THERE = (-32004, "No such file or directory (os error 2)")
+REFUSED = (-32600, "Permission denied (os error 13)")
+
+
+def test_a_sandbox_that_restricts_nothing_is_none(tmp_path: Path) -> None:
     target = tmp_path / "f"
-    assert ask("fs/writeFile", path=str(target), dataBase64="", sandbox=RESTRICTED) == (
-        -32600,
-        "failed to prepare fs sandbox: sandbox intent cannot be enforced on this executor",
-    )
+    assert ask("fs/writeFile", path=str(target), dataBase64="", sandbox=RESTRICTED) == NOT_THERE
     assert not target.exists()
     assert ask("fs/writeFile", path=str(target), dataBase64="", sandbox=DISABLED) == {}
     assert target.exists()
+
+
+def test_a_request_with_a_workspace_sandbox_is_confined_without_a_server(tmp_path: Path) -> None:
+    ws, out = tmp_path / "ws", tmp_path / "out"
+    ws.mkdir()
+    out.mkdir()
+    (ws / "a.txt").write_bytes(b"hello")
+    (out / "s").write_bytes(b"secret")
+    inside = workspace_write(ws)
+    hello = {"dataBase64": b64(b"hello")}
+    assert ask("fs/readFile", path=str(ws / "a.txt"), sandbox=inside) == hello
+    assert ask("fs/writeFile", path=str(ws / "n"), dataBase64=b64(b"x"), sandbox=inside) == {}
+    assert (ws / "n").read_bytes() == b"x"
+    assert ask("fs/writeFile", path=str(out / "n"), dataBase64="", sandbox=inside) == READ_ONLY_FS
+    assert ask("fs/writeFile", path=str(ws / ".git" / "n"), dataBase64="", sandbox=inside) == READ_ONLY_FS
+    assert ask("fs/createDirectory", path=str(ws / ".agents" / "x"), sandbox=inside) == READ_ONLY_FS
+    assert ask("fs/readFile", path="/proc/self/environ", sandbox=inside) == REFUSED
+    copied = {"sourcePath": str(ws / "a.txt"), "destinationPath": str(out / "c"), "recursive": False}
+    assert ask("fs/copy", sandbox=inside, **copied) == READ_ONLY_FS
+    assert ask("fs/remove", path=str(out / "s"), sandbox=inside) == READ_ONLY_FS
+    assert ask("fs/canonicalize", path=str(ws), sandbox=inside) == {"path": ws.as_uri()}
+    assert sorted(os.listdir(ws)) == ["a.txt", "n"]
+    assert os.listdir(out) == ["s"]
+
+
+def test_a_sandbox_whose_folder_is_not_there_is_an_error(tmp_path: Path) -> None:
+    inside = workspace_write(tmp_path / "none")
+    code, text = ask("fs/readFile", path=str(tmp_path), sandbox=inside)
+    assert (code, text) == (-32603, "No such file or directory (os error 2)")
+
+
+def test_a_reply_that_cannot_be_written_ends_a_confined_helper_as_any(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x")
+    request = request_for("fs/readFile", path=str(tmp_path / "f"), sandbox=workspace_write(tmp_path))
+    with open("/dev/full", "wb") as full:
+        done = run(request, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr == b"fs sandbox helper failed: No space left on device (os error 28)\n"
 
 
 def test_a_large_file_goes_both_ways(tmp_path: Path) -> None:
@@ -204,7 +245,7 @@ def standard_input(fd: int) -> Iterator[None]:
 def test_a_file_that_cannot_be_read_to_its_end_leaves_no_whole_reply(
     monkeypatch: pytest.MonkeyPatch, capfd: Any, tmp_path: Path
 ) -> None:
-    def broken(request: object) -> Iterator[bytes]:
+    def broken(request: object, guarded: object) -> Iterator[bytes]:
         yield b'{"dataBase64":"'
         raise OSError(5, "")
 

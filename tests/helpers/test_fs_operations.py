@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,21 +24,27 @@ from execserver.protocol.decoding import decode_params
 from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import METHODS
 from execserver.protocol.record import encode_record
+from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox.guarded import Guard
+from execserver.sandbox.guarded_files import GuardedFiles
 from execserver.services.filesystem import FileService
+from execserver.services.sandbox import SandboxService
+from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.settings import Settings
 from helpers import codex_fs, fs_operations
 from helpers.fs_request import read_request
 from tests.helpers.test_codex_fs import DISABLED, RESTRICTED, b64
+from tests.support.plain_workers import plan, start_plain_worker
 
 
 class Server:
     """Asks the handlers directly."""
 
-    def __init__(self) -> None:
+    def __init__(self, sandboxed: SandboxedFiles | None = None) -> None:
         load_handlers()
         self.files = FileService(Settings())
         connection = SimpleNamespace(handles=None, client_name="test")
-        services = SimpleNamespace(filesystem=self.files)
+        services = SimpleNamespace(filesystem=self.files, sandboxed_files=sandboxed)
         self._call = cast(Call, SimpleNamespace(connection=connection, services=services))
 
     def answer(self, operation: str, params: dict[str, object]) -> object:
@@ -59,7 +66,11 @@ class Server:
 
 def helpers_answer(operation: str, params: dict[str, object]) -> object:
     request = read_request({"operation": operation, "params": params})
-    answer = json.loads(b"".join(codex_fs.reply(request)))
+    guard = Guard(plan())
+    try:
+        answer = json.loads(b"".join(codex_fs.reply(request, GuardedFiles(guard))))
+    finally:
+        os.close(guard.root)
     if answer["status"] == "error":
         return answer["payload"]["code"], answer["payload"]["message"]
     assert answer["payload"]["operation"] == operation
@@ -147,15 +158,29 @@ def comparable(answer: object, root: Path) -> object:
     return answer
 
 
+@pytest.fixture(scope="module")
+def sandboxed() -> Iterator[SandboxedFiles]:
+    """The server's sandboxed operations, with a worker that stands in no view."""
+    files, sandbox = FileService(Settings()), SandboxService(Settings(), {})
+    service = SandboxedFiles(files, sandbox, start_plain_worker, Settings())
+    service.within(FileSystemSandboxContext.from_json(RESTRICTED)).get_metadata(b"/")
+    yield service
+    service.close()
+    sandbox.close()
+    files.close()
+
+
 @given(calls=st.lists(CALLS, min_size=1, max_size=10))
 def test_the_helper_does_and_answers_what_the_server_does(
-    tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[str, dict[str, Any]]]
+    tmp_path_factory: pytest.TempPathFactory,
+    sandboxed: SandboxedFiles,
+    calls: list[tuple[str, dict[str, Any]]],
 ) -> None:
     base = Path(os.path.realpath(tmp_path_factory.mktemp("twins")))
     ours, theirs = base / "one", base / "two"
     grow(ours)
     grow(theirs)
-    server = Server()
+    server = Server(sandboxed)
     try:
         for operation, params in calls:
             answered = comparable(helpers_answer(operation, placed(params, ours)), ours)

@@ -129,7 +129,7 @@ class Fetcher:
         tls = self._ready_tls()
         sock = self._dialler.connect(host, port)
         if proxy is not None:
-            _open_tunnel(sock, url, proxy)
+            open_tunnel(sock, url, proxy)
         return Exchange(tls.wrap(sock, url.address[0]), request.method, tls.would_block)
 
     def _ready_tls(self) -> Tls:
@@ -143,8 +143,11 @@ class Fetcher:
         return self._tls
 
 
-def _open_tunnel(sock: socket.socket, url: Url, proxy: Proxy) -> None:
-    """Have a proxy connect us to the server; close the socket where it does not."""
+def open_tunnel(sock: socket.socket, url: Url, proxy: Proxy) -> None:
+    """Have a proxy connect us to the server; close the socket where it does not.
+
+    Raises BrokenResponse or OSError.
+    """
     host, port = url.host, url.address[1]
     lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
     head = "\r\n".join(lines).encode() + b"\r\n"

@@ -1,0 +1,90 @@
+"""One writer for many streams: what is short and urgent first, then one frame of each stream in turn.
+
+A stream's frame is made only when its turn has come, so what waits is the stream's own messages and never a
+pile of frames in which a keystroke would have to queue.  Bounds: `URGENT_FRAMES` frames that belong to no
+stream's queue; of each batch `BATCH_BYTES`, about the time until another stream's turn comes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import gevent
+from gevent.event import Event
+
+URGENT_FRAMES = 128
+BATCH_BYTES = 64 * 1024
+
+
+class Source(Protocol):
+    """Something that has frames to write."""
+
+    def take_frame(self) -> bytes | None:
+        """Return the next frame, made now; None when there is nothing to write for the moment."""
+
+
+class FairWriter:
+    """Feeds one connection; `write` takes framed bytes and blocks while the peer does not read."""
+
+    def __init__(self, frame: Callable[[bytes], bytes], write: Callable[[bytes], None]) -> None:
+        self._frame = frame
+        self._write = write
+        self._urgent: deque[bytes] = deque()
+        self._ready: dict[Source, None] = {}  # in the order of their turns
+        self._due = Event()
+        self._closed = False
+
+    def urgent(self, message: bytes) -> bool:
+        """Write a message before everything else; return False, and drop it, where too many wait."""
+        if len(self._urgent) >= URGENT_FRAMES:
+            return False
+        self._urgent.append(self._frame(message))
+        self._due.set()
+        return True
+
+    def control(self, data: bytes) -> None:
+        """Write bytes that are framed already (ping, pong, close) before everything else."""
+        if len(self._urgent) < 2 * URGENT_FRAMES:
+            self._urgent.append(data)
+            self._due.set()
+
+    def ready(self, source: Source) -> None:
+        """Note that a source has something to write; costs nothing where that is known."""
+        self._ready.setdefault(source)
+        self._due.set()
+
+    def forget(self, source: Source) -> None:
+        """Ask a source no more."""
+        self._ready.pop(source, None)
+
+    def close(self) -> None:
+        """Let `run` return once what it writes now is written."""
+        self._closed = True
+        self._due.set()
+
+    def run(self) -> None:
+        """Write in this greenlet until `close`; what `write` raises is passed on."""
+        while not self._closed:
+            batch = self._batch()
+            if batch:
+                self._write(batch)
+                gevent.sleep(0)  # writing to a socket that takes all gives nobody else a turn
+            else:
+                self._due.clear()
+                self._due.wait()
+
+    def _batch(self) -> bytes:
+        pieces = list(self._urgent)
+        self._urgent.clear()
+        size = sum(map(len, pieces))
+        while self._ready and size < BATCH_BYTES:
+            source = next(iter(self._ready))
+            del self._ready[source]
+            message = source.take_frame()
+            if message is not None:
+                self._ready.setdefault(source)
+                pieces.append(self._frame(message))
+                size += len(message)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

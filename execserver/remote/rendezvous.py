@@ -1,0 +1,307 @@
+"""The client's end of a rendezvous websocket: binary messages both ways, whoever uses it.
+
+The upgrade request holds nothing beyond what RFC 6455 asks for; the credential is in the URL, so that never
+appears in a text.  Frames that arrive are the `websockets` library's business; those that leave are made
+here.  One greenlet writes, one greenlet of the owner's calls `receive`.
+
+Bounds: `MAX_BYTES` for a frame and for a message, a bounded head of the answer, a limit on connecting; a ping
+every `ping_interval_s`, and without its pong within `pong_timeout_s` the connection is given up: that ends
+a write that nobody reads too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import quote
+
+import gevent
+from gevent import socket
+from gevent.event import Event
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidURI, WebSocketException
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.speedups import apply_mask
+from websockets.uri import WebSocketURI, parse_uri
+
+from execserver.protocol.errors import os_error_text
+from execserver.remote.dialling import Dialling, DiallingFailed
+from execserver.remote.fair_writer import FairWriter
+from execserver.services.deadline import at_most
+
+MAX_BYTES = 256 * 1024
+_MAX_HEAD_BYTES = 16 * 1024
+_READ_BYTES = 128 * 1024
+_TURN_MESSAGES = 64
+_QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
+_GOODBYE_S = 1.0
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n")
+_REASON_HEADER = re.compile(
+    rb"\r\nx-codex-rendezvous-rejection-reason:[ \t]*([\w-]{1,64})[ \t]*\r\n", re.IGNORECASE
+)
+_BINARY_FINAL = b"\x82"
+
+
+class ConnectFailed(Exception):
+    """There is no connection; the text says why and holds no part of the URL."""
+
+
+class UpgradeRefused(ConnectFailed):
+    """The server answered the upgrade with another status than 101."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"the rendezvous answered {status}{f' ({reason})' if reason else ''}")
+        self.status = status
+
+
+class ConnectionEnded(Exception):
+    """Nothing can be sent any more; the text says why."""
+
+
+class Timing(NamedTuple):
+    """The durations of one connection, in seconds."""
+
+    connect_s: float = 30.0
+    ping_interval_s: float = 30.0
+    pong_timeout_s: float = 60.0
+
+
+class RendezvousSocket:
+    """One connected websocket; owns its socket, which `close` closes.
+
+    `writer` takes frames of many streams in turn; `send` is for those that have a single one.
+    """
+
+    def __init__(self, sock: socket.socket, protocol: ClientProtocol, timing: Timing) -> None:
+        self._sock = sock
+        self._protocol = protocol
+        self._timing = timing
+        self._messages: deque[bytes] = deque()
+        self._partial: bytearray | None = None
+        self._pong = Event()
+        self._queue = _Queue()
+        self._closed = False
+        self._turn = 0
+        self.ended_because = ""
+        self.writer = FairWriter(binary_frame, self._write)
+        self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
+        self._take_events()  # messages that came with the answer to the upgrade
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        environ: Mapping[str, str] | None = None,
+        timing: Timing | None = None,
+        dialling: Dialling | None = None,
+    ) -> RendezvousSocket:
+        """Connect and upgrade; raise ConnectFailed or UpgradeRefused.
+
+        Proxies and trusted certificates are those of `environ` (default: this process's own).
+        """
+        timing = timing or Timing()
+        uri = _parse(url)
+        sock: socket.socket | None = None
+        found: RendezvousSocket | None = None
+        try:
+            with at_most(timing.connect_s):
+                dialling = dialling or Dialling(os.environ if environ is None else environ)
+                sock = dialling.connect(uri)
+                found = cls(sock, _upgrade(sock, uri), timing)
+            if found is None:
+                raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
+        except (OSError, DiallingFailed) as error:
+            raise ConnectFailed(_os_text(error)) from None
+        finally:
+            if found is None and sock is not None:
+                sock.close()
+        return found
+
+    def send(self, message: bytes) -> None:
+        """Queue one message; block while too much is queued.  Raises ConnectionEnded."""
+        while not self._closed and self._queue.size > _QUEUED_BYTES:
+            self._queue.room.clear()
+            self._queue.room.wait()
+        if self._closed:
+            raise ConnectionEnded(self.ended_because or "the connection was closed")
+        self._queue.add(message)
+        self.writer.ready(self._queue)
+
+    def receive(self) -> bytes | None:
+        """Return the next binary message, None once the connection is over (see `ended_because`)."""
+        while not self._messages:
+            if self._closed:
+                return None
+            try:
+                data = self._sock.recv(_READ_BYTES)
+            except OSError as error:
+                self._end(f"the connection broke: {_os_text(error)}")
+                continue
+            if data:
+                self._protocol.receive_data(data)
+                self._take_events()
+            else:
+                self._end("the rendezvous closed the connection")
+        self._turn += 1
+        if self._turn % _TURN_MESSAGES == 0:
+            gevent.sleep(0)  # a peer that sends without pause must not keep the others from their turn
+        return self._messages.popleft()
+
+    def close(self) -> None:
+        """Say goodbye if the peer takes it at once, and let go of the connection.  May be called again."""
+        if self._closed:
+            return
+        with at_most(_GOODBYE_S):
+            try:
+                if self._protocol.state is OPEN:
+                    self._protocol.send_close(1000)
+                    self._sock.sendall(b"".join(self._protocol.data_to_send()))
+            except (OSError, WebSocketException):
+                pass  # it is gone already
+        self._end("closed by this end")
+
+    def _take_events(self) -> None:
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
+                self._take_frame(event)
+        for data in self._protocol.data_to_send():
+            if data:
+                self.writer.control(data)
+        if self._protocol.parser_exc is not None:
+            self._end(f"the rendezvous broke the rules of WebSocket: {self._protocol.parser_exc}")
+        elif self._protocol.state is not OPEN:
+            code = self._protocol.close_rcvd
+            self._end("the rendezvous closed the connection" + (f" ({code.code})" if code else ""))
+
+    def _take_frame(self, frame: Frame) -> None:
+        """Keep binary messages; text belongs to nobody here and is left out."""
+        if frame.opcode is Opcode.PONG:
+            self._pong.set()
+        elif frame.opcode is Opcode.BINARY:
+            if frame.fin:
+                self._messages.append(bytes(frame.data))
+            else:
+                self._partial = bytearray(frame.data)
+        elif frame.opcode is Opcode.TEXT:
+            self._partial = None
+        elif frame.opcode is Opcode.CONT and self._partial is not None:
+            self._partial += frame.data
+            if frame.fin:
+                self._messages.append(bytes(self._partial))
+                self._partial = None
+
+    def _write(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def _run_writer(self) -> None:
+        try:
+            self.writer.run()
+        except OSError as error:
+            self._end(f"the connection broke: {_os_text(error)}")
+
+    def _keep_alive(self) -> None:
+        while True:
+            gevent.sleep(self._timing.ping_interval_s)
+            self._pong.clear()
+            self.writer.control(_ping_frame())
+            if not self._pong.wait(self._timing.pong_timeout_s):
+                self._end(f"no pong within {self._timing.pong_timeout_s:g} s")
+                return
+
+    def _end(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.ended_because = reason
+        self.writer.close()
+        me = gevent.getcurrent()
+        gevent.killall([each for each in self._helpers if each is not me], block=False)
+        self._queue.room.set()
+        self._sock.close()
+
+
+class _Queue:
+    """The messages of `send`: a source of the writer with an order of its own."""
+
+    def __init__(self) -> None:
+        self._messages: deque[bytes] = deque()
+        self.size = 0
+        self.room = Event()
+
+    def add(self, message: bytes) -> None:
+        self._messages.append(message)
+        self.size += len(message)
+
+    def take_frame(self) -> bytes | None:
+        if not self._messages:
+            return None
+        message = self._messages.popleft()
+        self.size -= len(message)
+        if self.size <= _QUEUED_BYTES:
+            self.room.set()
+        return message
+
+
+def binary_frame(message: bytes) -> bytes:
+    """Return a message as a masked frame."""
+    length = len(message)
+    mask = os.urandom(4)
+    if length < 126:
+        head = _BINARY_FINAL + bytes((0x80 | length,))
+    elif length < 65536:
+        head = _BINARY_FINAL + b"\xfe" + length.to_bytes(2, "big")
+    else:
+        head = _BINARY_FINAL + b"\xff" + length.to_bytes(8, "big")
+    return head + mask + apply_mask(message, mask)
+
+
+def shown(url: str) -> str:
+    """Return what may be told of a URL: where it leads, not what its query lets one do."""
+    scheme, _, rest = url.strip().partition("://")
+    place = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    return f"{scheme}://{place}" if place else "the address the registry gave"
+
+
+def _ping_frame() -> bytes:
+    return b"\x89\x80" + os.urandom(4)
+
+
+def _parse(url: str) -> WebSocketURI:
+    # Escaped here, since the library would escape the percent signs of such a URL once more.
+    ascii_url = "".join(each if each.isascii() else quote(each) for each in url.strip())
+    try:
+        return parse_uri(ascii_url)
+    except (InvalidURI, ValueError):
+        raise ConnectFailed("the address from the registry is no ws:// or wss:// URL") from None
+
+
+def _upgrade(sock: socket.socket, uri: WebSocketURI) -> ClientProtocol:
+    protocol = ClientProtocol(uri, max_size=(MAX_BYTES, MAX_BYTES))
+    protocol.send_request(protocol.connect())
+    sock.sendall(b"".join(protocol.data_to_send()))
+    received = b""
+    while b"\r\n\r\n" not in received:
+        data = sock.recv(_READ_BYTES)
+        received += data
+        if not data or len(received) > _MAX_HEAD_BYTES:
+            raise ConnectFailed("the rendezvous did not answer the upgrade in HTTP")
+    status_line = _STATUS_LINE.match(received)
+    if status_line is None:
+        raise ConnectFailed("the rendezvous did not answer the upgrade in HTTP")
+    if status_line[1] != b"101":
+        told = _REASON_HEADER.search(received.partition(b"\r\n\r\n")[0] + b"\r\n")
+        raise UpgradeRefused(int(status_line[1]), told[1].decode() if told else "")
+    protocol.receive_data(received)
+    if protocol.handshake_exc is not None:
+        raise ConnectFailed(f"the rendezvous answered the upgrade wrongly: {protocol.handshake_exc}")
+    return protocol
+
+
+def _os_text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno and type(error).__module__ == "builtins":
+        return os_error_text(error.errno)
+    return str(error)

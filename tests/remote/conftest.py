@@ -1,0 +1,24 @@
+"""What holds for the tests of remote mode: none of them may wait for ever in the event loop.
+
+A signal does not wake a loop that waits for descriptors, so the limit is a timer of the loop itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+LIMIT_S = 15.0
+
+
+class WaitedTooLong(Exception):
+    """A test has waited in the event loop for too long."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_ever() -> Iterator[None]:
+    """Raise in a test that waits for too long."""
+    with gevent.Timeout(LIMIT_S, WaitedTooLong):
+        yield

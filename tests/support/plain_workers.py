@@ -5,6 +5,7 @@ The kernel withholds nothing from them, so they show what the guards refuse by t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import sys
 
 from execserver.sandbox.plan import Identity, Missing, ViewPlan
 
-_PROGRAM = """
+PROGRAM = """
 import _socket, sys
 from execserver.sandbox.plan_record import decode_plan
 from execserver.zygote.worker import serve
@@ -23,13 +24,14 @@ serve(_socket.socket(fileno=int(sys.argv[1])), decode_plan(sys.stdin.buffer.read
 class PlainWorker:
     """The process of one such worker; it is reaped by `kill` and by `exited`."""
 
-    def __init__(self, plan: bytes, sock_fd: int) -> None:
+    def __init__(self, plan: bytes, sock_fd: int, program: str = PROGRAM) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(sock_fd)], stdin=subprocess.PIPE, pass_fds=[sock_fd]
+            [sys.executable, "-c", program, str(sock_fd)], stdin=subprocess.PIPE, pass_fds=[sock_fd]
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(plan)
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(plan)
+            self._process.stdin.close()
         self.pid = self._process.pid
 
     @property
@@ -40,6 +42,10 @@ class PlainWorker:
     def kill(self) -> None:
         """Kill it and reap it."""
         self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> None:
+        """Wait for its end."""
         self._process.wait()
 
     def stop(self) -> None:

@@ -115,6 +115,7 @@ class NewMounts:
         tree = self._kernel.call("open_tree", _AT_FDCWD, path, _CLONE_TREE | _TREE_CLOEXEC | _NO_FOLLOW)
         try:
             check_device(tree)
+            self._set(tree, NO_SUID | NO_EXEC, recursive=False)
             self._kernel.call("move_mount", tree, b"", directory, name, _FROM_DESCRIPTOR)
         finally:
             os.close(tree)
@@ -154,7 +155,8 @@ class NewMounts:
         enter(self._kernel, root)
 
     def _open(self, directory: int, path: bytes, resolve: int) -> int:
-        how = _OPEN_HOW.pack(os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, 0, resolve)
+        # No O_NOFOLLOW: that would open a link at the end instead of refusing it.
+        how = _OPEN_HOW.pack(os.O_PATH | os.O_CLOEXEC, 0, resolve)
         for _ in range(_ATTEMPTS):
             try:
                 return self._kernel.call("openat2", directory, path, how, _OPEN_HOW.size)

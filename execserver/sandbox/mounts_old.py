@@ -77,7 +77,7 @@ class OldMounts:
         device = os.open(path, _REFERENCE)
         try:
             check_device(device)
-            self._bind_over(device, directory, name)
+            self._bind_over(device, directory, name, _NO_SUID | _NO_EXEC)
         finally:
             os.close(device)
 
@@ -93,14 +93,9 @@ class OldMounts:
         """Make one entry of a directory in the tree read-only, by itself bound over itself."""
         entry = os.open(name, _REFERENCE, dir_fd=directory)
         try:
-            self._bind_over(entry, directory, name)
+            self._bind_over(entry, directory, name, _READ_ONLY)
         finally:
             os.close(entry)
-        top = os.open(name, _REFERENCE, dir_fd=directory)
-        try:
-            self._remount(top, _READ_ONLY)
-        finally:
-            os.close(top)
 
     def terminals(self, root: int, path: bytes) -> None:
         """Put a new, empty set of pseudo terminals at a path."""
@@ -150,12 +145,17 @@ class OldMounts:
             finally:
                 os.close(mounted)
 
-    def _bind_over(self, source: int, directory: int, name: bytes) -> None:
+    def _bind_over(self, source: int, directory: int, name: bytes, flags: int) -> None:
         target = os.open(name, _REFERENCE, dir_fd=directory)
         try:
             self._mount(_link(source), target, None, _BIND, None)
         finally:
             os.close(target)
+        top = os.open(name, _REFERENCE, dir_fd=directory)
+        try:
+            self._remount(top, flags)
+        finally:
+            os.close(top)
 
     def _remount(self, mounted: int, flags: int) -> None:
         """Add restrictions to a mount; those it has must be said again, but for the times of access."""

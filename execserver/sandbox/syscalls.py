@@ -52,6 +52,11 @@ _ENOSYS = 38
 _ARGUMENTS = 6
 
 
+def number_of(machine: str, name: str) -> int:
+    """Return the number of a call on a machine; KeyError for an unknown one."""
+    return _NUMBERS[machine][name]
+
+
 class Kernel:
     """The way to the kernel.
 

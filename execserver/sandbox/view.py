@@ -158,6 +158,8 @@ class _Builder:
         for mounted in self._to_protect:
             self._tree.read_only(mounted)
         self._tree.enter(self._root)
+        for opened in {self._root, self._dev, *self._to_protect}:
+            os.close(opened)
 
     def _bind(self, mount: Mount) -> None:
         source = self._tree.open_source(mount.source)
@@ -179,8 +181,13 @@ class _Builder:
         self._check_target(mount, directory=True)
         mode = _MODES[mount.kind]
         mounted = self._tree.tmpfs(self._root, mount.path, mode)
-        self._own(mounted, 0o111)
-        self._to_protect.append(mounted)
+        if mount.kind == PASSAGE:
+            self._own(mounted, 0o111)
+            self._to_protect.append(mounted)
+        else:
+            # Nothing comes below it, and there may be thousands.
+            self._tree.read_only(mounted)
+            os.close(mounted)
 
     def _hide_file(self, mount: Mount) -> None:
         self._check_target(mount, directory=False)

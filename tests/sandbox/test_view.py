@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from execserver.sandbox.plan import (
+    FILTER_NONE,
+    HIDDEN_DIRECTORY,
+    HIDDEN_FILE,
+    LINK,
+    NETWORK_HOST,
+    PASSAGE,
+    READ,
+    ROOT_EMPTY,
+    ROOT_WRITABLE,
+    WRITE,
+    Mount,
+)
+from execserver.sandbox.syscalls import Kernel
+from tests.support.views import FREE_UID, OLD_KERNEL, REFUSED, USERS, give, mount, plan, run
+
+OLD = Kernel(OLD_KERNEL)
+KERNELS = [pytest.param(None, id="new"), pytest.param(OLD, id="old")]
+SYSTEM = [mount(READ, Path(os.path.realpath(path))) for path in ("/usr", "/lib", "/lib64", "/bin", "/etc")]
+SYSTEM = list({item.path: item for item in SYSTEM}.values())
+LINKS = [
+    Mount(LINK, os.fsencode(path), os.readlink(os.fsencode(path)))
+    for path in ("/lib", "/lib64", "/bin")
+    if os.path.islink(path)
+]
+
+pytestmark = pytest.mark.parametrize("user", USERS)
+
+
+@pytest.fixture
+def ws(tmp_path: Path, user: int) -> Path:
+    """Return a folder of the user with a git folder, a secret folder and a secret file."""
+    for name in (".git", "secret", "sub"):
+        (tmp_path / "ws" / name).mkdir(parents=True)
+    (tmp_path / "ws" / "secret" / "inner").mkdir()
+    (tmp_path / "ws" / "secret" / "key").write_text("key")
+    (tmp_path / "ws" / ".env").write_text("password")
+    (tmp_path / "ws" / "a.txt").write_text("hello")
+    give(tmp_path, user)
+    return tmp_path / "ws"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_workspace_is_writable_and_nothing_else(ws: Path, user: int, kernel: Kernel | None) -> None:
+    view = plan(mount(WRITE, ws), mount(READ, ws / ".git"))
+    script = "cat a.txt; for f in new .git/new ../new /etc/new /usr/new; do echo x > $f; done"
+    outcome = run(view, script, user=user, cwd=ws, kernel=kernel)
+    assert outcome.out == "hello"
+    assert outcome.err.count("Read-only file system") == 4
+    assert sorted(path.name for path in ws.iterdir() if path.is_file()) == [".env", "a.txt", "new"]
+    assert list((ws / ".git").iterdir()) == []
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_hidden_things_cannot_be_opened_or_listed(ws: Path, user: int, kernel: Kernel | None) -> None:
+    view = plan(mount(WRITE, ws), mount(HIDDEN_DIRECTORY, ws / "secret"), mount(HIDDEN_FILE, ws / ".env"))
+    script = "ls secret; cat secret/key; cat .env; echo x > .env; touch secret/x"
+    script += "; rm .env; rmdir secret; mv secret s"
+    outcome = run(view, script, user=user, cwd=ws, kernel=kernel)
+    assert outcome.out == ""
+    errors = outcome.err.splitlines()
+    assert len(errors) == 8, errors
+    assert [line.count("Permission denied") for line in errors[:3]] == [1, 1, 1]
+    assert (ws / ".env").read_text() == "password"
+    assert (ws / "secret" / "key").read_text() == "key"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_passage_leads_to_what_is_mounted_below(ws: Path, user: int, kernel: Kernel | None) -> None:
+    view = plan(mount(WRITE, ws), mount(PASSAGE, ws / "secret"), mount(WRITE, ws / "secret" / "inner"))
+    script = "ls secret; cat secret/key; touch secret/x; echo made > secret/inner/x; ls secret/inner"
+    outcome = run(view, script, user=user, cwd=ws, kernel=kernel)
+    assert outcome.out == "x\n"
+    assert [line.rpartition(": ")[2] for line in outcome.err.splitlines()] == [
+        "Permission denied",
+        "No such file or directory",
+        "Read-only file system",
+    ]
+    assert (ws / "secret" / "inner" / "x").read_text() == "made\n"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_an_empty_root_shows_only_what_is_mounted(ws: Path, user: int, kernel: Kernel | None) -> None:
+    view = plan(*SYSTEM, *LINKS, mount(WRITE, ws), root=ROOT_EMPTY)
+    script = (
+        f"ls /; ls {ws.parent}; echo x > n; echo x > /x; mkdir {ws.parent}/x; ls -d /root /home /var; echo $?"
+    )
+    outcome = run(view, script, user=user, cwd=ws, kernel=kernel)
+    top = {"dev", "proc", "usr", "etc", "lib", "lib64", "bin", ws.parts[1]}
+    assert outcome.out.split() == [*sorted(top & set(outcome.out.split())), "ws", "2"]
+    assert outcome.err.count("Read-only file system") == 2
+    assert (ws / "n").read_text() == "x\n"
+    assert not (ws.parent / "x").exists()
+
+
+def test_a_writable_root_has_its_exceptions(ws: Path, user: int) -> None:
+    view = plan(mount(READ, ws / ".git"), root=ROOT_WRITABLE)
+    outcome = run(view, "echo x > new; echo x > .git/new; ls /dev | wc -l", user=user, cwd=ws)
+    assert (ws / "new").exists()
+    assert outcome.err.count("Read-only file system") == 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_devices_are_those_of_a_sandbox(user: int, kernel: Kernel | None) -> None:
+    script = (
+        "ls /dev; echo x > /dev/null && echo null; "
+        "head -c 4 /dev/zero | wc -c; head -c 4 /dev/urandom | wc -c;"
+        "cat /etc/group > /dev/full; echo z > /dev/shm/file && cat /dev/shm/file;"
+        "stat -c %a /dev/shm; readlink /dev/fd"
+    )
+    outcome = run(plan(), script, user=user, kernel=kernel)
+    devices = "core fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+    assert outcome.out.split() == [*devices.split(), "null", "4", "4", "z", "1777", "/proc/self/fd"]
+    assert outcome.err.count("No space left on device") == 1
+    assert not Path("/dev/shm/file").exists()
+
+
+def test_the_terminals_are_new_ones(user: int) -> None:
+    code = "import os; a, b = os.openpty(); print(os.ttyname(b)); os.write(b, b'x'); print(os.read(a, 1))"
+    if not os.access("/usr/bin/python3", os.X_OK):
+        pytest.skip("no /usr/bin/python3 for the ordinary user to run")
+    outcome = run(plan(), ["/usr/bin/python3", "-c", code], user=user)
+    assert outcome.out == "/dev/pts/0\nb'x'\n", outcome
+
+
+def test_shared_memory_of_the_host_can_be_given(user: int, tmp_path: Path) -> None:
+    shm = Path("/dev/shm") / f"execserver-test-{os.getpid()}-{user}"
+    shm.mkdir()
+    try:
+        give(shm, user)
+        outcome = run(plan(mount(WRITE, shm)), f"echo x > {shm}/f; ls /dev/shm", user=user)
+        assert (shm / "f").exists()
+        assert outcome.out == f"{shm.name}\n"
+    finally:
+        (shm / "f").unlink(missing_ok=True)
+        shm.rmdir()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_only_the_processes_inside_are_seen(user: int, kernel: Kernel | None) -> None:
+    outcome = run(plan(), "ls /proc | grep -E '^[0-9]+$'", user=user, kernel=kernel)
+    assert outcome.out.split()[0] == "1"
+    assert len(outcome.out.split()) <= 5
+
+
+@pytest.mark.parametrize(
+    "what", ["environ", "maps", "mem", "stack", "root/", "cwd/", "fd/3", "exe", "map_files/"]
+)
+def test_the_first_process_shows_nothing_of_itself(user: int, what: str) -> None:
+    outcome = run(
+        plan(), f"if [ -d /proc/1/{what} ]; then ls /proc/1/{what}; else cat /proc/1/{what}; fi", user=user
+    )
+    assert outcome.out == ""
+    assert "denied" in outcome.err or "not permitted" in outcome.err, outcome
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_settings_of_the_host_cannot_be_changed(user: int, kernel: Kernel | None) -> None:
+    names = ("sys/kernel/hostname", "sys/kernel/core_pattern", "sysrq-trigger", "irq/default_smp_affinity")
+    present = [name for name in names if os.path.exists(f"/proc/{name}")]
+    script = "; ".join(f"(: > /proc/{name}) 2>/dev/null && echo {name}" for name in present)
+    assert run(plan(), f"{script}; echo done", user=user, kernel=kernel).out == "done\n"
+
+
+def test_the_system_folder_is_read_only(user: int) -> None:
+    outcome = run(plan(), "(: > /sys/kernel/uevent_helper); grep ' /sys ' /proc/self/mountinfo", user=user)
+    assert "Read-only file system" in outcome.err
+    assert all(line.split()[5].startswith("ro") for line in outcome.out.splitlines())
+
+
+def test_no_set_user_id_program_and_no_device_works(ws: Path, user: int) -> None:
+    outcome = run(plan(mount(WRITE, ws)), "awk '{print $5, $6}' /proc/self/mountinfo", user=user, cwd=ws)
+    for line in outcome.out.splitlines():
+        path, options = line.split()
+        assert "nosuid" in options.split(","), line
+        assert "nodev" in options.split(",") or path.startswith("/dev"), line
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kind", [READ, WRITE, HIDDEN_DIRECTORY])
+def test_another_object_than_the_plan_was_made_for_is_refused(
+    ws: Path, user: int, kernel: Kernel | None, kind: str
+) -> None:
+    view = plan(mount(WRITE, ws), mount(kind, ws / "secret"))
+    (ws / "secret").rename(ws / "moved")
+    (ws / "secret").mkdir()
+    outcome = run(view, "touch ran", user=user, cwd=ws, kernel=kernel)
+    assert outcome.status == REFUSED << 8
+    text = f"cannot mount {ws}/secret: it is not what it was when the policy was resolved"
+    assert outcome.refusal == text
+    assert not (ws / "ran").exists()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kind", [READ, WRITE, HIDDEN_DIRECTORY])
+def test_a_link_that_took_the_place_is_refused(ws: Path, user: int, kernel: Kernel | None, kind: str) -> None:
+    view = plan(mount(WRITE, ws), mount(kind, ws / "secret"))
+    (ws / "secret").rename(ws / "moved")
+    (ws / "secret").symlink_to("moved")
+    outcome = run(view, "true", user=user, cwd=ws, kernel=kernel)
+    assert outcome.status == REFUSED << 8
+    assert outcome.refusal.startswith(f"cannot mount {ws}/secret: Too many levels of symbolic links")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_mount_that_vanished_is_refused_and_not_made(ws: Path, user: int, kernel: Kernel | None) -> None:
+    view = plan(mount(WRITE, ws), mount(HIDDEN_DIRECTORY, ws / "secret" / "inner"))
+    (ws / "secret" / "inner").rmdir()
+    outcome = run(view, "true", user=user, cwd=ws, kernel=kernel)
+    assert outcome.status == REFUSED << 8
+    assert not (ws / "secret" / "inner").exists()
+
+
+def test_no_mount_point_is_made_on_the_host(ws: Path, user: int) -> None:
+    gone = Mount(READ, os.fsencode(ws / "a" / "b"), os.fsencode(ws / "sub"), mount(READ, ws / "sub").identity)
+    outcome = run(plan(mount(WRITE, ws), gone), "true", user=user, cwd=ws)
+    assert outcome.status == REFUSED << 8
+    assert not (ws / "a").exists()
+
+
+def test_the_host_sees_no_mount(ws: Path, user: int) -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    run(plan(mount(WRITE, ws), mount(HIDDEN_FILE, ws / ".env")), "true", user=user, cwd=ws)
+    assert Path("/proc/self/mountinfo").read_text() == before
+    assert os.access(ws / ".env", os.R_OK)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "mount -o remount,bind,rw /",
+        "umount -l WS/secret",
+        "umount WS/.git",
+        "mount --bind WS/.. WS",
+        "mount -t tmpfs none /etc",
+        "unshare -rm sh -c 'mount -o remount,bind,rw /; touch /etc/x'",
+        "unshare -rm sh -c 'umount -l WS/secret; cat WS/secret/key'",
+        "unshare -rm sh -c 'umount -l WS/.git; touch WS/.git/x'",
+        "unshare -rm sh -c 'mount -o remount,bind,rw WS/.git; touch WS/.git/x'",
+        "unshare -rm sh -c 'umount -l /proc && ls /proc/self'",
+        "unshare -rm sh -c 'mount --move WS/secret /mnt; cat WS/secret/key'",
+        "unshare -rm sh -c 'umount -l /dev && echo > /dev/kmsg'",
+        "unshare -Um --keep-caps sh -c 'mount -o remount,bind,rw /; touch /etc/x'",
+        "unshare -Um --keep-caps sh -c 'umount -l WS/secret; cat WS/secret/key'",
+        "unshare -Um --keep-caps sh -c 'umount -l WS/.git; touch WS/.git/x'",
+        "unshare -Um --keep-caps sh -c 'mount -o remount,bind,rw WS/.git; touch WS/.git/x'",
+        "chmod 755 WS/secret; cat WS/secret/key",
+        "nsenter -t 1 -m true",
+        "unshare -m true",
+        "chroot / true",
+    ],
+)
+def test_mounts_cannot_be_changed_from_inside(
+    ws: Path, user: int, kernel: Kernel | None, attack: str
+) -> None:
+    view = plan(mount(WRITE, ws), mount(READ, ws / ".git"), mount(HIDDEN_DIRECTORY, ws / "secret"))
+    outcome = run(view, attack.replace("WS", str(ws)), user=user, cwd=ws, kernel=kernel)
+    assert not os.WIFSIGNALED(outcome.status)
+    assert outcome.code not in (0, REFUSED), outcome
+    assert "key" not in outcome.out.split()
+    assert list((ws / ".git").iterdir()) == []
+
+
+def test_a_sandbox_inside_a_sandbox_is_possible(ws: Path, user: int) -> None:
+    if user == 0:
+        pytest.skip("the kernel lets user 0 be mapped again only with CAP_SETFCAP, which is dropped")
+    view = plan(mount(WRITE, ws))
+    script = f"unshare -rm sh -c 'mount --bind {ws}/sub /mnt && touch /mnt/made && echo nested'"
+    outcome = run(view, script, user=user, cwd=ws)
+    assert outcome.out == "nested\n", outcome
+    assert (ws / "sub" / "made").exists()
+
+
+def test_a_network_of_its_own_has_loopback_only_and_the_hosts_is_the_hosts(user: int) -> None:
+    count = "tail -n +3 /proc/net/dev | wc -l; readlink /proc/self/ns/net"
+    own, namespace = run(plan(), count, user=user).out.split()
+    assert (own, namespace != os.readlink("/proc/self/ns/net")) == ("1", True)
+    host = run(plan(network=NETWORK_HOST, syscall_filter=FILTER_NONE), count, user=user).out.split()
+    assert host[1] == os.readlink("/proc/self/ns/net")
+
+
+def test_every_other_namespace_is_its_own(user: int) -> None:
+    for name in ("user", "mnt", "pid", "ipc", "uts"):
+        assert run(plan(), f"readlink /proc/self/ns/{name}", user=user).out.strip() != os.readlink(
+            f"/proc/self/ns/{name}"
+        )
+
+
+def test_ids_are_the_callers_own_and_no_others(user: int) -> None:
+    outcome = run(
+        plan(), "id -u; id -g; cat /proc/self/uid_map /proc/self/gid_map /proc/self/setgroups", user=user
+    )
+    words = outcome.out.split()
+    assert words == [str(user), str(user), *[str(user), str(user), "1"] * 2, "deny"]
+
+
+def test_placeholders_come_on_top(ws: Path, user: int) -> None:
+    (ws / ".agents").mkdir()
+    outcome = run(
+        plan(mount(WRITE, ws)),
+        "touch .agents/x; touch ok",
+        user=user,
+        cwd=ws,
+        extra=[mount(READ, ws / ".agents")],
+    )
+    assert outcome.err.count("Read-only file system") == 1
+    assert (ws / "ok").exists()
+
+
+def test_the_mask_for_new_files_is_kept_and_does_not_harm_the_view(ws: Path, user: int) -> None:
+    before = os.umask(0o077)
+    try:
+        outcome = run(plan(mount(WRITE, ws)), "umask; echo x > new; ls -d /dev/pts", user=user, cwd=ws)
+    finally:
+        os.umask(before)
+    assert outcome.out.split() == ["0077", "/dev/pts"]
+    assert (ws / "new").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("missing", [*((name,) for name in OLD_KERNEL[:5]), OLD_KERNEL[5:], OLD_KERNEL])
+def test_a_kernel_that_really_lacks_calls_shows_the_same_view(
+    ws: Path, user: int, missing: tuple[str, ...]
+) -> None:
+    view = plan(mount(WRITE, ws), mount(READ, ws / ".git"), mount(HIDDEN_FILE, ws / ".env"))
+    script = "echo x > new; echo x > .git/n; echo x > /etc/n; cat .env;"
+    script += "grep CapEff /proc/self/status; ls /proc/self/fd"
+    outcome = run(view, script, user=user, cwd=ws, missing=missing)
+    assert outcome.out.split() == ["CapEff:", "0000000000000000", "0", "1", "2", "3"], outcome
+    assert outcome.err.count("Read-only file system") == 2
+    assert outcome.err.count("Permission denied") == 1
+    assert (ws / "new").exists()
+
+
+def test_the_free_user_is_nobodys(user: int) -> None:
+    assert f":{FREE_UID}:" not in Path("/etc/passwd").read_text()

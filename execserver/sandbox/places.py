@@ -117,7 +117,7 @@ class Places:
         return place.access
 
     def is_writable(self, path: bytes) -> bool:
-        """Tell whether the sandbox could replace what is at a link-free path."""
+        """Tell whether the sandbox may change what is at a link-free path."""
         return self.access(path) == WRITE
 
     def add_denied(self, found: Found, named: bytes, pattern: bytes) -> None:
@@ -127,7 +127,8 @@ class Places:
     def writable_link(self, found: Found) -> bytes | None:
         """Return a link on the way to a place that the sandbox could replace."""
         for link, _ in found.links:
-            if self.is_writable(link):
+            # Its directory counts: no mount can protect a link itself.
+            if self.is_writable(link.rpartition(b"/")[0] or b"/"):
                 return link
         return None
 

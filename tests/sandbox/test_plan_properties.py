@@ -1,0 +1,218 @@
+"""Random policies on random trees: decisions, plans, and what an attacker could make of the next plan."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from execserver.sandbox.facts import Facts
+from execserver.sandbox.plan import PlanRefused, ViewPlan
+from execserver.sandbox.plan_record import decode_plan, encode_plan
+from tests.sandbox.policies import Rules, plan, policy
+from tests.sandbox.policy_model import Model, covers
+from tests.sandbox.view_model import RANK, View
+from tests.support.fake_host import FakeHost
+
+_NAMES = st.sampled_from(["a", "b", "c", ".git", ".codex"])
+_TOPS = st.sampled_from(["ws", "tmp", "a", "usr", "lib"])
+paths = st.builds(lambda top, names: "/" + "/".join([top, *names]), _TOPS, st.lists(_NAMES, max_size=3))
+_link_texts = st.one_of(
+    paths, _NAMES, st.builds(lambda name: f"../{name}", _NAMES), st.just("/"), st.just(".")
+).map(lambda text: f"-> {text}")
+_things = st.one_of(st.just("dir"), st.just(b""), st.just(b""), _link_texts)
+_accesses = st.sampled_from(["read", "write", "write", "deny"])
+_plain_places = st.one_of(
+    paths,
+    st.sampled_from(["root", "root", "minimal", "project_roots", "tmpdir", "slash_tmp", "unknown"]),
+    _NAMES.map(lambda name: f"project_roots/{name}"),
+)
+_patterns = st.sampled_from(
+    ["**/a", "*.x", "a/*", "a/**", "/ws/**/b", "/ws/?", "/tmp/a/*", "**/.git", "/a/*/c", "b",
+     "codex-project-roots://c", "/**/c", "/a/../ws/**/c", "a/**/b"]
+)  # fmt: skip
+plain_rules = st.lists(st.tuples(_plain_places, _accesses), max_size=6)
+all_rules = st.builds(
+    lambda plain, patterns: (*plain, *((f"glob:{pattern}", "deny") for pattern in patterns)),
+    plain_rules,
+    st.lists(_patterns, max_size=2),
+)
+_roots = st.lists(paths, max_size=2).map(tuple)
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> FakeHost:
+    """Return a tree; nothing is put below a link or a file."""
+    host = FakeHost({"/ws": "dir", "/dev": "dir", "/proc": "dir"}, draw(st.sampled_from([None, b"/a/b"])))
+    for path, thing in draw(st.lists(st.tuples(paths, _things), max_size=14)):
+        parents = [path[:cut] for cut in range(1, len(path)) if path[cut] == "/"]
+        free = all(host.nodes.get(parent.encode(), (0o040000,))[0] == 0o040000 for parent in parents)
+        if free and path.encode() not in host.nodes:
+            host.put(path, thing)
+    return host
+
+
+def real_paths(host: FakeHost) -> list[str]:
+    """Return what is there, but for links and what is the view's own."""
+    own = ("/dev", "/proc")
+    return [
+        path.decode()
+        for path, (kind, _) in host.nodes.items()
+        if kind != 0o120000 and not any(covers(mine, path.decode()) for mine in own)
+    ]
+
+
+def planned(host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool) -> ViewPlan | None:
+    try:
+        return plan(host, *rules, roots=roots, for_files=for_files)
+    except PlanRefused:
+        return None
+
+
+@given(hosts(), all_rules, _roots, st.booleans(), st.lists(paths, min_size=1, max_size=8))
+def test_decisions_are_those_of_the_model(
+    host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool, asked: list[str]
+) -> None:
+    model = Model(host, rules, "/ws", roots, for_files)
+    resolved = policy(host, *rules, roots=roots, for_files=for_files)
+    for path in [*asked, "/", *real_paths(host)]:
+        assert resolved.access(path.encode()).access == model.names(path), path
+
+
+@given(hosts(), plain_rules.map(tuple), _roots, st.booleans())
+def test_a_view_gives_exactly_what_the_policy_says(
+    host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool
+) -> None:
+    made = planned(host, rules, roots, for_files)
+    if made is None:
+        return
+    view, model = View(made, host), Model(host, rules, "/ws", roots, for_files)
+    for path in real_paths(host):
+        assert RANK[view.access(path)] == RANK[model.places(path)], path
+    assert decode_plan(encode_plan(made)) == made
+
+
+@given(hosts(), all_rules, _roots, st.booleans())
+def test_patterns_only_take_away(
+    host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool
+) -> None:
+    made = planned(host, rules, roots, for_files)
+    if made is None:
+        return
+    view, model = View(made, host), Model(host, rules, "/ws", roots, for_files)
+    everywhere = any(pattern.startswith("/**") for pattern in model.patterns())
+    for path in real_paths(host):
+        if not everywhere:
+            assert RANK[view.access(path)] <= RANK[model.places(path)], path
+
+
+@given(hosts(), plain_rules.map(tuple), _roots, st.booleans(), paths)
+def test_what_is_missing_and_protected_cannot_be_made(
+    host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool, path: str
+) -> None:
+    made = planned(host, rules, roots, for_files)
+    parent = path.rpartition("/")[0] or "/"
+    if made is None or parent not in real_paths(host) or path.encode() in host.nodes:
+        return
+    view, model = View(made, host), Model(host, rules, "/ws", roots, for_files)
+    if view.can_create(path):
+        assert model.places(path) == "write"
+
+
+@given(hosts(), all_rules, _roots, st.booleans())
+def test_what_a_granted_path_leads_to_is_reached_in_the_view(
+    host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool
+) -> None:
+    made = planned(host, rules, roots, for_files)
+    if made is None or made.root == "host":
+        return
+    view, model = View(made, host), Model(host, rules, "/ws", roots, for_files)
+    for grant in model.grants():
+        real = model.real(grant.path)
+        if grant.access != "deny" and real.encode() in host.nodes and view.access(real) != "nothing":
+            assert view.leads_to(grant.path) == real
+
+
+@st.composite
+def attacks(draw: st.DrawFn) -> list[tuple[str, str, str]]:
+    """Return what is tried inside: links made at a path, things moved from a path to another."""
+    return draw(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("link"), paths, st.one_of(paths, st.just("/"), _NAMES)),
+                st.tuples(st.just("move"), paths, paths),
+                st.tuples(st.just("mkdir"), paths, st.just("")),
+            ),
+            max_size=5,
+        )
+    )
+
+
+def carry_out(view: View, host: FakeHost, attack: list[tuple[str, str, str]]) -> None:
+    """Do to the host what a command in the view could do."""
+    for what, path, other in attack:
+        if not _is_there(host, path.rpartition("/")[0] or "/"):
+            continue
+        there = path.encode() in host.nodes
+        if what in ("link", "mkdir"):
+            if there and view.can_move(path) and what == "link" and not _holds_mount(view, path):
+                host.remove(path)
+                there = False
+            if not there and view.can_create(path):
+                host.put(path, f"-> {other}" if what == "link" else "dir")
+        elif there and _can_move_to(view, host, path, other):
+            _move(host, path, other)
+            return  # the view's mounts would move along; the model's do not
+
+
+def _can_move_to(view: View, host: FakeHost, path: str, other: str) -> bool:
+    parent = other.rpartition("/")[0] or "/"
+    free = other.encode() not in host.nodes and _is_there(host, parent) and not covers(path, other)
+    return free and view.can_move(path) and view.can_create(other)
+
+
+def _holds_mount(view: View, path: str) -> bool:
+    return any(mount.startswith(path + "/") for mount in view.mounts)
+
+
+def _is_there(host: FakeHost, path: str) -> bool:
+    """Tell whether a path is a directory and has no links."""
+    names = path.split("/")
+    above = ["/".join(names[:count]) or "/" for count in range(1, len(names) + 1)]
+    return all(host.nodes.get(known.encode(), (0,))[0] == 0o040000 for known in above)
+
+
+def _move(host: FakeHost, path: str, other: str) -> None:
+    old, new = path.encode(), other.encode()
+    for known in [known for known in host.nodes if known == old or known.startswith(old + b"/")]:
+        host.nodes[new + known[len(old) :]] = host.nodes.pop(known)
+        host.inodes[new + known[len(old) :]] = host.inodes[known]
+
+
+def powers(view: View, host: FakeHost) -> dict[int, int]:
+    """Return what can be done with each thing, whatever it is called."""
+    return {host.inodes[path.encode()]: RANK[view.access(path)] for path in real_paths(host)}
+
+
+@given(hosts(), plain_rules.map(tuple), _roots, st.booleans(), attacks())
+def test_nothing_done_inside_makes_the_next_plan_grant_more(
+    host: FakeHost,
+    rules: Rules,
+    roots: tuple[str, ...],
+    for_files: bool,
+    attack: list[tuple[str, str, str]],
+) -> None:
+    facts = Facts()
+    try:
+        made = plan(host, *rules, roots=roots, for_files=for_files, facts=facts)
+    except PlanRefused:
+        return
+    view = View(made, host)
+    before = powers(view, host)
+    carry_out(view, host, attack)
+    after = planned(host, rules, roots, for_files)
+    if facts.hold(host):
+        assert after == made
+    if after is None:
+        return
+    for inode, power in powers(View(after, host), host).items():
+        assert power <= before.get(inode, 2)

@@ -85,6 +85,7 @@ class RendezvousSocket:
         self._pong = Event()
         self._queue = _Queue()
         self._closed = False
+        self._writing = False  # in a system call of one greenlet; no other may enter it
         self._turn = 0
         self.ended_because = ""
         self.writer = FairWriter(binary_frame, self._write)
@@ -157,7 +158,8 @@ class RendezvousSocket:
             return
         with at_most(_GOODBYE_S):
             try:
-                if self._protocol.state is OPEN:
+                if self._protocol.state is OPEN and not self._writing:
+                    self._writing = True  # for good: nothing goes out behind a Close frame
                     self._protocol.send_close(1000)
                     self._sock.sendall(b"".join(self._protocol.data_to_send()))
             except (OSError, WebSocketException):
@@ -195,7 +197,11 @@ class RendezvousSocket:
                 self._partial = None
 
     def _write(self, data: bytes) -> None:
+        if self._writing:
+            raise ConnectionAbortedError("the connection is being closed")
+        self._writing = True
         self._sock.sendall(data)
+        self._writing = False
 
     def _run_writer(self) -> None:
         try:

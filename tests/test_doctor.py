@@ -1,0 +1,95 @@
+"""The doctor as people call it: a table, JSON, exit codes; also where things are in the way."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from execserver.dispatch import VERBS, choose
+from execserver.sandbox.back_ends import policies
+from execserver.sandbox.report import USER_NAMESPACES, Check, Report
+from execserver.verbs import doctor
+from tests.support.source import ROOT
+from tests.support.views import FREE_UID, become, in_child
+from tests.support.ways import refuse_user_namespaces
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    script = str(ROOT / "execserver" / "__main__.py")
+    return subprocess.run(
+        [sys.executable, "-I", "-S", script, "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_it_is_a_verb() -> None:
+    assert choose(["execserver", "doctor", "--json"]) == (VERBS["doctor"], ["--json"])
+
+
+def test_the_table_names_every_policy_and_the_exit_code_says_whether_all_are_enforced() -> None:
+    done = call()
+    rows = done.stdout.partition("What enforces which policy:\n")[2].splitlines()[: len(policies())]
+    assert done.stderr == ""
+    assert len(rows) == len(policies())
+    refused = [row for row in rows if row.startswith("  NO ")]
+    assert done.returncode == (1 if refused else 0)
+
+
+def test_json_holds_the_same() -> None:
+    done = call("--json")
+    answer = json.loads(done.stdout)
+    assert answer["kernel"] == os.uname().release
+    assert [policy["name"] for policy in answer["policies"]] == list(policies())
+    refused = [policy for policy in answer["policies"] if policy["backEnd"] is None]
+    assert done.returncode == (1 if refused else 0)
+
+
+@pytest.mark.parametrize("argument", ["--jsn", "x", "-j"])
+def test_a_mistake_is_named(argument: str) -> None:
+    done = call(argument)
+    assert done.returncode == 2
+    assert f"unexpected argument '{argument}' found" in done.stderr
+    assert "Usage: execserver doctor [--json]" in done.stderr
+
+
+def test_help_is_the_programs() -> None:
+    done = call("--help")
+    assert done.returncode == 0
+    assert "doctor" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can refuse namespaces to others")
+def test_what_is_refused_comes_with_blocker_and_cure() -> None:
+    def act() -> int:
+        refuse_user_namespaces("limit")
+        become(FREE_UID)
+        sys.argv[1:] = []
+        os.environb[b"PATH"] = b"/nowhere"
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            status = doctor.main()
+        os.write(1, text.getvalue().encode())
+        return status << 8
+
+    done = in_child(act)
+    assert done.code == 1
+    assert "user.max_user_namespaces=0" in done.out
+    assert "cure: sysctl -w user.max_user_namespaces=15000" in done.out
+    assert "NO   workspace-write" in done.out
+    assert done.out.count("What to do:") == 1
+    assert done.out.rstrip().endswith("sysctl -w user.max_user_namespaces=15000")
+
+
+def test_every_cure_is_listed_once() -> None:
+    blocked = Check(USER_NAMESPACES, False, "", "they are switched off", "switch them on")
+    text = doctor.table(Report(seccomp=True, checks=(blocked,)))
+    assert text.count("  - switch them on") == 1

@@ -95,6 +95,7 @@ class Guard:
         self._missing_names = frozenset(os.path.basename(path) for path in self._missing_paths)
         self._procfs = _procfs_devices()
         self._strict_links = _reads_as_one(_PROTECTED_SYMLINKS)
+        self._own_devices = _device_of(b"/dev")
 
     def find(self, path: bytes, wanted: int, follow: bool = True, make: bool = False) -> Place:
         """Return where an absolute path leads; the caller closes it.
@@ -122,6 +123,13 @@ class Guard:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         raise Denied(errno.EROFS, path, BY_MISSING)
 
+    def check_change(self, fd: int, name: bytes, path: bytes, wanted: int) -> None:
+        """Raise OSError EROFS for a name to be made or removed in the view's own /dev, where it would be lost."""
+        if wanted == READ or not path.startswith(b"/dev/") or os.fstat(fd).st_dev != self._own_devices:
+            return
+        if wanted == REMOVE or not _exists(fd, name):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
     def hides(self, path: bytes) -> bool:
         """Tell whether a deny pattern matches a link-free path."""
         return self._denied is not None and self._denied(path)
@@ -134,6 +142,7 @@ class Guard:
     def check_entry(self, fd: int, name: bytes, path: bytes, wanted: int) -> None:
         """Check a name in a directory that is being gone through."""
         self.check_name(fd, name, path, wanted)
+        self.check_change(fd, name, path, wanted)
         self.check_pattern(path)
 
     def check_place(self, place: Place, status: os.stat_result) -> None:
@@ -212,6 +221,8 @@ class _Resolution:
     def _place(self, name: bytes) -> Place:
         path = (self._path or b"/") if name == b"." else self._path + b"/" + name
         self._guard.at = path
+        if name != b".":
+            self._guard.check_change(self._fd, name, path, self._wanted)
         return Place(self._fd, name, path, keep=self._fd == self._guard.root)
 
     def _move(self, fd: int) -> None:
@@ -253,6 +264,7 @@ class _Resolution:
         if linked:  # mkdir meets the link itself, which leads nowhere
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         self._guard.check_pattern(self.reached)
+        self._guard.check_change(self._fd, name, self.reached, self._wanted)
         try:
             os.mkdir(name, _NEW_DIRECTORY_MODE, dir_fd=self._fd)
         except FileExistsError:
@@ -334,6 +346,13 @@ def _procfs_devices() -> frozenset[int]:
             major, _, minor = fields.split(b" ", 3)[2].partition(b":")
             devices.add(os.makedev(int(major), int(minor)))
     return frozenset(devices)
+
+
+def _device_of(path: bytes) -> int:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return -1
 
 
 def _reads_as_one(path: bytes) -> bool:

@@ -33,12 +33,13 @@ class ProtocolFault(AssertionError):
 
 
 class RemoteError(AssertionError):
-    """The server answered a call with an error object: `code` and `message` as sent."""
+    """The server answered a call with an error object: `code`, `message` and `data` as sent."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, data: Json = None) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+        self.data = data
 
 
 def encode(message: Json) -> bytes:
@@ -106,7 +107,8 @@ class Peer(ABC):
         self.send({"id": call_id, "method": method, "params": params})
         reply = self.take({"id": call_id}, timeout)
         if "error" in reply:
-            raise RemoteError(reply["error"]["code"], reply["error"]["message"])
+            error = reply["error"]
+            raise RemoteError(error["code"], error["message"], error.get("data"))
         return reply["result"]
 
     def notification(self, method: str, timeout: float = WAIT) -> Message:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from gevent.hub import get_hub
 
-from execserver.relay.fair_queue import FairQueue
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
-from execserver.relay.wires import Wire, binary_header
+from execserver.relay.send_queue import SendQueue
+from execserver.relay.wires import Wire
+from execserver.relay.ws_frames import end_of_frames
 from execserver.services.delay_queue import DelayQueue
 from execserver.transports.liveness import LivenessSweep
 from execserver.wire.websocket import PING_FRAME, POLICY_VIOLATION, FrameLimits, ServerFrames
@@ -26,8 +26,7 @@ from execserver.wire.websocket import PING_FRAME, POLICY_VIOLATION, FrameLimits,
 _log = logging.getLogger(__name__)
 
 _READY_READ, _READY_WRITE = 1, 2
-_RECEIVE_BYTES = 256 * 1024  # taken from the kernel at once; then the loop turns to other links
-_OUT_BYTES = 64 * 1024  # taken out of turn order ahead of the write; what is behind can still be overtaken
+_RECEIVE_BYTES = 384 * 1024  # handled at once, above the largest frame; then the loop turns to other links
 _CONTROL_BYTES = 64 * 1024  # pongs and resets beyond this wait for nobody: they are dropped
 _MAX_FRAGMENTS = 64
 _QUIET_PINGS = 2
@@ -68,10 +67,10 @@ class Link:
     """An upgraded websocket of an executor or a harness."""
 
     __slots__ = (
+        "_begun",
         "_blocked",
         "_closed",
         "_closing",
-        "_control",
         "_fd",
         "_flush_due",
         "_frames",
@@ -79,8 +78,6 @@ class Link:
         "_held_by",
         "_holding",
         "_invalid",
-        "_out",
-        "_out_bytes",
         "_owner",
         "_queue",
         "_quiet",
@@ -104,10 +101,8 @@ class Link:
         self._owner = owner
         self._shared = shared
         self._frames = ServerFrames(shared.frame_limits)
-        self._queue = FairQueue()
-        self._out: deque[bytes | memoryview] = deque()  # in the order of the wire
-        self._out_bytes = 0
-        self._control = 0  # bytes of pongs and the like in `_out`, at most
+        self._begun = b""  # a frame that is not complete
+        self._queue = SendQueue()
         self._holding: dict[Link, Hashable | None] = {}  # senders that are not read because of this link
         self._held_by: set[Link] = set()
         self._throttle: _Watcher | None = None  # the timer while this link is not read because of its rate
@@ -132,19 +127,19 @@ class Link:
         self._reading.start(self._readable)
         self._shared.pings.add(self)
         if early:
-            self._feed(memoryview(early))
+            self._take(memoryview(early))
         if self._wire.pending:
             self._readable()
 
     def send(self, turn: Hashable, message: bytes) -> None:
         """Queue a message; those of different turns take turns.  The caller then asks for `hold_back`."""
         if self.is_open:
-            self._queue.push(turn, binary_header(len(message)) + message)
+            self._queue.push(turn, message)
             self._schedule()
 
     def send_own(self, message: bytes) -> bool:
         """Queue a message of the relay's own unless too much of that waits; tell whether it is queued."""
-        if not self.is_open or self._queue.size_of(self) > _CONTROL_BYTES:
+        if not self.is_open or self._queue.waiting(self) > _CONTROL_BYTES:
             return False
         self.send(self, message)
         return True
@@ -154,7 +149,7 @@ class Link:
 
         It is read again once half of that has gone.
         """
-        if sender in self._holding or self._waiting(turn) <= self._shared.limits.queue_bytes:
+        if sender in self._holding or self._queue.waiting(turn) <= self._shared.limits.queue_bytes:
             return False
         if not self._holding:
             self._shared.stalled.add(self)
@@ -225,7 +220,6 @@ class Link:
         shared.liveness.forget(self)
         self._wire.sock.close()
         self._queue.clear()
-        self._out.clear()
         self._release(everybody=True)
         for holder in self._held_by:
             holder._holding.pop(self, None)
@@ -237,9 +231,11 @@ class Link:
             self._owner.lost(self, why)
 
     def _readable(self) -> None:
-        view = self._shared.view
+        view, begun = self._shared.view, len(self._begun)
+        if begun:
+            view[:begun] = self._begun
         try:
-            count = self._wire.read(view)
+            count = self._wire.read(view[begun:])
         except BlockingIOError:
             return
         except OSError:
@@ -249,13 +245,20 @@ class Link:
             return
         self._heard = True
         if not self._closing:
-            self._feed(view[:count])
+            self._take(view[: begun + count])
         if self._wire.pending and not self._closed:
             get_hub().loop.run_callback(self._read_pending)
 
     def _read_pending(self) -> None:
         if not (self._closed or self._held_by) and self._throttle is None:
             self._readable()
+
+    def _take(self, data: memoryview) -> None:
+        """Feed the frames that are whole; one that is begun waits: to feed it in pieces costs more."""
+        whole = end_of_frames(data, self._shared.limits.frame_bytes)
+        self._begun = bytes(data[whole:])
+        if whole:
+            self._feed(data[:whole])
 
     def _feed(self, data: memoryview) -> None:
         messages = self._frames.feed(data)
@@ -269,22 +272,19 @@ class Link:
     def _answer(self) -> None:
         control, self._frames.control = self._frames.control, []
         for data in control:
-            if self._closing or self._control < _CONTROL_BYTES:
+            if self._closing or self._queue.control_bytes < _CONTROL_BYTES:
                 self._put(data)
 
     def _put(self, data: bytes) -> None:
         """Queue a control frame ahead of the messages that wait."""
-        self._control += len(data)
-        self._out.append(data)
-        self._out_bytes += len(data)
+        self._queue.put(data)
         self._schedule()
 
     def _say_goodbye(self, why: str) -> None:
         if self._closing or self._closed:
             return
         self._closing = True
-        while self._queue:
-            self._take_next()
+        self._queue.fill(everything=True)
         self._answer()
         self._shared.pings.discard(self)
         self._shared.goodbyes.add(self)
@@ -310,7 +310,7 @@ class Link:
     def _release(self, *, everybody: bool = False) -> None:
         """Let senders go on that have little left here."""
         low = self._shared.limits.queue_bytes // 2
-        free = [each for each, turn in self._holding.items() if everybody or self._waiting(turn) <= low]
+        free = [each for each, turn in self._holding.items() if everybody or self._queue.waiting(turn) <= low]
         for sender in free:
             del self._holding[sender]
             sender._held_by.discard(self)
@@ -319,9 +319,6 @@ class Link:
             self._shared.stalled.discard(self)
         elif free:
             self._shared.stalled.add(self)  # it does let some go on: its time begins anew
-
-    def _waiting(self, turn: Hashable | None) -> int:
-        return self._queue.size if turn is None else self._queue.size_of(turn)
 
     def _schedule(self) -> None:
         if not (self._flush_due or self._blocked or self._closed):
@@ -334,14 +331,10 @@ class Link:
             self._write()
 
     def _write(self) -> None:
-        out = self._out
+        queue = self._queue
         try:
-            while True:
-                while self._queue and self._out_bytes < _OUT_BYTES:
-                    self._take_next()
-                if not out:
-                    break
-                self._took(self._wire.write(out))
+            while queue.fill():
+                queue.took(self._wire.write(queue.line))
         except BlockingIOError:
             self._wait_to_write()
         except OSError:
@@ -350,26 +343,8 @@ class Link:
         self._shared.liveness.written(self)
         if self._holding:
             self._release()
-        if not out:
-            self._control = 0
-            if self._closing:
-                self._end_writing()
-
-    def _take_next(self) -> None:
-        frame = self._queue.pop()
-        self._out.append(frame)
-        self._out_bytes += len(frame)
-
-    def _took(self, count: int) -> None:
-        self._out_bytes -= count
-        out = self._out
-        while count:
-            head = out[0]
-            if len(head) > count:
-                out[0] = memoryview(head)[count:]
-                return
-            count -= len(head)
-            out.popleft()
+        if self._closing and not queue.line:
+            self._end_writing()
 
     def _wait_to_write(self) -> None:
         self._blocked = True

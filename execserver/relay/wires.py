@@ -14,7 +14,6 @@ from typing import Protocol
 
 _WRITE_BUFFERS = 64  # handed to one writev; the kernel's limit is 1,024
 _TLS_RECORD_BYTES = 16 * 1024
-_FIN_BINARY = 0x82
 
 Buffers = Sequence[bytes | memoryview]
 
@@ -139,12 +138,3 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(certificate, key)
     return context
-
-
-def binary_header(length: int) -> bytes:
-    """Return the header of an unmasked binary message in one frame."""
-    if length < 126:
-        return bytes((_FIN_BINARY, length))
-    if length < 65536:
-        return bytes((_FIN_BINARY, 126)) + length.to_bytes(2, "big")
-    return bytes((_FIN_BINARY, 127)) + length.to_bytes(8, "big")

@@ -83,7 +83,6 @@ LEFT_OUT = (
     "pydoc",
     "readline",
     "runpy",
-    "sqlite3",
     "statistics",
     "tarfile",
     "test",

@@ -1,0 +1,41 @@
+"""The borders of WebSocket frames: where those that came in end, and what begins one that goes out."""
+
+from __future__ import annotations
+
+_FIN_BINARY = 0x82
+_MASKED = 0x80
+
+
+def binary_header(length: int) -> bytes:
+    """Return the header of an unmasked binary message in one frame."""
+    if length < 126:
+        return bytes((_FIN_BINARY, length))
+    if length < 65536:
+        return bytes((_FIN_BINARY, 126)) + length.to_bytes(2, "big")
+    return bytes((_FIN_BINARY, 127)) + length.to_bytes(8, "big")
+
+
+def end_of_frames(data: memoryview, limit: int) -> int:
+    """Return where the last whole frame ends; where all ends once a frame says it is above the limit.
+
+    Nothing else is judged here.
+    """
+    at, end = 0, len(data)
+    while True:
+        payload = at + 2
+        if payload > end:
+            return at
+        length = data[at + 1] & ~_MASKED
+        if length >= 126:
+            wide = 2 if length == 126 else 8
+            if payload + wide > end:
+                return at
+            length = int.from_bytes(data[payload : payload + wide], "big")
+            payload += wide
+        if length > limit:
+            return end
+        if data[at + 1] & _MASKED:
+            payload += 4
+        if payload + length > end:
+            return at
+        at = payload + length

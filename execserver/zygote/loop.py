@@ -51,14 +51,20 @@ _LEADERLESS_KEPT = 256  # groups that outlived their leader; the oldest is forgo
 class Zygote:
     """What the zygote knows: its children by pid, and the groups that outlived their leader."""
 
-    def __init__(self, sock: _socket.socket, libc: Libc, runtime_dir: bytes | None = None) -> None:
+    def __init__(
+        self,
+        sock: _socket.socket,
+        libc: Libc,
+        runtime_dir: bytes | None = None,
+        confinement: Confinement | None = None,
+    ) -> None:
         self._sock = sock
         self._libc = libc
         self._runtime_dir = runtime_dir
         self._children: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._leaderless: dict[int, int] = {}
-        self._confinement: Confinement | None = None
+        self._confinement = confinement
 
     def run(self) -> None:
         """Serve until the server is gone, then kill and reap every descendant."""

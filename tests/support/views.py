@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import stat
 import struct
+import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,13 +173,10 @@ def become(user: int) -> None:
 
 
 def give(path: Path, user: int) -> Path:
-    """Give a folder and what is in it to a user, and let everybody pass through the folders above it."""
+    """Give a folder and what is in it to a user."""
     if os.geteuid() == 0:
         for entry in (path, *path.rglob("*")):
             os.chown(entry, user, user, follow_symlinks=False)
-        for above in path.parents:
-            if above.stat().st_mode & 0o001 == 0 and above.stat().st_uid == 0 and len(above.parts) > 2:
-                above.chmod(above.stat().st_mode | 0o011)
     return path
 
 
@@ -203,3 +203,14 @@ def _read(descriptor: int) -> bytes:
         data += piece
     os.close(descriptor)
     return data
+
+
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """Make a temporary folder that every user can pass through, unlike pytest's own; removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="execserver-test-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)

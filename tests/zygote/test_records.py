@@ -5,9 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execserver.zygote.records import (
+    BACK_END_BUBBLEWRAP,
+    BACK_END_LANDLOCK,
+    BACK_END_NATIVE,
+    SECCOMP_NONE,
+    SECCOMP_PROXY_ROUTED,
+    SECCOMP_RESTRICTED,
     STAGE_CWD,
     STAGE_EXEC,
     STAGE_LOOKUP,
+    STAGE_VIEW,
     Exited,
     Failed,
     Record,
@@ -16,6 +23,7 @@ from execserver.zygote.records import (
     SignalRequest,
     SpawnRequest,
     Started,
+    WorkerRequest,
     decode,
     encode,
 )
@@ -35,14 +43,26 @@ spawn_requests = st.builds(
     strings,
     st.booleans(),
     naturals,
+    st.binary(max_size=100),
+    strings,
+    st.sampled_from([SECCOMP_NONE, SECCOMP_RESTRICTED, SECCOMP_PROXY_ROUTED]),
+    st.sampled_from([BACK_END_NATIVE, BACK_END_LANDLOCK, BACK_END_BUBBLEWRAP]),
+)
+worker_requests = st.builds(
+    WorkerRequest,
+    ids,
+    st.binary(max_size=100),
+    naturals,
+    st.sampled_from([BACK_END_NATIVE, BACK_END_LANDLOCK, BACK_END_BUBBLEWRAP]),
 )
 records = st.one_of(
     spawn_requests,
+    worker_requests,
     st.builds(Started, ids, numbers),
     st.builds(
         Failed,
         ids,
-        st.sampled_from([STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC]),
+        st.sampled_from([STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_VIEW]),
         numbers,
         numbers,
         st.lists(strings, max_size=4),

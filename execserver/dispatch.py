@@ -16,7 +16,7 @@ VERSION = "execserver.version:main"
 NAMES: dict[str, str | None] = {
     "codex-exec-server": SERVER,
     "codex-fs": "helpers.codex_fs:main",
-    "codex-linux-sandbox": None,
+    "codex-linux-sandbox": "helpers.linux_sandbox:main",
     "codex-exec-mcp-server": None,
     "codex-execve-wrapper": None,
 }

@@ -45,7 +45,7 @@ from execserver.zygote.records import (
 )
 
 REMEMBERED_PLANS = 256  # contexts; the one used longest ago is planned again
-REFUSED = "error building bubblewrap command: "  # the contract's words, whatever builds the view
+REFUSED = "error building bubblewrap command: Fatal error: "  # the contract's words, whatever builds the view
 _PLANNING_THREADS = 4
 _FILTERS = {
     FILTER_NONE: SECCOMP_NONE,

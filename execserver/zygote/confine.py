@@ -40,19 +40,20 @@ def run_confined(
     extra: Sequence[Mount] = (),
     before: Adjust | None = None,
     kernel: Kernel | None = None,
+    end_signal: int = 0,
 ) -> int:
     """Run a program inside the view of a plan, with this process's stdio, to its end.
 
-    SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on.  Returns the program's raw wait status.  `extra` are
-    mounts on top of the plan's; `before` is called in the new namespaces with the environment and returns the
-    one to use.  Raises ViewFailed; nothing has run then.
+    SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on; `end_signal`, which the caller blocks, ends everything.
+    Returns the program's raw wait status.  `extra` are mounts on top of the plan's; `before` is called in the
+    new namespaces with the environment and returns the one to use.  Raises ViewFailed; nothing has run then.
     """
     kernel, libc = kernel or Kernel(), Libc()
     command = Command(argv, env, cwd, arg0)
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, (*_PASSED_ON, _SIGCHLD))
     try:
         pid, report = _fork(kernel, plan, lambda setup: run_command(setup, libc, command, before), extra)
-        status = _pass_signals_until_end(pid)
+        status = _pass_signals_until_end(pid, end_signal)
         # Its end is in the pipe before it can be reaped; RUNNING was read before.
         told = os.read(report, _REPORT_BYTES)
         os.close(report)
@@ -116,15 +117,16 @@ def _why_not(pid: int, report: int) -> str | None:
     return os.fsdecode(os.read(report, _REPORT_BYTES)) if told else "its first process was killed"
 
 
-def _pass_signals_until_end(pid: int) -> int:
+def _pass_signals_until_end(pid: int, end_signal: int) -> int:
     """Wait for a child to end and return its wait status; signals that come meanwhile go to its group."""
+    awaited = (*_PASSED_ON, _SIGCHLD, *filter(None, [end_signal]))
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended == pid:
             return status
-        signum = _signal.sigwaitinfo((*_PASSED_ON, _SIGCHLD)).si_signo
+        signum = _signal.sigwaitinfo(awaited).si_signo
         if signum != _SIGCHLD:
             try:
-                os.killpg(pid, signum)
+                os.killpg(pid, _SIGKILL if signum == end_signal else signum)
             except OSError:
                 pass  # it ends just now

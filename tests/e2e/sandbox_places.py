@@ -88,11 +88,11 @@ def as_ordinary_user(flavour: Flavour = OURS) -> Flavour:
     program, *rest = flavour.argv
     env = flavour.env
     if program == sys.executable:
-        program, env = _open_to_all(), {**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        program, env = open_to_all(), {**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return Flavour(flavour.name, (*change, program, *rest), flavour.exit_on_terminate, env)
 
 
-def _open_to_all() -> str:
+def open_to_all() -> str:
     """Return a Python that every user can start; the one of the tests may lie in somebody's home."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for program in (sys.executable, f"/usr/local/bin/{version}", f"/usr/bin/{version}"):
@@ -119,4 +119,4 @@ def place_for(peer: WsPeer, owner: int) -> Iterator[Place]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["ORDINARY", "Outcome", "Place", "as_ordinary_user", "place_for", "run"]
+__all__ = ["ORDINARY", "Outcome", "Place", "as_ordinary_user", "open_to_all", "place_for", "run"]

@@ -350,7 +350,9 @@ def test_a_policy_that_cannot_be_enforced_is_refused_with_the_reason(place: Plac
     found = place.run("echo x > g", workspace_write(place.ws))
     assert (found.exit_code, (place.ws / "g").exists()) == (1, False)
     text = found.stderr.decode().rstrip("\n")
-    assert re.match(r"error building bubblewrap command: cannot enforce sandbox read-only path ", text)
+    assert re.match(
+        r"error building bubblewrap command: Fatal error: cannot enforce sandbox read-only path ", text
+    )
     assert place.read()["sandboxRefusal"] == text
     assert place.denied()
 

@@ -1,0 +1,267 @@
+"""Entry point of `codex-linux-sandbox`: one command in a sandbox, for anyone, with or without a server.
+
+What is asked is enforced or nothing runs.  The environment is the command's: no program is looked up in it
+and no library loaded from it before the command itself is executed.
+
+Exit status: that of the command, 128+N when signal N ended it; 1 when the sandbox cannot be made, 2 for wrong
+usage, 101 for what makes the contract's program panic, such as a command that cannot be run.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import os
+import sys
+
+from helpers.linux_sandbox_arguments import HELP, HelpWanted, Mistake, invalid_profile, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.protocol.permissions import PermissionProfile
+    from execserver.sandbox.plan import Mount, ViewPlan
+    from execserver.sandbox.proxy_bridge import Bridge
+    from execserver.sandbox.proxy_routes import Routes
+    from helpers.linux_sandbox_arguments import Options
+
+    Adjust = Callable[[Sequence[bytes]], Sequence[bytes]]
+
+_NAME = "codex-linux-sandbox"
+_REFUSED = "error building bubblewrap command: Fatal error: "
+_EXIT_NOT_PREPARED = 1
+_EXIT_USAGE = 2
+_EXIT_FATAL = 101
+_SIGKILL = 9
+_NOT_FOR_LANDLOCK = (
+    "permission profiles requiring direct runtime enforcement are incompatible with --use-legacy-landlock"
+)
+
+
+class _Fatal(Exception):
+    """Nothing can run; the message says why, the exit status is 101."""
+
+
+def main() -> int:
+    """Run what the arguments say; return the exit status."""
+    try:
+        options = parse(sys.argv[1:])
+        profile = _profile(options)
+    except HelpWanted:
+        _write(1, HELP)
+        return 0
+    except Mistake as mistake:
+        _write(2, str(mistake))
+        return _EXIT_USAGE
+    try:
+        return _run(options, profile)
+    except _Fatal as fatal:
+        _write(2, f"{_NAME}: {fatal}\n")
+        return _EXIT_FATAL
+
+
+def _profile(options: Options) -> PermissionProfile | None:
+    """Return the permission profile of a command line, or None without one.  Raises Mistake."""
+    if options.profile_text is None:
+        return None
+    from execserver.protocol.errors import InvalidParams
+    from execserver.protocol.permissions import NO_SUCH_PROFILE, PermissionProfile
+    from helpers.json_text import NotJson
+    from helpers.json_text import parse as parse_json
+
+    try:
+        return PermissionProfile.from_json(parse_json(os.fsencode(options.profile_text)))
+    except NotJson as error:
+        raise invalid_profile(options.profile_text, str(error)) from None
+    except InvalidParams:
+        raise invalid_profile(options.profile_text, NO_SUCH_PROFILE) from None
+
+
+def _run(options: Options, profile: PermissionProfile | None) -> int:
+    if not options.command:
+        raise _Fatal("No command specified to execute.")
+    if profile is None:
+        raise _Fatal("missing permission profile configuration")
+    if options.inner and options.use_landlock:
+        raise _Fatal("--apply-seccomp-then-exec is incompatible with --use-legacy-landlock")
+    env = [name + b"=" + value for name, value in os.environb.items()]
+    if options.inner:
+        return _inner_stage(options, profile, env)
+    from execserver.sandbox.plan import NETWORK_PROXY, ROOT_HOST, PlanRefused
+
+    try:
+        plan = _plan(options, profile)
+    except PlanRefused as refused:
+        _write(2, f"{_REFUSED}{refused}\n")
+        return _EXIT_NOT_PREPARED
+    if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
+        return _become(options, env, plan.syscall_filter)
+    if options.use_landlock:
+        return _under_landlock(options, env, plan)
+    return _in_view(options, env, plan)
+
+
+def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
+    """Plan the view.  Raises PlanRefused."""
+    from execserver.protocol.errors import RpcError, os_error_text
+    from execserver.protocol.paths import PathUri
+    from execserver.protocol.sandbox import FileSystemSandboxContext
+    from execserver.sandbox.host import Host
+    from execserver.sandbox.intent import process_request_needs_sandbox
+    from execserver.sandbox.planner import plan_for_process
+    from execserver.sandbox.policy import process_policy
+
+    here = os.getcwdb()
+    policy_cwd = os.path.normpath(os.path.join(here, os.fsencode(options.policy_cwd)))
+    context = FileSystemSandboxContext(profile, PathUri.from_native(policy_cwd))
+    host = Host(os.environb.get(b"TMPDIR"))
+    try:
+        process_request_needs_sandbox(context, options.proxy)
+        policy = process_policy(context, host, here)
+        return plan_for_process(policy, host, None, options.proxy and not options.use_landlock)
+    except RpcError as error:
+        raise _Fatal(error.message) from None
+    except OSError as error:
+        raise _Fatal(os_error_text(error.errno or 0)) from None
+
+
+def _in_view(options: Options, env: Sequence[bytes], plan: ViewPlan) -> int:
+    from execserver.sandbox.plan import NETWORK_PROXY
+    from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
+    from helpers.linux_sandbox_guard import run_guarded
+
+    routes = None
+    if plan.network == NETWORK_PROXY:
+        try:
+            routes = find_routes(env)
+        except RouteError as error:
+            raise _Fatal(f"{FAILURE}{error}") from None
+
+    def run(covers: Sequence[Mount]) -> int:
+        return _run_in_view(options, env, plan, covers, routes)
+
+    return run_guarded(plan, os.environb.get(b"XDG_RUNTIME_DIR"), run, _not_prepared)
+
+
+def _run_in_view(
+    options: Options, env: Sequence[bytes], plan: ViewPlan, covers: Sequence[Mount], routes: Routes | None
+) -> int:
+    """Run the command to its end; return its exit status.  Raises ViewFailed."""
+    from execserver.sandbox.proxy_bridge import start_bridge
+    from execserver.zygote.confine import run_confined
+    from helpers.linux_sandbox_guard import PARENT_DIED
+
+    bridge: Bridge | None = None
+    before: Adjust | None = None
+    if routes is not None:
+        bridge = start_bridge(routes.endpoints, _tie_to(os.getpid()))
+        before = _use_routes(routes, bridge)
+    try:
+        argv = [os.fsencode(word) for word in options.command]
+        status = run_confined(
+            plan, argv, env, os.getcwdb(), extra=covers, before=before, end_signal=PARENT_DIED
+        )
+    finally:
+        if bridge is not None:
+            bridge.kill()
+            os.waitpid(bridge.pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _use_routes(routes: Routes, bridge: Bridge) -> Adjust:
+    from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners
+
+    def adjust(env: Sequence[bytes]) -> Sequence[bytes]:
+        bring_up_loopback()
+        return routes.rewrite(env, pass_listeners(bridge.channel, len(routes.endpoints)))
+
+    return adjust
+
+
+def _under_landlock(options: Options, env: Sequence[bytes], plan: ViewPlan) -> int:
+    from execserver.sandbox import landlock_only
+    from execserver.sandbox.landlock import abi
+    from execserver.sandbox.syscalls import Kernel
+
+    kernel = Kernel()
+    if landlock_only.inexact(plan):
+        raise _Fatal(_NOT_FOR_LANDLOCK)
+    if abi(kernel) < landlock_only.LEAST_ABI:
+        raise _Fatal("Landlock is not available on this machine, or too old")
+    try:
+        landlock_only.confine_self(kernel, plan)
+    except OSError as error:
+        return _not_prepared(f"Landlock cannot be applied: {error.strerror}")
+    return _execute(options, env)
+
+
+def _inner_stage(options: Options, profile: PermissionProfile, env: Sequence[bytes]) -> int:
+    from execserver.sandbox.plan import FILTER_NONE, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
+
+    if not options.proxy:
+        return _become(options, env, FILTER_NONE if profile.network_enabled else FILTER_RESTRICTED, True)
+    from helpers.linux_sandbox_routes import RouteSpecError, activate
+
+    if options.route_spec is None:
+        raise _Fatal("managed proxy mode requires --proxy-route-spec")
+    try:
+        env = activate(options.route_spec, env, _tie_to(os.getpid()))
+    except RouteSpecError as error:
+        raise _Fatal(f"error activating Linux proxy routing bridge: {error}") from None
+    return _become(options, env, FILTER_PROXY_ROUTED, True)
+
+
+def _become(options: Options, env: Sequence[bytes], syscall_filter: str, always: bool = False) -> int:
+    """Become the command, with the filter and without a way to privileges where something is withheld."""
+    from execserver.sandbox import privileges, seccomp
+    from execserver.sandbox.plan import FILTER_NONE
+    from execserver.sandbox.syscalls import Kernel
+
+    if always or syscall_filter != FILTER_NONE:
+        kernel = Kernel()
+        try:
+            privileges.no_new_privileges(kernel)
+            if syscall_filter != FILTER_NONE:
+                seccomp.install(kernel, syscall_filter)
+        except OSError as error:
+            return _not_prepared(f"the filter of system calls cannot be applied: {error.strerror}")
+    return _execute(options, env)
+
+
+def _execute(options: Options, env: Sequence[bytes]) -> int:
+    """Replace this process by the command; return the status when that fails."""
+    from execserver.zygote.init import Command, start_program
+    from execserver.zygote.libc import Libc
+
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which the interpreter ignores
+        _signal.signal(number, _signal.SIG_DFL)
+    argv = [os.fsencode(word) for word in options.command]
+    return -start_program(Command(argv, env, os.getcwdb()), env, Libc().execute)
+
+
+def _tie_to(parent: int) -> Callable[[], None]:
+    """Return what makes a forked child end with this process."""
+    from execserver.sandbox.privileges import die_with_parent
+    from execserver.sandbox.syscalls import Kernel
+
+    kernel = Kernel()
+
+    def tie() -> None:
+        die_with_parent(kernel)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return tie
+
+
+def _not_prepared(reason: str) -> int:
+    _write(2, f"{_NAME}: {reason}\n")
+    return _EXIT_NOT_PREPARED
+
+
+def _write(descriptor: int, text: str) -> None:
+    try:
+        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass  # nobody listens

@@ -9,25 +9,42 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.cli import run_main, run_main_with_listen_url
+    from execserver.cli import (
+        run_main,
+        run_main_with_listen_url,
+        run_remote_environment,
+        run_remote_executor,
+    )
     from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError
+    from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+    from execserver.remote.errors import RemoteError
     from execserver.runtime_paths import ExecServerRuntimePaths
 
 __all__ = [
     "DEFAULT_LISTEN_URL",
     "ExecServerListenUrlParseError",
     "ExecServerRuntimePaths",
+    "RemoteEnvironmentConfig",
+    "RemoteError",
+    "RemoteExecutorConfig",
     "__version__",
     "run_main",
     "run_main_with_listen_url",
+    "run_remote_environment",
+    "run_remote_executor",
 ]
 
 _HOMES = {
     "DEFAULT_LISTEN_URL": "execserver.listen_url",
     "ExecServerListenUrlParseError": "execserver.listen_url",
     "ExecServerRuntimePaths": "execserver.runtime_paths",
+    "RemoteEnvironmentConfig": "execserver.remote.config",
+    "RemoteError": "execserver.remote.errors",
+    "RemoteExecutorConfig": "execserver.remote.config",
     "run_main": "execserver.cli",
     "run_main_with_listen_url": "execserver.cli",
+    "run_remote_environment": "execserver.cli",
+    "run_remote_executor": "execserver.cli",
 }
 
 

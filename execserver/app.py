@@ -17,6 +17,10 @@ from execserver.settings import Settings
 from execserver.transports.tuning import tune
 from execserver.zygote.launch import start_zygote
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+
 Announce = Callable[[str | None], None]
 
 
@@ -31,7 +35,7 @@ def serve(
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     sock = bind(listen, settings) if isinstance(listen, WsListen) else None
-    command = [*runtime_paths.zygote_command(), *filter(None, [inherited.get(b"XDG_RUNTIME_DIR")])]
+    command = zygote_command(runtime_paths, inherited)
     zygote = start_zygote(command, soft_nofile)
     announce(None if sock is None else _url_of(sock))
 
@@ -40,6 +44,29 @@ def serve(
     doctor = runtime_paths.command("doctor", "--json")
     server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
     return server.run_stdio() if sock is None else server.run_websocket(sock)
+
+
+def serve_remote(
+    config: RemoteEnvironmentConfig | RemoteExecutorConfig,
+    settings: Settings,
+    runtime_paths: ExecServerRuntimePaths,
+    announce: Announce,
+) -> int:
+    """Serve as a remote environment until a signal; return the exit status.
+
+    `announce` is called with None before anything is done that is worth a line in the log.  Raises
+    RemoteError when there is no way to go on; nothing is left running then.
+    """
+    inherited = dict(os.environb)
+    soft_nofile = open_files_limit()
+    command = zygote_command(runtime_paths, inherited)
+    zygote = start_zygote(command, soft_nofile)
+    announce(None)
+
+    from execserver.server import Server
+
+    doctor = runtime_paths.command("doctor", "--json")
+    return Server(settings, command, doctor, zygote, soft_nofile, inherited).run_remote(config)
 
 
 def bind(listen: WsListen, settings: Settings) -> socket.socket:
@@ -59,6 +86,11 @@ def bind(listen: WsListen, settings: Settings) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def zygote_command(runtime_paths: ExecServerRuntimePaths, inherited: dict[bytes, bytes]) -> list[bytes]:
+    """Return the command that starts a zygote."""
+    return [*runtime_paths.zygote_command(), *filter(None, [inherited.get(b"XDG_RUNTIME_DIR")])]
 
 
 def open_files_limit() -> int:

@@ -14,10 +14,14 @@ _CLOSING = "\nFor more information, try '--help'.\n"
 _LEAVE_AT_ONCE = frozenset({"--help", "--version"})
 
 CONFLICT = ("--listen", "--remote")
+# Own additions: an option, what it stands in for, and what it cannot stand beside.
+INSTEAD = {"--executor-id": "--environment-id"}
+NOT_BESIDE = {"--executor-id": ("--environment-id", "--use-agent-identity-auth")}
 # Option -> what it cannot do without; an indirect need is listed too.
 NEEDS = {
     "--remote": ("--environment-id",),
     "--use-agent-identity-auth": ("--environment-id", "--remote"),
+    "--executor-id": ("--remote",),
 }
 
 
@@ -177,7 +181,9 @@ class _Reader:
             one, other = (self._table[name].shown for name in CONFLICT)
             used = self._usage([name for name in self._seen if name != CONFLICT[1]])
             raise _Found(Mistake(f"the argument '{one}' cannot be used with '{other}'", used))
-        needed = sorted({need for name in self._seen for need in NEEDS.get(name, ())})
+        self._check_own_companions()
+        met = {INSTEAD[name] for name in self._seen if name in INSTEAD}
+        needed = sorted({need for name in self._seen for need in NEEDS.get(name, ())} - met)
         missing = [self._table[name].shown for name in needed if name not in self._seen]
         if missing:
             required = sorted({*needed, *(name for name in CONFLICT[1:] if name in self._seen)})
@@ -185,6 +191,14 @@ class _Reader:
             lines = "".join(f"\n  {shown}" for shown in missing)
             shown_usage = " ".join(self._table[name].shown for name in [*required, *rest])
             raise _Found(Mistake(f"the following required arguments were not provided:{lines}", shown_usage))
+
+    def _check_own_companions(self) -> None:
+        for name, others in NOT_BESIDE.items():
+            for other in others:
+                if name in self._seen and other in self._seen:
+                    one, two = self._table[name].shown, self._table[other].shown
+                    used = self._usage([each for each in self._seen if each != other])
+                    raise _Found(Mistake(f"the argument '{one}' cannot be used with '{two}'", used))
 
     def _usage(self, names: list[str]) -> str:
         """Return options as a usage line shows them, in the order of the table."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from execserver.listen_url import Stdio, WsListen
+    from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 HELP = """\
 Run commands and edit files on this machine for a Codex client, another program or a person.
@@ -46,13 +47,15 @@ Options:
   --listen <URL>            Where to serve: ws://IP:PORT, stdio or stdio:// [default: ws://127.0.0.1:0]
                             Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
                             stdio speaks one JSON message a line and ends with its input.
-  --remote <URL>            Register as a remote environment at this base URL. Not in this build.
+  --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
+                            No port is opened; what goes through the relay is encrypted end to end.
   --environment-id <ID>     Environment to register as. Needed with --remote.
-  --name <NAME>             Name of the environment that people are shown.
+  --executor-id <ID>        Register by the contract of May 2026 instead, which encrypts nothing itself.
+  --name <NAME>             Name of the environment, for the log.
   --use-agent-identity-auth
                             Authenticate the registration with the Agent Identity in CODEX_ACCESS_TOKEN.
-  -c, --config <key=value>  Accepted for command lines shared with the codex CLI; nothing is read from it.
-                            May be repeated.
+  -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
+                            chatgpt_base_url and cli_auth_credentials_store count. May be repeated.
   --strict-config           Refuse -c/--config fields the codex CLI does not know.
   --enable <FEATURE>        Accepted for the same reason; may be repeated.
   --disable <FEATURE>       Accepted for the same reason; may be repeated.
@@ -62,7 +65,9 @@ Options:
   -h, --help                Print this text and exit.
 
 Environment:
-  EXECSERVER_LOG            Log level when --log-level is not given (default warn). RUST_LOG is read too.
+  EXECSERVER_LOG            Log level when --log-level is not given (default warn, with --remote info).
+                            RUST_LOG is read too.
+  CODEX_API_KEY             Signs in with --remote. Else CODEX_ACCESS_TOKEN, else auth.json in CODEX_HOME.
 
 A client reaches the server by its URL:
   CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
@@ -72,6 +77,7 @@ There is no authentication: whoever reaches the port runs commands as you. GET /
 SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
 """
 
+_REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
 _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
@@ -97,10 +103,14 @@ class Exit(Exception):
 
 
 class Options(NamedTuple):
-    """The command line as values; what only a remote registration uses is not kept."""
+    """The command line as values."""
 
     listen: str
     remote: str | None
+    environment_id: str | None
+    executor_id: str | None
+    name: str | None
+    use_agent_identity_auth: bool
     config: list[str]
     strict_config: bool
     log_level: str | None
@@ -122,6 +132,8 @@ def main(argv: list[str] | None = None) -> int:
         _write(2, f"Error: {error}\n")
         return 1
     _end_at_once_on_signals()
+    if options.remote is not None:
+        return _serve_remote(options, options.remote, settings)
     return _serve(listen, settings, ExecServerRuntimePaths.detect(), options.log_level, options.log_format)
 
 
@@ -140,6 +152,23 @@ def run_main_with_listen_url(listen_url: str, runtime_paths: ExecServerRuntimePa
     return _serve(listen, settings, runtime_paths or ExecServerRuntimePaths.detect(), None, "text")
 
 
+def run_remote_environment(
+    config: RemoteEnvironmentConfig, runtime_paths: ExecServerRuntimePaths | None = None
+) -> int:
+    """Serve as a remote environment until told to stop; return the exit status.
+
+    Raises RemoteError when it cannot start or go on; nothing is left running then.
+    """
+    return _run_remote(config, runtime_paths)
+
+
+def run_remote_executor(
+    config: RemoteExecutorConfig, runtime_paths: ExecServerRuntimePaths | None = None
+) -> int:
+    """Serve by the contract of May 2026 until told to stop; return the exit status.  Raises RemoteError."""
+    return _run_remote(config, runtime_paths)
+
+
 def parse(argv: list[str]) -> Options:
     """Return the options, or raise Exit: for help and version, and for every mistake.
 
@@ -155,8 +184,6 @@ def parse(argv: list[str]) -> Options:
     values = _values(checked)
     if values.strict_config:
         _check_config(values.config)
-    if values.remote is not None:
-        raise Exit(2, stderr="Error: remote registration (--remote) is not in this build of execserver\n")
     return values
 
 
@@ -175,6 +202,10 @@ def _values(checked: list[str]) -> Options:
     return Options(
         listen=found["--listen"],
         remote=found["--remote"],
+        environment_id=found["--environment-id"],
+        executor_id=found["--executor-id"],
+        name=found["--name"],
+        use_agent_identity_auth=found["--use-agent-identity-auth"],
         config=found["--config"],
         strict_config=found["--strict-config"],
         log_level=found["--log-level"],
@@ -226,8 +257,57 @@ def _serve(
         return 0
 
 
-def _announcer(log_level: str | None, log_format: str) -> Callable[[str | None], None]:
-    """Return what the app calls once it can be reached: with its URL, or None on stdio."""
+def _run_remote(
+    config: RemoteEnvironmentConfig | RemoteExecutorConfig, runtime_paths: ExecServerRuntimePaths | None
+) -> int:
+    from execserver.app import serve_remote
+
+    settings = Settings.from_environment(os.environ)
+    paths = runtime_paths or ExecServerRuntimePaths.detect()
+    return serve_remote(config, settings, paths, _announcer(None, "text", _REMOTE_LOG_LEVEL))
+
+
+def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
+    """Run the app in remote mode; a fatal error becomes the contract's text."""
+    from execserver.app import serve_remote
+    from execserver.remote.config import DEFAULT_NAME, RemoteEnvironmentConfig, RemoteExecutorConfig
+    from execserver.remote.errors import RemoteError
+
+    name = DEFAULT_NAME if options.name is None else options.name
+    config: RemoteEnvironmentConfig | RemoteExecutorConfig
+    if options.executor_id is not None:
+        config = RemoteExecutorConfig(base_url, options.executor_id, name)
+    else:
+        identity = options.use_agent_identity_auth
+        environment_id = options.environment_id or ""
+        config = RemoteEnvironmentConfig(base_url, environment_id, name, identity, options.config)
+    announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
+    try:
+        return serve_remote(config, settings, ExecServerRuntimePaths.detect(), announce)
+    except RemoteError as error:
+        _tell_failure(error.report, options.log_format)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _tell_failure(report: str, log_format: str) -> None:
+    """Print a fatal error, as a line of the log if that is a stream of objects."""
+    import logging
+
+    from execserver import log
+
+    logger = logging.getLogger("execserver")
+    if log_format == "json" and logger.isEnabledFor(logging.ERROR):
+        logger.error("%s", report)
+    else:
+        _write(2, f"Error: {log.active_redactor()(report)}\n")
+
+
+def _announcer(
+    log_level: str | None, log_format: str, default_level: str = "warn"
+) -> Callable[[str | None], None]:
+    """Return what the app calls once it can be reached: with its URL, or None where it has none."""
 
     def announce(url: str | None) -> None:
         if url is not None:
@@ -239,7 +319,7 @@ def _announcer(log_level: str | None, log_format: str) -> Callable[[str | None],
 
         from execserver import log
 
-        log.configure(log_level or log.level_from_environment(os.environ), log_format)
+        log.configure(log_level or log.level_from_environment(os.environ, default_level), log_format)
         if url is not None:
             logging.getLogger("execserver").info("execserver listening on %s", url)
 

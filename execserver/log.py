@@ -68,6 +68,14 @@ class Redactor:
         """Treat the value of every variable with a telling name as a secret."""
         return cls(value for name, value in environment.items() if _SECRET_NAME.search(name))
 
+    def add(self, secrets: Iterable[str]) -> None:
+        """Treat further values as secrets."""
+        self._secrets = sorted(
+            {*self._secrets, *(secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARACTERS)},
+            key=len,
+            reverse=True,
+        )
+
     def __call__(self, text: str) -> str:
         """Return the text without its secrets."""
         for secret in self._secrets:
@@ -83,14 +91,14 @@ class LineFormatter(logging.Formatter):
     def __init__(self, form: str, redact: Redactor) -> None:
         super().__init__()
         self._json = form == "json"
-        self._redact = redact
+        self.redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the redacted line, without its end; a traceback becomes part of it."""
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
-        message = self._redact(message)
+        message = self.redact(message)
         whole_seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         stamp = f"{whole_seconds}.{int(record.created % 1 * 1e6):06d}Z"
         level = level_name(record.levelno)
@@ -145,7 +153,15 @@ def configure(level: str, form: str = "text", environment: Mapping[str, str] | N
     logging.getLogger("execserver").setLevel(LEVELS[level])
 
 
-def level_from_environment(environment: Mapping[str, str]) -> str:
+def active_redactor() -> Redactor:
+    """Return what takes secrets out of the log, to be told of further ones; a new one without a log."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, StderrHandler) and isinstance(handler.formatter, LineFormatter):
+            return handler.formatter.redact
+    return Redactor.from_environment(os.environ)
+
+
+def level_from_environment(environment: Mapping[str, str], default: str = DEFAULT_LEVEL) -> str:
     """Return the level EXECSERVER_LOG asks for, or RUST_LOG, which users of the reference know.
 
     Both take a level (`info`) or directives (`warn,execserver=debug`); what is no level is ignored.
@@ -160,7 +176,7 @@ def level_from_environment(environment: Mapping[str, str]) -> str:
             general = level
         elif target.split("::")[0] in _OWN_TARGETS:
             own = level
-    return own or general or DEFAULT_LEVEL
+    return own or general or default
 
 
 def level_name(number: int) -> str:

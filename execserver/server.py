@@ -12,6 +12,7 @@ import resource
 import signal
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent import signal_handler, spawn
@@ -29,14 +30,17 @@ from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import SessionHost
+from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
 from execserver.transports.listener import WebSocketListener
-from execserver.transports.outbox import Outbox
 from execserver.transports.stdio import StdioTransport
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
+
+if TYPE_CHECKING:
+    from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 _log = logging.getLogger(__name__)
 
@@ -116,10 +120,36 @@ class Server:
         transport.restore()
         return 0
 
-    def _call(self, outbox: Outbox) -> Call:
+    def run_remote(self, config: RemoteEnvironmentConfig | RemoteExecutorConfig) -> int:
+        """Serve as a remote environment until a signal; return the exit status.
+
+        Raises RemoteError when that cannot go on; everything has ended then.
+        """
+        from execserver.remote.serving import RemoteServing  # late: only remote mode pays for it
+
+        self._watch_signals()
+        serving = RemoteServing(config, self._settings, self._remote_call)
+        self._sandbox_reports.start()
+        worker = spawn(serving.run, self._stop.set)
+        spawn(self._janitor.clean)
+        _settle_collector()
+        self._stop.wait()
+        serving.close()
+        worker.kill()
+        self._end()
+        if serving.failure is not None:
+            raise serving.failure
+        return 0
+
+    def _call(self, outbox: MessageSink) -> Call:
         streams = HttpStreams(self._services.http, outbox)
         connection = ConnectionContext(outbox, streams, FileHandles(self._services.filesystem.release))
         return Call(connection, self._services)
+
+    def _remote_call(self, outbox: MessageSink) -> Call:
+        call = self._call(outbox)
+        call.connection.bounded_messages = True
+        return call
 
     def _watch_signals(self) -> None:
         for number in _END_SIGNALS:

@@ -147,6 +147,21 @@ MISTAKES = [
         "the argument '--listen <URL>' cannot be used with '--remote <URL>'\n" + usage("--listen <URL>"),
     ),
     (
+        ["--executor-id", "x"],
+        "the following required arguments were not provided:\n  --remote <URL>\n"
+        + usage("--remote <URL> --executor-id <ID>"),
+    ),
+    (
+        ["--executor-id", "x", "--environment-id", "e", "--remote", "r"],
+        "the argument '--executor-id <ID>' cannot be used with '--environment-id <ID>'\n"
+        + usage("--remote <URL> --executor-id <ID>"),
+    ),
+    (
+        ["--executor-id", "x", "--use-agent-identity-auth", "--remote", "r"],
+        "the argument '--executor-id <ID>' cannot be used with '--use-agent-identity-auth'\n"
+        + usage("--remote <URL> --executor-id <ID>"),
+    ),
+    (
         ["--log-level", "loud"],
         "invalid value 'loud' for '--log-level <LEVEL>'\n"
         "  [possible values: off, error, warn, info, debug, trace]\n",
@@ -172,7 +187,12 @@ def test_a_mistake_is_named_and_exits_with_2(argv: list[str], text: str) -> None
         (["--listen", "-"], {"listen": "-"}),
         (["--listen="], {"listen": ""}),
         (["--listen", "a=b=c d"], {"listen": "a=b=c d"}),
-        (["--environment-id", "e", "--name", "n"], {}),
+        (["--environment-id", "e", "--name", "n"], {"environment_id": "e", "name": "n"}),
+        (
+            ["--remote", "http://x", "--environment-id", "e", "--use-agent-identity-auth"],
+            {"remote": "http://x", "environment_id": "e", "use_agent_identity_auth": True},
+        ),
+        (["--executor-id", "x", "--remote=http://x"], {"remote": "http://x", "executor_id": "x"}),
         (["-cnokey", "-c=b=1", "-c", "c=2"], {"config": ["nokey", "b=1", "c=2"]}),
         (["--config=a=1", "--enable", "x", "--enable=y", "--disable", "z"], {"config": ["a=1"]}),
         (
@@ -184,7 +204,7 @@ def test_a_mistake_is_named_and_exits_with_2(argv: list[str], text: str) -> None
     ids=lambda value: " ".join(value)[:40],
 )
 def test_valid_options_are_read(argv: list[str], changed: dict[str, object]) -> None:
-    default = Options("ws://127.0.0.1:0", None, [], False, None, "text")
+    default = Options("ws://127.0.0.1:0", None, None, None, None, False, [], False, None, "text")
     assert parse(argv) == default._replace(**changed)  # type: ignore[arg-type]
 
 
@@ -206,20 +226,13 @@ def test_strict_config_refuses_a_field_nobody_knows(override: str, text: str) ->
     assert (left.value.status, left.value.stderr) == (1, f"Error: {text}\n")
 
 
-def test_remote_registration_says_that_it_is_missing() -> None:
-    with pytest.raises(Exit) as left:
-        parse(["--remote", "http://x", "--environment-id", "e"])
-    assert left.value.status == 2
-    assert "--remote" in left.value.stderr
-    assert "not in this build" in left.value.stderr
-
-
 def test_every_option_of_the_help_is_read() -> None:
-    own_ways_out = ("--help", "--version", "--remote", "--use-agent-identity-auth")
+    own_ways_out = ("--help", "--version")
     for option in read_table(cli.HELP, frozenset(), {}).values():
         value = {"--log-level": "info", "--log-format": "json"}.get(option.name, "v")
         companions = ["--environment-id=e"] if option.name == "--remote" else []
         companions += ["--remote=r", "--environment-id=e"] if "identity" in option.name else []
+        companions += ["--remote=r"] if option.name == "--executor-id" else []
         argv = [f"{option.name}={value}" if option.value else option.name, *companions]
         if option.name in own_ways_out:
             with pytest.raises(Exit) as left:

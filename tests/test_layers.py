@@ -52,7 +52,7 @@ BESIDE = {
     "helpers": {"zygote", "files", "sandbox", "protocol"},
     "verbs": {"dispatch", "cli", "client", "relay", "sandbox", "protocol", *LEAVES},
     # Names that are loaded when first asked for.
-    "": {"cli", "listen_url", "runtime_paths"},
+    "": {"cli", "listen_url", "remote", "runtime_paths"},
 }
 
 # Imported by processes that must start in no time: standard library only.

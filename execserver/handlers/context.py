@@ -41,10 +41,11 @@ class Services:
 class ConnectionContext:
     """What belongs to one connection and ends with it."""
 
-    __slots__ = ("client_name", "handles", "http_streams", "rules", "sink")
+    __slots__ = ("bounded_messages", "client_name", "handles", "http_streams", "rules", "sink")
 
     def __init__(self, sink: MessageSink, http_streams: HttpStreams, handles: FileHandles) -> None:
         self.sink = sink
+        self.bounded_messages = False  # True where a message that is too long would end the connection
         self.client_name = ""
         self.rules = ConnectionRules()
         self.http_streams = http_streams

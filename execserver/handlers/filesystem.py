@@ -46,7 +46,9 @@ def operations(
 @handles(methods.FS_READ_FILE)
 def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
     """Return a whole file, in pieces unless it fits one."""
-    limit = call.services.filesystem.read_limit(call.connection.client_name)
+    limit = call.services.filesystem.read_limit(
+        call.connection.client_name, bounded=call.connection.bounded_messages
+    )
     first, rest = operations(call, params.sandbox, params.path).read_file(params.path.native(), limit)
     if rest is None:
         return InParts(b'{"dataBase64":"', first, b'"}')

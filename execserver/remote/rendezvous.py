@@ -43,7 +43,14 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n")
 _REASON_HEADER = re.compile(
     rb"\r\nx-codex-rendezvous-rejection-reason:[ \t]*([\w-]{1,64})[ \t]*\r\n", re.IGNORECASE
 )
-_BINARY_FINAL = b"\x82"
+_FRAGMENT_BYTES = 1024 * 1024
+_BINARY_FINAL, _TEXT_FINAL, _TEXT_BEGUN, _CONTINUED, _CONTINUED_FINAL = (
+    b"\x82",
+    b"\x81",
+    b"\x01",
+    b"\x00",
+    b"\x80",
+)
 
 
 class ConnectFailed(Exception):
@@ -70,14 +77,30 @@ class Timing(NamedTuple):
     pong_timeout_s: float = 60.0
 
 
+class Kind(NamedTuple):
+    """What the messages of a connection are like: bytes of one that arrives, and how those that leave look.
+
+    Where text is sent, text is taken too.
+    """
+
+    max_bytes: int
+    is_text: bool
+
+
+RELAY = Kind(MAX_BYTES, is_text=False)
+
+
 class RendezvousSocket:
     """One connected websocket; owns its socket, which `close` closes.
 
     `writer` takes frames of many streams in turn; `send` is for those that have a single one.
     """
 
-    def __init__(self, sock: socket.socket, protocol: ClientProtocol, timing: Timing) -> None:
+    def __init__(
+        self, sock: socket.socket, protocol: ClientProtocol, timing: Timing, kind: Kind = RELAY
+    ) -> None:
         self._sock = sock
+        self._kind = kind
         self._protocol = protocol
         self._timing = timing
         self._messages: deque[bytes] = deque()
@@ -88,7 +111,7 @@ class RendezvousSocket:
         self._writing = False  # in a system call of one greenlet; no other may enter it
         self._turn = 0
         self.ended_because = ""
-        self.writer = FairWriter(binary_frame, self._write)
+        self.writer = FairWriter(text_frames if kind.is_text else binary_frame, self._write)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
         self._take_events()  # messages that came with the answer to the upgrade
 
@@ -99,6 +122,7 @@ class RendezvousSocket:
         environ: Mapping[str, str] | None = None,
         timing: Timing | None = None,
         dialling: Dialling | None = None,
+        kind: Kind = RELAY,
     ) -> RendezvousSocket:
         """Connect and upgrade; raise ConnectFailed or UpgradeRefused.
 
@@ -112,7 +136,7 @@ class RendezvousSocket:
             with at_most(timing.connect_s):
                 dialling = dialling or Dialling(os.environ if environ is None else environ)
                 sock = dialling.connect(uri)
-                found = cls(sock, _upgrade(sock, uri), timing)
+                found = cls(sock, _upgrade(sock, uri, kind.max_bytes), timing, kind)
             if found is None:
                 raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
         except (OSError, DiallingFailed) as error:
@@ -133,7 +157,7 @@ class RendezvousSocket:
         self.writer.ready(self._queue)
 
     def receive(self) -> bytes | None:
-        """Return the next binary message, None once the connection is over (see `ended_because`)."""
+        """Return the next message, None once the connection is over (see `ended_because`)."""
         while not self._messages:
             if self._closed:
                 return None
@@ -180,10 +204,10 @@ class RendezvousSocket:
             self._end("the rendezvous closed the connection" + (f" ({code.code})" if code else ""))
 
     def _take_frame(self, frame: Frame) -> None:
-        """Keep binary messages; text belongs to nobody here and is left out."""
+        """Keep messages; text belongs to nobody on a relay and is left out there."""
         if frame.opcode is Opcode.PONG:
             self._pong.set()
-        elif frame.opcode is Opcode.BINARY:
+        elif frame.opcode is Opcode.BINARY or (frame.opcode is Opcode.TEXT and self._kind.is_text):
             if frame.fin:
                 self._messages.append(bytes(frame.data))
             else:
@@ -254,15 +278,28 @@ class _Queue:
 
 def binary_frame(message: bytes) -> bytes:
     """Return a message as a masked frame."""
-    length = len(message)
+    return _frame(_BINARY_FINAL, message)
+
+
+def text_frames(message: bytes) -> bytes:
+    """Return a text message as masked frames, several where it is long."""
+    if len(message) <= _FRAGMENT_BYTES:
+        return _frame(_TEXT_FINAL, message)
+    pieces = [message[at : at + _FRAGMENT_BYTES] for at in range(0, len(message), _FRAGMENT_BYTES)]
+    heads = [_TEXT_BEGUN, *[_CONTINUED] * (len(pieces) - 2), _CONTINUED_FINAL]
+    return b"".join(map(_frame, heads, pieces))
+
+
+def _frame(lead: bytes, payload: bytes) -> bytes:
+    length = len(payload)
     mask = os.urandom(4)
     if length < 126:
-        head = _BINARY_FINAL + bytes((0x80 | length,))
+        head = lead + bytes((0x80 | length,))
     elif length < 65536:
-        head = _BINARY_FINAL + b"\xfe" + length.to_bytes(2, "big")
+        head = lead + b"\xfe" + length.to_bytes(2, "big")
     else:
-        head = _BINARY_FINAL + b"\xff" + length.to_bytes(8, "big")
-    return head + mask + apply_mask(message, mask)
+        head = lead + b"\xff" + length.to_bytes(8, "big")
+    return head + mask + apply_mask(payload, mask)
 
 
 def shown(url: str) -> str:
@@ -285,8 +322,8 @@ def _parse(url: str) -> WebSocketURI:
         raise ConnectFailed("the address from the registry is no ws:// or wss:// URL") from None
 
 
-def _upgrade(sock: socket.socket, uri: WebSocketURI) -> ClientProtocol:
-    protocol = ClientProtocol(uri, max_size=(MAX_BYTES, MAX_BYTES))
+def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> ClientProtocol:
+    protocol = ClientProtocol(uri, max_size=(max_bytes, max_bytes))
     protocol.send_request(protocol.connect())
     sock.sendall(b"".join(protocol.data_to_send()))
     received = b""

@@ -118,9 +118,12 @@ class FileService:
 
     # --- whole files -------------------------------------------------------------------------------------
 
-    def read_limit(self, client_name: str) -> int:
-        """Return how many bytes of a file may be sent to a client in one result."""
-        if client_name not in _LIMITED_CLIENTS:
+    def read_limit(self, client_name: str, *, bounded: bool = False) -> int:
+        """Return how many bytes of a file may be sent to a client in one result.
+
+        `bounded` tells that the way to the client takes no message that real clients would not take.
+        """
+        if not bounded and client_name not in _LIMITED_CLIENTS:
             return reading.MAX_FILE_BYTES
         return (self._client_message_bytes - _ENVELOPE_BYTES) // 4 * 3
 

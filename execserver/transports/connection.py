@@ -37,7 +37,7 @@ from execserver.protocol.envelope import (
 )
 from execserver.protocol.errors import InvalidRequest, RpcError
 from execserver.transports.transport import Transport
-from execserver.wire.websocket import INTERNAL_ERROR, POLICY_VIOLATION
+from execserver.wire.websocket import INTERNAL_ERROR, INVALID_DATA, POLICY_VIOLATION
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +46,10 @@ REPLY_BYTES = 1024 * 1024
 MAX_WAITING = 256
 WAITING_BYTES = 16 * 1024 * 1024  # each may hold a message of input or of an upload
 _TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
+
+
+class _Unreadable(Exception):
+    """A message is none, on a carrier where that ends the connection."""
 
 
 class Connection:
@@ -101,6 +105,8 @@ class Connection:
                 self._outbox.flush()
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
+        except _Unreadable as error:
+            self._fail(INVALID_DATA, str(error))
         except Exception:  # the one other place that catches everything: others must not be taken along
             _log.exception("a connection failed")
             self._fail(INTERNAL_ERROR, "internal error")
@@ -137,7 +143,10 @@ class Connection:
         try:
             message = parse_message(text)
         except MalformedMessage as error:
-            reason = InvalidRequest(f"{self._transport.malformed_prefix}: {error.reason}")
+            prefix = self._transport.malformed_prefix
+            if not prefix:
+                raise _Unreadable(error.reason) from None
+            reason = InvalidRequest(f"{prefix}: {error.reason}")
             self._outbox.send(encode_error(MALFORMED_ID, reason))
             return
         if isinstance(message, Request):

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from execserver.transports.outbox import Outbox
+from execserver.services.sink import MessageSink
+
+
+class Outgoing(MessageSink, Protocol):
+    """The outgoing side of a carrier, as the loop of a connection uses it."""
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait to be written."""
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+
+    def stream(self, pieces: Iterable[bytes]) -> None:
+        """Send one message in pieces; block this greenlet until the last one is queued."""
 
 
 class Transport(Protocol):
@@ -14,11 +29,13 @@ class Transport(Protocol):
     can come; both in the event loop, so neither may block.
     """
 
-    outbox: Outbox
+    @property
+    def outbox(self) -> Outgoing:
+        """Where answers and notifications go."""
 
     @property
     def malformed_prefix(self) -> str:
-        """How the answer to an unreadable message begins."""
+        """How the answer to an unreadable message begins; empty where such a message ends the connection."""
 
     def pause(self) -> None:
         """Stop reading, so that the peer is held back."""

@@ -1,0 +1,73 @@
+"""What remote mode is started with, and what it reads of the codex CLI's configuration."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from execserver.remote.errors import ConfigurationError
+
+DEFAULT_NAME = "codex-exec-server"
+_USED = ("chatgpt_base_url", "cli_auth_credentials_store")
+
+
+class RemoteEnvironmentConfig(NamedTuple):
+    """How to register as an environment.
+
+    `name` is what people are shown in the log, and is sent nowhere.  `config_overrides` are `key=value` texts
+    that go before the values in `config.toml`.
+    """
+
+    base_url: str
+    environment_id: str
+    name: str = DEFAULT_NAME
+    use_agent_identity_auth: bool = False
+    config_overrides: Sequence[str] = ()
+
+
+class RemoteExecutorConfig(NamedTuple):
+    """How to register as an executor by the contract of May 2026: no relay, no encryption of its own."""
+
+    base_url: str
+    executor_id: str
+    name: str = DEFAULT_NAME
+
+
+def find_codex_home(environ: Mapping[str, str]) -> str:
+    """Return the home folder of the codex CLI; raise ConfigurationError for one that is named but missing."""
+    named = environ.get("CODEX_HOME", "")
+    if not named:
+        return os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".codex")
+    if not os.path.exists(named):
+        raise ConfigurationError(f'CODEX_HOME points to "{named}", but that path does not exist')
+    return os.path.realpath(named)
+
+
+def read_config(codex_home: str, overrides: Sequence[str]) -> dict[str, object]:
+    """Return the members of `config.toml` that sign-in uses; raise ConfigurationError if it is broken."""
+    path = os.path.join(codex_home, "config.toml")
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except FileNotFoundError:
+        content = {}
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    found = {name: content[name] for name in _USED if name in content}
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if equals and name.strip() in _USED:
+            found[name.strip()] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> object:
+    """Return the value of an override: TOML if it is, else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,139 @@
+"""The executor: signs in, registers, stays connected, and serves every harness that the registry lets in.
+
+It runs until it is closed or something fatal happens (`RemoteError`).  Sessions and processes outlive the
+websocket, which is made again as often as it takes; the keys are made once and kept in memory only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+
+import gevent
+
+from execserver.log import active_redactor
+from execserver.remote.addresses import check_api_key_host, checked_base_url, checked_environment_id
+from execserver.remote.auth.kinds import Auth
+from execserver.remote.auth.resolve import resolve_auth
+from execserver.remote.backoff import USEFUL_AFTER_S, Backoff
+from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
+from execserver.remote.dialling import Dialling
+from execserver.remote.http import ApiClient, registry_environment
+from execserver.remote.registry import Registration, RegistryClient
+from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, Timing, UpgradeRefused, shown
+from execserver.remote.streams import Serve, StreamTable
+from execserver.wire.noise_keys import StaticKeys
+
+_log = logging.getLogger(__name__)
+
+_GOODBYE_S = 0.5
+
+
+class Tools:
+    """What the executor uses of the world; tests bring their own."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str] | None = None,
+        sleep: Callable[[float], object] = gevent.sleep,
+        backoff: Backoff | None = None,
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.environ = dict(os.environ if environ is None else environ)
+        self.sleep = sleep
+        self.backoff = backoff or Backoff()
+        self.timing = timing or Timing()
+        self.clock = clock
+
+
+class RemoteExecutor:
+    """One environment; `serve` starts a connection over a new stream."""
+
+    def __init__(self, config: RemoteEnvironmentConfig, serve: Serve, tools: Tools | None = None) -> None:
+        self._config = config
+        self._serve = serve
+        self._tools = tools or Tools()
+        self._dialling = Dialling(self._tools.environ)
+        self._streams: StreamTable | None = None
+        self._socket: RendezvousSocket | None = None
+
+    def run(self) -> None:
+        """Serve for ever; raise RemoteError when that cannot go on."""
+        registry, environment_id = self._prepare()
+        keys = StaticKeys.generate()
+        registration = self._register(registry, keys)
+        self._streams = StreamTable(keys, registration, registry.validate, self._serve, self._tools.clock)
+        _log.info("serving environment %s as %r", environment_id, self._config.name)
+        while True:
+            try:
+                self._connect_and_serve(self._streams)
+            except UpgradeRefused as refused:
+                reason = str(refused)
+                if 400 <= refused.status < 500:
+                    _log.warning("%s; registering again", refused)
+                    self._streams.registration = self._register(registry, keys)
+            except ConnectFailed as failed:
+                reason = f"cannot connect to {shown(self._streams.registration.url)}: {failed}"
+            else:
+                reason = self._socket.ended_because if self._socket is not None else ""
+            pause = self._tools.backoff.next_pause()
+            _log.warning("%s; reconnecting in %.1f s", reason, pause)
+            self._tools.sleep(pause)
+
+    def close(self) -> None:
+        """Say goodbye to every harness and leave."""
+        if self._streams is None or self._socket is None:
+            return
+        self._streams.close()
+        deadline = self._tools.clock() + _GOODBYE_S
+        while self._streams.count and self._tools.clock() < deadline:
+            gevent.sleep(0.01)
+        self._socket.close()
+
+    def _prepare(self) -> tuple[RegistryClient, str]:
+        """Check all that can be checked without asking the registry, in the contract's order."""
+        config, environ = self._config, self._tools.environ
+        codex_home = find_codex_home(environ)
+        settings = read_config(codex_home, config.config_overrides)
+        auth = resolve_auth(environ, codex_home, settings, config.use_agent_identity_auth)
+        active_redactor().add(auth.secrets)
+        _log.info("signing in with %s", auth.described)
+        if auth.is_api_key:
+            check_api_key_host(config.base_url)
+        environment_id = checked_environment_id(config.environment_id)
+        base_url = checked_base_url(config.base_url)
+        return self._client(base_url, environment_id, auth), environment_id
+
+    def _client(self, base_url: str, environment_id: str, auth: Auth) -> RegistryClient:
+        client = ApiClient(registry_environment(self._tools.environ))
+        return RegistryClient(base_url, environment_id, auth.headers, client)
+
+    def _register(self, registry: RegistryClient, keys: StaticKeys) -> Registration:
+        registration = registry.register(keys.public)
+        _log.info(
+            "registered as environment %s (registration %s)",
+            registration.environment_id,
+            registration.registration_id,
+        )
+        return registration
+
+    def _connect_and_serve(self, streams: StreamTable) -> None:
+        """Serve one websocket to its end; raise ConnectFailed if there is none."""
+        url = streams.registration.url
+        connected = RendezvousSocket.connect(url, timing=self._tools.timing, dialling=self._dialling)
+        self._socket = connected
+        began = self._tools.clock()
+        _log.info("connected to %s; waiting for a harness", shown(url))
+        streams.attach(connected.writer)
+        try:
+            while (message := connected.receive()) is not None:
+                if streams.take(message):
+                    self._tools.backoff.was_useful()
+        finally:
+            streams.detach()
+            connected.close()
+        if self._tools.clock() - began >= USEFUL_AFTER_S:
+            self._tools.backoff.was_useful()

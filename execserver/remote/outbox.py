@@ -1,0 +1,105 @@
+"""The outgoing side of a connection whose messages a fair writer takes one by one.
+
+Nothing is framed or encrypted when it is queued: that is done when the stream's turn has come, so a message
+costs nothing while it waits and is never lost between two layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from gevent import sleep
+from gevent.event import Event
+
+from execserver.services.deadline import at_most
+from execserver.transports.outbox import HIGH_WATER_BYTES
+
+
+class Carrier(Protocol):
+    """What the queue belongs to."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of messages that were queued and not begun."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """What one message may be long; a longer one ends the connection."""
+
+    def queue(self, message: bytes) -> None:
+        """Take one message."""
+
+
+class StreamOutbox:
+    """A `MessageSink` for one stream."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._room: Event | None = None  # made for whoever waits
+        self.closed = False
+
+    @property
+    def queued(self) -> int:
+        """Bytes that wait."""
+        return self._carrier.queued_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Tell whether at most the high-water mark is queued."""
+        return self.queued <= HIGH_WATER_BYTES
+
+    def send(self, message: bytes) -> None:
+        """Queue one whole message."""
+        if not self.closed:
+            self._carrier.queue(message)
+
+    def send_parts(self, *parts: bytes) -> None:
+        """Queue one whole message given in parts."""
+        self.send(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def stream(self, pieces: Iterable[bytes]) -> None:
+        """Queue one message that is made in pieces; its length goes first, so all of it is collected."""
+        self.wait_for_room()
+        collected: list[bytes] = []
+        size = 0
+        for piece in pieces:
+            collected.append(piece)
+            size += len(piece)
+            if self.closed or size > self._carrier.max_message_bytes:
+                break  # a message so long ends the connection, whatever else it would hold
+            sleep(0)
+        self.send(b"".join(collected))
+
+    def wait_for_room(self) -> bool:
+        """Wait until at most the high-water mark is queued; False once the connection is gone."""
+        while not self.has_room and not self.closed:
+            if self._room is None:
+                self._room = Event()
+            self._room.wait()
+        return not self.closed
+
+    def wait_until_empty(self, timeout: float) -> bool:
+        """Wait until everything was begun, at most `timeout` seconds; tell whether it is."""
+        with at_most(timeout):
+            while self.queued and not self.closed:
+                sleep(0.005)
+        return not self.queued
+
+    def flush(self) -> None:
+        """Do nothing: the writer comes by itself."""
+
+    def taken(self) -> None:
+        """Note that messages were taken: whoever waits for room may go on."""
+        if self._room is not None and self.queued <= HIGH_WATER_BYTES // 2:
+            self._wake()
+
+    def finish(self) -> None:
+        """Take no further message and wake everybody who waits."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.set()

@@ -1,0 +1,121 @@
+"""The executor by the contract of May 2026: one harness, plain messages on the websocket the registry named.
+
+It registers before every connection and ends at the first registration that fails.  Nothing is encrypted
+beyond the websocket's own TLS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from execserver.log import active_redactor
+from execserver.remote.addresses import checked_base_url, checked_environment_id
+from execserver.remote.backoff import USEFUL_AFTER_S
+from execserver.remote.config import RemoteExecutorConfig
+from execserver.remote.dialling import Dialling
+from execserver.remote.errors import RegistryError, SignInError
+from execserver.remote.executor import Tools
+from execserver.remote.http import ApiClient, CallFailed, registry_environment
+from execserver.remote.plain_transport import PlainTransport, plain_kind
+from execserver.remote.registry import REGISTER_TIMEOUT_S, refusal
+from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, shown
+from execserver.settings import Settings
+from execserver.transports.transport import Receiver
+
+_log = logging.getLogger(__name__)
+
+TOKEN_VARIABLE = "CODEX_EXEC_SERVER_REMOTE_BEARER_TOKEN"
+_TOKEN_PROBLEM = (
+    f"executor registry authentication error: executor registry bearer token environment variable "
+    f"`{TOKEN_VARIABLE}` is "
+)
+
+
+class _Registered(msgspec.Struct):
+    executor_id: str
+    url: str
+
+
+class PlainExecutor:
+    """One executor; `serve` starts a connection over a transport and returns who takes its messages."""
+
+    def __init__(
+        self,
+        config: RemoteExecutorConfig,
+        serve: Callable[[PlainTransport], Receiver],
+        settings: Settings,
+        tools: Tools | None = None,
+    ) -> None:
+        self._config = config
+        self._serve = serve
+        self._settings = settings
+        self._tools = tools or Tools()
+        self._client = ApiClient(registry_environment(self._tools.environ))
+        self._dialling = Dialling(self._tools.environ)
+        self._socket: RendezvousSocket | None = None
+
+    def run(self) -> None:
+        """Serve for ever; raise RemoteError when that cannot go on."""
+        token = self._token()
+        executor_id = checked_environment_id(self._config.executor_id, "executor")
+        base_url = checked_base_url(self._config.base_url, "executor")
+        while True:
+            registered = self._register(f"{base_url}/cloud/executor/{executor_id}/register", token)
+            _log.info(
+                "codex exec-server remote executor registered with executor_id %s", registered.executor_id
+            )
+            try:
+                reason = self._connect_and_serve(registered.url)
+            except ConnectFailed as failed:
+                reason = f"cannot connect to {shown(registered.url)}: {failed}"
+            pause = self._tools.backoff.next_pause()
+            _log.warning("%s; registering again in %.1f s", reason, pause)
+            self._tools.sleep(pause)
+
+    def close(self) -> None:
+        """Say goodbye and leave."""
+        if self._socket is not None:
+            self._socket.close()
+
+    def _token(self) -> str:
+        token = self._tools.environ.get(TOKEN_VARIABLE)
+        if token is None:
+            raise SignInError(f"{_TOKEN_PROBLEM}not set")
+        if not token.strip():
+            raise SignInError(f"{_TOKEN_PROBLEM}empty")
+        active_redactor().add([token.strip()])
+        return token.strip()
+
+    def _register(self, url: str, token: str) -> _Registered:
+        fields = [("authorization", f"Bearer {token}")]
+        try:
+            response = self._client.call("POST", url, fields, timeout_s=REGISTER_TIMEOUT_S)
+        except CallFailed as failed:
+            raise RegistryError(f"executor registry request failed: {failed.text}", failed.cause) from None
+        if not response.is_success:
+            raise refusal(response, "executor")
+        try:
+            return msgspec.json.decode(response.body, type=_Registered)
+        except msgspec.DecodeError as error:
+            text = "executor registry request failed: error decoding response body"
+            raise RegistryError(text, str(error)) from None
+
+    def _connect_and_serve(self, url: str) -> str:
+        """Serve one websocket to its end and return why it ended; raise ConnectFailed if there is none."""
+        connected = RendezvousSocket.connect(
+            url, timing=self._tools.timing, dialling=self._dialling, kind=plain_kind(self._settings)
+        )
+        self._socket = connected
+        began = self._tools.clock()
+        _log.info("connected to %s; waiting for a harness", shown(url))
+        transport = PlainTransport(connected, shown(url))
+        try:
+            transport.run(self._serve(transport))
+        finally:
+            connected.close()
+        if self._tools.clock() - began >= USEFUL_AFTER_S:
+            self._tools.backoff.was_useful()
+        return connected.ended_because

@@ -1,0 +1,220 @@
+"""One virtual stream as a carrier of messages: for the session code it is like any other connection.
+
+It joins the rules of `wire.relay_stream` with the writer of the websocket, which may be replaced while a
+reliable stream lives.  What a paused connection does not take is held back in the stream, within its bounds,
+and never stops the websocket, which others share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gevent.hub import get_hub
+
+from execserver.remote.fair_writer import FairWriter
+from execserver.remote.outbox import StreamOutbox
+from execserver.transports.transport import Receiver
+from execserver.wire.noise_records import MAX_JSON_BYTES
+from execserver.wire.relay_frames import RelayFrame
+from execserver.wire.relay_stream import ExecutorStream, StreamError, StreamReset
+from execserver.wire.websocket import INVALID_DATA
+
+_TIMER_SLACK_S = 0.002
+
+
+class Streams(Protocol):
+    """Who has the streams of one executor."""
+
+    @property
+    def writer(self) -> FairWriter | None:
+        """Where frames go; None while there is no websocket."""
+
+    def ended(self, transport: RelayTransport, *, reset: bool) -> None:
+        """Note that a stream is over; `reset` asks that its peer be told."""
+
+
+class RelayTransport:
+    """A `Transport` over one stream.  `reason` says why it ended."""
+
+    malformed_prefix = ""  # a message that is none ends the stream
+    max_message_bytes = MAX_JSON_BYTES
+
+    def __init__(
+        self, stream: ExecutorStream, streams: Streams, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.stream_id = stream.stream_id
+        self.outbox = StreamOutbox(self)
+        self.reason = ""
+        self._stream = stream
+        self._streams = streams
+        self._clock = clock
+        self._receiver: Receiver | None = None
+        self._is_paused = False
+        self._closing = False
+        self._over = False
+        self._timer = get_hub().loop.timer(0)
+        self._due: float | None = None
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of messages that were not begun."""
+        return self._stream.queued_bytes
+
+    @property
+    def is_reliable(self) -> bool:
+        """True when both ends can do without a websocket for a while."""
+        return self._stream.is_reliable
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin: the answer to the handshake goes out."""
+        self._receiver = receiver
+        self._want_turn()
+
+    def receive(self, frame: RelayFrame) -> None:
+        """Take a frame of this stream."""
+        if self._over:
+            return
+        try:
+            messages = self._stream.feed(frame, self._clock())
+        except StreamError as error:
+            self._fail(error)
+            return
+        self._deliver(messages)
+        if self._stream.is_reliable:
+            self._want_turn()
+            self._arm()
+
+    def queue(self, message: bytes) -> None:
+        """Send one message when the stream's turn comes; one that is too long ends the stream."""
+        if self._over or self._closing:
+            return
+        try:
+            self._stream.send(message, self._clock())
+        except StreamError as error:
+            self._fail(error)
+            return
+        self._want_turn()
+
+    def take_frame(self) -> bytes | None:
+        """Make the next frame."""
+        if self._over:
+            return None
+        try:
+            frame = self._stream.next_frame(self._clock())
+        except StreamError as error:
+            self._fail(error)
+            return None
+        self.outbox.taken()
+        if frame is None and self._closing and not self._stream.queued_bytes:
+            self._end_quietly()
+        elif self._stream.is_reliable:
+            self._arm()
+        return frame
+
+    def pause(self) -> None:
+        """Hold back what arrives."""
+        self._is_paused = True
+        self._stream.hold(True)
+
+    def resume(self) -> None:
+        """Hand out what was held back, and what comes."""
+        if not self._is_paused or self._over:
+            return
+        self._is_paused = False
+        self._deliver(self._stream.hold(False))
+        self._want_turn()
+
+    def close(self, code: int, reason: str) -> None:
+        """End the stream: with a reset if what it says makes no sense, else once all is written."""
+        if self._over or self._closing:
+            return
+        self.reason = reason
+        if code == INVALID_DATA:
+            self._stream.close()
+            self._finish(reset=True)
+            return
+        self._closing = True
+        self.outbox.finish()
+        if self._receiver is not None:
+            self._receiver.ended()
+        self._want_turn()
+
+    def lost_websocket(self) -> None:
+        """The websocket is gone: a plain stream ends, a reliable one waits for the next."""
+        if self._over:
+            return
+        try:
+            self._stream.lost(self._clock())
+        except StreamError as error:
+            self._fail(error)
+            return
+        self._arm()
+
+    def new_websocket(self) -> None:
+        """There is another websocket."""
+        try:
+            self._stream.restored(self._clock())
+        except StreamError as error:
+            self._fail(error)
+            return
+        self._want_turn()
+        self._arm()
+
+    def _deliver(self, messages: list[bytes]) -> None:
+        if messages and self._receiver is not None and not self._closing:
+            self._receiver.receive(messages)
+
+    def _want_turn(self) -> None:
+        writer = self._streams.writer
+        if writer is not None and not self._over:
+            writer.ready(self)
+
+    def _arm(self) -> None:
+        """Let the timer run until the stream wants its next tick, if that is sooner than known."""
+        due = self._stream.deadline()
+        if due is None or self._over:
+            return
+        if self._due is None or due < self._due - _TIMER_SLACK_S:
+            self._due = due
+            self._timer.close()
+            self._timer = get_hub().loop.timer(max(0.0, due - self._clock()) + _TIMER_SLACK_S)
+            self._timer.start(self._tick)
+
+    def _tick(self) -> None:
+        self._due = None
+        if self._over:
+            return
+        self._stream.tick(self._clock())
+        if self._stream.error is not None:
+            self._fail(self._stream.error)
+            return
+        self._want_turn()
+        self._arm()
+
+    def _fail(self, error: StreamError) -> None:
+        self.reason = self.reason or str(error)
+        self._finish(reset=not isinstance(error, StreamReset))
+
+    def _end_quietly(self) -> None:
+        self._stream.close()
+        self._finish(reset=False)
+
+    def _finish(self, *, reset: bool) -> None:
+        """Release everything.  The stream's own last frames go out first, if it has any."""
+        if self._over:
+            return
+        self._over = True
+        self._timer.close()
+        writer = self._streams.writer
+        while (frame := self._stream.next_frame(self._clock())) is not None:
+            reset = False
+            if writer is not None:
+                writer.urgent(frame)
+        if writer is not None:
+            writer.forget(self)
+        self._streams.ended(self, reset=reset)
+        self.outbox.finish()
+        if self._receiver is not None:
+            self._receiver.ended()

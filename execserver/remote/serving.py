@@ -1,0 +1,60 @@
+"""Remote mode as the server runs it: an executor whose streams are connections of the same session code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gevent import spawn
+
+from execserver.handlers.context import Call
+from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+from execserver.remote.errors import RemoteError
+from execserver.remote.executor import RemoteExecutor, Tools
+from execserver.remote.outbox import StreamOutbox
+from execserver.remote.plain_executor import PlainExecutor
+from execserver.remote.plain_transport import PlainTransport
+from execserver.remote.relay_transport import RelayTransport
+from execserver.settings import Settings
+from execserver.transports.connection import Connection
+
+
+class RemoteServing:
+    """Runs the executor a configuration asks for; `make_call` gives a connection its context."""
+
+    def __init__(
+        self,
+        config: RemoteEnvironmentConfig | RemoteExecutorConfig,
+        settings: Settings,
+        make_call: Callable[[StreamOutbox], Call],
+        tools: Tools | None = None,
+    ) -> None:
+        self._make_call = make_call
+        self._executor: RemoteExecutor | PlainExecutor = (
+            RemoteExecutor(config, self._serve_stream, tools)
+            if isinstance(config, RemoteEnvironmentConfig)
+            else PlainExecutor(config, self._serve_plain, settings, tools)
+        )
+        self.failure: RemoteError | None = None
+
+    def run(self, ended: Callable[[], object]) -> None:
+        """Serve until killed or until something fatal happens, which `failure` then holds."""
+        try:
+            self._executor.run()
+        except RemoteError as error:
+            self.failure = error
+        finally:
+            ended()
+
+    def close(self) -> None:
+        """Say goodbye to all harnesses."""
+        self._executor.close()
+
+    def _serve_stream(self, transport: RelayTransport) -> None:
+        connection = Connection(transport, self._make_call(transport.outbox))
+        transport.start(connection)
+        spawn(connection.run)
+
+    def _serve_plain(self, transport: PlainTransport) -> Connection:
+        connection = Connection(transport, self._make_call(transport.outbox))
+        spawn(connection.run)
+        return connection

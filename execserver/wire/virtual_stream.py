@@ -40,7 +40,9 @@ from execserver.wire.relay_frames import (
     RelayFrame,
     Reset,
     Resume,
+    encode_data,
     encode_frame,
+    frame_head,
 )
 from execserver.wire.reliability import RECEIVE_WINDOW, WINDOW_BYTES, Reliability
 
@@ -65,6 +67,7 @@ class RelayStream:
         self.error: StreamError | None = None
         self.queued_bytes = 0
         self._announce = announce
+        self._head = frame_head(stream_id)
         self._control: deque[Body] = deque()
         self._messages: deque[bytes] = deque()
         self._pieces: Iterator[tuple[int, bytes]] | None = None
@@ -225,6 +228,8 @@ class RelayStream:
 
     def _encode(self, body: Body) -> bytes:
         ack, bits = self._account.stamp() if self._account is not None and self._reliable else (0, 0)
+        if isinstance(body, Data):
+            return encode_data(self._head, body.seq, body.payload, ack, bits)
         return encode_frame(RelayFrame(self.stream_id, body, ack, bits))
 
     def _hear(self, frame: RelayFrame, now: float) -> None:

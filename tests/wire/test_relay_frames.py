@@ -19,8 +19,12 @@ from execserver.wire.relay_frames import (
     RelayFrame,
     Reset,
     Resume,
+    _canonical_record,
+    _decode_any,
     decode_frame,
+    encode_data,
     encode_frame,
+    frame_head,
     peek_stream_id,
 )
 from tests.conftest import LONG
@@ -86,6 +90,26 @@ def test_what_is_encoded_is_decoded(frame: RelayFrame) -> None:
     data = encode_frame(frame)
     assert decode_frame(data) == frame
     assert peek_stream_id(data) == frame.stream_id
+
+
+IDS = st.one_of(
+    st.uuids().map(str), st.text("ab \t\x85é", min_size=36, max_size=36), st.text(min_size=1, max_size=40)
+)
+
+
+@given(IDS, U32, st.binary(max_size=300), U32, U32, st.randoms(use_true_random=False))
+def test_the_short_way_of_records_leads_to_the_same_result(
+    stream_id: str, seq: int, payload: bytes, ack: int, bits: int, rng: random.Random
+) -> None:
+    data = encode_data(frame_head(stream_id), seq, payload, ack, bits)
+    if payload and stream_id.strip():
+        assert data == encode_frame(RelayFrame(stream_id, Data(seq, payload), ack, bits))
+    for form in (data, mutated(rng, data)):
+        short = _canonical_record(form)
+        if short is not None:
+            assert short == _decode_any(form)
+    if payload and stream_id.isascii() and len(stream_id) == 36 and stream_id.strip():
+        assert _canonical_record(data) is not None
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ class Guard:
         raise Denied(errno.EROFS, path, BY_MISSING)
 
     def check_change(self, fd: int, name: bytes, path: bytes, wanted: int) -> None:
-        """Raise OSError EROFS for a name to be made or removed in the view's own /dev, where it would be lost."""
+        """Raise OSError EROFS for a name to be made or removed in the view's own /dev: it would be lost."""
         if wanted == READ or not path.startswith(b"/dev/") or os.fstat(fd).st_dev != self._own_devices:
             return
         if wanted == REMOVE or not _exists(fd, name):

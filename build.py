@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The one driver of this project.
 
+    python3 build.py demo            show remote mode on this machine: relay, executor, a command, an edit
+                     --source        without building the files first
     python3 build.py run [ARGS]      start the server (its own options follow, see `run --help`)
     python3 build.py test [ARGS]     run the tests; ARGS go to pytest
                     --long           full rounds and soak tests
@@ -9,6 +11,7 @@
                      --record        keep the figures in bench/ as those of a release
     python3 build.py lint            check style, format and types
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
+                     relay [ARGS]    measure the relay, and executors behind it
     python3 build.py docs            write docs/protocol.md anew
 
 Needs Python 3.11 or newer and nothing else: it makes .venv and installs the pinned packages where they are
@@ -34,6 +37,20 @@ TEST_LIMIT_S = 8 * 60
 LONG_TEST_LIMIT_S = 2 * 60 * 60
 REFERENCE_TEST_LIMIT_S = 60 * 60
 _INTERRUPT_GRACE_S = 20
+
+
+def demo(arguments: list[str]) -> int:
+    """Show remote mode with the built file, or with the source where that cannot be built."""
+    source = [word for word in arguments if word == "--source"]
+    _expect_none("demo", [word for word in arguments if word not in source])
+    if source:
+        environment = prepare(Path(ROOT), "run")
+        program = [str(environment.python), "-m", "execserver"]
+    else:
+        program, environment = _built_or_source()
+    # In the place of this process, so that Ctrl-C meets one that ends what it has started.
+    os.chdir(ROOT)
+    os.execv(environment.python, [str(environment.python), "-m", "tools.demo", *program])
 
 
 def run(arguments: list[str]) -> int:
@@ -91,7 +108,10 @@ def lint(arguments: list[str]) -> int:
 def bench(arguments: list[str]) -> int:
     """Measure what `build` made."""
     program, environment = _built()
-    return _call([str(environment.python), "-m", "bench.compare", "--ours", program, *arguments])
+    module = "bench.compare"
+    if arguments[:1] == ["relay"]:
+        module, arguments = "bench.relay", arguments[1:]
+    return _call([str(environment.python), "-m", module, "--ours", program, *arguments])
 
 
 def docs(arguments: list[str]) -> int:
@@ -101,7 +121,7 @@ def docs(arguments: list[str]) -> int:
     return _call([str(environment.python), "-m", "tools.protocol_page"])
 
 
-VERBS = {"run": run, "test": test, "build": build, "lint": lint, "bench": bench, "docs": docs}
+VERBS = {"demo": demo, "run": run, "test": test, "build": build, "lint": lint, "bench": bench, "docs": docs}
 
 
 def main(argv: list[str]) -> int:
@@ -131,6 +151,18 @@ def _built() -> tuple[str, Environment]:
     if _call([str(environment.python), "-m", "tools.freeze.build"]):
         raise SystemExit(1)  # what is wrong has been told
     return os.path.join(ROOT, "dist", "execserver"), environment
+
+
+def _built_or_source() -> tuple[list[str], Environment]:
+    """Return the words that start the built file, or the source where the build fails."""
+    try:
+        program, environment = _built()
+    except (Problem, SystemExit) as error:
+        environment = prepare(Path(ROOT), "run")
+        why = f" ({error.what})" if isinstance(error, Problem) else ""
+        say(f"the file could not be built{why}; going on with the source")
+        return [str(environment.python), "-m", "execserver"], environment
+    return [program], environment
 
 
 def _expect_none(verb: str, arguments: list[str]) -> None:

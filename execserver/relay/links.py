@@ -360,6 +360,9 @@ class Link:
         self._write()
 
     def _end_writing(self) -> None:
+        if self._frames.peer_closed:
+            self.give_up("closed")  # both have said goodbye, and it is for the server to hang up
+            return
         try:
             self._wire.sock.shutdown(socket.SHUT_WR)
         except OSError:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Connect, StartServer
-from tests.support.peer import Json, RemoteError
+from tests.support.peer import RemoteError
 from tests.support.proc import is_over, thread_count
 from tests.support.running import (
     PATH,
@@ -120,26 +119,3 @@ def test_the_first_contracts_methods_run_a_process(peer: WsPeer) -> None:
     assert peer.notification("command/exec/exited")["exitCode"] == 1
     with pytest.raises(RemoteError, match="unknown process id nope"):
         peer.call("command/exec/write", {"processId": "nope", "chunk": ""})
-
-
-def sandbox(permissions: Json) -> Json:
-    return {"permissions": permissions, "windowsSandboxLevel": "disabled"}
-
-
-def test_a_process_that_would_be_restricted_is_refused(peer: WsPeer, tmp_path: Path) -> None:
-    managed = {"type": "managed", "file_system": {"type": "unrestricted"}, "network": "restricted"}
-    for permissions in ({}, managed, {"type": "external", "network": "restricted"}):
-        with pytest.raises(RemoteError, match="-32602: sandbox intent cannot be enforced"):
-            start(peer, "p", f"echo x > {tmp_path}/made", sandbox=sandbox(permissions))
-    context = sandbox({"type": "disabled"})
-    with pytest.raises(RemoteError, match="cannot be enforced"):
-        start(peer, "p", f"echo x > {tmp_path}/made", sandbox=context, enforceManagedNetwork=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_process_that_nothing_restricts_runs_without_a_helper(peer: WsPeer) -> None:
-    context = sandbox({"type": "disabled"})
-    found = run(peer, "p", ["sh", "-c", "echo $0"], arg0="name", sandbox=context)
-    assert found.stdout == b"name\n"
-    with pytest.raises(RemoteError, match=r"-32603: No such file or directory \(os error 2\)"):
-        start(peer, "q", ["/no/such/program"], sandbox=context)

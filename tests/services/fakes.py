@@ -8,7 +8,7 @@ from typing import cast
 
 from gevent.event import Event
 
-from execserver.protocol.errors import InternalError
+from execserver.protocol.errors import RpcError
 from execserver.services.child import Child, Streams
 from execserver.services.spawner import Spawner, SpawnSpec
 from tests.support.greenlets import turns
@@ -102,7 +102,7 @@ class FakeSpawner:
 
     def __init__(self) -> None:
         self.runs: list[FakeRun] = []
-        self.failure: InternalError | None = None
+        self.failure: RpcError | None = None
         self.signal_failure: OSError | None = None
         self.answers = Event()  # a start waits for this
         self.answers.set()

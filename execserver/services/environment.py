@@ -92,7 +92,11 @@ def describe(
 
 def capabilities() -> Capabilities:
     """Return what of the newest contract this server keeps."""
-    return Capabilities(http_header_env_vars=True, file_write_streaming="fs/writeBlock" in METHODS)
+    return Capabilities(
+        http_header_env_vars=True,
+        sandboxed_file_streaming=True,
+        file_write_streaming="fs/writeBlock" in METHODS,
+    )
 
 
 def extensions() -> Extensions:

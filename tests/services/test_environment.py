@@ -57,6 +57,7 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
         "tempDir": "file:///var/tmp",
     }
     assert capabilities["httpHeaderEnvVars"] is True
+    assert capabilities["sandboxedFileStreaming"] is True
     assert capabilities["fileWriteStreaming"] is ("fs/writeBlock" in METHODS)
     assert not any(capabilities[name] for name in ("fsWatchMissing", "environmentConfigRead", "windowsMxc"))
     assert extensions["processResize"] is ("process/resize" in METHODS)

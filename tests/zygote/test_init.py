@@ -1,0 +1,432 @@
+from __future__ import annotations
+
+import _socket
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from execserver.sandbox import privileges, seccomp
+from execserver.sandbox.plan import (
+    FILTER_PROXY_ROUTED,
+    HIDDEN_DIRECTORY,
+    HIDDEN_FILE,
+    NETWORK_PROXY,
+    PASSAGE,
+    READ,
+    WRITE,
+)
+from execserver.sandbox.seccomp_table import ARCHITECTURES
+from execserver.sandbox.syscalls import Kernel, number_of
+from execserver.zygote.confine import run_confined
+from execserver.zygote.records import STAGE_EXEC, STAGE_VIEW, Failed, Started
+from tests.support.source import ROOT
+from tests.support.views import (
+    FREE_UID,
+    OLD_KERNEL,
+    REFUSED,
+    USERS,
+    become,
+    call,
+    give,
+    in_child,
+    mount,
+    plan,
+    run,
+)
+from tests.support.waiting import wait_until
+from tests.zygote.confined_harness import ConfinedZygote
+from tests.zygote.harness import PATH, read_to_end
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become others and mount")
+_NEW_USER = 0x10000000
+_JUMP_SET = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+
+# What a view of every kind of mount, a terminal, and every way to fail need, with imports refused.
+IMPORTS = """
+import os, sys
+sys.path.insert(0, {root!r})
+from execserver.zygote import confined  # everything the zygote loads while it is idle
+from execserver.sandbox.plan import *
+from execserver.sandbox.syscalls import Kernel
+from execserver.sandbox.view import ViewFailed
+from execserver.zygote.confine import confine_self_then_call, run_confined
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        os.write(2, ("imports " + name + "\\n").encode())
+        return None
+
+ws = {ws!r}.encode()
+def path(name): return ws + b"/" + name
+mounts = (Mount(WRITE, ws, ws), Mount(READ, path(b"read"), path(b"read")), Mount(PASSAGE, path(b"passage")),
+    Mount(WRITE, path(b"passage/in"), path(b"passage/in")), Mount(HIDDEN_DIRECTORY, path(b"hidden")),
+    Mount(HIDDEN_FILE, path(b"file")))
+env = [b"PATH=/usr/bin:/bin"]
+kernels = [Kernel(), Kernel({old!r})]
+sys.meta_path.insert(0, Refused())
+for kernel in kernels:
+    for root in (ROOT_READ_ONLY, ROOT_EMPTY):
+        plan = ViewPlan(root, mounts if root == ROOT_READ_ONLY else mounts[:2])
+        for argv, cwd in (((b"true",), ws), ((b"no-such-program",), ws), ((b"true",), b"/nonesuch")):
+            run_confined(plan, argv, env, cwd, kernel=kernel)
+        confine_self_then_call(plan, lambda: 0, kernel)
+    gone = ViewPlan(ROOT_READ_ONLY, (Mount(READ, path(b"gone"), path(b"gone")),))
+    try:
+        run_confined(gone, [b"x"], env, ws, kernel=kernel)
+    except ViewFailed:
+        pass
+"""
+
+
+def test_nothing_is_imported_once_the_sandbox_begins(tmp_path: Path) -> None:
+    for name in ("read", "passage", "passage/in", "hidden"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    code = IMPORTS.format(root=str(ROOT), ws=str(tmp_path), old=OLD_KERNEL)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if line.startswith("imports")] == []
+    assert len(lines) == 10  # the messages of commands that cannot start
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_the_first_process_is_out_of_reach_of_its_own_user(user: int) -> None:
+    with ConfinedZygote(user) as zygote:
+        null = os.open("/dev/null", os.O_RDWR)
+        started = zygote.ask(b"/bin/sleep", b"1000", plan=plan(), descriptors=[null, null])
+        os.close(null)
+        assert isinstance(started, Started)
+
+        def act() -> int:
+            os.write(1, b"%d" % privileges_of_other(started.pid))
+            return 0
+
+        if user:
+            assert in_child(act, user).out == "0"
+        zygote.signal(started.request_id, signal.SIGKILL)
+        zygote.exit_of(started.request_id)
+
+
+def privileges_of_other(pid: int) -> int:
+    """Return how many of a process's private files can be opened."""
+    opened = 0
+    for name in ("environ", "maps", "mem", "root", "cwd", "exe"):
+        try:
+            os.close(os.open(f"/proc/{pid}/{name}", os.O_RDONLY))
+            opened += 1
+        except OSError:
+            continue
+    return opened
+
+
+class Slow(Kernel):
+    """A kernel in which one call hangs."""
+
+    def call(self, name: str, *arguments: object) -> int:
+        if name == "pivot_root":
+            time.sleep(60)
+        return super().call(name, *arguments)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_view_that_hangs_ends_at_the_deadline(user: int) -> None:
+    with ConfinedZygote(user, Slow()) as zygote:
+        failed = zygote.refusal(b"/bin/true", plan=plan(), deadline_ns=time.monotonic_ns() + 300_000_000)
+        assert (failed.stage, failed.errno) == (STAGE_EXEC, 110)
+        assert zygote.sh("echo next")[:2] == (0, "next\n")
+
+
+class Broken(Kernel):
+    """A kernel in which the first process of a sandbox dies."""
+
+    def call(self, name: str, *arguments: object) -> int:
+        if name == "pivot_root":
+            os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(0)
+        return super().call(name, *arguments)
+
+
+def test_a_first_process_that_dies_is_a_failure() -> None:
+    with ConfinedZygote(USERS[-1], Broken()) as zygote:
+        failed = zygote.refusal(b"/bin/true", plan=plan())
+        assert (failed.stage, failed.details) == (STAGE_VIEW, [b"its first process was killed"])
+
+
+@pytest.mark.parametrize("refused", ["capset", "prctl", "seccomp", "umount2"])
+def test_a_step_that_fails_lets_nothing_run(refused: str, tmp_path: Path) -> None:
+    give(tmp_path, USERS[-1])
+    outcome = run(
+        plan(mount(WRITE, tmp_path)), f"touch {tmp_path}/ran", user=USERS[-1], kernel=Kernel((refused,))
+    )
+    assert outcome.status == REFUSED << 8
+    assert "Function not implemented" in outcome.refusal
+    assert list(tmp_path.iterdir()) == []
+
+
+# Without a zygote.
+
+
+def started_alone(script: str, user: int) -> tuple[int, int]:
+    """Fork a caller of run_confined; return its pid and a pipe with the program's output."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(ours)
+            null = os.open("/dev/null", os.O_RDWR)
+            for number, descriptor in enumerate((null, theirs, theirs)):
+                os.dup2(descriptor, number)
+            os.close(theirs)
+            become(user)
+            status = run_confined(plan(), [b"/bin/sh", b"-c", script.encode()], [PATH], b"/")
+            os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+        finally:
+            os._exit(99)
+    os.close(theirs)
+    return pid, ours
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_signals_are_passed_on(user: int, signum: signal.Signals) -> None:
+    name = signum.name.removeprefix("SIG")
+    pid, output = started_alone(
+        f"trap 'echo got; exit 6' {name}; echo on; while :; do sleep 0.01; done", user
+    )
+    assert os.read(output, 100) == b"on\n"
+    os.kill(pid, signum)
+    assert read_to_end(output).endswith(b"got\n")  # the shell may tell of its own child's end before
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_killed_caller_takes_everything_with_it(user: int) -> None:
+    pid, output = started_alone("setsid sleep 1000 & echo on; sleep 1000", user)
+    assert os.read(output, 100) == b"on\n"
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert read_to_end(output) == b""  # nobody holds it any more
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_function_has_the_view_and_its_result_is_the_status(user: int, tmp_path: Path) -> None:
+    give(tmp_path, user)
+    (tmp_path / "in").mkdir()
+    give(tmp_path, user)
+
+    def function() -> object:
+        results = []
+        for path in (tmp_path / "in" / "x", tmp_path / "y", Path("/etc/x")):
+            try:
+                path.write_text("x")
+                results.append(0)
+            except OSError as error:
+                results.append(error.errno or 0)
+        return results, os.getpid(), sorted(os.listdir("/proc/self/fd"))[:3]
+
+    outcome = call(plan(mount(WRITE, tmp_path / "in")), function, user=user)
+    assert outcome.value == ([0, 30, 30], 1, ["0", "1", "2"])
+
+
+# Where user namespaces, or a new /proc, are refused.
+
+
+def refuse_user_namespaces() -> None:
+    """Answer EPERM to every request for a user namespace, in this process and all it starts, for good."""
+    kernel = Kernel()
+    refuse = (seccomp.RETURN, 0, 0, seccomp.REFUSE)
+    code = [
+        (seccomp.LOAD, 0, 0, 4),
+        (seccomp.JUMP_EQUAL, 1, 0, ARCHITECTURES[kernel.machine]),
+        (seccomp.RETURN, 0, 0, seccomp.ALLOW),
+        (seccomp.LOAD, 0, 0, 0),
+        (seccomp.JUMP_EQUAL, 0, 1, number_of(kernel.machine, "clone3")),
+        (seccomp.RETURN, 0, 0, 0x00050000 | 38),
+        (seccomp.JUMP_EQUAL, 1, 0, number_of(kernel.machine, "clone")),
+        (seccomp.JUMP_EQUAL, 0, 3, number_of(kernel.machine, "unshare")),
+        (seccomp.LOAD, 0, 0, 16),
+        (_JUMP_SET, 0, 1, _NEW_USER),
+        refuse,
+        (seccomp.RETURN, 0, 0, seccomp.ALLOW),
+    ]
+    privileges.no_new_privileges(kernel)
+    seccomp.install_program(kernel, b"".join(struct.pack("<HBBI", *one) for one in code))
+
+
+class NoUserNamespaces(Kernel):
+    """This kernel, once its callers cannot have user namespaces any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        refuse_user_namespaces()
+
+
+def without_user_namespaces(script: str, user: int, cwd: Path) -> tuple[int, str, str, str]:
+    def act() -> int:
+        kernel = NoUserNamespaces()
+        view = plan(mount(WRITE, cwd), mount(READ, cwd / ".git"), mount(HIDDEN_DIRECTORY, cwd / "secret"))
+        return run_confined(
+            view, [b"/bin/sh", b"-c", script.encode()], [PATH], os.fsencode(cwd), kernel=kernel
+        )
+
+    outcome = in_child(act, user)
+    return outcome.status, outcome.out, outcome.err, outcome.refusal
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    """Return a folder with a git folder and a secret."""
+    for name in (".git", "secret"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret" / "key").write_text("key")
+    return tmp_path
+
+
+@as_root
+def test_real_root_needs_no_user_namespace(ws: Path) -> None:
+    script = (
+        "readlink /proc/self/ns/user; grep -E 'Cap(Eff|Bnd)|NoNew' /proc/self/status; echo x > new;"
+        "echo x > .git/new; cat secret/key; echo x > /etc/new; (: > /proc/sys/kernel/core_pattern);"
+        "mount -o remount,bind,rw /; umount -l secret; mknod d c 1 3; chown 5 new;"
+        "unshare -m true; readlink /proc/1/root; kill -9 1; echo alive"
+    )
+    status, out, err, refusal = without_user_namespaces(script, 0, ws)
+    assert (status, refusal) == (0, "")
+    words = out.split()
+    assert words[0] == os.readlink("/proc/self/ns/user")
+    assert words[1:7] == ["CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
+    assert words[-1] == "alive"
+    assert "key" not in words
+    assert err.count("Read-only file system") == 3, err
+    assert sorted(path.name for path in ws.iterdir()) == [".git", "new", "secret"]
+    assert (ws / "new").stat().st_uid == 0
+    assert list((ws / ".git").iterdir()) == []
+
+
+def test_an_ordinary_user_without_user_namespaces_is_refused(ws: Path) -> None:
+    give(ws, USERS[-1])
+    if USERS[-1] == 0:
+        pytest.skip("only root here")
+    _, _, _, refusal = without_user_namespaces("touch ran", USERS[-1], ws)
+    assert refusal == "cannot make namespaces: Operation not permitted"
+    assert not (ws / "ran").exists()
+
+
+LOOK_AROUND = """
+grep ' /proc ' /proc/self/mountinfo | tail -1 | cut -d' ' -f 6 | cut -d, -f 1
+cat /proc/*/environ 2> /dev/null | grep -a -c marker
+echo x > new; ls -d /proc/self/fd; cat /proc/$1/comm; ls /proc/$1/root/ /proc/$1/cwd/; kill -9 $1
+"""
+
+
+@as_root
+@pytest.mark.parametrize("kernel", [None, Kernel(OLD_KERNEL)], ids=["new", "old"])
+def test_a_masked_proc_of_the_machine_is_shown_read_only(kernel: Kernel | None, tmp_path: Path) -> None:
+    give(tmp_path, FREE_UID)
+
+    def act() -> int:
+        own = Kernel()
+        own.call("unshare", 0x20000)
+        own.call("mount", None, b"/", None, 1 << 18 | 1 << 14, None)
+        # What container engines do; from then on no ordinary user gets a new one.
+        own.call("mount", b"tmpfs", b"/proc/irq", b"tmpfs", 1, None)
+        become(FREE_UID)
+        # One of this user's other programs, which everything of this user's could look into outside.
+        secret = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {"SECRET": "marker"})
+        view = plan(mount(WRITE, tmp_path))
+        argv = [b"/bin/sh", b"-c", LOOK_AROUND.encode(), b"sh", b"%d" % secret]
+        try:
+            return run_confined(view, argv, [PATH], os.fsencode(tmp_path), kernel=kernel)
+        finally:
+            os.kill(secret, signal.SIGKILL)
+            os.waitpid(secret, 0)
+
+    outcome = in_child(act)
+    words = outcome.out.split()
+    assert words == ["ro", "0", "/proc/self/fd", "sleep"], outcome
+    assert (tmp_path / "new").exists()
+
+
+# A way to a proxy of the host.
+
+
+@pytest.fixture
+def proxy() -> Iterator[int]:
+    """Return the port of something on loopback that answers every connection with a word."""
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(8)
+
+    def serve() -> None:
+        while True:
+            try:
+                number, _ = listener._accept()  # type: ignore[attr-defined]
+            except OSError:
+                return
+            os.write(number, b"word\n")
+            os.close(number)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(_socket.SHUT_RDWR)
+    thread.join()
+    listener.close()
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_proxy_of_the_host_is_reached_and_nothing_else(user: int, proxy: int) -> None:
+    if not os.access("/bin/bash", os.X_OK):
+        pytest.skip("no /bin/bash here to make connections")
+    view = plan(network=NETWORK_PROXY, syscall_filter=FILTER_PROXY_ROUTED)
+    script = (
+        "echo $HTTP_PROXY; port=${HTTP_PROXY##*:}; read word < /dev/tcp/127.0.0.1/$port; echo $word;"
+        f"(: < /dev/tcp/127.0.0.1/{proxy}); (: < /dev/tcp/192.0.2.1/80); echo done"
+    )
+    env = [PATH, b"HTTP_PROXY=http://localhost:%d" % proxy]
+    with ConfinedZygote(user) as zygote:
+        status, out, err = zygote.run(b"/bin/bash", b"-c", script.encode(), plan=view, env=env)
+        words = out.decode().split()
+        assert status == 0, err
+        assert words[0].startswith("http://127.0.0.1:")
+        assert not words[0].endswith(f":{proxy}")
+        assert words[1:] == ["word", "done"]
+        assert err.count(b"refused") + err.count(b"unreachable") >= 2, err
+        # The bridge ends with what it served.
+        wait_until(lambda: children_of(zygote.pid) == [])
+
+
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_proxy_without_variables_is_refused() -> None:
+    view = plan(network=NETWORK_PROXY, syscall_filter=FILTER_PROXY_ROUTED)
+    with ConfinedZygote(USERS[-1]) as zygote:
+        reason = zygote.view_refusal(view)
+    assert reason == (
+        "failed to prepare host proxy routing bridge: managed proxy mode requires proxy environment variables"
+    )
+
+
+@pytest.mark.parametrize("kind", [PASSAGE, HIDDEN_FILE])
+def test_a_worker_whose_plan_fails_is_a_failure(kind: str, tmp_path: Path) -> None:
+    gone = mount(kind, tmp_path)
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    with ConfinedZygote(USERS[-1]) as zygote, closing(ours), closing(theirs):
+        tmp_path.rename(f"{tmp_path}-moved")
+        failed = zygote.ask_worker(plan(gone), [theirs.fileno()])
+        Path(f"{tmp_path}-moved").rename(tmp_path)
+    assert isinstance(failed, Failed)
+    assert failed.stage == STAGE_VIEW

@@ -186,9 +186,10 @@ class RelayTransport:
         self._due = None
         if self._over:
             return
-        self._stream.tick(self._clock())
-        if self._stream.error is not None:
-            self._fail(self._stream.error)
+        try:
+            self._stream.tick(self._clock())
+        except StreamError as error:
+            self._fail(error)
             return
         self._want_turn()
         self._arm()

@@ -151,19 +151,21 @@ def view_arguments(
     *,
     covers: Sequence[Mount] = (),
     extra_readable: Sequence[bytes] = (),
+    settings: Sequence[bytes] = (),
     open_source: Callable[[Mount], int] | None = None,
 ) -> list[bytes]:
     """Return the options that make bubblewrap build the view of a plan.
 
     `covers` are mounts on top of the plan's, of stand-ins for its missing paths.  `extra_readable` are trees
-    a file worker itself needs.  `open_source` returns an inheritable descriptor of what a mount binds; it is
-    asked only where bubblewrap takes descriptors.  Raises PlanRefused for what cannot be expressed.
+    a file worker itself needs, `settings` what in /proc could be written to.  `open_source` returns an
+    inheritable descriptor of what a mount binds; it is asked only where bubblewrap takes descriptors.
+    Raises PlanRefused for what cannot be expressed.
     """
     if plan.network == NETWORK_PROXY or plan.root == ROOT_HOST:
         raise PlanRefused("bubblewrap cannot route a managed proxy into its network namespace")
     options = _isolation(plan, bwrap)
     options += _root(plan)
-    for path in extra_readable:
+    for path in (*settings, *extra_readable):
         options += [b"--ro-bind", path, path]
     passages = [mount.path for mount in plan.mounts if mount.kind == PASSAGE]
     for mount in (*plan.mounts, *covers):

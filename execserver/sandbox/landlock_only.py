@@ -2,9 +2,9 @@
 
 Landlock grants rights below a folder and takes none away again, so it serves only policies that let
 everything be read and name no exception below a writable root.  What it does not govern at all, the filter
-refuses to everything: changes of modes, owners, times and attributes, and the shared memory, queues and
-semaphores of System V and POSIX, which are the host's here.  So a command in a writable root may not `chmod`
-there either: more is refused than the policy asks, never less.
+refuses to everything: changes of modes, owners, times and attributes, the shared memory, queues and
+semaphores of System V and POSIX, which are the host's here, and settings of other processes.  So a command in
+a writable root may not `chmod` there either: more is refused than the policy asks, never less.
 """
 
 from __future__ import annotations
@@ -68,10 +68,25 @@ REFUSED = {
     "open_by_handle_at": (304, 265),
     "setns": (308, 268),
 }
+# Refused where this argument names another process than the caller, by 0: name, numbers, argument.
+ABOUT_OTHERS = {
+    "setpriority": (141, 140, 1),
+    "sched_setparam": (142, 118, 0),
+    "sched_setscheduler": (144, 119, 0),
+    "sched_setaffinity": (203, 122, 0),
+    "sched_setattr": (314, 274, 0),
+    "ioprio_set": (251, 30, 1),
+    "migrate_pages": (256, 238, 0),
+    "move_pages": (279, 239, 0),
+    "prlimit64": (302, 261, 0),
+    "pidfd_getfd": (438, 438, 0),
+    "process_madvise": (440, 440, 0),
+}
 _INSTRUCTION = struct.Struct("<HBBI")
 # ioctl FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR: attributes such as immutable.
 _ATTRIBUTE_REQUESTS = (0x40086602, 0x40046602, 0x401C5820)
 _IOCTL = {"x86_64": 16, "aarch64": 29}
+_FIRST_ARGUMENT_AT = 16
 _SECOND_ARGUMENT_AT = 24
 
 
@@ -131,6 +146,14 @@ def program(machine: str) -> bytes:
     for numbers in REFUSED.values():
         if numbers[column]:
             code += [(seccomp.JUMP_EQUAL, 0, 1, numbers[column]), refuse]
+    for *numbers_of, argument in ABOUT_OTHERS.values():
+        code += [
+            (seccomp.JUMP_EQUAL, 0, 4, numbers_of[column]),
+            (seccomp.LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * argument),
+            (seccomp.JUMP_EQUAL, 1, 0, 0),
+            refuse,
+            (seccomp.LOAD, 0, 0, 0),
+        ]
     # The last call looked at: from here on the number is not needed any more.
     code += [
         (seccomp.JUMP_EQUAL, 1, 0, _IOCTL[machine]),

@@ -15,7 +15,8 @@ import stat
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,8 @@ from execserver.zygote.records import (
     SpawnRequest,
 )
 from execserver.zygote.spawn import SpawnFailure
+from tests.support.server_process import Flavour
+from tests.support.source import ROOT
 from tests.support.views import ENV, FREE_UID, OLD_KERNEL, REFUSED, Outcome, become, in_child
 
 _EPERM = 1
@@ -262,4 +265,46 @@ def listing(folder: Path) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-Check = Callable[[Way], None]
+def server_flavour(flavour: Flavour, kind: str) -> Flavour:
+    """Return a server's flavour with the user, the back end and the refusals of a kind.
+
+    `root`, `user`; `root-without-userns`, `bubblewrap-user`, `landlock-user` and `refused-user`, to whom
+    user namespaces are refused by a filter; `old-kernel-user`, whose kernel lacks newer calls.
+    """
+    if os.geteuid() != 0:
+        if kind == "user":
+            return flavour
+        pytest.skip("only root can become another user and refuse namespaces to it")
+    refusal = "" if kind in ("root", "user") else "calls" if kind.startswith("old-kernel") else "filter"
+    user = 0 if kind.startswith("root") else FREE_UID
+    program, *rest = flavour.argv
+    env = dict(flavour.env)
+    if program == sys.executable:
+        program = python_for(user)
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    if kind.startswith("bubblewrap"):
+        folder = _setuid_copy()
+        if folder is None:
+            pytest.skip("there is no program bwrap (bubblewrap) on this machine")
+        env["PATH"] = f"{folder}:/usr/bin:/bin"
+    elif refusal == "filter":
+        env["PATH"] = _path_without_bubblewrap()
+    wrapper = (sys.executable, "-m", "tests.support.refused", refusal or "nothing", str(user), "--")
+    root = os.pathsep.join(filter(None, (str(ROOT), env.get("PYTHONPATH", ""))))
+    return Flavour(
+        flavour.name, (*wrapper, program, *rest), flavour.exit_on_terminate, {**env, "PYTHONPATH": root}
+    )
+
+
+@functools.cache
+def _path_without_bubblewrap() -> str:
+    """Return a search path in which there is every usual program but bwrap."""
+    folder = Path(tempfile.mkdtemp(prefix="execserver-path-"))
+    folder.chmod(0o755)
+    atexit.register(shutil.rmtree, folder, True)
+    for place in ("/bin", "/usr/bin"):
+        for entry in os.scandir(place):
+            link = folder / entry.name
+            if entry.name != "bwrap" and not link.is_symlink():
+                link.symlink_to(entry.path)
+    return str(folder)

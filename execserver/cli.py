@@ -301,7 +301,7 @@ def _tell_failure(report: str, log_format: str) -> None:
     if log_format == "json" and logger.isEnabledFor(logging.ERROR):
         logger.error("%s", report)
     else:
-        _write(2, f"Error: {log.active_redactor()(report)}\n")
+        _write(2, f"Error: {log.active_redactor().without_known(report)}\n")
 
 
 def _announcer(

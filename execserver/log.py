@@ -76,10 +76,15 @@ class Redactor:
             reverse=True,
         )
 
-    def __call__(self, text: str) -> str:
-        """Return the text without its secrets."""
+    def without_known(self, text: str) -> str:
+        """Return the text without the values that are known to be secret; all else stays as it is."""
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
+        return text
+
+    def __call__(self, text: str) -> str:
+        """Return the text without its secrets."""
+        text = self.without_known(text)
         for pattern, replacement in _PATTERNS:
             text = pattern.sub(replacement, text)
         return text

@@ -165,3 +165,29 @@ def test_configuring_twice_leaves_one_handler() -> None:
         root.handlers[:] = before
         root.setLevel(root_level)
         own.setLevel(own_level)
+
+
+def test_further_secrets_can_be_added_and_known_ones_alone_taken_out() -> None:
+    redact = Redactor(["first-secret"])
+    redact.add(["later-secret", "short"])
+    text = "bearer token: first-secret later-secret short"
+    assert redact.without_known(text) == "bearer token: [redacted] [redacted] short"
+    assert "secret" not in redact(text)
+
+
+def test_the_log_in_use_can_be_told_of_further_secrets() -> None:
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        log.configure("warn", "text", {})
+        log.active_redactor().add(["a-later-secret"])
+        made = next(each for each in root.handlers if isinstance(each, StderrHandler))
+        assert "a-later-secret" not in made.format(record("it is a-later-secret"))
+    finally:
+        for each in [each for each in root.handlers if each not in before]:
+            root.removeHandler(each)
+
+
+def test_a_default_level_holds_where_nothing_is_asked_for() -> None:
+    assert level_from_environment({}, "info") == "info"
+    assert level_from_environment({"EXECSERVER_LOG": "error"}, "info") == "error"

@@ -67,6 +67,7 @@ class Peer:
     def __init__(self, sock: socket.socket, protocol: ServerProtocol, head: bytes) -> None:
         self.head = head.decode("latin-1")
         self.received: Queue[bytes | None] = Queue()
+        self.texts: Queue[bytes] = Queue()
         self.pings = 0
         self.answers_pings = True
         self.reads = Event()
@@ -134,6 +135,8 @@ class Peer:
             self.pings += 1
         elif frame.opcode is Opcode.BINARY:
             take(bytes(frame.data))
+        elif frame.opcode is Opcode.TEXT:
+            self.texts.put(bytes(frame.data))
 
 
 class Relay:

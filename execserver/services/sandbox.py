@@ -143,7 +143,7 @@ class SandboxService:
             try:
                 find_routes([name + b"=" + value for name, value in env.items()])
             except RouteError as error:
-                return Confinement(refusal=f"{FAILURE}{error}", refusal_status=101)
+                return Confinement(refusal=f"codex-linux-sandbox: {FAILURE}{error}", refusal_status=101)
         host = Host(env.get(b"TMPDIR"))
 
         def make(facts: Facts) -> ViewPlan:

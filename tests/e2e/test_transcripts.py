@@ -22,6 +22,7 @@ TARGET = (
     "05-session",
     "06-fs",
     "07-http",
+    "09-sandbox",
     "11-misc",
     "12-percent-encoding",
     "13-decode-errors",

@@ -142,7 +142,7 @@ def test_the_reason_is_in_the_exit_and_in_every_read(asking: Client, tmp_path: P
 )
 def test_a_managed_network_needs_a_proxy(asking: Client, env: dict[str, str], why: str) -> None:
     found = confinement(asking, env=env, sandbox=sandbox(), enforceManagedNetwork=True)
-    assert found.refusal == f"failed to prepare host proxy routing bridge: {why}"
+    assert found.refusal == f"codex-linux-sandbox: failed to prepare host proxy routing bridge: {why}"
     assert (found.refusal_status, found.plan) == (101, b"")
 
 

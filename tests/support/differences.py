@@ -76,6 +76,8 @@ class Differences:
         decoding = table.get("decode_errors", {})
         self._suffix = decoding.get("suffix")
         self._suffix_shown = transcript in decoding.get("shown_in", [])
+        self._error_data_shown = transcript in table.get("error_data", {}).get("shown_in", [])
+        self._error_data = "error_data" in table
         self.used: set[object] = set()
 
     @classmethod
@@ -146,6 +148,14 @@ class Differences:
                 self.used.add(rule)
         return kept
 
+    def without_error_data(self, error: dict[str, Json], expected: Json) -> dict[str, Json]:
+        """Return an error without the `data` in which ours explains it, if the recorded one has none."""
+        recorded = expected.get("error", {})
+        if not self._error_data or "data" not in error or "data" in recorded:
+            return error
+        self.used.add("error_data")
+        return {name: value for name, value in error.items() if name != "data"}
+
     def may_overtake(self, later: str, earlier: str) -> bool:
         """Tell whether the reply to the later request may come first."""
         allowed = (later, earlier) in self._orders
@@ -166,6 +176,7 @@ class Differences:
         entries += [("close", conn) for conn in self._close_codes]
         entries += [("output", process) for process in self._outputs]
         entries += ["decode_errors"] if self._suffix_shown else []
+        entries += ["error_data"] if self._error_data_shown else []
         entries += [rule for rule, shown in self._added if shown]
         return [
             f"differences.toml: entry {entry} is not needed" for entry in entries if entry not in self.used

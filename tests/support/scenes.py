@@ -64,6 +64,19 @@ def framing(tmp: Path) -> Scene:
     )
 
 
+def sandbox(tmp: Path) -> Scene:
+    """A workspace, a folder beside it, and a file in each."""
+    for name, text in (("ws", "in"), ("other", "out")):
+        (tmp / name).mkdir()
+        (tmp / name / "f").write_text(text)
+
+    def environment(got: bytes) -> bool:
+        """Check what precedes the command line of the parent process, which is not the contract's."""
+        return got.startswith(f"PATH=/usr/bin:/bin\nPWD={tmp}/ws\n".encode())
+
+    return Scene(common_values(tmp) | {"ROOT": str(tmp)}, varying={"a:p17": environment})
+
+
 def fs(tmp: Path) -> Scene:
     """A tree with every kind of file, changed between the calls as the recorder did."""
     build_fs_tree(tmp)
@@ -166,6 +179,7 @@ SCENES: dict[str, Callable[[Path], Scene]] = {
     "04-process-io": process_io,
     "05-session": session,
     "06-fs": fs,
+    "09-sandbox": sandbox,
     "07-http": http,
     "10-beyond-target": beyond,
     "11-misc": misc,

@@ -17,7 +17,6 @@ from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.intent import file_request_needs_sandbox
 from execserver.services.filesystem import FileService
 from execserver.services.sandboxed_files import ConfinedFiles
 
@@ -38,7 +37,7 @@ def operations(
 
     Checks the paths and the context; raises InvalidRequest for one of another kind of host.
     """
-    if sandbox is not None and file_request_needs_sandbox(sandbox, *paths):
+    if sandbox is not None and call.services.sandboxed_files.needed(sandbox, *paths):
         return call.services.sandboxed_files.within(sandbox)
     return call.services.filesystem
 

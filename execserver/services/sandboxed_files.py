@@ -15,15 +15,17 @@ from execserver.core.file_handles import OpenFile
 from execserver.files.walk import Walk, WalkOptions
 from execserver.protocol.errors import InternalError, InvalidRequest, NotFound, RpcError, from_os_error
 from execserver.protocol.files import FsOpenMode
-from execserver.protocol.paths import display
+from execserver.protocol.paths import PathUri, display
 from execserver.protocol.permissions import DENY, READ, WRITE
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox import worker_records as records
+from execserver.sandbox.intent import file_request_needs_sandbox
 from execserver.services.filesystem import FileService
 from execserver.services.sandbox import SandboxService
 from execserver.services.worker_pool import StartWorker, WorkerPool
 from execserver.settings import Settings
 
+_REMEMBERED = 256  # contexts that were checked
 _ATTEMPTS = 3  # of a request whose files change under it
 _EXPLAINED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT))
 _READING = frozenset(
@@ -45,7 +47,21 @@ class SandboxedFiles:
         """`start` is what starts workers: `Spawner.start_worker`."""
         self.files = files
         self.sandbox = sandbox
+        self._needed: dict[FileSystemSandboxContext, bool] = {}
         self.workers = WorkerPool(start, sandbox.choose, files.mount_generation, settings.file_call_timeout_s)
+
+    def needed(self, context: FileSystemSandboxContext, *paths: PathUri) -> bool:
+        """Check the paths of a request and its context as `file_request_needs_sandbox` does, once each."""
+        known = self._needed.get(context)
+        if known is None:
+            known = file_request_needs_sandbox(context, *paths)
+            if len(self._needed) >= _REMEMBERED:
+                self._needed.clear()
+            self._needed[context] = known
+            return known
+        for path in paths:
+            path.native()
+        return known
 
     def within(self, context: FileSystemSandboxContext) -> ConfinedFiles:
         """Return the operations for a context that restricts files and was checked."""

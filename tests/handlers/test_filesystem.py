@@ -48,7 +48,7 @@ class Client:
         load_handlers()
         self.service = FileService(Settings())
         self.handles = FileHandles(self.service.release)
-        connection = SimpleNamespace(handles=self.handles, client_name=name)
+        connection = SimpleNamespace(handles=self.handles, client_name=name, bounded_messages=False)
         self.sandbox = SandboxService(Settings(), {}, lambda plan: "nothing makes views here")
         sandboxed = SandboxedFiles(self.service, self.sandbox, start_plain_worker, Settings())
         services = SimpleNamespace(filesystem=self.service, sandboxed_files=sandboxed)

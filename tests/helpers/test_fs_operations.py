@@ -43,7 +43,7 @@ class Server:
     def __init__(self, sandboxed: SandboxedFiles | None = None) -> None:
         load_handlers()
         self.files = FileService(Settings())
-        connection = SimpleNamespace(handles=None, client_name="test")
+        connection = SimpleNamespace(handles=None, client_name="test", bounded_messages=False)
         services = SimpleNamespace(filesystem=self.files, sandboxed_files=sandboxed)
         self._call = cast(Call, SimpleNamespace(connection=connection, services=services))
 

@@ -21,6 +21,7 @@ _CAP_AMBIENT_CLEAR_ALL = 4
 # No capabilities for user 0, none kept over a change of user, none raised as ambient; each with its lock.
 _SECUREBITS = 0x1 | 0x2 | 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 _CAPABILITY_VERSION_3 = 0x20080522
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 _SIGKILL = 9
 _MOST_DESCRIPTORS = 0xFFFFFFFF
 
@@ -33,6 +34,14 @@ def die_with_parent(kernel: Kernel) -> None:
 def set_dumpable(kernel: Kernel, dumpable: bool) -> None:
     """Open or close this process's memory and /proc entries to processes of the same user."""
     kernel.call("prctl", _PR_SET_DUMPABLE, int(dumpable))
+
+
+def leave_session_keyring(kernel: Kernel) -> None:
+    """Leave the keys of the login session behind, where the kernel has any."""
+    try:
+        kernel.call("keyctl", _KEYCTL_JOIN_SESSION_KEYRING, None)
+    except OSError:
+        pass  # no keys in this kernel, or a filter that keeps everybody from them
 
 
 def no_new_privileges(kernel: Kernel) -> None:

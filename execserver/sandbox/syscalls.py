@@ -33,6 +33,8 @@ _NUMBERS = {
         "mount": 165,
         "umount2": 166,
         "unshare": 272,
+        "add_key": 248,
+        "keyctl": 250,
         "seccomp": 317,
     },
     "aarch64": {
@@ -42,6 +44,8 @@ _NUMBERS = {
         "pivot_root": 41,
         "capset": 91,
         "unshare": 97,
+        "add_key": 217,
+        "keyctl": 219,
         "prctl": 167,
         "clone": 220,
         "seccomp": 277,

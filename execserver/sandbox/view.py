@@ -51,17 +51,24 @@ class ViewFailed(Exception):
     """The view could not be made and nothing may run; the message says why."""
 
 
-def enter_view(kernel: Kernel, plan: ViewPlan, extra: Sequence[Mount] = (), console: bytes = b"") -> None:
+def enter_view(
+    kernel: Kernel,
+    plan: ViewPlan,
+    extra: Sequence[Mount] = (),
+    console: bytes = b"",
+    limits: Sequence[bytes] = (),
+) -> None:
     """Make the view in the caller's own, fresh namespaces and move into it.
 
     `extra` are mounts on top of the plan's (placeholders of missing names); `console` is the path of the
-    terminal that becomes /dev/console.  Raises ViewFailed.
+    terminal that becomes /dev/console; `limits` are kinds of namespaces of which none may be made inside.
+    Raises ViewFailed.
     """
     builder = _Builder(NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel))
     mask = os.umask(0o022)
     builder.step("the root", lambda: builder.begin(plan.root))
     builder.step("/dev", lambda: builder.devices(console))
-    builder.step("/proc", builder.processes)
+    builder.step("/proc", lambda: builder.processes(limits))
     for mount in (*plan.mounts, *extra):
         builder.mount(mount)
     builder.step("the root", builder.finish)
@@ -131,7 +138,7 @@ class _Builder:
         else:
             raise ViewFailed(f"cannot mount {shown}: unknown kind {mount.kind}")
 
-    def processes(self) -> None:
+    def processes(self, limits: Sequence[bytes]) -> None:
         """Show the processes of this namespace, and let nothing in /proc change the host.
 
         Where a new /proc is not allowed, because the one of this machine is partly masked, the old one is
@@ -145,6 +152,8 @@ class _Builder:
                 raise
             self._bind_path(b"/proc", True)
             return
+        for kind in limits:
+            _forbid(proc, kind)
         for name in _settings(proc):
             self._tree.protect(proc, name)
         os.close(proc)
@@ -249,6 +258,18 @@ class _Builder:
 
     def _own(self, mounted: int, mode: int) -> None:
         self._own_devices[os.fstat(mounted).st_dev] = mode
+
+
+def _forbid(proc: int, kind: bytes) -> None:
+    """Let no namespace of a kind be made any more in this process's user namespace and those below it."""
+    try:
+        limit = os.open(b"sys/user/max_%s_namespaces" % kind, os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
+    except FileNotFoundError:
+        return  # a kernel without the kind, or without settings
+    try:
+        os.write(limit, b"0")
+    finally:
+        os.close(limit)
 
 
 def _settings(proc: int) -> list[bytes]:

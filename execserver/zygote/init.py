@@ -176,6 +176,7 @@ def _begin(setup: Setup) -> None:
         os._exit(EXIT_NOT_PREPARED)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, _EVERY_SIGNAL)
     os.setsid()
+    privileges.leave_session_keyring(kernel)
     if setup.identity is not None:
         map_own_ids(kernel, setup.identity)
 
@@ -226,7 +227,7 @@ def _above(descriptor: int) -> int:
 def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     """Enter the view and give up every privilege for good."""
     kernel, plan = setup.kernel, setup.plan
-    enter_view(kernel, plan, setup.extra, console)
+    enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup))
     privileges.drop_capabilities(kernel)
     privileges.no_new_privileges(kernel)
     version = landlock.abi(kernel)
@@ -235,6 +236,18 @@ def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     else:
         landlock.restrict_scope(kernel, version, plan)
     seccomp.install(kernel, plan.syscall_filter)
+
+
+def _forbidden_namespaces(setup: Setup) -> tuple[bytes, ...]:
+    """Return the kinds of namespaces that would be a way around the view.
+
+    In a control group namespace of its own a process may mount the control groups, which are read-only in the
+    view, and write what its user owns there: freeze or kill the server, for one.  User 0 owns it all, and
+    a user namespace is of no use to him: the kernel lets him not be mapped again.
+    """
+    if setup.identity is None:
+        return ()  # there is no user namespace to limit, and none to be had inside
+    return (b"cgroup", b"user") if setup.identity.uid == 0 else (b"cgroup",)
 
 
 def _start(libc: Libc, command: Command, env: Sequence[bytes]) -> int:

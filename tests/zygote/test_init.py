@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import _socket
+import errno
 import os
 import signal
 import struct
@@ -26,7 +27,7 @@ from execserver.sandbox.plan import (
 )
 from execserver.sandbox.seccomp_table import ARCHITECTURES
 from execserver.sandbox.syscalls import Kernel, number_of
-from execserver.zygote.confine import run_confined
+from execserver.zygote.confine import confine_self_then_call, run_confined
 from execserver.zygote.records import STAGE_EXEC, STAGE_VIEW, Failed, Started
 from tests.support.source import ROOT
 from tests.support.views import (
@@ -128,6 +129,38 @@ def privileges_of_other(pid: int) -> int:
         except OSError:
             continue
     return opened
+
+
+_SESSION = -3  # this process's session keyring
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_keys_of_the_session_stay_outside(user: int) -> None:
+    def search() -> object:
+        try:
+            return Kernel().call("keyctl", 10, _SESSION, b"user", b"execserver", 0)
+        except OSError as error:
+            return -(error.errno or 0)
+
+    def act() -> int:
+        kernel = Kernel()
+        try:
+            kernel.call("keyctl", 1, None)
+            kernel.call("add_key", b"user", b"execserver", b"secret", 6, _SESSION)
+        except OSError:
+            return 77 << 8
+        assert isinstance(search(), int)
+
+        def function() -> int:
+            os.write(1, repr(search()).encode())
+            return 0
+
+        return confine_self_then_call(plan(), function) << 8
+
+    outcome = in_child(act, user)
+    if outcome.code == 77:
+        pytest.skip("no keys in this kernel, or none for us")
+    assert outcome.out == f"{-errno.ENOKEY}", outcome
 
 
 class Slow(Kernel):

@@ -156,6 +156,7 @@ class Relay:
         self.executor_key: object = None
         self.registrations = 0
         self._owners: dict[str, Peer] = {}
+        self._loop = gevent.get_hub().loop
         self._listening = listen()
         self.port = int(self._listening.getsockname()[1])
         self._greenlets: list[gevent.Greenlet[..., None]] = [gevent.spawn(self._accept)]
@@ -173,6 +174,10 @@ class Relay:
     def asked(self, verb: str) -> list[Call]:
         """Return the calls of one kind."""
         return [call for call in self.calls if call.verb == verb]
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Have something done in the relay's own loop; may be called from any thread."""
+        self._loop.run_callback_threadsafe(act)
 
     def close(self) -> None:
         """End everything."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from execserver.core.process_state import SandboxNote
 from execserver.services.spawner import SpawnSpec
 from tests.services.fakes import FakeSpawner
 from tests.services.played import Play, Played
@@ -27,8 +28,15 @@ def play(fake_spawner: FakeSpawner) -> Iterator[Play]:
     """Start a played process; whatever is left of it is ended after the test."""
     made: list[Played] = []
 
-    def start(*, tty: bool = False, pipe_stdin: bool = False, begin: bool = True) -> Played:
-        made.append(Played(fake_spawner, SpawnSpec([b"x"], {}, b"/", tty=tty, pipe_stdin=pipe_stdin)))
+    def start(
+        *,
+        tty: bool = False,
+        pipe_stdin: bool = False,
+        begin: bool = True,
+        sandbox: SandboxNote | None = None,
+    ) -> Played:
+        what = SpawnSpec([b"x"], {}, b"/", tty=tty, pipe_stdin=pipe_stdin)
+        made.append(Played(fake_spawner, what, sandbox))
         if begin:
             made[-1].process.begin()
             turns()

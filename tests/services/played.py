@@ -8,7 +8,7 @@ from typing import Any
 
 import gevent
 
-from execserver.core.process_state import ProcessState
+from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.protocol.templates import ProcessTemplates
 from execserver.services.attachment import Attachment
 from execserver.services.process import Process
@@ -22,14 +22,16 @@ RETAINED_BYTES = 1024 * 1024
 class Played:
     """A process with a client attached; `run` is its far side, where it is a played one."""
 
-    def __init__(self, starter: FakeSpawner | Spawner, what: SpawnSpec) -> None:
+    def __init__(
+        self, starter: FakeSpawner | Spawner, what: SpawnSpec, sandbox: SandboxNote | None = None
+    ) -> None:
         child = starter.spawn(what)
         self.run = starter.runs[-1] if isinstance(starter, FakeSpawner) else None
         self.attachment = Attachment()
         self.sink = FakeSink()
         self.attachment.sink = self.sink
         self.closed = 0
-        state = ProcessState(tty=what.tty, retained_bytes=RETAINED_BYTES)
+        state = ProcessState(tty=what.tty, retained_bytes=RETAINED_BYTES, sandbox=sandbox)
         state.started()
         self.process = Process(
             ProcessTemplates("p"), ["argv"], state, child, self.attachment, self._on_closed

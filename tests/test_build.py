@@ -216,7 +216,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"build.py {verb} " in shown
     assert build.main([]) == 2
     assert build.main(["deploy"]) == 2
-    assert "there is no `deploy`; there are run, test, build" in capsys.readouterr().err
+    assert "there is no `deploy`; there are demo, run, test, build" in capsys.readouterr().err
 
 
 def test_an_argument_too_many_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,8 @@ from execserver.arguments import read_table
 from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.dispatch import NAMES
 from execserver.listen_url import DEFAULT_LISTEN_URL
-from execserver.verbs import doctor
+from execserver.relay.limits import Limits
+from execserver.verbs import doctor, relay
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
@@ -29,6 +30,7 @@ LIMIT = re.compile(r"^\| `([a-z_.]+)\.([A-Z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 OUTPUTS = {"build", "dist"}  # made, not kept
 OWN_FLAGS = {
+    "demo": {"--source"},
     "build": {"--record"},
     "test": {"--long", "--reference"},
     "bench": {"--quick", "--only", "--own-rows"},
@@ -54,10 +56,10 @@ def test_commands_exist(page: Path) -> None:
         assert set(flags.split()) <= OWN_FLAGS.get(verb, set())
 
 
-def test_the_first_screen_holds_exactly_two_commands() -> None:
+def test_the_first_screen_holds_exactly_three_commands() -> None:
     first_block = re.search(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert first_block is not None
-    assert first_block[1].splitlines() == ["python3 build.py run", "python3 build.py test"]
+    assert first_block[1].splitlines() == [f"python3 build.py {verb}" for verb in ("demo", "run", "test")]
     assert (ROOT / "README.md").read_text()[: first_block.start()].count("\n") < 20
 
 
@@ -92,6 +94,37 @@ def test_every_unbuilt_program_is_named_as_such() -> None:
     assert {name for name in NAMES if f"`{name}`" in row} == {
         name for name, entry in NAMES.items() if not entry
     }
+
+
+def test_options_of_the_relay_on_its_page_are_in_its_help() -> None:
+    known = set(read_table(relay.HELP + relay.TOKEN_HELP + cli.HELP, frozenset(), {}))
+    page = (ROOT / "docs" / "relay.md").read_text()
+    assert set(re.findall(r"`?(--[a-z][a-z-]+)", page)) <= known
+
+
+def test_the_relays_limits_on_its_page_are_those_of_the_code() -> None:
+    limits, page = Limits(), (ROOT / "docs" / "relay.md").read_text()
+    rows = {
+        f"| {limits.frame_bytes // 1024} KiB |": 1,
+        f"| {limits.streams} (`--max-streams`)": 1,
+        f"| {limits.harnesses} (`--max-harnesses`)": 1,
+        f"| {limits.bytes_per_s // 2**20} MiB (`--rate`)": 1,
+        f"| {limits.calls_per_s} a second, {4 * limits.calls_per_s} at once |": 1,
+        f"| {limits.grants} of an environment |": 1,
+        f"| {limits.connections:,} (`--max-connections`)": 1,
+        f"| {limits.invalid_frames}, each is dropped |": 1,
+    }
+    assert {row: page.count(row) for row in rows} == rows
+    for number, unit in ((limits.grant_ttl_s, "s"), (limits.stalled_s, "s"), (limits.resume_grace_s, "s")):
+        assert f" {number:g} {unit}" in page
+    for option, value in (
+        ("--max-streams", limits.streams),
+        ("--max-harnesses", limits.harnesses),
+        ("--max-connections", limits.connections),
+        ("--rate", limits.bytes_per_s // 2**20),
+        ("--drain", limits.drain_s),
+    ):
+        assert re.search(rf"  {option} <.*\[default: {value:g}\]", relay.HELP), option
 
 
 def test_named_tests_exist() -> None:

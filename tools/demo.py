@@ -34,6 +34,38 @@ class Failed(Exception):
     """A step did not do what it must; the text says what came instead."""
 
 
+class Interrupts:
+    """Turns signals into KeyboardInterrupt, but not while something must not be left half done."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._came = False
+
+    def install(self) -> None:
+        """Take the signals over that end a program, unless they are ignored."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._take)
+
+    def hold(self) -> None:
+        """Only note what comes."""
+        self._held = True
+
+    def release(self) -> None:
+        """Raise KeyboardInterrupt for what came meanwhile, and at once from now on."""
+        self._held = False
+        if self._came:
+            raise KeyboardInterrupt
+
+    def _take(self, number: int, frame: object) -> None:
+        self._came = True
+        if not self._held:
+            raise KeyboardInterrupt
+
+
+INTERRUPTS = Interrupts()
+
+
 class Demo:
     """One run: owns two processes, a client and a folder, until `clean_up`."""
 
@@ -159,6 +191,7 @@ class Demo:
 
     def clean_up(self) -> None:
         """End what runs and remove what is there."""
+        INTERRUPTS.hold()
         try:
             if self._client is not None:
                 self._client.close()
@@ -186,6 +219,7 @@ class Demo:
         return done.stdout.decode("utf-8", "replace").strip()
 
     def _start(self, name: str, words: list[str], **variables: str) -> subprocess.Popen[bytes]:
+        INTERRUPTS.hold()  # a process that was started and not noted would be left behind
         with (self._folder / name).open("wb") as errors:
             process = subprocess.Popen(
                 [*self._program, *words],
@@ -197,6 +231,7 @@ class Demo:
                 start_new_session=True,  # Ctrl-C is for this process, which then ends them in order
             )
         self._processes[name] = process
+        INTERRUPTS.release()
         return process
 
     def _metrics(self) -> str:
@@ -207,13 +242,13 @@ class Demo:
 
 def main(program: list[str]) -> int:
     """Run all steps; return 0 when all went well, 1 at the first that did not, 130 when interrupted."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    INTERRUPTS.hold()
+    INTERRUPTS.install()
     for name in [name for name in os.environ if name.startswith(_NOT_OURS)]:
         del os.environ[name]
     demo = Demo(program)
     try:
+        INTERRUPTS.release()
         return _play(demo)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted; everything is ended\n")

@@ -33,15 +33,17 @@ FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 5.0
 JITTER: Final = 0.5
 _UNAUTHORIZED: Final = 401
+_NOT_FOUND: Final = 404
 _TRANSIENT: Final = frozenset((408, 429))
 
 
 class _WatchedClient(ApiClient):
-    """Notes whether the last request failed in a way that may pass."""
+    """Notes of the last request whether it failed in a way that may pass, and whether nothing was found."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ)
         self.may_pass = False
+        self.is_unknown = False
 
     def post(self, url: str, fields: Fields, body: object, *, timeout_s: float = 30.0) -> Response:
         """Send a JSON body."""
@@ -49,8 +51,10 @@ class _WatchedClient(ApiClient):
             response = super().post(url, fields, body, timeout_s=timeout_s)
         except CallFailed as failed:
             self.may_pass = failed.is_transient
+            self.is_unknown = False
             raise
         self.may_pass = response.status >= 500 or response.status in _TRANSIENT
+        self.is_unknown = response.status == _NOT_FOUND
         return response
 
 
@@ -125,7 +129,8 @@ class RelayDialer:
         try:
             bundle = self._registry.connect(self.keys.public)
         except RemoteError as error:
-            if self._http.may_pass:
+            # A relay that was restarted may not know the environment until its executor has registered again.
+            if self._http.may_pass or (self._known is not None and self._http.is_unknown):
                 raise ConnectFailed(error.text) from error
             raise RegistryRefused(error.text) from error
         if self._known is not None and bundle.executor_key != self._known.executor_key:

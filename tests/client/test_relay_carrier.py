@@ -287,10 +287,15 @@ def test_an_executor_that_forgot_the_stream_gets_a_new_one(relay: Relay, reliabl
     assert any(entry.endswith(" closed") for entry in reliable.resets)
 
 
-def test_a_registry_that_is_away_for_a_moment_is_asked_again(relay: Relay, executor: FakeExecutor) -> None:
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_registry_that_is_away_for_a_moment_is_asked_again(
+    relay: Relay, executor: FakeExecutor, status: int
+) -> None:
     good = relay.replies["connect"]
     with ExecServerClient.connect_remote(args(relay)) as client:
-        relay.replies["connect"] = lambda call: Reply(503) if len(relay.asked("connect")) < 3 else good(call)
+        relay.replies["connect"] = lambda call: (
+            Reply(status) if len(relay.asked("connect")) < 3 else good(call)
+        )
         relay.harnesses[-1].drop()
         until(lambda: len(relay.asked("connect")) == 3)
         assert client.call("echo", [1]) == [1]

@@ -157,6 +157,8 @@ class Confinement:
         try:
             # Its end is in the pipe before the process can be reaped.
             told = sandbox.told + os.read(sandbox.report, _REPORT_BYTES)
+        except BlockingIOError:
+            told = sandbox.told  # somebody else still holds the other end, and nothing came
         finally:
             os.close(sandbox.report)
             if sandbox.bridge is not None:
@@ -238,7 +240,7 @@ class Confinement:
         bridge: Bridge | None,
     ) -> int:
         """Fork the first process of a sandbox, and return its pid once it says that all runs."""
-        ours, theirs = os.pipe2(os.O_CLOEXEC)
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         identity = Identity()
         try:
             pid, mapped = fork_into(self._kernel, flags)

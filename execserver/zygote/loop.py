@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 
 from execserver.zygote.channel import RecordLost, receive_record, send_record
 from execserver.zygote.groups import has_members, signal_members
@@ -65,6 +66,7 @@ class Zygote:
         self._pids: dict[int, int] = {}
         self._leaderless: dict[int, int] = {}
         self._confinement = confinement
+        self._retried = 0.0
 
     def run(self) -> None:
         """Serve until the server is gone, then kill and reap every descendant."""
@@ -75,8 +77,9 @@ class Zygote:
         try:
             while True:
                 ready = [descriptor for descriptor, _ in poll.poll(self._patience_ms())]
-                if not ready:
-                    self._use_idleness()
+                if not ready and self._confinement is None:
+                    self._confinement_at_need()
+                self._retry_now_and_then()
                 if signals in ready:
                     _drain(signals)
                     self._report_exits()
@@ -94,8 +97,13 @@ class Zygote:
             return _IDLE_BEFORE_LOADING_MS
         return _RETRY_MS if self._confinement.pending else None
 
-    def _use_idleness(self) -> None:
-        self._confinement_at_need().retry()
+    def _retry_now_and_then(self) -> None:
+        """Remove placeholders that other owners used before, also when there is always something to do."""
+        if self._confinement is not None and self._confinement.pending:
+            now = time.monotonic()
+            if now - self._retried >= _RETRY_MS / 1000:
+                self._retried = now
+                self._confinement.retry()
 
     def _serve_one(self) -> bool:
         """Answer one record; return False at end of file."""

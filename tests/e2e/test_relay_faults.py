@@ -122,12 +122,15 @@ def test_input_and_calls_in_flight_survive_dropped_websockets(scene: RemoteScene
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_a_relay_that_is_restarted_in_mid_stream(scene: RemoteScene, ending: signal.Signals) -> None:
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["with state", "without state"])
+def test_a_relay_that_is_restarted_in_mid_stream(
+    scene: RemoteScene, ending: signal.Signals, keeps_state: bool
+) -> None:
     with scene.connect() as client:
         process = client.start(["sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done"])
         begun = next(iter(process))
         assert isinstance(begun, Output)
-        scene.restart_relay(ending)
+        scene.restart_relay(ending, keeps_state=keeps_state)
         assert begun.data + output(process) == b"1\n2\n3\n4\n5\n6\n"
         assert process.wait() == 0
         assert client.resumptions == 0

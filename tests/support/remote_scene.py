@@ -30,6 +30,7 @@ class RemoteScene:
     """A registered executor, reached through `harness_way`; it reaches the relay through `executor_way`."""
 
     def __init__(self) -> None:
+        self.keeps_state = True
         self._folder = tempfile.TemporaryDirectory(prefix="remote-")
         self.folder = Path(self._folder.name)
         self.relay = self._start_relay("http://127.0.0.1:0")
@@ -52,12 +53,13 @@ class RemoteScene:
             raise
 
     def _start_relay(self, listen: str) -> RelayProcess:
-        words = ("--state", str(self.folder / "state.db"))
+        words = ("--state", str(self.folder / "state.db")) if self.keeps_state else ()
         limits = {"drain_s": 0, "close_timeout_s": 0.2}
         return RelayProcess(*words, listen=listen, limits=limits, folder=self.folder)
 
-    def restart_relay(self, ending: signal.Signals) -> None:
-        """End the relay in this way and start another one in its place."""
+    def restart_relay(self, ending: signal.Signals, *, keeps_state: bool = True) -> None:
+        """End the relay in this way and start another one in its place, which may know nothing."""
+        self.keeps_state = keeps_state
         listen = self.relay.url
         self.relay.process.send_signal(ending)
         self.until(lambda: self.relay.process.poll() is not None)

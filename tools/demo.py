@@ -94,25 +94,12 @@ class Demo:
 
     def make_token(self) -> str:
         """Create the one token, for both roles."""
-        words = [
-            "relay",
-            "token",
-            "create",
-            "--environment-id",
-            ENVIRONMENT,
-            "--token-file",
-            self._token_file,
-        ]
-        done = subprocess.run(
-            [*self._program, *words],
-            capture_output=True,
-            text=True,
-            timeout=STEP_LIMIT_S,
-            check=False,
-        )
-        if done.returncode:
-            raise Failed(done.stderr.strip())
-        self._token = done.stdout.strip()
+        words = ["relay", "token", "create", "--environment-id", ENVIRONMENT]
+        making = self._start("token", [*words, "--token-file", self._token_file])
+        shown, _ = making.communicate(timeout=STEP_LIMIT_S)
+        if making.returncode:
+            raise Failed(f"it ended with status {making.returncode}")
+        self._token = shown.decode().strip()
         return f"{self._token[:16]}..., its hash in a file"
 
     def start_relay(self) -> str:
@@ -177,7 +164,8 @@ class Demo:
             self._client.close()
             self._client = None
         for process in reversed(self._processes.values()):
-            process.terminate()
+            if process.poll() is None:
+                process.terminate()
             process.wait(STEP_LIMIT_S)
         return ""
 

@@ -10,9 +10,9 @@ import os
 import stat
 import struct
 
+from execserver.sandbox.identity import check_identity
 from execserver.sandbox.mounts_old import OldMounts
 from execserver.sandbox.plan import NETWORK_HOST, READ, ROOT_EMPTY, ROOT_HOST, ROOT_WRITABLE, WRITE
-from execserver.sandbox.view import check_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _PATH_BENEATH = 1
 _RULESET = struct.Struct("@QQQ")
 _RULE = struct.Struct("=Qi")
 LEAST_ABI_IN_VIEW = 2  # before, nothing could be renamed from one folder to another
-_SCOPED_ABI = 6
+SCOPED_ABI = 6  # the first that knows scopes, and the domain every command gets
 _SCOPE_ABSTRACT_SOCKETS = 1
 _SCOPE_SIGNALS = 2
 
@@ -61,7 +61,7 @@ def restrict_scope(kernel: Kernel, version: int, plan: ViewPlan) -> bool:
 
     Returns False where the kernel cannot; namespaces protect there.  Needs no_new_privs.
     """
-    if version < _SCOPED_ABI:
+    if version < SCOPED_ABI:
         return False
     _restrict(kernel, _ruleset(kernel, version, 0, _scopes(plan)))
     return True
@@ -75,7 +75,7 @@ def restrict_files(kernel: Kernel, version: int, plan: ViewPlan, within_view: bo
     ENOSYS without Landlock.
     """
     rights = file_rights(version)
-    ruleset = _ruleset(kernel, version, rights, _scopes(plan) if version >= _SCOPED_ABI else 0)
+    ruleset = _ruleset(kernel, version, rights, _scopes(plan) if version >= SCOPED_ABI else 0)
     try:
         if within_view or plan.root != ROOT_EMPTY:
             _allow(kernel, ruleset, os.open("/", _REFERENCE), READING)
@@ -104,7 +104,7 @@ def _scopes(plan: ViewPlan) -> int:
 def _ruleset(kernel: Kernel, version: int, rights: int, scopes: int) -> int:
     attributes = _RULESET.pack(rights, 0, scopes)
     # A kernel takes only as much as it knows; what is left off is zero.
-    size = 24 if version >= _SCOPED_ABI else 16 if version >= 4 else 8
+    size = 24 if version >= SCOPED_ABI else 16 if version >= 4 else 8
     return kernel.call("landlock_create_ruleset", attributes[:size], size, 0)
 
 

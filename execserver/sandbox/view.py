@@ -12,7 +12,8 @@ import errno
 import os
 import stat
 
-from execserver.sandbox import mounts
+from execserver.sandbox import landlock, mounts
+from execserver.sandbox.identity import check_identity
 from execserver.sandbox.mounts import NewMounts
 from execserver.sandbox.mounts_old import OldMounts
 from execserver.sandbox.plan import (
@@ -30,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from execserver.sandbox.plan import Identity, Mount, ViewPlan
+    from execserver.sandbox.plan import Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
 _DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
@@ -64,7 +65,7 @@ def enter_view(
     terminal that becomes /dev/console; `limits` are kinds of namespaces of which none may be made inside.
     Raises ViewFailed.
     """
-    builder = _Builder(NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel))
+    builder = _Builder(kernel, NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel))
     mask = os.umask(0o022)
     builder.step("the root", lambda: builder.begin(plan.root))
     builder.step("/dev", lambda: builder.devices(console))
@@ -78,7 +79,8 @@ def enter_view(
 class _Builder:
     """One view being built; `tree` makes the mounts, with either API of the kernel."""
 
-    def __init__(self, tree: NewMounts | OldMounts) -> None:
+    def __init__(self, kernel: Kernel, tree: NewMounts | OldMounts) -> None:
+        self._kernel = kernel
         self._tree = tree
         self._root = -1
         self._dev = -1
@@ -142,7 +144,8 @@ class _Builder:
         """Show the processes of this namespace, and let nothing in /proc change the host.
 
         Where a new /proc is not allowed, because the one of this machine is partly masked, the old one is
-        shown read-only: its other processes belong to other user namespaces and give nothing away but names.
+        shown read-only, if Landlock keeps this process from looking into those outside: `/proc/N/root` of any
+        process of the same user would be a way out.  Without it nothing is shown.
         """
         os.close(self._target(b"/proc", True))
         try:
@@ -150,7 +153,10 @@ class _Builder:
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
-            self._bind_path(b"/proc", True)
+            if landlock.abi(self._kernel) >= landlock.SCOPED_ABI:
+                self._bind_path(b"/proc", True)
+            else:
+                self._to_protect.append(self._tree.tmpfs(self._root, b"/proc", 0o555))
             return
         for kind in limits:
             _forbid(proc, kind)
@@ -287,15 +293,6 @@ def _settings(proc: int) -> list[bytes]:
     finally:
         os.close(listing)
     return found
-
-
-def check_identity(identity: Identity | None, opened: int) -> int:
-    """Return the file type of what was opened; refuse with ESTALE what the plan was not made for."""
-    found = os.fstat(opened)
-    kind = stat.S_IFMT(found.st_mode)
-    if identity is not None and identity != (found.st_dev, found.st_ino, kind):
-        raise OSError(errno.ESTALE, "it is not what it was when the policy was resolved")
-    return kind
 
 
 if TYPE_CHECKING:

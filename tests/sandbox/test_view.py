@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -345,3 +349,50 @@ def test_a_kernel_that_really_lacks_calls_shows_the_same_view(
 
 def test_the_free_user_is_nobodys(user: int) -> None:
     assert f":{FREE_UID}:" not in Path("/etc/passwd").read_text()
+
+
+MASKED = """
+import os, sys
+from execserver.sandbox.syscalls import Kernel
+from tests.support.views import become, plan, run
+kernel = Kernel()
+kernel.call("unshare", 0x20000)
+kernel.call("mount", None, b"/", None, 0x44000, None)
+kernel.call("mount", b"none", b"/proc/irq", b"tmpfs", 0, None)
+outside, user, missing = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+inside = f"/proc/{outside}/root"
+script = f"ls {inside}/tmp; cat /proc/{outside}/environ; echo x > {inside}{os.getcwd()}/out"
+outcome = run(plan(), script + "; ls /proc | wc -l", user=user, missing=missing)
+print(outcome.out, outcome.err)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mask a part of /proc")
+@pytest.mark.parametrize("landlock", [True, False])
+def test_a_machine_whose_proc_is_masked_gives_no_way_into_processes_outside(
+    tmp_path: Path, user: int, landlock: bool
+) -> None:
+    give(tmp_path, user)
+    missing = [] if landlock else OLD_KERNEL[5:]
+    root = Path(__file__).parents[2]
+    with in_the_background(user) as outside:
+        command = [sys.executable, "-c", MASKED, str(outside), str(user), *missing]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, text=True, check=True
+        )
+    assert not (tmp_path / "out").exists()
+    assert done.stderr == ""
+    shown, *refusals = done.stdout.splitlines()
+    assert (int(shown) > 0) is landlock
+    assert len([line for line in refusals if f"/proc/{outside}/" in line]) == 3
+
+
+@contextmanager
+def in_the_background(user: int) -> Iterator[int]:
+    """Run a process of the user outside of every view; give its pid."""
+    sleeper = subprocess.Popen(["sleep", "60"], user=user, group=user, extra_groups=[], env={"SECRET": "x"})
+    try:
+        yield sleeper.pid
+    finally:
+        sleeper.kill()
+        sleeper.wait()

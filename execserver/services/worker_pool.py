@@ -1,8 +1,9 @@
 """The live file workers: one for each plan in use, started at need and ended when idle.
 
-Requests of one plan queue for its worker in their order.  There are at most `max_workers`; for one more plan
-the worker that was idle longest ends, and when all are busy the request waits.  Queues and waits are bounded,
-and at the bound a request is answered with an error.  Workers are never shared by plans that differ.
+Requests of one plan queue for its worker in their order; those that may take long have a second worker, so
+that the others never wait for them.  There are at most `max_workers`; for one more the worker that was idle
+longest ends, and when all are busy the request waits.  Queues and waits are bounded, and at the bound a
+request is answered with an error.  Workers are never shared by plans that differ.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gevent.lock import BoundedSemaphore
 from execserver.protocol.errors import InternalError, InvalidRequest
 from execserver.sandbox.plan import ViewPlan
 from execserver.sandbox.plan_record import encode_plan
-from execserver.sandbox.worker_records import Reply, Request
+from execserver.sandbox.worker_records import COPY, RECURSIVE, REMOVE, WALK, Reply, Request
 from execserver.services.worker import NotBegun, Worker, WorkerProcess
 
 MAX_WORKERS = 16
@@ -34,18 +35,26 @@ ChooseBackEnd = Callable[[ViewPlan], int | str]
 
 
 class _Slot:
-    """The place of one plan: its worker, if it has one, and who waits for it."""
+    """The place of one worker: the plan, the worker itself if it lives, and who waits for it."""
 
-    __slots__ = ("generation", "last_used", "plan", "record", "turn", "waiting", "worker")
+    __slots__ = ("generation", "last_used", "long", "plan", "record", "turn", "waiting", "worker")
 
-    def __init__(self, plan: ViewPlan) -> None:
+    def __init__(self, plan: ViewPlan, long: bool) -> None:
         self.plan = plan
+        self.long = long  # for requests that may take long
         self.record = encode_plan(plan)
         self.worker: Worker | None = None
         self.generation = 0  # of the host's mounts when the worker was started
         self.turn = BoundedSemaphore(1)
         self.waiting = 0  # calls that have the turn or wait for it
         self.last_used = 0.0
+
+
+def may_take_long(request: Request) -> bool:
+    """Tell whether a request may have much to do: a tree, or a file to be copied."""
+    return request.operation in (COPY, WALK) or (
+        request.operation == REMOVE and bool(request.flags & RECURSIVE)
+    )
 
 
 class WorkerPool:
@@ -67,7 +76,7 @@ class WorkerPool:
         self._timeout_s = timeout_s
         self._max_workers = max_workers
         self._idle_s = idle_s
-        self._slots: dict[ViewPlan, _Slot] = {}
+        self._slots: dict[tuple[ViewPlan, bool], _Slot] = {}
         self._latest: _Slot | None = None  # most calls are for the plan of the one before
         self._room = Event()
         self._janitor: gevent.Greenlet[[], None] | None = None
@@ -80,7 +89,7 @@ class WorkerPool:
         Returns the reply and the descriptor that came with it, which is the caller's.  Raises InternalError
         when the worker fails, or none becomes free in time, and what starting a worker raises.
         """
-        slot = self._slot(plan)
+        slot = self._slot(plan, may_take_long(request))
         if slot.waiting > MAX_WAITING:
             raise InternalError(f"more than {MAX_WAITING} requests wait for one fs sandbox worker")
         slot.waiting += 1
@@ -157,15 +166,15 @@ class WorkerPool:
 
     # --- slots -------------------------------------------------------------------------------------------
 
-    def _slot(self, plan: ViewPlan) -> _Slot:
+    def _slot(self, plan: ViewPlan, long: bool) -> _Slot:
         latest = self._latest
-        if latest is not None and latest.plan is plan:
+        if latest is not None and latest.plan is plan and latest.long == long:
             return latest
-        slot = self._slots.get(plan)
+        slot = self._slots.get((plan, long))
         if slot is None:
             self._make_room()
             # Another request may have made it meanwhile.
-            slot = self._slots.setdefault(plan, _Slot(plan))
+            slot = self._slots.setdefault((plan, long), _Slot(plan, long))
         self._latest = slot
         return slot
 
@@ -182,7 +191,7 @@ class WorkerPool:
                 raise InternalError(f"all {self._max_workers} fs sandbox workers are busy")
 
     def _drop(self, slot: _Slot) -> None:
-        self._slots.pop(slot.plan, None)
+        self._slots.pop((slot.plan, slot.long), None)
         if self._latest is slot:
             self._latest = None
         worker, slot.worker = slot.worker, None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from errno import EIO
 
 from execserver.files.copy import CopyOptions
 from execserver.files.walk import WalkOptions
@@ -96,9 +97,10 @@ class Worker:
         try:
             return _OPERATIONS[request.operation](self, request)
         except Denied as denied:
-            return records.Failed(request.request_id, denied.errno or 0, denied.path, denied.reason)
+            return records.Failed(request.request_id, denied.errno or EIO, denied.path, denied.reason)
         except OSError as error:
-            return records.Failed(request.request_id, error.errno or 0, guard.at if guard.certain else b"")
+            path = guard.at if guard.certain else b""
+            return records.Failed(request.request_id, error.errno or EIO, path)
         except RpcError as error:
             return records.Refused(request.request_id, error.code, error.message)
 

@@ -159,6 +159,22 @@ def test_waiting_for_room_ends_in_an_error() -> None:
         busy.kill()
 
 
+def test_short_requests_do_not_wait_for_long_ones(tmp_path: os.PathLike[str]) -> None:
+    root = os.fsencode(tmp_path)
+    with pool() as made:
+        made.look(plan())
+        walk = records.Request(0, records.WALK, root, limits=(1, 10, 10))
+        made.call(plan(), walk)
+        assert len(made.started) == 2
+        made.started[1].stop()
+        waiting = gevent.spawn(made.call, plan(), walk)
+        turns()
+        assert isinstance(made.look(plan()), records.Metadata)
+        assert not waiting.ready()
+        os.kill(made.started[1].pid, signal.SIGCONT)
+        assert isinstance(waiting.get(timeout=10)[0], records.Walked)
+
+
 def test_requests_of_one_plan_are_answered_in_their_order() -> None:
     with pool() as made:
         answered: list[int] = []

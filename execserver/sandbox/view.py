@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 
-from execserver.sandbox import landlock, mounts
+from execserver.sandbox import mounts
 from execserver.sandbox.identity import check_identity
 from execserver.sandbox.mounts import NewMounts
 from execserver.sandbox.mounts_old import OldMounts
@@ -58,14 +58,17 @@ def enter_view(
     extra: Sequence[Mount] = (),
     console: bytes = b"",
     limits: Sequence[bytes] = (),
+    show_outside: bool = False,
 ) -> None:
     """Make the view in the caller's own, fresh namespaces and move into it.
 
     `extra` are mounts on top of the plan's (placeholders of missing names); `console` is the path of the
-    terminal that becomes /dev/console; `limits` are kinds of namespaces of which none may be made inside.
+    terminal that becomes /dev/console; `limits` are kinds of namespaces of which none may be made inside;
+    with `show_outside` the processes of the machine may be seen where a new /proc is refused.
     Raises ViewFailed.
     """
-    builder = _Builder(kernel, NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel))
+    tree = NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
+    builder = _Builder(tree, show_outside)
     mask = os.umask(0o022)
     builder.step("the root", lambda: builder.begin(plan.root))
     builder.step("/dev", lambda: builder.devices(console))
@@ -79,9 +82,9 @@ def enter_view(
 class _Builder:
     """One view being built; `tree` makes the mounts, with either API of the kernel."""
 
-    def __init__(self, kernel: Kernel, tree: NewMounts | OldMounts) -> None:
-        self._kernel = kernel
+    def __init__(self, tree: NewMounts | OldMounts, show_outside: bool) -> None:
         self._tree = tree
+        self._show_outside = show_outside
         self._root = -1
         self._dev = -1
         self._own_devices: dict[int, int] = {}  # our own file systems, and the mode of folders made there
@@ -144,8 +147,7 @@ class _Builder:
         """Show the processes of this namespace, and let nothing in /proc change the host.
 
         Where a new /proc is not allowed, because the one of this machine is partly masked, the old one is
-        shown read-only, if Landlock keeps this process from looking into those outside: `/proc/N/root` of any
-        process of the same user would be a way out.  Without it nothing is shown.
+        shown read-only if the caller knows that nothing outside can be entered through `/proc/N/root`.
         """
         os.close(self._target(b"/proc", True))
         try:
@@ -153,7 +155,7 @@ class _Builder:
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
-            if landlock.abi(self._kernel) >= landlock.SCOPED_ABI:
+            if self._show_outside:
                 self._bind_path(b"/proc", True)
             else:
                 self._to_protect.append(self._tree.tmpfs(self._root, b"/proc", 0o555))

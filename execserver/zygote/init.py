@@ -227,10 +227,12 @@ def _above(descriptor: int) -> int:
 def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     """Enter the view and give up every privilege for good."""
     kernel, plan = setup.kernel, setup.plan
-    enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup))
+    version = landlock.abi(kernel)
+    # Either bars the way into processes outside, of the same user and without capabilities even.
+    barred = setup.identity is not None or version >= landlock.SCOPED_ABI
+    enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup), barred)
     privileges.drop_capabilities(kernel)
     privileges.no_new_privileges(kernel)
-    version = landlock.abi(kernel)
     if files_too and version >= landlock.LEAST_ABI_IN_VIEW:
         landlock.restrict_files(kernel, version, plan)
     else:

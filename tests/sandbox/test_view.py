@@ -383,7 +383,7 @@ def test_a_machine_whose_proc_is_masked_gives_no_way_into_processes_outside(
     assert not (tmp_path / "out").exists()
     assert done.stderr == ""
     shown, *refusals = done.stdout.splitlines()
-    assert (int(shown) > 0) is landlock
+    assert int(shown) > 0
     assert len([line for line in refusals if f"/proc/{outside}/" in line]) == 3
 
 

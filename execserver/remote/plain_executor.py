@@ -90,7 +90,7 @@ class PlainExecutor:
         return token.strip()
 
     def _register(self, url: str, token: str) -> _Registered:
-        fields = [("authorization", f"Bearer {token}")]
+        fields = [("authorization", f"Bearer {token}"), ("content-length", "0")]
         try:
             response = self._client.call("POST", url, fields, timeout_s=REGISTER_TIMEOUT_S)
         except CallFailed as failed:

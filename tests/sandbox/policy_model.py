@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from execserver.protocol.paths import PathUri
@@ -97,24 +98,29 @@ class Model:
 
     def names(self, path: str) -> str:
         """Decide about a path by its name; only a first name that is a link is followed."""
-        grants = [Grant(self.aliased(grant.path), grant.access) for grant in self.grants()]
-        best: dict[str, str] = {}
-        for grant in grants:
-            if STRENGTH[grant.access] >= STRENGTH.get(best.get(grant.path, ""), -1):
-                best[grant.path] = grant.access
-        patterns = [*self.patterns(), *map(self.aliased, self.patterns())]
         platform = [self.aliased(root) for root in PLATFORM] if self.has_minimal() else []
-        return self.decide(self.aliased(path), best, patterns, platform)
+        patterns = [*self.patterns(), *map(self.aliased, self.patterns())]
+        return self.decide(self.aliased(path), self.named, patterns, platform)
 
     def places(self, path: str) -> str:
         """Decide about a path without links by what the rules really lead to."""
-        by_name: dict[str, str] = {}
+        return self.decide(path, *self.placed)
+
+    @cached_property
+    def named(self) -> dict[str, str]:
+        """The rules by name."""
+        best: dict[str, str] = {}
         for grant in self.grants():
             name = self.aliased(grant.path)
-            if STRENGTH[grant.access] >= STRENGTH.get(by_name.get(name, ""), -1):
-                by_name[name] = grant.access
+            if STRENGTH[grant.access] >= STRENGTH.get(best.get(name, ""), -1):
+                best[name] = grant.access
+        return best
+
+    @cached_property
+    def placed(self) -> tuple[dict[str, str], list[str], list[str]]:
+        """The rules, patterns and platform folders, by where they lead."""
         least: dict[str, str] = {}
-        for name, access in by_name.items():
+        for name, access in self.named.items():
             real = self.real(name)
             if LEAST[access] <= LEAST.get(least.get(real, "write"), 2):
                 least[real] = access
@@ -123,8 +129,24 @@ class Model:
             literal, rest = static(pattern)
             real_start = self.real(literal).rstrip("/")
             patterns.append(re.sub(r"([*?\[\]{}\\])", r"\\\1", real_start) + "/" + rest)
-        platform = [self.real(root) for root in PLATFORM] if self.has_minimal() else []
-        return self.decide(path, least, patterns, platform)
+        for pointed in self.git_directories(least):
+            least.setdefault(pointed, "read")
+        return least, patterns, [self.real(root) for root in PLATFORM] if self.has_minimal() else []
+
+    def git_directories(self, grants: dict[str, str]) -> list[str]:
+        """Return what `.git` files of writable roots name, where it could be written otherwise."""
+        roots = [root for root, access in grants.items() if access == "write"]
+        found = []
+        for root in roots:
+            git_file = f"{root.rstrip('/')}/.git"
+            kind, content = self.host.nodes.get(git_file.encode(), (0, b""))
+            if kind != 0o100000 or git_file in roots or not content.startswith(b"gitdir: /"):
+                continue
+            pointed = self.real(content[8:].decode())
+            holds_root = any(covers(pointed, other) for other in roots)
+            if not holds_root and self.decide(pointed, grants, [], []) == "write":
+                found.append(pointed)
+        return found
 
     def decide(
         self, path: str, grants: dict[str, str], patterns: Iterable[str], platform: Iterable[str]
@@ -170,7 +192,8 @@ class Model:
             here = "/" + "/".join(names)
             followed = self.host._followed(here.encode())
             if followed is not None:
-                return tidy("/".join([followed.decode(), *missing]))
+                found = tidy("/".join([followed.decode(), *missing]))
+                return self.real(found, links + 1) if missing and found != path else found
             link = self.host.nodes.get(here.encode(), (0, b""))
             if link[0] == 0o120000:
                 text = link[1].decode()
@@ -215,6 +238,7 @@ def static(pattern: str) -> tuple[str, str]:
     return "/".join(names[:count]) or "/", "/".join(names[count:])
 
 
+@cache
 def regex(pattern: str) -> re.Pattern[str]:
     """Translate a pattern of plain names, `*`, `?`, `**` and backslashes."""
     out = ""

@@ -13,18 +13,23 @@ from tests.sandbox.policy_model import Model, covers
 from tests.sandbox.view_model import RANK, View
 from tests.support.fake_host import FakeHost
 
-_NAMES = st.sampled_from(["a", "b", "c", ".git", ".codex"])
-_TOPS = st.sampled_from(["ws", "tmp", "a", "usr", "lib"])
-paths = st.builds(lambda top, names: "/" + "/".join([top, *names]), _TOPS, st.lists(_NAMES, max_size=3))
+_TOPS = ("ws", "tmp", "out")
+_NAMES = ("a", "b", ".git")
+_SHALLOW = [f"/{top}/{name}" for top in _TOPS for name in _NAMES]
+_ALL = [*(f"/{top}" for top in _TOPS), *_SHALLOW, *(f"{path}/{name}" for path in _SHALLOW for name in _NAMES)]
+_names = st.sampled_from(_NAMES)
+paths = st.sampled_from(_ALL)
+# Also what only an attacker makes.
+_places_to_be = st.one_of(paths, st.sampled_from([f"{path}/c" for path in _ALL[:12]]))
 _link_texts = st.one_of(
-    paths, _NAMES, st.builds(lambda name: f"../{name}", _NAMES), st.just("/"), st.just(".")
+    paths, paths, _names, st.builds(lambda name: f"../{name}", _names), st.sampled_from(["/", ".", "/lib"])
 ).map(lambda text: f"-> {text}")
-_things = st.one_of(st.just("dir"), st.just(b""), st.just(b""), _link_texts)
+_things = st.one_of(st.just("gone"), st.just("gone"), st.just(b""), _link_texts, _link_texts)
 _accesses = st.sampled_from(["read", "write", "write", "deny"])
 _plain_places = st.one_of(
     paths,
     st.sampled_from(["root", "root", "minimal", "project_roots", "tmpdir", "slash_tmp", "unknown"]),
-    _NAMES.map(lambda name: f"project_roots/{name}"),
+    _names.map(lambda name: f"project_roots/{name}"),
 )
 _patterns = st.sampled_from(
     ["**/a", "*.x", "a/*", "a/**", "/ws/**/b", "/ws/?", "/tmp/a/*", "**/.git", "/a/*/c", "b",
@@ -41,13 +46,23 @@ _roots = st.lists(paths, max_size=2).map(tuple)
 
 @st.composite
 def hosts(draw: st.DrawFn) -> FakeHost:
-    """Return a tree; nothing is put below a link or a file."""
-    host = FakeHost({"/ws": "dir", "/dev": "dir", "/proc": "dir"}, draw(st.sampled_from([None, b"/a/b"])))
-    for path, thing in draw(st.lists(st.tuples(paths, _things), max_size=14)):
-        parents = [path[:cut] for cut in range(1, len(path)) if path[cut] == "/"]
-        free = all(host.nodes.get(parent.encode(), (0o040000,))[0] == 0o040000 for parent in parents)
-        if free and path.encode() not in host.nodes:
-            host.put(path, thing)
+    """Return a tree of directories with files in the deepest; some of it is missing, a file or a link."""
+    host = FakeHost(
+        {"/dev": "dir", "/proc": "dir", "/usr/lib": "dir"}, draw(st.sampled_from([None, b"/out/a"]))
+    )
+    for path in _ALL:
+        host.put(path, b"" if path.count("/") == 3 else "dir")
+    host.put("/ws/.git", b"gitdir: " + draw(paths).encode()) if draw(st.booleans()) else None
+    host.put("/lib", draw(st.sampled_from(["-> usr/lib", "-> /ws/a", "dir"])))
+    for path, thing in draw(st.lists(st.tuples(paths, _things), max_size=6)):
+        parent = path.rpartition("/")[0] or "/"
+        if host.nodes.get(parent.encode(), (0,))[0] == 0o040000:
+            host.remove(path)
+            if thing != "gone":
+                host.put(path, thing)
+    for path in [path for path in _ALL if path.encode() in host.nodes]:
+        if host.nodes.get(path.rpartition("/")[0].encode() or b"/", (0,))[0] != 0o040000:
+            host.remove(path)
     return host
 
 
@@ -138,9 +153,10 @@ def attacks(draw: st.DrawFn) -> list[tuple[str, str, str]]:
     return draw(
         st.lists(
             st.one_of(
-                st.tuples(st.just("link"), paths, st.one_of(paths, st.just("/"), _NAMES)),
-                st.tuples(st.just("move"), paths, paths),
-                st.tuples(st.just("mkdir"), paths, st.just("")),
+                st.tuples(st.just("link"), _places_to_be, st.one_of(paths, st.just("/"), _names)),
+                st.tuples(st.just("move"), paths, _places_to_be),
+                st.tuples(st.just("move"), paths, _places_to_be),
+                st.tuples(st.just("mkdir"), _places_to_be, st.just("")),
             ),
             max_size=5,
         )

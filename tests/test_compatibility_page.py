@@ -15,7 +15,7 @@ from tests.support.source import ROOT
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 TEST_NAME = re.compile(r"`([\w/]*test_\w+\.py)::(\w+)`")
 BORDER = re.compile(r"\|(?:-+\|)+")
-GROUPS = ("Connections", "Decoding", "Processes", "Files", "HTTP", "Command line")
+GROUPS = ("Connections", "Decoding", "Processes", "Files", "HTTP", "Remote mode", "Command line")
 
 
 def rows() -> list[list[str]]:

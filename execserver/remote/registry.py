@@ -20,6 +20,7 @@ VALIDATE_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 10.0
 MAX_SHOWN_CHARACTERS = 4096
 _REQUEST_FAILED = "environment registry request failed"
+_INCOMPLETE = "exec-server protocol error: environment registry returned incomplete Noise connection data"
 _CONFLICT = 409
 
 
@@ -92,7 +93,7 @@ class RegistryClient:
         reply = self._decoded(self._post("register", body, REGISTER_TIMEOUT_S), _Registered)
         self._check(reply)
         if not reply.url.strip() or not reply.executor_registration_id.strip():
-            raise RegistryError("environment registry returned incomplete Noise connection data")
+            raise RegistryError(_INCOMPLETE)
         return Registration(reply.environment_id, reply.url, reply.executor_registration_id)
 
     def connect(self, key: PublicKeys) -> Bundle:

@@ -132,6 +132,12 @@ def test_a_bundle_with_a_blank_member_is_refused(registry: Registry, missing: st
     assert failed.text == f"{PROTOCOL_ERROR}incomplete Noise connection data"
 
 
+@pytest.mark.parametrize("missing", ["url", "executor_registration_id"])
+def test_a_registration_with_a_blank_member_is_refused(registry: Registry, missing: str) -> None:
+    failed = registry.fails(Told(200, {**REGISTERED, missing: " "}))
+    assert failed.text == f"{PROTOCOL_ERROR}incomplete Noise connection data"
+
+
 def test_the_executors_key_is_checked(registry: Registry) -> None:
     for key in ({**KEY.to_json(), "extra": 1}, {**KEY.to_json(), "suite": "other"}, {}):
         failed = registry.fails(Told(200, {**CONNECTED, "executor_public_key": key}), "connect")

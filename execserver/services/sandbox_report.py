@@ -2,8 +2,8 @@
 
 The probing forks must not come from the server, which has threads, many descriptors and a secret or two; the
 doctor comes from the zygote like any child, so it meets the same limits, filters and profiles as everything
-that will be confined.  It is asked once, when first needed or shortly after the start; an answer that is no
-report is not kept, and nothing is chosen then.
+that will be confined.  It is asked once, when first needed or shortly after the start, and again when the
+bubblewrap it found is replaced; an answer that is no report is not kept, and nothing is chosen then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from execserver.protocol.environment import EnvironmentSandboxResponse
 from execserver.protocol.errors import InternalError, RpcError
 from execserver.protocol.record import encode_record
 from execserver.sandbox import back_ends
-from execserver.sandbox.bwrap import encode
+from execserver.sandbox.bwrap import encode, identity_of
 from execserver.sandbox.plan import ViewPlan
 from execserver.sandbox.report import Report, from_members
 from execserver.services.child import Child
@@ -68,7 +68,7 @@ class SandboxReports:
     def report(self) -> Report:
         """Return the report; the first time this waits for the doctor.  Raises InternalError without one."""
         with self._turn:
-            if self._report is None:
+            if self._report is None or _replaced(self._report):
                 self._report = report = self._take(self._ask())
                 self._spawner.bubblewrap = b"" if report.bwrap is None else encode(report.bwrap)
                 self._tell(self._report)
@@ -115,6 +115,16 @@ class SandboxReports:
             if not child.exited:
                 child.signal(signal.SIGKILL)
         return answer
+
+
+def _replaced(report: Report) -> bool:
+    """Tell whether the bubblewrap that was tried is another file by now, as after an upgrade."""
+    if report.bwrap is None or report.native:
+        return False
+    try:
+        return identity_of(os.stat(report.bwrap.path)) != report.bwrap.identity
+    except OSError:
+        return True
 
 
 def _read_all(child: Child) -> bytes:

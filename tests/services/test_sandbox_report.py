@@ -15,11 +15,13 @@ import pytest
 from execserver.protocol.errors import InternalError
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox.back_ends import answer, policies
+from execserver.sandbox.bwrap import Bwrap, encode, identity_of
 from execserver.sandbox.report import Check, Report
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
-from execserver.zygote.records import BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
+from tests.support.programs import write_script
 
 NOTE = "import sys, os; open({!r}, 'a').write(repr(sorted(os.environ)) + '\\n'); print({!r})"
 WORKING = Report(native=True, seccomp=True, kernel="6.6.6")
@@ -80,6 +82,19 @@ def test_an_answer_that_is_no_report_is_an_error_and_not_kept(
     for _ in range(2):
         with pytest.raises(InternalError, match="the doctor gave no report"):
             asked.report()
+    assert len(calls(tmp_path)) == 2
+
+
+def test_a_replaced_bubblewrap_is_tried_anew(spawner: Spawner, tmp_path: Path) -> None:
+    program = write_script(tmp_path / "bwrap", "exit 0")
+    tried = Bwrap(os.fsencode(program), identity_of(program.stat()), True)
+    asked = reports(spawner, tmp_path, Report(seccomp=True, bwrap=tried))
+    assert asked.choose(policies()["narrow"]) == BACK_END_BUBBLEWRAP
+    assert spawner.bubblewrap == encode(tried)
+    asked.report()
+    assert len(calls(tmp_path)) == 1
+    write_script(tmp_path / "bwrap", "exit 1  # another one")
+    asked.report()
     assert len(calls(tmp_path)) == 2
 
 

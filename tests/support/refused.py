@@ -1,4 +1,4 @@
-"""Starts a program as another user, with refusals: `python -m tests.support.refused HOW UID -- PROGRAM ...`."""
+"""Starts a program as another user and with refusals: `-m tests.support.refused HOW UID -- PROGRAM ...`."""
 
 from __future__ import annotations
 

@@ -78,6 +78,7 @@ def place(attacked_server: ServerProcess) -> Iterator[Place]:
     connection.open_session()
     owner = int(Path(f"/proc/{attacked_server.pid}/status").read_text().split("Uid:")[1].split()[0])
     with place_for(connection, owner) as made:
+        made.server = attacked_server
         yield made
     connection.close()
 

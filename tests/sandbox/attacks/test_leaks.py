@@ -1,0 +1,150 @@
+"""After a thousand sandboxed calls, and after kills, no mount, folder, process or descriptor is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LONG
+from tests.e2e.sandbox_places import Place, place_for
+from tests.e2e.sandboxed_calls import Files, workers_of
+from tests.sandbox.attacks.conftest import SERVERS, started
+from tests.support.proc import descendants_of, zygotes_of
+from tests.support.running import outcome
+from tests.support.sandboxes import context, managed, read_only, rule, workspace_write
+from tests.support.server_process import OURS
+from tests.support.waiting import wait_until
+from tests.support.ways import server_flavour
+
+CALLS = 1000
+PROCESSES = 400 if LONG else 100
+MAX_WORKERS = 16
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def mounts() -> list[str]:
+    return sorted(line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def policies(place: Place) -> list[Files]:
+    narrow = context(managed(rule(place.ws, "write")), place.ws)
+    return [Files(place, one) for one in (workspace_write(place.ws), read_only(place.ws), narrow)]
+
+
+def one_round(place: Place, number: int) -> None:
+    for files in policies(place):
+        files.read(place.ws / "f")
+        files.write(place.ws / f"n{number % 7}")
+        files.read_opened(place.ws / "f")
+        files.names(place.ws)
+        files.ask("fs/remove", place.ws / f"n{number % 7}", force=True)
+
+
+def test_a_thousand_calls_leave_nothing(place: Place) -> None:
+    assert place.server is not None
+    server, (zygote,) = place.server.pid, zygotes_of(place.server.pid)
+    one_round(place, 0)
+    place.run("true", workspace_write(place.ws))
+    wait_until(lambda: descendants_of(zygote) == workers_of(server) or _only_workers(server, zygote))
+    before = (descriptors(server), descriptors(zygote), mounts(), len(descendants_of(zygote)))
+    for number in range(CALLS // 15):
+        one_round(place, number)
+    for number in range(PROCESSES):
+        end = ("true", "exit 3", "kill -9 $$", "sleep 600 & exit 0")[number % 4]
+        place.run(end, workspace_write(place.ws) if number % 2 else read_only(place.ws))
+
+    def settled() -> bool:
+        now = (descriptors(server), descriptors(zygote), mounts(), len(descendants_of(zygote)))
+        return now == before
+
+    wait_until(settled)
+    assert sorted(os.listdir(place.ws)) == ["f"]
+    assert len(workers_of(server)) <= MAX_WORKERS
+
+
+def _only_workers(server: int, zygote: int) -> bool:
+    """Tell whether nothing but file workers (and what makes their views) is below a zygote."""
+    return not any(b"/bin/sh" in _command(pid) for pid in descendants_of(zygote))
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_many_policies_have_few_workers(place: Place) -> None:
+    assert place.server is not None
+    (zygote,) = zygotes_of(place.server.pid)
+    folders = [place.make(f"ws/d{number}/f", "x").parent for number in range(MAX_WORKERS + 8)]
+    for folder in folders:
+        files = Files(place, context(managed(rule(folder, "write")), place.ws))
+        assert files.read(folder / "f") == b"x"
+    wait_until(lambda: len(_processes_of_workers(zygote)) <= MAX_WORKERS)
+
+
+def _processes_of_workers(zygote: int) -> list[int]:
+    """Return one pid for each worker: bubblewrap adds two processes to it."""
+    return [
+        pid
+        for pid in descendants_of(zygote)
+        if int(Path(f"/proc/{pid}/stat").read_text().split()[3]) == zygote
+    ]
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("victim", ["command", "zygote", "server", "everything at once"])
+def test_after_a_kill_nothing_is_left(kind: str, victim: str) -> None:
+    flavour = server_flavour(OURS, kind)
+    with started(flavour) as server:
+        peer = server.connect()
+        peer.open_session()
+        owner = int(Path(f"/proc/{server.pid}/status").read_text().split("Uid:")[1].split()[0])
+        before = mounts()
+        with place_for(peer, owner) as place:
+            place.server = server
+            one_round(place, 0)
+            name = place.begin("mkdir .codex; setsid sleep 4321 & exec sleep 4321", workspace_write(place.ws))
+            wait_until(lambda: len([p for p in descendants_of(server.pid) if b"4321" in _command(p)]) >= 2)
+            (zygote,) = zygotes_of(server.pid)
+            below = descendants_of(server.pid)
+            inside = [pid for pid in below if _command(pid).startswith(b"sleep")]
+            victims = {
+                "command": inside[:1],
+                "zygote": [zygote],
+                "server": [server.pid],
+                "everything at once": [server.pid, *below],
+            }
+            for pid in victims[victim]:
+                _kill(pid)
+            if victim in ("command", "zygote"):
+                assert outcome(peer, name).exit_code == 137
+                wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in inside))
+            else:
+                server.wait()
+                wait_until(lambda: not any(_lives(pid) for pid in below))
+            if victim != "everything at once":
+                wait_until(lambda: sorted(os.listdir(place.ws)) == ["f"], timeout=2)
+            assert mounts() == before
+        peer.close()
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

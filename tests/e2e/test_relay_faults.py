@@ -155,3 +155,18 @@ def test_a_killed_client_loses_its_stream_in_time(scene: RemoteScene) -> None:
     scene.harness_way.cut()
     wait_until(lambda: b"a harness left" in scene.log(), 30.0, pause=gevent.sleep)
     client.detach()
+
+
+def test_a_client_that_does_not_read_holds_the_process_back(scene: RemoteScene) -> None:
+    mib = 60
+    with scene.connect() as client:
+        process = client.start([sys.executable, "-c", GENERATOR, str(mib), "0"])
+        sizes = [-1, scene.harness_way.forwarded]
+        while sizes[-1] != sizes[-2] or sizes[-1] < MIB:
+            gevent.sleep(0.5)
+            sizes.append(scene.harness_way.forwarded)
+        assert sizes[-1] < mib * MIB / 2
+        scene.harness_way.cut()  # what was held back meanwhile is not lost either
+        assert hashlib.sha256(output(process)).digest() == expected_digest(mib)
+        assert process.wait() == 0
+        assert client.resumptions == 0

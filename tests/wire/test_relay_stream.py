@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from execserver.wire.noise_records import MAX_JSON_BYTES, StreamError
@@ -23,6 +23,7 @@ from execserver.wire.relay_frames import (
 )
 from execserver.wire.relay_stream import HarnessStream, Route, StreamReset
 from execserver.wire.reliability import IDLE_S, SILENCE_S, WINDOW_BYTES, WINDOW_RECORDS
+from tests.conftest import LONG
 from tests.wire.noise_vectors import identity
 from tests.wire.relay_link import ANSWER, INITIALIZE, STREAM_ID, End, Link, open_ends
 
@@ -334,6 +335,8 @@ def test_an_answer_that_is_no_result_accepts_nothing(answer: bytes) -> None:
     assert not executor.stream.is_reliable
 
 
+@pytest.mark.timeout(300)
+@settings(max_examples=400 if LONG else 50)
 @given(st.integers(0, 2**32), st.integers(1, 120))
 def test_whatever_happens_messages_arrive_once_and_in_order(seed: int, count: int) -> None:
     rng = random.Random(seed)
@@ -362,6 +365,8 @@ def test_whatever_happens_messages_arrive_once_and_in_order(seed: int, count: in
         assert end.error is None or "silent" in str(end.error) or isinstance(end.error, StreamReset)
 
 
+@pytest.mark.timeout(300)
+@settings(max_examples=400 if LONG else 50)
 @given(st.integers(0, 2**32))
 def test_hostile_frames_end_a_stream_or_change_nothing(seed: int) -> None:
     rng = random.Random(seed)

@@ -37,7 +37,15 @@ if TYPE_CHECKING:
 
 PROGRAM = b"bwrap"
 
-_NEEDED = ("--args", "--seccomp", "--perms", "--json-status-fd", "--cap-drop", "--remount-ro")
+_NEEDED = (
+    "--args",
+    "--seccomp",
+    "--perms",
+    "--json-status-fd",
+    "--cap-drop",
+    "--remount-ro",
+    "--disable-userns",
+)
 _MAX_ARGUMENTS = 9000  # bubblewrap itself takes no more
 _FACTS = struct.Struct("=QQQQBH")
 _SHARED_MEMORY = b"/dev/shm"
@@ -206,7 +214,8 @@ def check_count(options: Sequence[bytes], argv: Sequence[bytes]) -> None:
 def _isolation(plan: ViewPlan, bwrap: Bwrap) -> list[bytes]:
     options = [b"--new-session", b"--die-with-parent", b"--cap-drop", b"ALL"]
     if not bwrap.setuid:
-        options.append(b"--unshare-user")
+        # In a user namespace of its own a command could mount the control groups, writable.
+        options += [b"--unshare-user", b"--disable-userns"]
     options += [b"--unshare-pid", b"--unshare-ipc", b"--unshare-uts"]
     if plan.network == NETWORK_NONE:
         options.append(b"--unshare-net")

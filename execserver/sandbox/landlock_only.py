@@ -113,6 +113,7 @@ def confine_self(kernel: Kernel, plan: ViewPlan) -> None:
     version = landlock.abi(kernel)
     if version < LEAST_ABI or inexact(plan):
         raise OSError(errno.EOPNOTSUPP, "Landlock does not express this policy here")
+    privileges.leave_session_keyring(kernel)
     if has_capabilities():
         privileges.drop_capabilities(kernel)
     privileges.no_new_privileges(kernel)

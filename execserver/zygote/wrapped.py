@@ -176,6 +176,7 @@ def _begin(kernel: Kernel, report: int) -> None:
         os._exit(_FAILED_STATUS)  # the starter is gone already
     _signal.pthread_sigmask(_signal.SIG_SETMASK, _EVERY_SIGNAL)
     os.setsid()
+    privileges.leave_session_keyring(kernel)
 
 
 def _keep_only(kernel: Kernel, report: int) -> int:

@@ -31,7 +31,10 @@ from execserver.sandbox.plan import (
 PLAIN = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), False, "0.8.0")
 SETUID = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), True, "0.8.0")
 NEWEST = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), False, "0.11.0", True, True)
-NEEDED = "--args FD --seccomp FD --perms OCTAL --json-status-fd FD --cap-drop CAP --remount-ro DEST"
+NEEDED = (
+    "--args FD --seccomp FD --perms OCTAL --json-status-fd FD --cap-drop CAP --remount-ro DEST "
+    "--disable-userns"
+)
 
 
 def words(plan: ViewPlan, program: Bwrap = PLAIN, covers: tuple[Mount, ...] = ()) -> str:
@@ -41,7 +44,7 @@ def words(plan: ViewPlan, program: Bwrap = PLAIN, covers: tuple[Mount, ...] = ()
 def test_a_read_only_view_is_the_hosts_tree_with_devices_and_processes_of_its_own() -> None:
     assert words(ViewPlan(ROOT_READ_ONLY)) == (
         "--new-session --die-with-parent --cap-drop ALL "
-        "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-net "
+        "--unshare-user --disable-userns --unshare-pid --unshare-ipc --unshare-uts --unshare-net "
         "--ro-bind / / --dev /dev --perms 1777 --tmpfs /dev/shm --remount-ro /dev --proc /proc"
     )
 

@@ -172,7 +172,10 @@ def test_a_chroot_is_noticed(tmp_path: Path) -> None:
 
 
 class TestBubblewrap:
-    HELP = "--args FD --seccomp FD --perms OCTAL --json-status-fd FD --cap-drop CAP --remount-ro DEST"
+    HELP = (
+        "--args FD --seccomp FD --perms OCTAL --json-status-fd FD --cap-drop CAP --remount-ro DEST "
+        "--disable-userns"
+    )
 
     @pytest.fixture(autouse=True)
     def _any_owner(self, monkeypatch: pytest.MonkeyPatch) -> None:

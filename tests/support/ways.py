@@ -10,6 +10,7 @@ import atexit
 import functools
 import json
 import os
+import select
 import shutil
 import stat
 import struct
@@ -196,6 +197,7 @@ def _start(way: Way, request: SpawnRequest) -> int:
     confinement = Confinement(Libc(), kernel)
     try:
         pid = confinement.start(request, [1, 2])
+        wait_for_start(confinement, pid)
     except SpawnFailure as failure:
         os.write(2, b" ".join(failure.details) or os.strerror(failure.errno).encode())
         return REFUSED << 8
@@ -203,6 +205,20 @@ def _start(way: Way, request: SpawnRequest) -> int:
     status = confinement.take_end(pid, status)
     confinement.close()
     return status
+
+
+def wait_for_start(confinement: Confinement, pid: int) -> None:
+    """Wait until a sandbox has told how its start went; raise SpawnFailure when it failed."""
+    report = confinement.report_of(pid)
+    if report is None:
+        return
+    poll = select.poll()
+    poll.register(report, select.POLLIN)
+    poll.poll(30_000)
+    failure = confinement.hear(pid)
+    if failure is not None:
+        confinement.take_end(*os.waitpid(pid, 0))
+        raise failure
 
 
 def refuse_user_namespaces(how: str) -> None:

@@ -21,7 +21,7 @@ from execserver.zygote.records import BACK_END_BUBBLEWRAP, STAGE_VIEW, SpawnRequ
 from execserver.zygote.spawn import SpawnFailure
 from tests.support.views import ENV, REFUSED, give, identity, mount, plan
 from tests.support.waiting import wait_until
-from tests.support.ways import WAYS, Way, bubblewrap_for, require, run
+from tests.support.ways import WAYS, Way, bubblewrap_for, require, run, wait_for_start
 
 WRAPPED = [way for way in WAYS if way.back_end == BACK_END_BUBBLEWRAP]
 AS_ROOT = WRAPPED[0]
@@ -65,6 +65,7 @@ class Started:
         for name, value in more.items():
             setattr(request, name, value)
         self.pid = confinement.start(request, [] if request.slave else [out, out])
+        wait_for_start(confinement, self.pid)
         os.close(out)
 
     def read_line(self) -> str:
@@ -177,7 +178,7 @@ def test_what_bubblewrap_cannot_do_is_told_before_anything_runs(confinement: Con
     record = bwrap.encode(bubblewrap_for(AS_ROOT)) + encode_plan(plan(network="proxy"))
     request = SpawnRequest(1, [b"true"], ENV, b"/", plan=record, back_end=BACK_END_BUBBLEWRAP)
     with pytest.raises(SpawnFailure) as failure:
-        confinement.start(request, [1, 2])
+        wait_for_start(confinement, confinement.start(request, [1, 2]))
     assert failure.value.stage == STAGE_VIEW
     assert b"managed proxy" in failure.value.details[0]
 
@@ -189,6 +190,7 @@ class TestWorker:
         pid = confinement.start_worker(
             WorkerRequest(1, record, back_end=BACK_END_BUBBLEWRAP), [theirs.fileno()]
         )
+        wait_for_start(confinement, pid)
         theirs.close()
         send_record(ours, records.encode_request(request))
         received = receive_record(ours)

@@ -128,6 +128,45 @@ result += [tried(lambda: open(path, "w")) for path in (f"{ws}/sub/a{out}/f", f"{
     ground.check_unharmed()
 
 
+def test_control_groups_are_not_mounted(any_way: object, ground: Ground) -> None:
+    """In a control group namespace of its own a command could write to its user's groups: the server's."""
+    code = (
+        MOUNTS
+        + """
+uid = os.getuid()
+result = {}
+for name, flags in (("cgroup", 0x02000000), ("all", 0x10000000 | 0x20000 | 0x02000000)):
+    child = os.fork()
+    if child == 0:
+        syscall(272, flags)
+        tried(lambda: open("/proc/self/setgroups", "w").write("deny"))
+        tried(lambda: open("/proc/self/uid_map", "w").write(f"{uid} {uid} 1"))
+        mount(b"none", "/", None, PRIVATE | REC)
+        first = mount(b"c", ws + "/sub", b"cgroup2")
+        second = mount(b"c", ws + "/sub", b"cgroup", 0, b"memory")
+        os._exit((first == 0) | (second == 0) << 1)
+    result[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+    )
+    assert set(ground.python(code).values()) == {0}
+
+
+def test_keys_of_the_session_are_not_the_commands(any_way: object, ground: Ground) -> None:
+    code = """
+made = syscall(250, 0, -3, 0)
+found = syscall(250, 10, -3, b"user", b"execserver-attack", 0)
+result = {"search": found}
+"""
+    assert ground.python(code)["search"] in (
+        "ENOKEY",
+        "EACCES",
+        "EPERM",
+        "ENOSYS",
+        "EKEYREVOKED",
+        "EOPNOTSUPP",
+    )
+
+
 def test_files_are_not_opened_by_handle(way: object, ground: Ground) -> None:
     code = """
 handle = ctypes.create_string_buffer(struct.pack("Ii", 128, 0) + bytes(128))

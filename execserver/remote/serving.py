@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gevent import spawn
+from gevent import GreenletExit, spawn
 
 from execserver.handlers.context import Call
 from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
@@ -38,10 +38,13 @@ class RemoteServing:
 
     def run(self, ended: Callable[[], object]) -> None:
         """Serve until killed or until something fatal happens, which `failure` then holds."""
+        self.failure = RemoteError("remote mode ended by a mistake of this program")
         try:
             self._executor.run()
         except RemoteError as error:
             self.failure = error
+        except GreenletExit:
+            self.failure = None
         finally:
             ended()
 

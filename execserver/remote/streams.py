@@ -67,6 +67,7 @@ class StreamTable:
         self._pending: dict[str, gevent.Greenlet[..., None]] = {}
         self._failures = 0
         self._refusing_until = 0.0
+        self._silent_until = 0.0
 
     @property
     def count(self) -> int:
@@ -137,12 +138,18 @@ class StreamTable:
         elif self._clock() < self._refusing_until:
             self._reset(stream_id)
         elif self.count >= MAX_ACTIVE or len(self._pending) >= MAX_PENDING:
-            _log.warning(
-                "a harness was refused: %d are connected, %d asked about", self.count, len(self._pending)
-            )
+            self._tell_of_crowd()
             self._reset(stream_id)
         else:
             self._begin(stream_id, message)
+
+    def _tell_of_crowd(self) -> None:
+        """Log that there is no place, not more often than every few seconds."""
+        if self._clock() >= self._silent_until:
+            self._silent_until = self._clock() + PAUSE_S
+            _log.warning(
+                "a harness was refused: %d are connected, %d asked about", self.count, len(self._pending)
+            )
 
     def _begin(self, stream_id: str, message: bytes) -> None:
         """Read the first message and ask the registry about its sender."""

@@ -20,6 +20,10 @@ from execserver.wire.relay_frames import (
 from tests.support.relay import Relay
 
 
+class NotLetIn(Exception):
+    """The executor answered the handshake with something else."""
+
+
 class RawHarness:
     """One connection; `acks` collects acknowledgements that are not 0, which a plain peer never gets."""
 
@@ -34,7 +38,9 @@ class RawHarness:
         self._frame(RelayFrame(self.stream_id, Resume(0)))
         self._frame(RelayFrame(self.stream_id, Handshake(initiator.write_message1(b"let-me-in"))))
         answer = self._receive().body
-        assert isinstance(answer, Handshake), answer
+        if not isinstance(answer, Handshake):
+            self._socket.close()
+            raise NotLetIn(answer)
         initiator.read_message2(answer.payload)
         self._sender, self._receiver = RecordSender(initiator.send), RecordReceiver(initiator.receive)
         self._messages: list[bytes] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from execserver.client import ExecServerClient, RequestFailed
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit
+from execserver.remote.streams import MAX_ACTIVE
+from execserver.wire.relay_frames import Data, Handshake, RelayFrame, encode_frame
+from tests.remote.raw_harness import NotLetIn, RawHarness
 from tests.support.relay import Relay, Reply
 from tests.support.remote_process import API_KEY, RemoteProcess, connect
 from tests.support.waiting import wait_until
@@ -220,8 +224,6 @@ def test_no_byte_is_lost_while_websockets_break(relay: Relay, executor: RemotePr
 
 def expected(size: int) -> str:
     """Return the digest of what the script prints."""
-    import random
-
     numbers, digest = random.Random(1), hashlib.sha256()
     for _ in range(size // 65536):
         digest.update(numbers.randbytes(65536))
@@ -237,8 +239,6 @@ def test_a_harness_that_reads_nothing_does_not_stop_the_others(relay: Relay, exe
 
 
 def test_messages_that_are_none_reset_the_stream_only(relay: Relay, executor: RemoteProcess) -> None:
-    from tests.remote.raw_harness import RawHarness
-
     with connect(relay) as client:
         for message in (b"{}", b"[]", b"nonsense"):
             harness = RawHarness(relay)
@@ -249,8 +249,6 @@ def test_messages_that_are_none_reset_the_stream_only(relay: Relay, executor: Re
 
 
 def test_a_plain_harness_gets_exactly_the_plain_protocol(relay: Relay, executor: RemoteProcess) -> None:
-    from tests.remote.raw_harness import RawHarness
-
     harness = RawHarness(relay)
     harness.send(
         b'{"id":1,"method":"initialize","params":{"clientName":"codex-environment","resumeSessionId":null}}'
@@ -264,12 +262,53 @@ def test_a_plain_harness_gets_exactly_the_plain_protocol(relay: Relay, executor:
         assert json.loads(harness.next())["id"] == number
     assert harness.acks == set()
     session = answer["result"]["sessionId"]
+    relay.executor.drop()  # ends the stream; the session waits for who takes it up
+    wait_until(lambda: len(relay.executors) == 2, pause=gevent.sleep)
     harness.close()
     again = RawHarness(relay)
     resume = {"clientName": "codex-environment", "resumeSessionId": session}
     again.send(json.dumps({"id": 1, "method": "initialize", "params": resume}).encode())
     assert json.loads(again.next())["result"]["sessionId"] == session
     again.close()
+
+
+def test_as_many_harnesses_as_are_allowed_are_served_side_by_side(
+    relay: Relay, executor: RemoteProcess
+) -> None:
+    ask = b'{"id":1,"method":"initialize","params":{"clientName":"x","resumeSessionId":null}}'
+    harnesses = [RawHarness(relay) for _ in range(MAX_ACTIVE)]
+    for harness in harnesses:
+        harness.send(ask)
+    sessions = {json.loads(harness.next())["result"]["sessionId"] for harness in harnesses}
+    assert len(sessions) == MAX_ACTIVE
+    with pytest.raises(NotLetIn, match="noise_relay_protocol_error"):
+        RawHarness(relay)
+    for harness in harnesses:
+        harness.close()
+
+
+def test_hostile_frames_on_the_websocket_harm_nobody(relay: Relay, executor: RemoteProcess) -> None:
+    numbers = random.Random(3)
+    with connect(relay) as client:
+        process = client.start(["cat"], pipe_stdin=True)
+        for number in range(10_000 if LONG else 300):
+            kind = number % 3
+            stream_id = f"h{numbers.randrange(50)}"
+            if kind == 0:
+                relay.executor.send(numbers.randbytes(numbers.randrange(300)))
+            elif kind == 1:
+                frame = RelayFrame(stream_id, Data(numbers.randrange(100), numbers.randbytes(50)))
+                relay.executor.send(encode_frame(frame))
+            else:
+                frame = RelayFrame(stream_id, Handshake(numbers.randbytes(3600)))
+                relay.executor.send(encode_frame(frame))
+            if number % 100 == 0:
+                process.write(b"%d\n" % number)
+        process.close_stdin()
+        expected_lines = b"".join(b"%d\n" % number for number in range(0, 10_000 if LONG else 300, 100))
+        assert process.communicate().stdout == expected_lines
+        assert client.resumptions == 0
+    assert len(relay.executors) == 1
 
 
 def test_the_plain_form_of_may_serves_one_harness_and_registers_each_time(relay: Relay) -> None:

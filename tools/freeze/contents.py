@@ -87,7 +87,6 @@ LEFT_OUT = (
     "tarfile",
     "test",
     "tkinter",
-    "tomllib",
     "unittest",
     "urllib.error",
     "urllib.request",

@@ -106,15 +106,15 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
     from execserver.protocol.errors import RpcError, os_error_text
     from execserver.protocol.paths import PathUri
     from execserver.protocol.sandbox import FileSystemSandboxContext
-    from execserver.sandbox.host import Host
     from execserver.sandbox.intent import process_request_needs_sandbox
+    from execserver.sandbox.placeholder_host import PlaceholderHost
     from execserver.sandbox.planner import plan_for_process
     from execserver.sandbox.policy import process_policy
 
     here = os.getcwdb()
     policy_cwd = os.path.normpath(os.path.join(here, os.fsencode(options.policy_cwd)))
     context = FileSystemSandboxContext(profile, PathUri.from_native(policy_cwd))
-    host = Host(os.environb.get(b"TMPDIR"))
+    host = PlaceholderHost(os.environb.get(b"TMPDIR"))
     try:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)

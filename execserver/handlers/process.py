@@ -51,7 +51,7 @@ from execserver.services.process_table import ProcessTable
 from execserver.services.spawner import SpawnSpec
 from execserver.services.start_request import Confinement
 
-_ATTEMPTS = 3  # of a start whose files change under it
+_ATTEMPTS = 5  # of a start whose files change under it
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
 _SIGNALS = {
     ProcessSignal.INTERRUPT: signal.SIGINT,

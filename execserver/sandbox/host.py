@@ -38,7 +38,11 @@ class Host:
             if error.errno in _LEADS_NOWHERE:
                 return None
             raise
-        return _stamp(found)
+        return None if self.hides(found) else _stamp(found)
+
+    def hides(self, found: os.stat_result) -> bool:
+        """Tell whether an object counts as absent; nothing does here."""
+        return False
 
     def identity(self, path: bytes) -> Identity | None:
         """Return what is at a path, not following a link there; None for nothing.  Raises OSError."""

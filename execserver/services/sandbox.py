@@ -19,6 +19,7 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.explain import explain
 from execserver.sandbox.facts import Facts
 from execserver.sandbox.host import Host
+from execserver.sandbox.placeholder_host import PlaceholderHost
 from execserver.sandbox.plan import (
     FILTER_NONE,
     FILTER_PROXY_ROUTED,
@@ -86,7 +87,7 @@ class SandboxService:
     ) -> None:
         self.choose = choose
         self._server_cwd = os.getcwdb()
-        self._file_host = Host(inherited.get(b"TMPDIR"))
+        self._file_host = PlaceholderHost(inherited.get(b"TMPDIR"))
         self._mounts = mounts or MountTable()
         self._pool = FilePool(_PLANNING_THREADS, settings.file_call_timeout_s)
         self._remembered: OrderedDict[object, _Planned] = OrderedDict()
@@ -144,7 +145,7 @@ class SandboxService:
                 find_routes([name + b"=" + value for name, value in env.items()])
             except RouteError as error:
                 return Confinement(refusal=f"codex-linux-sandbox: {FAILURE}{error}", refusal_status=101)
-        host = Host(env.get(b"TMPDIR"))
+        host = PlaceholderHost(env.get(b"TMPDIR"))
 
         def make(facts: Facts) -> ViewPlan:
             policy = process_policy(context, host, cwd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +21,8 @@ from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
 CLEANED_WITHIN_S = 2.0
+pytestmark = pytest.mark.ours_only("what the reference does is in docs/compatibility.md")
+
 METADATA = [".agents", ".codex", ".git"]
 
 
@@ -124,6 +127,30 @@ def test_two_servers_never_drop_each_others_cover(place: Place, sandbox_server: 
         late = beside.begin("mkdir .git/x; echo rc=$?", workspace_write(beside.ws))
         assert outcome(connection, late).stdout == b"rc=1\n"
         connection.call("process/terminate", {"processId": theirs})
+        wait_until_clean(place)
+
+
+def test_starts_and_ends_of_two_servers_do_not_disturb_each_other(
+    place: Place, sandbox_server: ServerProcess
+) -> None:
+    with ServerProcess(sandbox_server.flavour, cwd=ROOT) as other, closing(other.connect()) as connection:
+        connection.open_session()
+        failures: list[object] = []
+
+        def run_many(who: Place) -> None:
+            try:
+                for number in range(40):
+                    found = who.run(f"echo {number}; mkdir .git/x 2> /dev/null", workspace_write(who.ws))
+                    if (found.stdout, found.exit_code) != (b"%d\n" % number, 1):
+                        failures.append(found)
+            except Exception as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run_many, args=(Place(place.folder, connection),))
+        thread.start()
+        run_many(place)
+        thread.join()
+        assert failures == []
         wait_until_clean(place)
 
 

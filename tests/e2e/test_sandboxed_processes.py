@@ -22,6 +22,7 @@ from tests.support.sandboxes import (
     workspace_write,
 )
 
+ours_only = pytest.mark.ours_only("what the reference does is in docs/compatibility.md")
 READ_ONLY = b"Read-only file system"
 
 
@@ -111,6 +112,7 @@ def test_a_missing_denied_file_cannot_be_made_and_leaves_nothing(place: Place) -
     assert not (place.ws / ".env").exists()
 
 
+@ours_only
 def test_what_a_pattern_matches_is_hidden(place: Place) -> None:
     place.make("ws/a/b/.env", "hidden")
     place.make("ws/a/b/env", "shown")
@@ -130,6 +132,7 @@ def test_a_link_out_of_the_workspace_is_not_written_through(place: Place) -> Non
     assert (found.exit_code, (place.other / "g").exists()) == (2, False)
 
 
+@ours_only
 def test_a_narrow_policy_shows_nothing_else(place: Place) -> None:
     sandbox = context(managed(special("minimal", "read"), rule(place.ws, "write")), place.ws)
     found = place.run(f"cat f; cat {place.other}/f; echo x > {place.other}/g; echo y > g; ls /", sandbox)
@@ -173,6 +176,7 @@ def test_with_the_network_enabled_sockets_work(place: Place) -> None:
     assert found.stdout == b"ok\n"
 
 
+@ours_only
 def test_there_are_no_capabilities_and_none_can_be_gained(place: Place) -> None:
     found = place.run("grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status", read_only(place.ws))
     assert dict(line.split(b":\t") for line in found.stdout.splitlines()) == {
@@ -211,16 +215,19 @@ def test_policies_that_restrict_no_files(place: Place, permissions: Json, no_new
 # --- the program, its arguments, its end -------------------------------------------------------------------
 
 
+@ours_only
 def test_the_environment_is_exactly_what_was_asked_for(place: Place) -> None:
     found = place.run(["env"], read_only(place.ws), env={**PATH, "A": "1", "LD_PRELOAD": ""})
     assert sorted(found.stdout.split()) == [b"A=1", b"LD_PRELOAD=", b"PATH=/usr/bin:/bin"]
 
 
+@ours_only
 def test_arg0_is_kept(place: Place) -> None:
     found = place.run(["sh", "-c", "echo $0"], read_only(place.ws), arg0="custom")
     assert found.stdout == b"custom\n"
 
 
+@ours_only
 @pytest.mark.parametrize("program", ["/no/such/prog", "no-such-prog", ""])
 @pytest.mark.parametrize("permissions", [managed(special("root", "read")), {"type": "disabled"}])
 def test_a_missing_program_is_told_by_its_exit(place: Place, program: str, permissions: Json) -> None:
@@ -231,6 +238,7 @@ def test_a_missing_program_is_told_by_its_exit(place: Place, program: str, permi
     assert place.denied()
 
 
+@ours_only
 def test_a_missing_directory_is_an_error_and_a_hidden_one_a_failed_process(place: Place) -> None:
     with pytest.raises(RemoteError) as caught:
         place.run("true", read_only(place.ws), cwd=f"file://{place.folder}/missing")
@@ -250,6 +258,7 @@ def test_exit_codes(place: Place, tty: bool, script: str, code: int) -> None:
     assert place.denied() is (code == 159)
 
 
+@ours_only
 def test_the_guess_is_told_with_the_exit_too(place: Place) -> None:
     place.begin("echo Permission denied; exit 5", read_only(place.ws))
     place.peer.call("process/read", {"processId": "p1", "waitMs": 5000, "afterSeq": 1})
@@ -268,6 +277,7 @@ def test_a_terminal(place: Place) -> None:
     assert (found.exit_code, place.denied()) == (2, True)
 
 
+@ours_only
 def test_a_terminal_takes_input_and_the_interrupt(place: Place) -> None:
     name = place.begin(
         "trap 'echo got; exit 3' INT; echo ready; read x; echo $x; while :; do sleep 0.05; done",
@@ -301,6 +311,7 @@ def test_terminate_kills_everything_inside(place: Place) -> None:
     assert sleeping("987") == []
 
 
+@ours_only
 def test_an_interrupt_reaches_the_command(place: Place) -> None:
     name = place.begin(
         "trap 'echo got; exit 3' INT; echo ready; while :; do sleep 0.05; done", read_only(place.ws)
@@ -336,6 +347,7 @@ def sleeping(seconds: str) -> list[str]:
 # --- answers -----------------------------------------------------------------------------------------------
 
 
+@ours_only
 def test_a_start_tells_how_the_process_is_held(place: Place) -> None:
     members: Json = {"cwd": f"file://{place.ws}"}
     answer = start(place.peer, "a", "true", **members, sandbox=read_only(place.ws))
@@ -345,6 +357,7 @@ def test_a_start_tells_how_the_process_is_held(place: Place) -> None:
     assert start(place.peer, "c", "true", **members) == {"processId": "c", "sandboxType": "none"}
 
 
+@ours_only
 def test_a_policy_that_cannot_be_enforced_is_refused_with_the_reason(place: Place) -> None:
     os.symlink(place.other, place.ws / ".codex")
     found = place.run("echo x > g", workspace_write(place.ws))

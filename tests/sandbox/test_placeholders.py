@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from execserver.sandbox.placeholder_files import PlaceholderError, identity_of
+from execserver.sandbox.placeholder_host import PlaceholderHost
 from execserver.sandbox.placeholder_records import private_folder, state_folder
 from execserver.sandbox.placeholders import Placeholders, clean
 from execserver.sandbox.plan import READ, ROOT_READ_ONLY, WRITE, Missing, Mount, ViewPlan
@@ -328,3 +329,15 @@ def test_a_name_that_somebody_else_took_is_refused(tmp_path: Path) -> None:
     os.chmod(own, 0o755)
     assert state_folder(None, os.fsencode(tmp_path)) is None
     assert state_folder(None, os.fsencode(tmp_path / "missing")) is None
+
+
+def test_a_placeholder_in_use_counts_as_absent_and_its_look_alike_does_not(place: Place) -> None:
+    host, owner = PlaceholderHost(), place.owner()
+    (place.workspace / "own").mkdir(0o555)
+    lease = owner.acquire(
+        ViewPlan(ROOT_READ_ONLY, missing=(place.missing(), place.missing("file", directory=False)))
+    )
+    seen = {name: host.stamp(os.fsencode(place.workspace / name)) is not None for name in place.names()}
+    assert seen == {".git": False, "file": False, "own": True}
+    owner.release(lease)
+    owner.close()

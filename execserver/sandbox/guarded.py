@@ -145,15 +145,20 @@ class Guard:
         self.check_change(fd, name, path, wanted)
         self.check_pattern(path)
 
-    def check_place(self, place: Place, status: os.stat_result) -> None:
-        """Raise Denied EACCES for what belongs to a process, given the status of the name."""
+    def check_place(self, place: Place, status: os.stat_result, wanted: int = READ) -> None:
+        """Raise Denied EACCES for what belongs to a process, given the status of the name.
+
+        Nothing on procfs is changed, whoever owns it: OSError EROFS.
+        """
         if status.st_dev in self._procfs:
             self._check_process(place.fd, place.name, place.path)
+            _refuse_change(wanted)
 
-    def check_opened(self, fd: int, path: bytes) -> None:
-        """Raise Denied EACCES for an open descriptor of what belongs to a process."""
+    def check_opened(self, fd: int, path: bytes, wanted: int = READ) -> None:
+        """Check an open descriptor as `check_place` does a name."""
         if os.fstat(fd).st_dev in self._procfs:
             self._check_process(fd, b".", path)
+            _refuse_change(wanted)
 
     def check_step(self, fd: int, name: bytes, path: bytes) -> None:
         """Raise Denied EACCES when a name of procfs leads to a process, or is a link in one."""
@@ -320,6 +325,11 @@ def _matcher(plan: ViewPlan) -> Callable[[bytes], bool]:
 def is_process_name(name: bytes) -> bool:
     """Tell whether a name at the top of procfs stands for a process."""
     return name.isdigit() or name in _PROCESS_LINKS
+
+
+def _refuse_change(wanted: int) -> None:
+    if wanted != READ:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
 def _exists(fd: int, name: bytes) -> bool:

@@ -98,12 +98,12 @@ class GuardedFiles:
         except FileNotFoundError:
             pass  # to be created
         else:
-            self.guard.check_place(place, status)
+            self.guard.check_place(place, status, WRITE)
             _check_device(status, shown)
         fd = opening.open_target(place.name, mode, place.fd, shown)
         try:
             _check_device(os.fstat(fd), shown)
-            self.guard.check_opened(fd, place.path)
+            self.guard.check_opened(fd, place.path, WRITE)
         except BaseException:
             os.close(fd)
             raise

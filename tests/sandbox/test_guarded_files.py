@@ -221,6 +221,16 @@ def test_devices_that_do_something_are_neither_read_nor_written(files: GuardedFi
         assert outcome(files.open_regular, path) == (-32600, f"path `{path.decode()}` is not a file")
 
 
+@pytest.mark.parametrize("path", [b"/proc/sys/kernel/hostname", b"/proc/cpuinfo"])
+def test_nothing_of_the_kernel_is_written(files: GuardedFiles, folder: bytes, path: bytes) -> None:
+    os.symlink(path, folder + b"/l")
+    for name in (path, folder + b"/l"):
+        assert outcome(files.open_target, name) == "EROFS"
+        assert outcome(files.open_replace, name) == "EROFS"
+        put(folder + b"/f", b"x")
+        assert outcome(files.copy, folder + b"/f", name, False, CopyOptions()) == "EROFS"
+
+
 def test_copying_a_tree_makes_no_protected_name(
     make: Callable[[ViewPlan], GuardedFiles], folder: bytes
 ) -> None:

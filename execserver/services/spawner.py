@@ -1,9 +1,10 @@
 """Starting user processes: which zygote does it, and how all of it ends.
 
-One zygote does all work, one start at a time.  A start that is not answered soon sends the others to a new
-zygote; when it is not answered in time at all, it is an error for its client.  The old zygote keeps its
-children, and works again when it answers again.  When a zygote dies its descendants are this process's:
-they are killed, their exits reported, and the next start begins with a new zygote.
+One zygote does all work, one start at a time; only sandboxes are made side by side, once forked.  A start
+that the zygote is not done with soon sends the others to a new zygote; when it is not answered in time at
+all, it is an error for its client.  The old zygote keeps its children, and works again when it answers again.
+When a zygote dies its descendants are this process's: they are killed, their exits reported, and the next
+start begins with a new zygote.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 import gevent
 from gevent.lock import BoundedSemaphore
@@ -45,6 +46,7 @@ __all__ = ["Child", "SpawnSpec", "Spawner"]
 
 _PATIENCE_S = 1.0  # a start takes a millisecond; after a second the others do not wait behind it any longer
 _MAX_HANGING_ZYGOTES = 4  # each holds one start that hangs; a fifth start there would fare no better
+_VIEWS_AT_ONCE = 32  # sandboxes being made; one takes a few milliseconds and, for that long, some memory
 _SHUTDOWN_STEP_S = 0.002
 _ZYGOTE_END_S = 2.0  # for a zygote to end its descendants; then it is killed and this process does it
 _CONTAINER_REAP_S = 5.0  # how often the first process of a container looks for ended strangers
@@ -95,6 +97,7 @@ class Spawner:
         self._spawn_timeout_s = settings.spawn_timeout_s
         self._patience_s = min(_PATIENCE_S, settings.spawn_timeout_s)
         self._turn = BoundedSemaphore(1)
+        self._views = BoundedSemaphore(_VIEWS_AT_ONCE)
         self._links: set[ZygoteLink] = set()
         self._zygotes: set[int] = set()
         self._orphaned: dict[int, Child] = {}
@@ -124,10 +127,10 @@ class Spawner:
 
     def _start(self, spec: SpawnSpec, entries: list[bytes]) -> Child | Failed:
         try:
-            with ExitStack() as undo:
+            with self._room_for(spec), ExitStack() as undo:
                 with self._turn:
                     start, streams = self._begin(spec, entries, undo)
-                    if not start.answered_within(self._patience_s):
+                    if not start.begun_within(self._patience_s):
                         self._retire(start.link)
                 failed = start.answer()
                 if failed is not None:
@@ -137,6 +140,11 @@ class Spawner:
             raise spawn_errors.start_timed_out(self._spawn_timeout_s) from None
         streams.close_child_ends()
         return start.accept()
+
+    def _room_for(self, spec: SpawnSpec) -> AbstractContextManager[object]:
+        """Return what bounds the sandboxes being made; a plain start waits for none of them."""
+        sandboxed = spec.confinement is not None and spec.confinement.plan
+        return self._views if sandboxed else nullcontext()
 
     def start_worker(self, plan: bytes, sock_fd: int, back_end: int = BACK_END_NATIVE) -> StartedWorker:
         """Start a file worker inside the view of an encoded plan, on its end of a socket pair.
@@ -153,7 +161,7 @@ class Spawner:
                     request = WorkerRequest(child.child_id, plan, deadline_ns, back_end)
                     start = self._ask(link, child, request, [sock_fd])
                     undo.callback(start.abandon)
-                    if not start.answered_within(self._patience_s):
+                    if not start.begun_within(self._patience_s):
                         self._retire(start.link)
                 failed = start.answer()
                 if failed is not None:

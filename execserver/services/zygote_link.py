@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import gevent
-from gevent.event import AsyncResult
+from gevent.event import AsyncResult, Event
 from gevent.hub import get_hub
 
 from execserver.core.spawn_errors import starter_lost
@@ -27,6 +27,7 @@ from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.groups import signal_members, zombie_status
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.records import (
+    Begun,
     Exited,
     Failed,
     Record,
@@ -74,6 +75,7 @@ class ZygoteLink:
         self._on_end = on_end
         self._next_id = 1
         self._waiting: dict[int, AsyncResult[Record]] = {}
+        self._beginning: dict[int, Event] = {}
         self._given_up: set[int] = set()
         self._reader = gevent.spawn(self._read)
 
@@ -102,11 +104,13 @@ class ZygoteLink:
             self._send(encode(request), descriptors)
         self.children[child.child_id] = child
         self._waiting[child.child_id] = AsyncResult()
-        return PendingStart(self, child, self._waiting[child.child_id], request.deadline_ns)
+        self._beginning[child.child_id] = begun = Event()
+        return PendingStart(self, child, self._waiting[child.child_id], begun, request.deadline_ns)
 
     def end_start(self, child: Child, wanted: bool) -> None:
         """Forget a request for a process; an unwanted one is killed, also when it starts only later."""
         del self._waiting[child.child_id]
+        self._begun(child.child_id)
         if not wanted and child.child_id in self.children:
             if child.pid:
                 self.signal_soon(child, _SIGKILL)
@@ -205,7 +209,10 @@ class ZygoteLink:
     def _take(self, record: Record) -> None:
         if isinstance(record, Exited):
             self._take_exit(record)
+        elif isinstance(record, Begun):
+            self._begun(record.request_id)
         elif isinstance(record, Started | Failed):
+            self._begun(record.request_id)
             self._take_start(record)
         elif isinstance(record, Signalled):
             self._answer(record.request_id, record)
@@ -228,6 +235,11 @@ class ZygoteLink:
         if child is not None:  # else its exit was seen while the zygote hung
             child.set_exited(record.status, record.survivors)
         self._close_if_done()
+
+    def _begun(self, request_id: int) -> None:
+        begun = self._beginning.pop(request_id, None)
+        if begun is not None:
+            begun.set()
 
     def _answer(self, request_id: int, record: Record) -> None:
         result = self._waiting.get(request_id)
@@ -252,17 +264,29 @@ class ZygoteLink:
         self._sock.close()
         for result in self._waiting.values():
             result.set_exception(starter_lost())
+        for request_id in list(self._beginning):
+            self._begun(request_id)
         self._on_end(self)
 
 
 class PendingStart:
     """A start that was asked for; exactly one of `accept` and `abandon` ends it."""
 
-    def __init__(self, link: ZygoteLink, child: Child, result: AsyncResult[Record], deadline_ns: int) -> None:
+    def __init__(
+        self, link: ZygoteLink, child: Child, result: AsyncResult[Record], begun: Event, deadline_ns: int
+    ) -> None:
         self.link = link
+        self._begun = begun
         self._child = child
         self._result = result
         self._deadline_ns = deadline_ns
+
+    def begun_within(self, seconds: float) -> bool:
+        """Wait until the zygote has done its part, be it that the start failed; return whether it has.
+
+        Only the sandbox is still being made then, if there is one.
+        """
+        return bool(self._begun.wait(seconds))
 
     def answered_within(self, seconds: float) -> bool:
         """Wait for the answer; return whether it is there, be it that there will be none."""

@@ -1,7 +1,8 @@
 """The zygote's side of sandboxes: it forks their first processes, and keeps what they need.
 
-One start at a time, and each is waited for until its deadline; then its first process is killed, and with it
-everything inside.  Reports, leases of placeholders and bridges are kept by pid until the process is reaped.
+A start returns once the first process is forked; how it went comes on its report, which the zygote's loop
+watches until the deadline.  Reports, leases of placeholders and bridges are kept by pid until the process is
+reaped.
 """
 
 from __future__ import annotations
@@ -11,24 +12,16 @@ import errno
 import gc
 import os
 import select
+import time
 
-from execserver.protocol.errors import strerror
-from execserver.sandbox import bwrap, landlock, landlock_only, mounts, privileges, seccomp
+from execserver.sandbox import landlock, landlock_only, mounts, privileges, seccomp
 from execserver.sandbox.namespaces import Identity, flags_for, fork_into
 from execserver.sandbox.placeholder_files import PlaceholderError
 from execserver.sandbox.placeholder_records import state_folder
 from execserver.sandbox.placeholders import Placeholders
-from execserver.sandbox.plan import (
-    FILTER_PROXY_ROUTED,
-    FILTER_RESTRICTED,
-    NETWORK_PROXY,
-    READ,
-    Mount,
-    PlanRefused,
-)
-from execserver.sandbox.plan_record import PlanRecordError, decode_plan
-from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners, start_bridge
-from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
+from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED, NETWORK_PROXY
+from execserver.sandbox.proxy_bridge import start_bridge
+from execserver.sandbox.proxy_routes import FAILURE
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote import restricted, wrapped
 from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, Setup, run_command, run_worker
@@ -39,6 +32,15 @@ from execserver.zygote.records import (
     STAGE_EXEC,
     STAGE_VIEW,
 )
+from execserver.zygote.requested import (
+    covers_of,
+    decoded_plan,
+    decoded_wrapping,
+    filter_self,
+    preparing_routes,
+    routes_of,
+    view_failure,
+)
 from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd
 from execserver.zygote.worker import serve
 
@@ -46,11 +48,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from execserver.sandbox.bwrap import Bwrap
     from execserver.sandbox.placeholders import Lease
     from execserver.sandbox.plan import ViewPlan
     from execserver.sandbox.proxy_bridge import Bridge
-    from execserver.sandbox.proxy_routes import Routes
     from execserver.zygote.init import Command
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest, WorkerRequest
@@ -60,12 +60,16 @@ _SIGKILL = 9
 
 
 class _Sandbox:
-    """What belongs to one sandbox: the end of its report, what came on it, its placeholders and bridge."""
+    """What belongs to one sandbox: the end of its report, what came on it, its placeholders and bridge.
 
-    __slots__ = ("bridge", "lease", "report", "told")
+    `deadline_ns` is when its first word is due, 0 for never.
+    """
 
-    def __init__(self, report: int, lease: Lease | None, bridge: Bridge | None) -> None:
+    __slots__ = ("bridge", "deadline_ns", "lease", "report", "told")
+
+    def __init__(self, report: int, deadline_ns: int, lease: Lease | None, bridge: Bridge | None) -> None:
         self.report = report
+        self.deadline_ns = deadline_ns
         self.lease = lease
         self.bridge = bridge
         self.told = b""
@@ -84,6 +88,7 @@ class Confinement:
         self._runtime_dir = runtime_dir
         self._placeholders: Placeholders | None = None
         self._sandboxes: dict[int, _Sandbox] = {}
+        self._beginning: dict[int, _Sandbox] = {}
         self._warm_up()
 
     @property
@@ -104,7 +109,18 @@ class Confinement:
             self._placeholders.close()
 
     def start(self, request: SpawnRequest, descriptors: Sequence[int]) -> int:
-        """Start a command as the request asks; return the pid that stands for it and for all inside."""
+        """Start a command and wait until it runs; return the pid that stands for it and for all inside."""
+        return self._wait(self.begin(request, descriptors))
+
+    def start_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
+        """Start a file worker and wait until it serves; return its pid."""
+        return self._wait(self.begin_worker(request, descriptors))
+
+    def begin(self, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+        """Begin to start a command as the request asks; return the pid that will stand for all of it.
+
+        While there is a `report_of` the pid, the sandbox is still being made.
+        """
         check_deadline(request)
         if request.refusal:
             return restricted.start_refusal(request, descriptors)
@@ -112,26 +128,26 @@ class Confinement:
         if not request.plan:
             chosen = FILTER_PROXY_ROUTED if request.seccomp == SECCOMP_PROXY_ROUTED else FILTER_RESTRICTED
             return restricted.start_restricted(
-                kernel, self._libc, request, descriptors, lambda: _filter_self(kernel, chosen)
+                kernel, self._libc, request, descriptors, lambda: filter_self(kernel, chosen)
             )
         if request.back_end == BACK_END_LANDLOCK:
-            plan = _decoded(request.plan)
+            plan = decoded_plan(request.plan)
             return restricted.start_restricted(
                 kernel, self._libc, request, descriptors, lambda: landlock_only.confine_self(kernel, plan)
             )
         command = restricted.command_of(request, descriptors)
         if request.back_end == BACK_END_BUBBLEWRAP:
             return self._start_wrapped(request, command)
-        return self._start_in_view(request, _decoded(request.plan), command)
+        return self._start_in_view(request, decoded_plan(request.plan), command)
 
-    def start_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
-        """Start a file worker on the socket that came with the request; return its pid."""
+    def begin_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
+        """Begin to start a file worker on the socket that came with the request; return its pid."""
         check_deadline(request)
         if len(descriptors) != 1:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
         if request.back_end == BACK_END_BUBBLEWRAP:
             return self._start_wrapped_worker(request, descriptors[0])
-        plan, kernel, socket = _decoded(request.plan), self._kernel, descriptors[0]
+        plan, kernel, socket = decoded_plan(request.plan), self._kernel, descriptors[0]
 
         def work(number: int) -> None:
             # With everything named, the object asks nothing that the filter refuses.
@@ -148,6 +164,43 @@ class Confinement:
             None,
             None,
         )
+
+    def report_of(self, pid: int) -> int | None:
+        """Return the descriptor that becomes readable with the first word of a sandbox; None once it came."""
+        sandbox = self._beginning.get(pid)
+        return None if sandbox is None else sandbox.report
+
+    def hear(self, pid: int) -> SpawnFailure | None:
+        """Take the first word of a sandbox, which has come or never will: None when the command runs.
+
+        A sandbox that failed ends by itself.
+        """
+        sandbox = self._beginning.pop(pid)
+        try:
+            told = os.read(sandbox.report, _REPORT_BYTES)
+        except BlockingIOError:
+            told = b""
+        if told[:1] == RUNNING:
+            sandbox.told = told[1:]
+            return None
+        reason = told.removeprefix(FAILED).strip() or b"its first process was killed"
+        return SpawnFailure(STAGE_VIEW, errno.EPERM, details=[reason])
+
+    def next_deadline_ns(self) -> int:
+        """Return when the first word of some sandbox is due; 0 when none is."""
+        return min((one.deadline_ns for one in self._beginning.values() if one.deadline_ns), default=0)
+
+    def give_up_overdue(self) -> list[int]:
+        """Kill the sandboxes that did not say anything in time, and return their pids.
+
+        Whatever they hang in may hold up their death, too; what they have is given back once they are reaped.
+        """
+        now = time.monotonic_ns()
+        overdue = [pid for pid, one in self._beginning.items() if 0 < one.deadline_ns <= now]
+        for pid in overdue:
+            del self._beginning[pid]
+            os.kill(pid, _SIGKILL)
+        return overdue
 
     def take_end(self, pid: int, status: int) -> int:
         """Let go of what belonged to a reaped process; return the wait status to report for it."""
@@ -179,7 +232,7 @@ class Confinement:
 
     def _start_in_view(self, request: SpawnRequest, plan: ViewPlan, command: Command) -> int:
         kernel, libc = self._kernel, self._libc
-        routes = _routes(command.env) if plan.network == NETWORK_PROXY else None
+        routes = routes_of(command.env) if plan.network == NETWORK_PROXY else None
         enter_cwd(request.cwd)
         try:
             check_deadline(request)
@@ -189,9 +242,9 @@ class Confinement:
                 bridge = None if routes is None else start_bridge(routes.endpoints, self._tie_to_parent())
             except OSError as error:
                 self._give_back(lease, bridge)
-                raise _view_failure(error, FAILURE) from None
-            before = None if bridge is None or routes is None else _prepare_routes(routes, bridge)
-            extra = _covers(lease)
+                raise view_failure(error, FAILURE) from None
+            before = None if bridge is None or routes is None else preparing_routes(routes, bridge)
+            extra = covers_of(lease)
             return self._fork(
                 flags_for(plan),
                 request.deadline_ns,
@@ -205,12 +258,12 @@ class Confinement:
             os.chdir("/")
 
     def _start_wrapped(self, request: SpawnRequest, command: Command) -> int:
-        program, plan, _ = _wrapped(request.plan)
+        program, plan, _ = decoded_wrapping(request.plan)
         enter_cwd(request.cwd)
         try:
             check_deadline(request)
             lease = self._lease(plan)
-            covers = _covers(lease)
+            covers = covers_of(lease)
             return self._fork(
                 0,
                 request.deadline_ns,
@@ -222,7 +275,7 @@ class Confinement:
             os.chdir("/")
 
     def _start_wrapped_worker(self, request: WorkerRequest, socket: int) -> int:
-        program, plan, record = _wrapped(request.plan)
+        program, plan, record = decoded_wrapping(request.plan)
         return self._fork(
             0,
             request.deadline_ns,
@@ -239,7 +292,7 @@ class Confinement:
         lease: Lease | None,
         bridge: Bridge | None,
     ) -> int:
-        """Fork the first process of a sandbox, and return its pid once it says that all runs."""
+        """Fork the first process of a sandbox and return its pid; how it goes comes on its report."""
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         identity = Identity()
         try:
@@ -248,7 +301,7 @@ class Confinement:
             os.close(ours)
             os.close(theirs)
             self._give_back(lease, bridge)
-            raise _view_failure(error, "cannot make namespaces: ") from None
+            raise view_failure(error, "cannot make namespaces: ") from None
         if pid == 0:
             gc.disable()
             try:
@@ -258,25 +311,22 @@ class Confinement:
         os.close(theirs)
         if bridge is not None:
             bridge.close_channel()
-        self._sandboxes[pid] = _Sandbox(ours, lease, bridge)
-        self._await(pid, ours, deadline_ns)
+        self._sandboxes[pid] = self._beginning[pid] = _Sandbox(ours, deadline_ns, lease, bridge)
         return pid
 
-    def _await(self, pid: int, report: int, deadline_ns: int) -> None:
+    def _wait(self, pid: int) -> int:
+        sandbox = self._beginning.get(pid)
+        if sandbox is None:
+            return pid
         poll = select.poll()
-        poll.register(report, select.POLLIN)
-        if not poll.poll(restricted.milliseconds_until(deadline_ns)):
-            # Whatever it hangs in may hold its death up, too; what it has is given back once it is reaped.
-            os.kill(pid, _SIGKILL)
-            raise SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT)
-        told = os.read(report, _REPORT_BYTES)
-        if told[:1] == RUNNING:
-            self._sandboxes[pid].told = told[1:]
-            return
+        poll.register(sandbox.report, select.POLLIN)
+        poll.poll(restricted.milliseconds_until(sandbox.deadline_ns))
+        failure = SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT) if self.give_up_overdue() else self.hear(pid)
+        if failure is None:
+            return pid
         os.waitpid(pid, 0)
         self.take_end(pid, 0)
-        reason = told.removeprefix(FAILED).strip() or b"its first process was killed"
-        raise SpawnFailure(STAGE_VIEW, errno.EPERM, details=[reason])
+        raise failure
 
     def _lease(self, plan: ViewPlan) -> Lease | None:
         if not plan.missing and not plan.mounts:
@@ -304,54 +354,3 @@ class Confinement:
                 os._exit(1)
 
         return tie
-
-
-def _covers(lease: Lease | None) -> list[Mount]:
-    """Return the mounts that keep placeholders as they are; each must still be the object that is locked."""
-    if lease is None:
-        return []
-    # The lease holds them in the order of the missing paths.
-    return [
-        Mount(READ, missing.path, missing.path, held.identity)
-        for missing, held in zip(lease.covered, lease.held, strict=False)
-    ]
-
-
-def _prepare_routes(routes: Routes, bridge: Bridge) -> Callable[[Sequence[bytes]], Sequence[bytes]]:
-    def prepare(env: Sequence[bytes]) -> Sequence[bytes]:
-        bring_up_loopback()
-        return routes.rewrite(env, pass_listeners(bridge.channel, len(routes.endpoints)))
-
-    return prepare
-
-
-def _routes(env: Sequence[bytes]) -> Routes:
-    try:
-        return find_routes(env)
-    except RouteError as error:
-        raise SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(f"{FAILURE}{error}")]) from None
-
-
-def _decoded(plan: bytes) -> ViewPlan:
-    try:
-        return decode_plan(plan)
-    except PlanRecordError as error:
-        raise SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(str(error))]) from None
-
-
-def _wrapped(record: bytes) -> tuple[Bwrap, ViewPlan, bytes]:
-    try:
-        program, rest = bwrap.decode(record)
-    except PlanRefused as error:
-        raise SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(str(error))]) from None
-    return program, _decoded(rest), rest
-
-
-def _filter_self(kernel: Kernel, syscall_filter: str) -> None:
-    privileges.no_new_privileges(kernel)
-    seccomp.install(kernel, syscall_filter)
-
-
-def _view_failure(error: OSError, what: str) -> SpawnFailure:
-    number = error.errno or errno.EIO
-    return SpawnFailure(STAGE_VIEW, number, details=[os.fsencode(f"{what}{strerror(number)}")])

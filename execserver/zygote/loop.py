@@ -1,7 +1,8 @@
 """The zygote's life: start what is asked, report who ended, and at the end of its socket end them all.
 
-One thread, one socket, one signalfd.  The answer to a start is always sent before the exit record of the same
-child.  Sending blocks while the server is busy; nothing is queued here.
+One thread, one socket, one signalfd, and a report of every sandbox being made.  The answer to a start is
+always sent before the exit record of the same child.  Sending blocks while the server is busy; nothing is
+queued here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from execserver.zygote.groups import has_members, signal_members
 from execserver.zygote.reaper import end_all_children, reap_ended
 from execserver.zygote.records import (
     STAGE_EXEC,
+    Begun,
     Exited,
     Failed,
     RecordError,
@@ -67,22 +69,26 @@ class Zygote:
         self._leaderless: dict[int, int] = {}
         self._confinement = confinement
         self._retried = 0.0
+        self._poll = select.poll()
+        self._reports: dict[int, int] = {}  # of sandboxes being made, to their pids
 
     def run(self) -> None:
         """Serve until the server is gone, then kill and reap every descendant."""
         signals = self._libc.block_and_watch(_POLITE_SIGNALS, _SIGCHLD)
-        poll = select.poll()
-        poll.register(self._sock.fileno(), select.POLLIN)
-        poll.register(signals, select.POLLIN)
+        self._poll.register(self._sock.fileno(), select.POLLIN)
+        self._poll.register(signals, select.POLLIN)
         try:
             while True:
-                ready = [descriptor for descriptor, _ in poll.poll(self._patience_ms())]
+                ready = [descriptor for descriptor, _ in self._poll.poll(self._patience_ms())]
                 if not ready and self._confinement is None:
                     self._confinement_at_need()
                 self._retry_now_and_then()
                 if signals in ready:
                     _drain(signals)
                     self._report_exits()
+                for report in [report for report in ready if report in self._reports]:
+                    self._hear(report)
+                self._give_up_overdue()
                 if self._sock.fileno() in ready and not self._serve_one():
                     break
         except (BrokenPipeError, ConnectionResetError):
@@ -95,7 +101,11 @@ class Zygote:
         """Return how long to wait before idleness is put to use; None when there is nothing to do then."""
         if self._confinement is None:
             return _IDLE_BEFORE_LOADING_MS
-        return _RETRY_MS if self._confinement.pending else None
+        due = self._confinement.next_deadline_ns() if self._reports else 0
+        left_ms = max(0, (due - time.monotonic_ns()) // 1_000_000) + 1 if due else None
+        if not self._confinement.pending:
+            return left_ms
+        return _RETRY_MS if left_ms is None else min(left_ms, _RETRY_MS)
 
     def _retry_now_and_then(self) -> None:
         """Remove placeholders that other owners used before, also when there is always something to do."""
@@ -132,9 +142,9 @@ class Zygote:
 
     def _started(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> int:
         if isinstance(request, WorkerRequest):
-            return self._confinement_at_need().start_worker(request, descriptors)
+            return self._confinement_at_need().begin_worker(request, descriptors)
         if request.plan or request.refusal or request.seccomp:
-            return self._confinement_at_need().start(request, descriptors)
+            return self._confinement_at_need().begin(request, descriptors)
         return spawn(self._libc, request, descriptors)
 
     def _confinement_at_need(self) -> Confinement:
@@ -149,13 +159,42 @@ class Zygote:
         try:
             pid = self._started(request, descriptors)
         except SpawnFailure as failure:
-            return Failed(request.request_id, failure.stage, failure.errno, failure.reason, failure.details)
+            return _failed(request.request_id, failure)
         self._children[pid] = request.request_id
         self._pids[request.request_id] = pid
         for child_id, group in list(self._leaderless.items()):
             if group == pid:  # the number was given out again, so the old group is over
                 del self._leaderless[child_id]
-        return Started(request.request_id, pid)
+        report = None if self._confinement is None else self._confinement.report_of(pid)
+        if report is None:
+            return Started(request.request_id, pid)
+        self._reports[report] = pid
+        self._poll.register(report, select.POLLIN)
+        return Begun(request.request_id)
+
+    def _hear(self, report: int) -> None:
+        """Answer a start whose sandbox has said, or never will say, how it went."""
+        assert self._confinement is not None
+        pid = self._forget_report(report)
+        self._answer_begun(pid, self._confinement.hear(pid))
+
+    def _give_up_overdue(self) -> None:
+        if self._confinement is not None and self._reports:
+            for pid in self._confinement.give_up_overdue():
+                self._forget_report(next(report for report, own in self._reports.items() if own == pid))
+                self._answer_begun(pid, SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT))
+
+    def _forget_report(self, report: int) -> int:
+        self._poll.unregister(report)
+        return self._reports.pop(report)
+
+    def _answer_begun(self, pid: int, failure: SpawnFailure | None) -> None:
+        if failure is None:
+            self._send(Started(self._children[pid], pid))
+            return
+        child_id = self._children.pop(pid)
+        del self._pids[child_id]
+        self._send(_failed(child_id, failure))
 
     def _signal(self, request: SignalRequest) -> Record:
         pid = self._pids.get(request.child_id)
@@ -176,6 +215,9 @@ class Zygote:
     def _report_exits(self) -> None:
         for pid, status in reap_ended():
             if self._confinement is not None:
+                report = self._confinement.report_of(pid)
+                if report is not None:
+                    self._hear(report)  # the answer to its start comes first
                 status = self._confinement.take_end(pid, status)
             child_id = self._children.pop(pid, None)
             if child_id is None:
@@ -193,6 +235,10 @@ class Zygote:
 
     def _send(self, record: Record) -> None:
         send_record(self._sock, encode(record))
+
+
+def _failed(request_id: int, failure: SpawnFailure) -> Failed:
+    return Failed(request_id, failure.stage, failure.errno, failure.reason, failure.details)
 
 
 def _drain(signals: int) -> None:

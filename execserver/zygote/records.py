@@ -31,7 +31,7 @@ BACK_END_NATIVE = 0  # namespaces, made by the zygote's child
 BACK_END_LANDLOCK = 1  # Landlock and the filter, for plans these express exactly
 BACK_END_BUBBLEWRAP = 2  # a bubblewrap; which one stands before the plan
 
-_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER = range(1, 8)
+_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER, _BEGUN = range(1, 9)
 
 _HAS_ARG0 = 1
 _PIPE_STDIN = 2
@@ -127,6 +127,15 @@ class WorkerRequest(Record):
         self.plan = plan
         self.deadline_ns = deadline_ns
         self.back_end = back_end
+
+
+class Begun(Record):
+    """A sandbox is being made; the answer to the request is yet to come, and other requests do not wait."""
+
+    __slots__ = ("request_id",)
+
+    def __init__(self, request_id: int) -> None:
+        self.request_id = request_id
 
 
 class Started(Record):
@@ -263,6 +272,8 @@ def _encode_plain(record: Record) -> bytes:
     if isinstance(record, Exited):
         flags = _SURVIVORS if record.survivors else 0
         return _HEAD.pack(_EXITED, flags, record.child_id, record.pid, record.status, 0, 0)
+    if isinstance(record, Begun):
+        return _HEAD.pack(_BEGUN, 0, record.request_id, 0, 0, 0, 0)
     if isinstance(record, Started):
         return _HEAD.pack(_STARTED, 0, record.request_id, record.pid, 0, 0, 0)
     if isinstance(record, SignalRequest):
@@ -278,6 +289,8 @@ def _decode_plain(kind: int, flags: int, number: int, fields: list[int]) -> Reco
         raise RecordError(f"record of kind {kind} has fields it cannot have")
     if kind == _EXITED:
         return Exited(number, first, second, bool(flags))
+    if kind == _BEGUN and first == second == 0:
+        return Begun(number)
     if kind == _STARTED and second == 0:
         return Started(number, first)
     if kind == _SIGNAL and first >= 0:

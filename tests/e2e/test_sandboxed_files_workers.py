@@ -224,3 +224,32 @@ def test_a_thousand_calls_leave_nothing_behind(steady_place: Place) -> None:
     assert Path("/proc/self/mountinfo").read_text() == mounts
     assert sorted(os.listdir(steady_place.ws)) == ["f", "g", "n"]
     assert denied.read(steady_place.ws / "none") == NOT_THERE
+
+
+def test_what_replaces_something_denied_is_denied(own_place: Place) -> None:
+    secret, folder = own_place.make("other/key", "old"), own_place.make("other/d/key", "old").parent
+    view = workspace_write(own_place.ws, rule(secret, "deny"), rule(folder, "deny"))
+    files = Files(own_place, view)
+    for round_ in range(5):
+        assert read_soon(files, secret) == REFUSED
+        assert files.read(folder / "key") == REFUSED
+        own_place.make("other/next", f"new {round_}").rename(secret)
+        assert files.read(secret) == REFUSED
+        folder.rename(own_place.other / f"away{round_}")
+        own_place.make("other/d/key", "new")
+        assert files.read(folder / "key") == REFUSED
+        assert files.names(folder) == REFUSED
+
+
+def test_what_replaces_something_protected_is_protected(own_place: Place) -> None:
+    own_place.make("ws/.git/config", "old")
+    own_place.make("ws/.codex", "a file")
+    files = Files(own_place, workspace_write(own_place.ws))
+    for round_ in range(5):
+        assert read_soon(files, own_place.ws / ".git" / "config") in (b"old", b"new")
+        (own_place.ws / ".git").rename(own_place.ws / f"moved{round_}")
+        own_place.make("ws/.git/config", "new")
+        assert files.write(own_place.ws / ".git" / "config") == READ_ONLY
+        own_place.make("ws/next", "x").rename(own_place.ws / ".codex")
+        assert files.write(own_place.ws / ".codex")[0] != {}
+        assert (own_place.ws / ".codex").read_text() == "x"

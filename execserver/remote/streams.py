@@ -174,30 +174,30 @@ class StreamTable:
 
     def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
         me = gevent.getcurrent()
+        prepared = gevent.spawn(_answer, stream_id, responder)  # while the registry is asked
         reason = ""
         try:
             with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
                 self._validate(self.registration.registration_id, harness, authorization, stream_id)
         except Rejected as rejected:
             reason = str(rejected)
+        answered = prepared.get()
         if self._pending.get(stream_id) is not me:
             return
         del self._pending[stream_id]
         if reason:
             self._fail(stream_id, reason)
         else:
-            self._let_in(stream_id, responder)
+            self._let_in(stream_id, answered)
 
-    def _let_in(self, stream_id: str, responder: Responder) -> None:
+    def _let_in(self, stream_id: str, answered: ExecutorStream | HandshakeFailed) -> None:
         if self.count >= MAX_ACTIVE:
             self._reset(stream_id)
             return
-        try:
-            stream = ExecutorStream(stream_id, responder)
-        except HandshakeFailed as error:
-            self._fail(stream_id, f"its handshake failed: {error}")
+        if isinstance(answered, HandshakeFailed):
+            self._fail(stream_id, f"its handshake failed: {answered}")
             return
-        transport = RelayTransport(stream, self, self._clock)
+        transport = RelayTransport(answered, self, self._clock)
         self._active[stream_id] = transport
         _log.info("a harness connected (%s); %d connected", stream_id[:36], self.count)
         self._serve(transport)
@@ -227,3 +227,11 @@ class StreamTable:
     def _cancel_all(self) -> None:
         for stream_id in list(self._pending):
             self._cancel(stream_id)
+
+
+def _answer(stream_id: str, responder: Responder) -> ExecutorStream | HandshakeFailed:
+    """Return the stream with its second message made, or why there is none."""
+    try:
+        return ExecutorStream(stream_id, responder)
+    except HandshakeFailed as error:
+        return error

@@ -1,0 +1,50 @@
+"""A whole turn through a relay with TLS: both ends trust what `SSL_CERT_FILE` holds, and nothing else."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+
+from execserver.client import ConnectFailed, ExecServerClient, RemoteExecServerConnectArgs
+from tests.support.certificates import make_authority
+from tests.support.leaks import snapshot
+from tests.support.relay_process import ENVIRONMENT, RelayProcess
+from tests.support.remote_process import RemoteProcess
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def the_hub_settles() -> Iterator[None]:
+    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
+    before = snapshot()
+    yield
+    try:
+        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
+    except AssertionError:
+        pass  # the fixture for all tests reports what is left
+
+
+def test_a_turn_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority = make_authority()
+    server, trusted = tmp_path / "server.pem", tmp_path / "authority.pem"
+    server.write_bytes(authority.issue("127.0.0.1"))
+    trusted.write_bytes(authority.pem)
+    words = ("--tls-cert", str(server), "--tls-key", str(server))
+    with RelayProcess(*words, listen="https://127.0.0.1:0") as relay:
+        relay.tls = ssl.create_default_context(cadata=authority.pem.decode())
+        token = relay.token()
+        args = RemoteExecServerConnectArgs(url=relay.url, environment_id=ENVIRONMENT, token=token)
+        env = {"CODEX_API_KEY": token, "SSL_CERT_FILE": str(trusted)}
+        with RemoteProcess(relay.url, ("--environment-id", ENVIRONMENT), env=env) as executor:
+            executor.says("waiting for a harness")
+            monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+            with pytest.raises(ConnectFailed, match="environment registry request failed"):
+                ExecServerClient.connect_remote(args)
+            monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+            with ExecServerClient.connect_remote(args) as client:
+                done = client.start(["sh", "-c", "echo out; head -c 1000000 /dev/zero"]).communicate()
+                assert done.stdout == b"out\n" + bytes(1_000_000)

@@ -10,12 +10,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 import gevent
 
 from execserver.log import active_redactor
 from execserver.remote.addresses import check_api_key_host, checked_base_url, checked_environment_id
-from execserver.remote.auth.kinds import Auth
 from execserver.remote.auth.resolve import resolve_auth
 from execserver.remote.backoff import USEFUL_AFTER_S, Backoff
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
@@ -57,11 +57,18 @@ class RemoteExecutor:
         self._serve = serve
         self._tools = tools or Tools()
         self._dialling = Dialling(self._tools.environ)
+        self._client = ApiClient(registry_environment(self._tools.environ), keeps=True)
         self._streams: StreamTable | None = None
         self._socket: RendezvousSocket | None = None
 
     def run(self) -> None:
         """Serve for ever; raise RemoteError when that cannot go on."""
+        try:
+            self._run()
+        finally:
+            self._client.close()
+
+    def _run(self) -> NoReturn:
         registry, environment_id = self._prepare()
         keys = StaticKeys.generate()
         registration = self._register(registry, keys)
@@ -105,11 +112,7 @@ class RemoteExecutor:
             check_api_key_host(config.base_url)
         environment_id = checked_environment_id(config.environment_id)
         base_url = checked_base_url(config.base_url)
-        return self._client(base_url, environment_id, auth), environment_id
-
-    def _client(self, base_url: str, environment_id: str, auth: Auth) -> RegistryClient:
-        client = ApiClient(registry_environment(self._tools.environ))
-        return RegistryClient(base_url, environment_id, auth.headers, client)
+        return RegistryClient(base_url, environment_id, auth.headers, self._client), environment_id
 
     def _register(self, registry: RegistryClient, keys: StaticKeys) -> Registration:
         registration = registry.register(keys.public)

@@ -1,6 +1,6 @@
 """Requests to a JSON API: no redirect followed, proxies as the environment says, bodies and time bounded.
 
-The connection, TLS and proxies are those of `http/request`; each request has a connection of its own.
+The connection, TLS and proxies are those of `http/request`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gevent
 import msgspec
 
 from execserver.protocol.errors import os_error_text
+from execserver.remote.keeping import KeepingFetcher
 from execserver.services.http.exchange import BrokenResponse
 from execserver.services.http.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
 from execserver.services.http.headers import Headers
@@ -63,10 +64,18 @@ class Response(NamedTuple):
 
 
 class ApiClient:
-    """Makes the requests the way one environment says."""
+    """Makes the requests the way one environment says.
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._fetcher = Fetcher(environ, 0)
+    With `keeps` a connection is used again where the server lets it, and must be ended with `close`.
+    """
+
+    def __init__(self, environ: Mapping[str, str], *, keeps: bool = False) -> None:
+        self._fetcher = KeepingFetcher(environ) if keeps else Fetcher(environ, 0)
+
+    def close(self) -> None:
+        """Let go of connections that were kept."""
+        if isinstance(self._fetcher, KeepingFetcher):
+            self._fetcher.close()
 
     def call(
         self, method: str, url: str, fields: Fields, body: bytes = b"", *, timeout_s: float = 30.0
@@ -78,9 +87,13 @@ class ApiClient:
         except RequestFailed as failed:
             raise CallFailed(str(failed), _cause(failed)) from failed
         try:
-            return Response(answer.head.status, _read(answer))
-        finally:
+            response = Response(answer.head.status, _read(answer))
+        except BaseException:
             answer.exchange.close()
+            raise
+        if not (isinstance(self._fetcher, KeepingFetcher) and self._fetcher.keep(request, answer.exchange)):
+            answer.exchange.close()
+        return response
 
     def post(self, url: str, fields: Fields, body: object, *, timeout_s: float = 30.0) -> Response:
         """Send a JSON body."""

@@ -222,16 +222,17 @@ class Relay:
 
     def _serve(self, sock: socket.socket) -> None:
         with sock:
-            received = b""
-            while b"\r\n\r\n" not in received:
-                data = sock.recv(65536)
-                if not data:
+            while True:
+                received = b""
+                while b"\r\n\r\n" not in received:
+                    data = sock.recv(65536)
+                    if not data:
+                        return
+                    received += data
+                head, _, rest = received.partition(b"\r\n\r\n")
+                if b"upgrade: websocket" in head.lower():
+                    self._upgrade(sock, head)
                     return
-                received += data
-            head, _, rest = received.partition(b"\r\n\r\n")
-            if b"upgrade: websocket" in head.lower():
-                self._upgrade(sock, head)
-            else:
                 self._answer(sock, head, rest)
 
     def _answer(self, sock: socket.socket, head: bytes, body: bytes) -> None:

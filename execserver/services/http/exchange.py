@@ -105,6 +105,17 @@ class Exchange:
             self._failure = failure
         return b"".join(pieces)
 
+    def release(self) -> tuple[socket.socket, tuple[type[OSError], ...]] | None:
+        """Give the socket, and what it raises, to the caller, who may ask again on it.
+
+        None where that cannot be: the response was not read to its end, or a side wants the connection to
+        end.
+        """
+        is_sent = self._sender is None or self._sender.ready()
+        if not (self._ended and is_sent and self._parser.their_state is h11.DONE):
+            return None
+        return None if self._parser.trailing_data[0] else (self._sock, self._would_block)
+
     def close(self) -> None:
         """End the connection.  May be called again."""
         if self._sender is not None:

@@ -110,8 +110,13 @@ class Fetcher:
             proxy = self._proxies.proxy_for(url)
         except UnsupportedProxy as error:
             raise RequestFailed(str(error)) from None
-        forwarded = proxy is not None and url.scheme == "http"
-        exchange = self._open(request, proxy)
+        return self._send(self._open(request, proxy), request, proxy)
+
+    def _send(
+        self, exchange: Exchange, request: PreparedRequest, proxy: Proxy | None
+    ) -> tuple[ResponseHead, Exchange]:
+        """Send a request over its connection, which is closed on failure, and wait for the head."""
+        forwarded = proxy is not None and request.url.scheme == "http"
         try:
             authorization = proxy.authorization if forwarded and proxy else None
             exchange.send(request.encode(absolute=forwarded, proxy_authorization=authorization))

@@ -135,9 +135,9 @@ class ExecServerClient:
 
         With an executor of this project a lost connection to the relay loses nothing: calls in flight go on.
         Proxies and trusted certificates are those of the environment (`HTTPS_PROXY`, `SSL_CERT_FILE` and so
-        on); `headers` and `ssl_context` of the options are not used.  At most 64 requests wait for answers, because other executors end a stream with more.  Raises
-        `RemoteConfigurationError`, `RegistryRefused`, and what `connect` does; `RemoteModeUnavailable` where
-        the cryptography cannot be loaded.
+        on); `headers` and `ssl_context` of the options are not used.  At most 64 requests wait for answers,
+        because other executors end a stream with more.  Raises `RemoteConfigurationError`, `RegistryRefused`,
+        and what `connect` does; `RemoteModeUnavailable` where the cryptography cannot be loaded.
         """
         try:
             from execserver.client.relay_carrier import RelayCarrier  # cryptography costs time to load

@@ -16,8 +16,15 @@ from typing import Final
 from zlib import crc32
 
 import gevent
+from cryptography.exceptions import UnsupportedAlgorithm
 
-from execserver.client.errors import ConnectFailed, ConnectTimeout, RegistryRefused, RemoteConfigurationError
+from execserver.client.errors import (
+    ConnectFailed,
+    ConnectTimeout,
+    RegistryRefused,
+    RemoteConfigurationError,
+    RemoteModeUnavailable,
+)
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.remote import rendezvous
 from execserver.remote.addresses import checked_base_url, checked_environment_id
@@ -62,7 +69,7 @@ class RelayDialer:
     """Makes the connections of one client to one environment."""
 
     def __init__(self, args: RemoteExecServerConnectArgs, environ: Mapping[str, str] | None = None) -> None:
-        """Check what the user says.  Raises `RemoteConfigurationError`."""
+        """Check the words, make keys.  Raises `RemoteConfigurationError` or `RemoteModeUnavailable`."""
         try:
             base_url = checked_base_url(args.url)
             environment_id = checked_environment_id(args.environment_id)
@@ -71,7 +78,12 @@ class RelayDialer:
         headers = [("authorization", f"Bearer {args.token}")]
         if args.account_id is not None:
             headers.append(("chatgpt-account-id", args.account_id))
-        self.keys = StaticKeys.generate()
+        try:
+            self.keys = StaticKeys.generate()
+        except UnsupportedAlgorithm as error:
+            raise RemoteModeUnavailable(
+                f"this build of `cryptography` lacks an algorithm: {error}"
+            ) from error
         self.abandoned: deque[str] = deque(maxlen=MAX_ABANDONED)
         self._options = args.options
         environ = registry_environment(os.environ if environ is None else environ)

@@ -12,6 +12,7 @@ from typing import Any
 
 import gevent
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from execserver.client import (
     ConnectFailed,
@@ -20,6 +21,7 @@ from execserver.client import (
     RegistryRefused,
     RemoteConfigurationError,
     RemoteExecServerConnectArgs,
+    RemoteModeUnavailable,
     ResumeFailed,
     SessionState,
     TransportClosed,
@@ -27,6 +29,7 @@ from execserver.client import (
 from execserver.client.client import REMOTE_IN_FLIGHT
 from execserver.client.relay_carrier import RelayCarrier
 from execserver.client.relay_dialer import RelayDialer
+from execserver.wire.noise_keys import StaticKeys
 from tests.client.fake_executor import ENVIRONMENT, FakeExecutor
 from tests.conftest import LONG
 from tests.support.relay import Call, Relay, Reply
@@ -361,3 +364,12 @@ def test_some_of_the_variables_are_not_enough(relay: Relay, missing: str, blank:
 def test_the_token_is_never_shown(relay: Relay) -> None:
     assert "token" not in repr(args(relay, token="s3cret")).replace("token=", "")
     assert "s3cret" not in repr(args(relay, token="s3cret"))
+
+
+def test_a_machine_without_the_cryptography_is_told_so(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks() -> StaticKeys:
+        raise UnsupportedAlgorithm("no ML-KEM")
+
+    monkeypatch.setattr(StaticKeys, "generate", lacks)
+    with pytest.raises(RemoteModeUnavailable, match="no ML-KEM"):
+        ExecServerClient.connect_remote(args(relay))

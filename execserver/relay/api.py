@@ -9,6 +9,7 @@ import time
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
+from execserver.relay.errors import CannotServe
 from execserver.relay.identity import Identity
 from execserver.relay.metrics import CONTENT_TYPE, Metrics
 from execserver.relay.registry import ApiError, Json, Registry
@@ -82,6 +83,15 @@ class Api:
 
     def answer(self, request: Request) -> Response | Upgrade:
         """Return the answer; blocks this greenlet where a call has to wait for an executor."""
+        try:
+            return self._answer(request)
+        except CannotServe as error:
+            _log.error("%s", error)
+            return self._refused(
+                "other", ApiError(503, "state_unavailable", "the relay cannot answer just now")
+            )
+
+    def _answer(self, request: Request) -> Response | Upgrade:
         path, _, query = request.target.partition("?")
         call, way_in = _CALL.fullmatch(path), _RENDEZVOUS.fullmatch(path)
         if request.values("origin"):  # a web page has no business here

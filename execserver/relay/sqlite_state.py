@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from execserver.relay.errors import CannotServe
 from execserver.relay.state import Grant, Outcome, Registration
@@ -42,6 +44,23 @@ class StateFileError(CannotServe):
     """The state file cannot be used; the text says why and names the file."""
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _told(step: Callable[P, R]) -> Callable[P, R]:
+    """Turn what SQLite says is wrong (a full disk, say) into StateFileError."""
+
+    @wraps(step)
+    def tried(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return step(*args, **kwargs)
+        except sqlite3.Error as error:
+            raise StateFileError(f"the state file: {error}") from None
+
+    return tried
+
+
 class SqliteState:
     """A `RelayState` in a file of its own, readable by its owner only."""
 
@@ -54,6 +73,7 @@ class SqliteState:
         except (OSError, sqlite3.Error) as error:
             raise StateFileError(f"{path}: {error}") from None
 
+    @_told
     def register(self, registration: Registration, remembered: int) -> Outcome:
         """See `RelayState`."""
         name, fingerprint = registration.environment_id, registration.fingerprint
@@ -76,11 +96,13 @@ class SqliteState:
             self._keep_newest("superseded", name, remembered)
         return Outcome.TAKEN_OVER
 
+    @_told
     def registration(self, environment_id: str) -> Registration | None:
         """See `RelayState`."""
         row = self._one("SELECT * FROM registrations WHERE environment_id=?", environment_id)
         return None if row is None else Registration(*row)
 
+    @_told
     def add_grant(self, grant: Grant, kept: int) -> None:
         """See `RelayState`."""
         with _Transaction(self._db):
@@ -91,11 +113,13 @@ class SqliteState:
             )
             self._keep_newest("grants", grant.environment_id, kept)
 
+    @_told
     def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
         row = self._one(f"SELECT {_GRANT} FROM grants WHERE ticket=? AND expires>?", ticket, now)
         return None if row is None else Grant(*row)
 
+    @_told
     def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
         with _Transaction(self._db):
@@ -105,6 +129,7 @@ class SqliteState:
             self._db.execute("UPDATE grants SET authorization=NULL WHERE authorization=?", (authorization,))
         return None if row is None else Grant(*row)
 
+    @_told
     def expire(self, now: float) -> None:
         """See `RelayState`."""
         self._db.execute("DELETE FROM grants WHERE expires<=?", (now,))
@@ -144,4 +169,7 @@ class _Transaction:
         self._db.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        self._db.execute("ROLLBACK" if kind else "COMMIT")
+        if kind is None:
+            self._db.execute("COMMIT")
+        elif self._db.in_transaction:
+            self._db.execute("ROLLBACK")

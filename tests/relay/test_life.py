@@ -267,3 +267,19 @@ def test_a_lost_executor_is_told_before_a_restart_is_noticed(relay: RelayProcess
         frames = harness.wait_for_end()
         assert len(frames) <= 1  # the executor may have gone first
         assert all(RESET_EXECUTOR_LOST.encode() in frame for frame in frames)
+
+
+def test_a_state_file_that_fails_is_answered_and_told(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = str(tmp_path / "state.db")
+    with RelayProcess("--state", path, folder=tmp_path) as relay:
+        token = relay.token()
+        with sqlite3.connect(path) as other:
+            other.execute("DROP TABLE registrations")
+        other.close()
+        body = {"security_profile": "noise_hybrid_ik_v1", "executor_public_key": key_object(1)}
+        status, answer = relay.call(ENVIRONMENT, "register", body, token)
+        assert (status, answer["error"]["code"]) == (503, "state_unavailable")
+        assert "no such table" in relay.errors()
+        assert relay.request("GET", "/readyz")[0] == 200

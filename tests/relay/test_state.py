@@ -10,7 +10,7 @@ import pytest
 from execserver.relay.limits import Limits
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import ApiError, Registry
-from execserver.relay.sqlite_state import SqliteState
+from execserver.relay.sqlite_state import SqliteState, StateFileError
 from execserver.relay.state import Grant, MemoryState, Outcome, Registration, RelayState
 from execserver.relay.tokens import BOTH, Token, digest_of
 from tests.support.relay_process import key_object
@@ -150,3 +150,15 @@ def test_the_rate_of_calls_recovers_with_the_clock() -> None:
     assert statuses(6) == [400] * 4 + [429] * 2
     clock[0] = 2.0
     assert statuses(3) == [400, 400, 429]
+
+
+def test_a_file_that_cannot_be_written_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    state = SqliteState(str(tmp_path / "state.db"))
+    state.register(registration("box", "a"), 10)
+    state._db.execute("PRAGMA query_only=1")
+    with pytest.raises(StateFileError, match="readonly"):
+        state.register(registration("box", "b"), 10)
+    state._db.execute("PRAGMA query_only=0")
+    assert state.registration("box") == registration("box", "a")
+    assert state.register(registration("box", "b"), 10) is Outcome.TAKEN_OVER
+    state.close()

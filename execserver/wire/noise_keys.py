@@ -65,16 +65,21 @@ class PublicKeys(NamedTuple):
     def from_bytes(cls, x25519: bytes, mlkem768: bytes) -> Self:
         """Return the keys after checking them.  Raises `InvalidKeyObject`."""
         keys = cls(x25519, mlkem768)
-        keys.load()
+        keys.load_x25519()
+        keys.load_mlkem768()
         return keys
 
-    def load(self) -> tuple[X25519PublicKey, MLKEM768PublicKey]:
-        """Return both keys ready for use.  Raises `InvalidKeyObject`."""
+    def load_x25519(self) -> X25519PublicKey:
+        """Return this half ready for use.  Raises `InvalidKeyObject`."""
         try:
-            return (
-                X25519PublicKey.from_public_bytes(self.x25519),
-                MLKEM768PublicKey.from_public_bytes(self.mlkem768),
-            )
+            return X25519PublicKey.from_public_bytes(self.x25519)
+        except ValueError:
+            raise InvalidKeyObject("a public key that is none") from None
+
+    def load_mlkem768(self) -> MLKEM768PublicKey:
+        """Return this half ready for use; takes a tenth of a millisecond.  Raises `InvalidKeyObject`."""
+        try:
+            return MLKEM768PublicKey.from_public_bytes(self.mlkem768)
         except ValueError:
             raise InvalidKeyObject("a public key that is none") from None
 

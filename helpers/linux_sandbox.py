@@ -108,6 +108,8 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
     from execserver.protocol.sandbox import FileSystemSandboxContext
     from execserver.sandbox.intent import process_request_needs_sandbox
     from execserver.sandbox.placeholder_host import PlaceholderHost
+    from execserver.sandbox.placeholder_records import state_folder, with_records_hidden
+    from execserver.sandbox.plan import ROOT_HOST
     from execserver.sandbox.planner import plan_for_process
     from execserver.sandbox.policy import process_policy
 
@@ -118,7 +120,9 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
     try:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)
-        return plan_for_process(policy, host, None, options.proxy and not options.use_landlock)
+        plan = plan_for_process(policy, host, None, options.proxy and not options.use_landlock)
+        records = None if plan.root == ROOT_HOST else state_folder(os.environb.get(b"XDG_RUNTIME_DIR"))
+        return plan if records is None else with_records_hidden(plan, records)
     except RpcError as error:
         raise _Fatal(error.message) from None
     except OSError as error:

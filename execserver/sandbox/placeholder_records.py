@@ -11,6 +11,8 @@ import fcntl
 import os
 import stat
 
+from execserver.sandbox.plan import HIDDEN_DIRECTORY, ROOT_WRITABLE, WRITE, Mount, ViewPlan
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,22 +154,52 @@ def private_folder(path: bytes, make: bool = True) -> bytes | None:
     return path if private else None
 
 
-def state_folder(runtime_dir: bytes | None, temp_dir: bytes = b"/tmp", make: bool = True) -> bytes | None:
+def state_folder(
+    runtime_dir: bytes | None, temp_dir: bytes = b"/tmp", make: bool = True, run_dir: bytes = b"/run"
+) -> bytes | None:
     """Return this user's private folder for records, made unless told otherwise; None when there is none.
 
-    It lies in `runtime_dir` (XDG_RUNTIME_DIR) if that is a private folder of this user, else in the temporary
-    folder, where a name that somebody else has taken is refused.
+    It lies in `runtime_dir` (XDG_RUNTIME_DIR) or what usually is that, if it belongs to this user; for root
+    in `run_dir`; else in the temporary folder, where a name that somebody else has taken is refused.
     """
-    if runtime_dir and os.path.isabs(runtime_dir):
-        try:
-            found = os.lstat(runtime_dir)
-        except OSError:
-            found = None
-        if found is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
-            folder = private_folder(runtime_dir + b"/execserver", make)
+    user = os.geteuid()
+    for place in (runtime_dir, run_dir + b"/user/%d" % user):
+        if place and os.path.isabs(place) and _is_own_folder(place):
+            folder = private_folder(place + b"/execserver", make)
             if folder is not None:
                 return folder
-    return private_folder(temp_dir + b"/execserver-%d" % os.geteuid(), make)
+    name = b"/execserver-%d" % user
+    places = (run_dir, temp_dir) if user == 0 else (temp_dir,)
+    found = (private_folder(place + name, make) for place in places)
+    return next((folder for folder in found if folder is not None), None)
+
+
+def with_records_hidden(plan: ViewPlan, folder: bytes) -> ViewPlan:
+    """Return a plan whose view hides a folder of records wherever it would be writable.
+
+    Who could write there could have the next `clean` remove something.
+    """
+    above = [mount for mount in plan.mounts if _is_below(folder, mount.path)]
+    nearest = max(above, key=lambda mount: len(mount.path), default=None)
+    writable = plan.root == ROOT_WRITABLE if nearest is None else nearest.kind == WRITE
+    if not writable:
+        return plan
+    found = os.lstat(folder)
+    mask = Mount(HIDDEN_DIRECTORY, folder, identity=(found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode)))
+    fields = {name: getattr(plan, name) for name in plan.__slots__}
+    return ViewPlan(**{**fields, "mounts": (*plan.mounts, mask), "denied": (*plan.denied, folder)})
+
+
+def _is_below(path: bytes, folder: bytes) -> bool:
+    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def _is_own_folder(path: bytes) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _read(folder: bytes, name: bytes) -> Record | None:

@@ -295,9 +295,8 @@ def _remove_recorded(path: bytes, identity: Identity | None, directory: bool) ->
             return True
         try:
             found = os.fstat(fd)
-            # Killed between making it and noting which object it is: then its modes tell.
-            ours = identity_of(found) == identity if identity else may_be_own_placeholder(found)
-            if not ours:
+            # Without an identity its owner was killed between making it and noting which object it is.
+            if not may_be_own_placeholder(found) or identity not in (None, identity_of(found)):
                 return True
             if not try_lock(fd, fcntl.LOCK_EX):
                 return False

@@ -20,6 +20,7 @@ from execserver.sandbox.explain import explain
 from execserver.sandbox.facts import Facts
 from execserver.sandbox.host import Host
 from execserver.sandbox.placeholder_host import PlaceholderHost
+from execserver.sandbox.placeholder_records import state_folder, with_records_hidden
 from execserver.sandbox.plan import (
     FILTER_NONE,
     FILTER_PROXY_ROUTED,
@@ -87,6 +88,7 @@ class SandboxService:
     ) -> None:
         self.choose = choose
         self._server_cwd = os.getcwdb()
+        self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
         self._file_host = PlaceholderHost(inherited.get(b"TMPDIR"))
         self._mounts = mounts or MountTable()
         self._pool = FilePool(_PLANNING_THREADS, settings.file_call_timeout_s)
@@ -191,7 +193,7 @@ class SandboxService:
         if known is not None and known.facts.hold(host):
             self._remember(key, known)
             return known
-        planned = _plan(make)
+        planned = _plan(make, host, self._runtime_dir)
         if planned.facts.cacheable:
             self._remember(key, planned)
         else:
@@ -205,10 +207,14 @@ class SandboxService:
             self._remembered.popitem(last=False)
 
 
-def _plan(make: _Make) -> _Planned:
+def _plan(make: _Make, host: Host, runtime_dir: bytes | None) -> _Planned:
     facts = Facts()
     try:
         plan = make(facts)
+        records = None if plan.root == ROOT_HOST else state_folder(runtime_dir)
+        if records is not None:
+            facts.noting(host).stamp(records)
+            plan = with_records_hidden(plan, records)
         return _Planned(facts, plan, encode_plan(plan))
     except (PlanRefused, PlanRecordError) as refused:
         return _Planned(facts, None, refusal=str(refused))

@@ -13,9 +13,20 @@ import pytest
 
 from execserver.sandbox.placeholder_files import PlaceholderError, identity_of
 from execserver.sandbox.placeholder_host import PlaceholderHost
-from execserver.sandbox.placeholder_records import private_folder, state_folder
+from execserver.sandbox.placeholder_records import private_folder, state_folder, with_records_hidden
 from execserver.sandbox.placeholders import Placeholders, clean
-from execserver.sandbox.plan import READ, ROOT_READ_ONLY, WRITE, Missing, Mount, ViewPlan
+from execserver.sandbox.plan import (
+    READ,
+    ROOT_EMPTY,
+    ROOT_READ_ONLY,
+    ROOT_WRITABLE,
+    WRITE,
+    Missing,
+    Mount,
+    ViewPlan,
+)
+
+NOWHERE = b"/nowhere"
 
 
 class Place:
@@ -311,24 +322,24 @@ def test_the_state_folder_is_private_or_there_is_none(tmp_path: Path) -> None:
     runtime.mkdir(0o700)
     temp = tmp_path / "tmp"
     temp.mkdir()
-    folder = state_folder(os.fsencode(runtime), os.fsencode(temp))
+    folder = state_folder(os.fsencode(runtime), os.fsencode(temp), run_dir=NOWHERE)
     assert folder == os.fsencode(runtime / "execserver")
     assert stat.S_IMODE(os.lstat(folder).st_mode) == 0o700
     own = b"execserver-%d" % os.geteuid()
-    assert state_folder(None, os.fsencode(temp)) == os.fsencode(temp) + b"/" + own
-    assert state_folder(b"relative", os.fsencode(temp)) == os.fsencode(temp) + b"/" + own
+    assert state_folder(None, os.fsencode(temp), run_dir=NOWHERE) == os.fsencode(temp) + b"/" + own
+    assert state_folder(b"relative", os.fsencode(temp), run_dir=NOWHERE) == os.fsencode(temp) + b"/" + own
 
 
 def test_a_name_that_somebody_else_took_is_refused(tmp_path: Path) -> None:
     own = os.fsencode(tmp_path) + b"/execserver-%d" % os.geteuid()
     (tmp_path / "elsewhere").mkdir(0o700)
     os.symlink(tmp_path / "elsewhere", own)
-    assert state_folder(None, os.fsencode(tmp_path)) is None
+    assert state_folder(None, os.fsencode(tmp_path), run_dir=NOWHERE) is None
     os.unlink(own)
     os.mkdir(own, 0o755)
     os.chmod(own, 0o755)
-    assert state_folder(None, os.fsencode(tmp_path)) is None
-    assert state_folder(None, os.fsencode(tmp_path / "missing")) is None
+    assert state_folder(None, os.fsencode(tmp_path), run_dir=NOWHERE) is None
+    assert state_folder(None, os.fsencode(tmp_path / "missing"), run_dir=NOWHERE) is None
 
 
 def test_a_placeholder_in_use_counts_as_absent_and_its_look_alike_does_not(place: Place) -> None:
@@ -341,3 +352,47 @@ def test_a_placeholder_in_use_counts_as_absent_and_its_look_alike_does_not(place
     assert seen == {".git": False, "file": False, "own": True}
     owner.release(lease)
     owner.close()
+
+
+def test_the_usual_places_come_before_the_temporary_folder(tmp_path: Path) -> None:
+    run, temp = os.fsencode(tmp_path / "run"), os.fsencode(tmp_path)
+    os.makedirs(run + b"/user/%d" % os.geteuid())
+    assert state_folder(None, temp, run_dir=run) == run + b"/user/%d/execserver" % os.geteuid()
+    os.rmdir(run + b"/user/%d/execserver" % os.geteuid())
+    os.rmdir(run + b"/user/%d" % os.geteuid())
+    own = b"/execserver-%d" % os.geteuid()
+    assert state_folder(None, temp, make=False, run_dir=run) is None
+    assert state_folder(None, temp, run_dir=run) == (run if os.geteuid() == 0 else temp) + own
+
+
+def test_records_are_hidden_where_they_would_be_writable(place: Place) -> None:
+    folder, above = place.state, os.path.dirname(place.state)
+
+    def hidden(root: str, *mounts: Mount) -> bool:
+        plan = with_records_hidden(ViewPlan(root, mounts=mounts), folder)
+        assert plan.mounts[: len(mounts)] == mounts
+        added = [mount.path for mount in plan.mounts[len(mounts) :]]
+        assert added == list(plan.denied)
+        return added == [folder]
+
+    write, read = Mount(WRITE, above, above), Mount(READ, above, above)
+    assert hidden(ROOT_WRITABLE)
+    assert hidden(ROOT_READ_ONLY, write)
+    assert hidden(ROOT_EMPTY, Mount(WRITE, folder, folder))
+    assert not hidden(ROOT_READ_ONLY)
+    assert not hidden(ROOT_EMPTY, Mount(WRITE, b"/elsewhere", b"/elsewhere"))
+    assert not hidden(ROOT_WRITABLE, read)
+    assert not hidden(ROOT_READ_ONLY, Mount(WRITE, b"/", b"/"), Mount(READ, folder, folder))
+
+
+def test_a_forged_record_removes_nothing_but_what_looks_like_a_placeholder(place: Place) -> None:
+    owner_folder = place.state + b"/1-dead"
+    os.mkdir(owner_folder)
+    (Path(os.fsdecode(owner_folder)) / "lock").touch()
+    victim = place.workspace / "empty"
+    victim.mkdir()
+    found = os.lstat(victim)
+    record = b"%020d %020d d %b" % (found.st_dev, found.st_ino, os.fsencode(victim))
+    (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
+    clean(place.state)
+    assert place.names() == ["empty"]

@@ -101,7 +101,7 @@ def test_a_folder_full_of_modules_is_not_imported_from(any_way: Way, ground: Gro
         ["--codex-run-as-fs-helper"],
     ],
 )
-def test_arguments_are_a_programs_and_no_options(any_way: Way, ground: Ground, argv: list[str]) -> None:
+def test_arguments_are_a_programs_and_no_options(few_ways: Way, ground: Ground, argv: list[str]) -> None:
     done = ground.run(argv)
     assert done.code in (1, 101)
     assert argv[0] in done.err
@@ -109,7 +109,7 @@ def test_arguments_are_a_programs_and_no_options(any_way: Way, ground: Ground, a
 
 
 @pytest.mark.parametrize("text", ["a b", "a\nb", "$(id)", "`id`", "; id", "\x01\x7f", "-- x", "é\u202e"])
-def test_arguments_and_variables_arrive_as_they_are(any_way: Way, ground: Ground, text: str) -> None:
+def test_arguments_and_variables_arrive_as_they_are(few_ways: Way, ground: Ground, text: str) -> None:
     done = ground.run(
         ["/bin/sh", "-c", 'printf "%s|%s" "$1" "$V"', "sh", text],
         env=[b"PATH=/usr/bin:/bin", b"V=" + text.encode()],

@@ -152,34 +152,43 @@ class RecordReceiver:
 class _Joiner:
     """Cuts the byte stream at the message borders."""
 
-    __slots__ = ("_partial", "_wanted")
+    __slots__ = ("_lead", "_missing", "_partial")
 
     def __init__(self) -> None:
+        self._lead = b""  # of a length that is not complete
+        self._missing = 0  # bytes of the message that has begun
         self._partial = bytearray()
-        self._wanted = 0  # bytes of the message that has begun, 0 while its length is not known
 
     def feed(self, data: bytes) -> list[bytes]:
         messages: list[bytes] = []
-        if not self._partial and not self._wanted and _is_one_message(data):
-            return [data[_LENGTH_BYTES:]]
-        partial = self._partial
-        partial += data
-        while True:
-            if not self._wanted:
-                if len(partial) < _LENGTH_BYTES:
-                    return messages
-                self._wanted = int.from_bytes(partial[:_LENGTH_BYTES], "big")
-                if not 0 < self._wanted <= MAX_JSON_BYTES:
-                    raise StreamError(f"a message of {self._wanted} bytes")
-                del partial[:_LENGTH_BYTES]
-            if len(partial) < self._wanted:
-                return messages
-            messages.append(bytes(partial[: self._wanted]))
-            del partial[: self._wanted]
-            self._wanted = 0
+        at, end = 0, len(data)
+        while at < end:
+            if not self._missing:
+                begun = self._lead + data[at : at + _LENGTH_BYTES - len(self._lead)]
+                at += len(begun) - len(self._lead)
+                self._begin(begun)
+            elif not self._partial and end - at >= self._missing:
+                messages.append(data[at : at + self._missing])
+                at += self._missing
+                self._missing = 0
+            else:
+                at += self._extend(memoryview(data)[at : at + self._missing], messages)
+        return messages
 
+    def _begin(self, lead: bytes) -> None:
+        if len(lead) < _LENGTH_BYTES:
+            self._lead = lead
+            return
+        self._lead = b""
+        self._missing = int.from_bytes(lead, "big")
+        if not 0 < self._missing <= MAX_JSON_BYTES:
+            raise StreamError(f"a message of {self._missing} bytes")
 
-def _is_one_message(data: bytes) -> bool:
-    return (
-        len(data) > _LENGTH_BYTES and int.from_bytes(data[:_LENGTH_BYTES], "big") == len(data) - _LENGTH_BYTES
-    )
+    def _extend(self, part: memoryview, messages: list[bytes]) -> int:
+        """Add a part of a message that came in several records; return its size."""
+        self._partial += part
+        self._missing -= len(part)
+        if not self._missing:
+            messages.append(bytes(self._partial))
+            self._partial = bytearray()
+        return len(part)

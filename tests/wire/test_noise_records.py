@@ -189,3 +189,15 @@ def damaged(rng: random.Random, seq: int, record: bytes) -> tuple[int, bytes]:
     if kind == 2:
         return seq, record + b"\0"
     return seq + rng.randint(1, 100), record
+
+
+@given(MESSAGES, st.randoms(use_true_random=False))
+def test_messages_do_not_depend_on_where_the_stream_is_cut(messages: list[bytes], rng: random.Random) -> None:
+    _, receiver = ends()
+    stream = b"".join(len(message).to_bytes(4, "big") + message for message in messages)
+    found, at, seq = [], 0, 0
+    while at < len(stream):
+        size = rng.choice([1, 2, 3, 4, 5, 50, 500, 61440])
+        found += receiver.feed(seq, raw(seq, stream[at : at + size]))
+        at, seq = at + size, seq + 1
+    assert found == messages

@@ -27,3 +27,9 @@ class SignInError(RemoteError):
 
 class RegistryError(RemoteError):
     """The registry refused a request, or could not be asked."""
+
+
+def one_line(text: str, characters: int = 200) -> str:
+    """Return what somebody else has written for a line of a log: short, without control characters."""
+    shown = "".join(each if each.isprintable() else "?" for each in text[: characters + 1])
+    return shown if len(shown) <= characters else f"{shown[:characters]}..."

@@ -20,6 +20,7 @@ from execserver.remote.auth.resolve import resolve_auth
 from execserver.remote.backoff import USEFUL_AFTER_S, Backoff
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
 from execserver.remote.dialling import Dialling
+from execserver.remote.errors import one_line
 from execserver.remote.http import ApiClient, registry_environment
 from execserver.remote.registry import Registration, RegistryClient
 from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, Timing, UpgradeRefused, shown
@@ -87,7 +88,7 @@ class RemoteExecutor:
             else:
                 reason = self._socket.ended_because if self._socket is not None else ""
             pause = self._tools.backoff.next_pause()
-            _log.warning("%s; reconnecting in %.1f s", reason, pause)
+            _log.warning("%s; reconnecting in %.1f s", one_line(reason), pause)
             self._tools.sleep(pause)
 
     def close(self) -> None:
@@ -119,7 +120,7 @@ class RemoteExecutor:
         _log.info(
             "registered as environment %s (registration %s)",
             registration.environment_id,
-            registration.registration_id,
+            one_line(registration.registration_id),
         )
         return registration
 

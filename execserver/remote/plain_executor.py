@@ -16,7 +16,7 @@ from execserver.remote.addresses import checked_base_url, checked_environment_id
 from execserver.remote.backoff import USEFUL_AFTER_S
 from execserver.remote.config import RemoteExecutorConfig
 from execserver.remote.dialling import Dialling
-from execserver.remote.errors import RegistryError, SignInError
+from execserver.remote.errors import RegistryError, SignInError, one_line
 from execserver.remote.executor import Tools
 from execserver.remote.http import ApiClient, CallFailed, registry_environment
 from execserver.remote.plain_transport import PlainTransport, plain_kind
@@ -72,7 +72,7 @@ class PlainExecutor:
             except ConnectFailed as failed:
                 reason = f"cannot connect to {shown(registered.url)}: {failed}"
             pause = self._tools.backoff.next_pause()
-            _log.warning("%s; registering again in %.1f s", reason, pause)
+            _log.warning("%s; registering again in %.1f s", one_line(reason), pause)
             self._tools.sleep(pause)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import gevent
 
+from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
 from execserver.remote.registry import Registration, Rejected
 from execserver.remote.relay_transport import RelayTransport
@@ -120,9 +121,8 @@ class StreamTable:
             return
         if reset:
             self._reset(transport.stream_id)
-        _log.info(
-            "a harness left (%s): %s; %d connected", transport.stream_id[:36], transport.reason, self.count
-        )
+        reason = one_line(transport.reason)
+        _log.info("a harness left (%s): %s; %d connected", one_line(transport.stream_id), reason, self.count)
 
     def _take_early_data(self, stream_id: str) -> None:
         if self._cancel(stream_id):
@@ -199,12 +199,12 @@ class StreamTable:
             return
         transport = RelayTransport(answered, self, self._clock)
         self._active[stream_id] = transport
-        _log.info("a harness connected (%s); %d connected", stream_id[:36], self.count)
+        _log.info("a harness connected (%s); %d connected", one_line(stream_id), self.count)
         self._serve(transport)
 
     def _fail(self, stream_id: str, reason: str) -> None:
         """Refuse a handshake and count the failure."""
-        _log.warning("a harness was refused: %s", reason)
+        _log.warning("a harness was refused: %s", one_line(reason))
         self._reset(stream_id)
         self._failures += 1
         if self._failures >= FAILURES:

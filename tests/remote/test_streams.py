@@ -297,6 +297,16 @@ def test_losing_the_websocket_ends_plain_streams_and_forgets_handshakes(scene: S
     assert scene.is_silent()
 
 
+def test_what_others_write_becomes_no_line_of_the_log(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "execserver")
+    stream_id = "a\nERROR forged\x1b[31m" + "x" * 300
+    Harness(scene, stream_id).open()
+    scene.take(stream_id, Reset("why\nERROR forged"))
+    assert caplog.messages[0].startswith("a harness connected (a?ERROR forged?[31mxxx")
+    assert "the stream was reset: why?ERROR forged" in caplog.messages[1]
+    assert all(len(line) < 500 and line.isprintable() for line in caplog.messages)
+
+
 def test_resets_are_dropped_when_too_many_wait(scene: Scene) -> None:
     for _ in range(URGENT_FRAMES + 50):
         scene.take("nobody", Data(0, b"x" * 32))

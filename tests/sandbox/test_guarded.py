@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from execserver.sandbox.guarded import MAX_LINKS, READ, REMOVE, WRITE, Denied, Guard, is_process_name
 from execserver.sandbox.plan import ViewPlan
@@ -234,3 +236,54 @@ def test_deep_and_long_ways_leave_no_descriptor_open(guard: Guard, folder: bytes
     assert found(guard, deep) == deep
     assert error_of(guard, deep + b"/x/y") == errno.ENOENT
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+NAMES = st.sampled_from([b"a", b"b", b"c"])
+TARGETS = st.lists(st.sampled_from([b"a", b"b", b"c", b"..", b".", b""]), min_size=1, max_size=4).map(
+    b"/".join
+)
+TREES = st.dictionaries(
+    st.lists(NAMES, min_size=1, max_size=3).map(b"/".join),
+    st.one_of(st.just("file"), st.just("folder"), TARGETS, TARGETS.map(lambda target: b"ROOT/" + target)),
+    max_size=9,
+)
+PATHS = st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=5).map(b"/".join)
+
+
+def grow(root: bytes, tree: dict[bytes, str | bytes]) -> None:
+    """Make what of a tree can be made, shorter paths first."""
+    for path, kind in sorted(tree.items()):
+        where = root + b"/" + path
+        try:
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+            if kind == "file":
+                os.close(os.open(where, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+            elif kind == "folder":
+                os.mkdir(where)
+            elif isinstance(kind, bytes) and kind:
+                os.symlink(kind.replace(b"ROOT", root), where)
+        except OSError:
+            continue  # something else is there
+
+
+@given(tree=TREES, paths=st.lists(PATHS, min_size=1, max_size=5))
+def test_every_path_leads_where_the_kernel_says(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[bytes, str | bytes], paths: list[bytes]
+) -> None:
+    root = os.path.realpath(os.fsencode(tmp_path_factory.mktemp("tree")))
+    grow(root, tree)
+    with guarding(plan()) as guard:
+        for path in paths:
+            full = root + b"/" + path
+            try:
+                expected: object = os.path.realpath(full, strict=True)
+                os.stat(full)  # which limits the number of links as the kernel does
+            except OSError as error:
+                expected = error.errno
+            try:
+                with guard.find(full, READ) as place:
+                    place.status()
+                    ours: object = place.path
+            except OSError as error:
+                ours = error.errno
+            assert ours == expected, path

@@ -121,6 +121,23 @@ def test_an_answer_with_a_descriptor_arrives(played: Played, file: Callable[...,
     assert played.worker.alive
 
 
+def test_an_eager_call_needs_no_turn_of_the_loop(played: Played, file: Callable[..., int]) -> None:
+    played.say(done(), file(os.O_RDONLY))
+    turns_taken: list[int] = []
+    gevent.spawn(turns_taken.append, 1)
+    _, fd = played.worker.call(records.Request(7, records.READ, b"/f"), eager=True)
+    assert fd is not None
+    os.close(fd)
+    assert turns_taken == []
+    turns()
+
+
+def test_an_eager_call_that_is_not_answered_at_once_waits_like_any(played: Played) -> None:
+    gevent.spawn_later(0.05, lambda: played.say(done(opened=False)))
+    reply, fd = played.worker.call(records.Request(7, records.REMOVE, b"/f"), eager=True)
+    assert (type(reply), fd) == (records.Done, None)
+
+
 def test_signs_of_progress_are_waited_over(make: Callable[..., Played]) -> None:
     played = make(0.3)
     call = played.call(records.REMOVE)

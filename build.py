@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from tools.environment import MINIMUM_PYTHON, Environment, prepare
+from tools.lanes import run_in_lanes, run_limited
 from tools.problems import Problem, from_os_error, say, tell
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
@@ -36,7 +36,6 @@ PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for
 TEST_LIMIT_S = 8 * 60
 LONG_TEST_LIMIT_S = 2 * 60 * 60
 REFERENCE_TEST_LIMIT_S = 60 * 60
-_INTERRUPT_GRACE_S = 20
 
 
 def demo(arguments: list[str]) -> int:
@@ -60,7 +59,7 @@ def run(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Run pytest with an end: a run that hangs as a whole is interrupted and reported, then killed.
+    """Run pytest, all of it in two lanes, with an end: what hangs is interrupted and reported, then killed.
 
     Servers of the tests are the built file; a long run plays the end-to-end tests on the source besides.
     """
@@ -76,10 +75,14 @@ def test(arguments: list[str]) -> int:
     if "--reference" in arguments and not any(word.startswith("tests") for word in for_pytest):
         for_pytest += ["tests/reference", "tests/e2e"]
     program, environment = _built()
+    os.chdir(ROOT)
     command = [str(environment.python), "-m", "pytest"]
-    status = _run_limited([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
-    if "--long" in arguments and not any(word.startswith("tests") for word in for_pytest):
-        status = _run_limited([*command, "tests/e2e"], variables, limit_s) or status
+    everything = not any(word.startswith("tests") for word in for_pytest)
+    # Full rounds race against each other all by themselves and are not hurried.
+    play = run_in_lanes if everything and "--long" not in arguments else run_limited
+    status = play([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
+    if "--long" in arguments and everything:
+        status = run_limited([*command, "tests/e2e"], variables, limit_s) or status
     return status
 
 
@@ -172,21 +175,6 @@ def _expect_none(verb: str, arguments: list[str]) -> None:
 
 def _call(command: list[str]) -> int:
     return subprocess.run(command, cwd=ROOT, check=False).returncode
-
-
-def _run_limited(command: list[str], variables: dict[str, str], limit_s: float) -> int:
-    process = subprocess.Popen(command, cwd=ROOT, env=variables)
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        say(f"the tests did not end within {limit_s / 60:.0f} minutes; interrupting them")
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_INTERRUPT_GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        return 1
 
 
 def _start_with_a_newer_python(argv: list[str]) -> int:

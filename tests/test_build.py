@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import build
-from tools import environment, problems
+from tools import environment, lanes, problems
 from tools.environment import Environment, fingerprint, pins, prepare
 from tools.problems import Problem, explain_pip, explain_venv, from_os_error
 
@@ -251,7 +251,9 @@ def test_the_test_verb_chooses_rounds_and_tests(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("EXECSERVER_PROGRAM", raising=False)
     monkeypatch.setattr(build, "_built", lambda: ("/dist/x", Environment(Path("/py"), Path("/sp"))))
-    monkeypatch.setattr(build, "_run_limited", record)
+    monkeypatch.setattr(build, "run_limited", record)
+    monkeypatch.setattr(build, "run_in_lanes", record)
+    monkeypatch.setattr(os, "chdir", lambda folder: None)
     assert build.main(["test", *arguments]) == 0
     run, environ, limit_s = calls[0]
     assert run == ["/py", "-m", "pytest", *command]
@@ -272,10 +274,33 @@ def test_a_test_run_without_end_is_interrupted(tmp_path: Path, capsys: pytest.Ca
     )
     ready = tmp_path / "ready"
     command = [sys.executable, "-S", "-c", code, str(marker), str(ready)]
-    assert build._run_limited(command, dict(os.environ), 1.0) == 1
+    assert lanes.run_limited(command, dict(os.environ), 1.0) == 1
     assert ready.exists()
     assert marker.exists()
     assert "did not end within" in capsys.readouterr().err
+
+
+PYTEST = """
+import os, sys
+lane = "rest" if "--ignore=tests/sandbox" in sys.argv else "first"
+print(lane, sys.argv[-1] if lane == "first" else "")
+sys.exit(int(os.environ.get(lane, "0")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "status"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (5, 0, 0), (0, 5, 0), (5, 5, 5), (5, 1, 1)]
+)
+def test_both_lanes_count_and_are_shown(
+    first: int, rest: int, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"first": str(first), "rest": str(rest)}
+    assert lanes.run_in_lanes([sys.executable, "-S", "-c", PYTEST], variables, 20.0) == status
+    assert sorted(capfd.readouterr().out.split()) == sorted(["first", "rest", lanes.FIRST_LANE[-1]])
+
+
+def test_the_folders_of_the_first_lane_exist() -> None:
+    assert [folder for folder in lanes.FIRST_LANE if not (Path(build.ROOT) / folder).is_dir()] == []
 
 
 def test_an_old_python_hands_over_to_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,13 +42,19 @@ class ExecServerRuntimePaths:
 
     def program_folder(self) -> str:
         """Return the folder the running program's own files are in."""
-        return os.path.dirname(_frozen_start()[0]) if _frozen_start() else os.path.dirname(_PACKAGE)
+        return os.path.dirname(_frozen_start()[-4] if _frozen_start() else _PACKAGE)
 
     def program_folders(self) -> list[str]:
         """Return every folder that starting this program takes files from, besides the system's own."""
-        if _frozen_start():
-            return [self.program_folder()]
+        if carries_its_c_library():
+            return [self.program_folder()]  # and its own interpreter
         return [self.program_folder(), *{sys.base_prefix, sys.prefix, os.path.dirname(sys.executable)}]
+
+    @staticmethod
+    def unpacked_folder() -> bytes | None:
+        """Return the folder that holds the unpacked trees of this program; None when it runs from source."""
+        words = _frozen_start()
+        return os.fsencode(os.path.dirname(os.path.dirname(words[-4]))) if words else None
 
     def _self_command(self) -> list[str]:
         return [*_frozen_start()] or [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]
@@ -62,7 +68,8 @@ def carries_its_c_library() -> bool:
 def _frozen_start() -> tuple[str, ...]:
     """Return the words that start this program again from its unpacked tree; none when it runs from source.
 
-    The last but one is the file that the user started; that would look for its tree first.
+    The last but one is the file that the user started; that would look for its tree first.  The last but
+    three is the first script of the tree.
     """
     words: tuple[str, ...] = getattr(sys, "frozen", ())
     return words

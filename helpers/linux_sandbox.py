@@ -107,9 +107,8 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
     from execserver.protocol.paths import PathUri
     from execserver.protocol.sandbox import FileSystemSandboxContext
     from execserver.sandbox.intent import process_request_needs_sandbox
+    from execserver.sandbox.own_files import keep_own_files
     from execserver.sandbox.placeholder_host import PlaceholderHost
-    from execserver.sandbox.placeholder_records import state_folder, with_records_hidden
-    from execserver.sandbox.plan import ROOT_HOST
     from execserver.sandbox.planner import plan_for_process
     from execserver.sandbox.policy import process_policy
 
@@ -121,8 +120,7 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)
         plan = plan_for_process(policy, host, None, options.proxy and not options.use_landlock)
-        records = None if plan.root == ROOT_HOST else state_folder(os.environb.get(b"XDG_RUNTIME_DIR"))
-        return plan if records is None else with_records_hidden(plan, records)
+        return keep_own_files(plan, host, os.environb.get(b"XDG_RUNTIME_DIR"))
     except RpcError as error:
         raise _Fatal(error.message) from None
     except OSError as error:

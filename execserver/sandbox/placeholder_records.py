@@ -11,8 +11,6 @@ import fcntl
 import os
 import stat
 
-from execserver.sandbox.plan import HIDDEN_DIRECTORY, ROOT_WRITABLE, WRITE, Mount, ViewPlan
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,30 +166,10 @@ def state_folder(
             folder = private_folder(place + b"/execserver", make)
             if folder is not None:
                 return folder
-    name = b"/execserver-%d" % user
+    name = b"/execserver-records-%d" % user
     places = (run_dir, temp_dir) if user == 0 else (temp_dir,)
     found = (private_folder(place + name, make) for place in places)
     return next((folder for folder in found if folder is not None), None)
-
-
-def with_records_hidden(plan: ViewPlan, folder: bytes) -> ViewPlan:
-    """Return a plan whose view hides a folder of records wherever it would be writable.
-
-    Who could write there could have the next `clean` remove something.
-    """
-    above = [mount for mount in plan.mounts if _is_below(folder, mount.path)]
-    nearest = max(above, key=lambda mount: len(mount.path), default=None)
-    writable = plan.root == ROOT_WRITABLE if nearest is None else nearest.kind == WRITE
-    if not writable:
-        return plan
-    found = os.lstat(folder)
-    mask = Mount(HIDDEN_DIRECTORY, folder, identity=(found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode)))
-    fields = {name: getattr(plan, name) for name in plan.__slots__}
-    return ViewPlan(**{**fields, "mounts": (*plan.mounts, mask), "denied": (*plan.denied, folder)})
-
-
-def _is_below(path: bytes, folder: bytes) -> bool:
-    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
 
 
 def _is_own_folder(path: bytes) -> bool:

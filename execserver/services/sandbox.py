@@ -19,8 +19,8 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.explain import explain
 from execserver.sandbox.facts import Facts
 from execserver.sandbox.host import Host
+from execserver.sandbox.own_files import keep_own_files
 from execserver.sandbox.placeholder_host import PlaceholderHost
-from execserver.sandbox.placeholder_records import state_folder, with_records_hidden
 from execserver.sandbox.plan import (
     FILTER_NONE,
     FILTER_PROXY_ROUTED,
@@ -211,10 +211,7 @@ def _plan(make: _Make, host: Host, runtime_dir: bytes | None) -> _Planned:
     facts = Facts()
     try:
         plan = make(facts)
-        records = None if plan.root == ROOT_HOST else state_folder(runtime_dir)
-        if records is not None:
-            facts.noting(host).stamp(records)
-            plan = with_records_hidden(plan, records)
+        plan = keep_own_files(plan, facts.noting(host), runtime_dir)
         return _Planned(facts, plan, encode_plan(plan))
     except (PlanRefused, PlanRecordError) as refused:
         return _Planned(facts, None, refusal=str(refused))

@@ -178,7 +178,11 @@ def test_a_read_only_policy_makes_no_placeholder(place: Place) -> None:
 
 def test_the_records_of_placeholders_are_out_of_reach(place: Place) -> None:
     uid = os.stat(place.ws).st_uid
-    folders = [f"/tmp/execserver-{uid}", f"/run/execserver-{uid}", f"/run/user/{uid}/execserver"]
+    folders = [
+        f"/tmp/execserver-records-{uid}",
+        f"/run/execserver-records-{uid}",
+        f"/run/user/{uid}/execserver",
+    ]
     (there,) = [folder for folder in folders if os.path.exists(folder)][-1:] or [folders[0]]
     sandbox = workspace_write(place.ws, rule("/tmp", "write"), rule("/run", "write"))
     found = place.run(

@@ -13,13 +13,11 @@ import pytest
 
 from execserver.sandbox.placeholder_files import PlaceholderError, identity_of
 from execserver.sandbox.placeholder_host import PlaceholderHost
-from execserver.sandbox.placeholder_records import private_folder, state_folder, with_records_hidden
+from execserver.sandbox.placeholder_records import private_folder, state_folder
 from execserver.sandbox.placeholders import Placeholders, clean
 from execserver.sandbox.plan import (
     READ,
-    ROOT_EMPTY,
     ROOT_READ_ONLY,
-    ROOT_WRITABLE,
     WRITE,
     Missing,
     Mount,
@@ -325,13 +323,13 @@ def test_the_state_folder_is_private_or_there_is_none(tmp_path: Path) -> None:
     folder = state_folder(os.fsencode(runtime), os.fsencode(temp), run_dir=NOWHERE)
     assert folder == os.fsencode(runtime / "execserver")
     assert stat.S_IMODE(os.lstat(folder).st_mode) == 0o700
-    own = b"execserver-%d" % os.geteuid()
+    own = b"execserver-records-%d" % os.geteuid()
     assert state_folder(None, os.fsencode(temp), run_dir=NOWHERE) == os.fsencode(temp) + b"/" + own
     assert state_folder(b"relative", os.fsencode(temp), run_dir=NOWHERE) == os.fsencode(temp) + b"/" + own
 
 
 def test_a_name_that_somebody_else_took_is_refused(tmp_path: Path) -> None:
-    own = os.fsencode(tmp_path) + b"/execserver-%d" % os.geteuid()
+    own = os.fsencode(tmp_path) + b"/execserver-records-%d" % os.geteuid()
     (tmp_path / "elsewhere").mkdir(0o700)
     os.symlink(tmp_path / "elsewhere", own)
     assert state_folder(None, os.fsencode(tmp_path), run_dir=NOWHERE) is None
@@ -360,29 +358,9 @@ def test_the_usual_places_come_before_the_temporary_folder(tmp_path: Path) -> No
     assert state_folder(None, temp, run_dir=run) == run + b"/user/%d/execserver" % os.geteuid()
     os.rmdir(run + b"/user/%d/execserver" % os.geteuid())
     os.rmdir(run + b"/user/%d" % os.geteuid())
-    own = b"/execserver-%d" % os.geteuid()
+    own = b"/execserver-records-%d" % os.geteuid()
     assert state_folder(None, temp, make=False, run_dir=run) is None
     assert state_folder(None, temp, run_dir=run) == (run if os.geteuid() == 0 else temp) + own
-
-
-def test_records_are_hidden_where_they_would_be_writable(place: Place) -> None:
-    folder, above = place.state, os.path.dirname(place.state)
-
-    def hidden(root: str, *mounts: Mount) -> bool:
-        plan = with_records_hidden(ViewPlan(root, mounts=mounts), folder)
-        assert plan.mounts[: len(mounts)] == mounts
-        added = [mount.path for mount in plan.mounts[len(mounts) :]]
-        assert added == list(plan.denied)
-        return added == [folder]
-
-    write, read = Mount(WRITE, above, above), Mount(READ, above, above)
-    assert hidden(ROOT_WRITABLE)
-    assert hidden(ROOT_READ_ONLY, write)
-    assert hidden(ROOT_EMPTY, Mount(WRITE, folder, folder))
-    assert not hidden(ROOT_READ_ONLY)
-    assert not hidden(ROOT_EMPTY, Mount(WRITE, b"/elsewhere", b"/elsewhere"))
-    assert not hidden(ROOT_WRITABLE, read)
-    assert not hidden(ROOT_READ_ONLY, Mount(WRITE, b"/", b"/"), Mount(READ, folder, folder))
 
 
 def test_a_forged_record_removes_nothing_but_what_looks_like_a_placeholder(place: Place) -> None:

@@ -197,6 +197,7 @@ def test_a_session_outlives_the_websocket(relay: Relay, executor: RemoteProcess)
     assert len(relay.asked("register")) == 1
 
 
+@pytest.mark.timeout(300)
 def test_no_byte_is_lost_while_websockets_break(relay: Relay, executor: RemoteProcess) -> None:
     size = (200 if LONG else 12) * MIB
     cuts = 20 if LONG else 3

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from execserver.dispatch import VERBS, choose
+from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox.back_ends import policies
 from execserver.sandbox.report import USER_NAMESPACES, Check, Report
 from execserver.verbs import doctor
@@ -93,3 +94,23 @@ def test_every_cure_is_listed_once() -> None:
     blocked = Check(USER_NAMESPACES, False, "", "they are switched off", "switch them on")
     text = doctor.table(Report(seccomp=True, checks=(blocked,)))
     assert text.count("  - switch them on") == 1
+
+
+def test_the_programs_folders_are_those_of_its_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bubblewrap shows nothing else, a file worker finds itself there."""
+    words = (
+        "/t/lib/ld.so",
+        "--library-path",
+        "/t/lib",
+        "/t/python3",
+        "-I",
+        "/t/boot.pyc",
+        "-1",
+        "/x",
+        "execserver",
+    )
+    monkeypatch.setattr(sys, "frozen", words, raising=False)
+    paths = ExecServerRuntimePaths.detect()
+    assert (paths.program_folder(), paths.program_folders()) == ("/t", ["/t"])
+    monkeypatch.setattr(sys, "frozen", words[3:], raising=False)
+    assert set(ExecServerRuntimePaths.detect().program_folders()) >= {"/t", sys.base_prefix}

@@ -21,6 +21,7 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_SHOWN_CHARACTERS = 4096
 _REQUEST_FAILED = "environment registry request failed"
 _INCOMPLETE = "exec-server protocol error: environment registry returned incomplete Noise connection data"
+_TAKEN_OVER = "another executor has taken over this environment"
 _CONFLICT = 409
 
 
@@ -180,7 +181,7 @@ def refusal(response: Response, kind: str = "environment") -> RegistryError | Si
         )
     told = message if message is not None else text or "empty or malformed error body"
     if response.status == _CONFLICT:
-        return TakenOver(told)
+        return TakenOver(message or _TAKEN_OVER)
     shown = f"{response.status_text}, {code}" if code is not None else response.status_text
     return RegistryError(f"{kind} registry request failed ({shown}): {told}")
 

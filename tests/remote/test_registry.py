@@ -206,6 +206,7 @@ def test_a_takeover_is_told_apart(registry: Registry) -> None:
     failed = registry.fails(Told(409, {"error": {"message": "another executor has taken over"}}))
     assert isinstance(failed, TakenOver)
     assert failed.text == "another executor has taken over"
+    assert registry.fails(Told(409)).text == "another executor has taken over this environment"
 
 
 def test_a_reply_that_is_not_readable_is_told(registry: Registry) -> None:

@@ -25,10 +25,11 @@ from execserver.sandbox.plan import (
     READ,
     WRITE,
 )
+from execserver.sandbox.plan_record import encode_plan
 from execserver.sandbox.seccomp_table import ARCHITECTURES
 from execserver.sandbox.syscalls import Kernel, number_of
 from execserver.zygote.confine import confine_self_then_call, run_confined
-from execserver.zygote.records import STAGE_EXEC, STAGE_VIEW, Failed, Started
+from execserver.zygote.records import STAGE_EXEC, STAGE_VIEW, Begun, Failed, SpawnRequest, Started
 from tests.support.source import ROOT
 from tests.support.views import (
     FREE_UID,
@@ -178,6 +179,25 @@ def test_a_view_that_hangs_ends_at_the_deadline(user: int) -> None:
         failed = zygote.refusal(b"/bin/true", plan=plan(), deadline_ns=time.monotonic_ns() + 300_000_000)
         assert (failed.stage, failed.errno) == (STAGE_EXEC, 110)
         assert zygote.sh("echo next")[:2] == (0, "next\n")
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_view_that_hangs_delays_nobody(user: int) -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    with ConfinedZygote(user, Slow()) as zygote:
+        deadline_ns = time.monotonic_ns() + 1_500_000_000
+        slow = SpawnRequest(
+            1000, [b"/bin/true"], [PATH], b"/", deadline_ns=deadline_ns, plan=encode_plan(plan())
+        )
+        zygote.send(slow, [null, null])
+        assert zygote.receive() == Begun(1000)
+        assert zygote.sh("echo plain")[:2] == (0, "plain\n")
+        assert time.monotonic_ns() < deadline_ns
+        failed = zygote.answer(1000)
+        assert isinstance(failed, Failed)
+        assert (failed.stage, failed.errno) == (STAGE_EXEC, 110)
+        wait_until(lambda: children_of(zygote.pid) == [])
+    os.close(null)
 
 
 class Broken(Kernel):

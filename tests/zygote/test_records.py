@@ -15,6 +15,7 @@ from execserver.zygote.records import (
     STAGE_EXEC,
     STAGE_LOOKUP,
     STAGE_VIEW,
+    Begun,
     Exited,
     Failed,
     Record,
@@ -58,6 +59,7 @@ worker_requests = st.builds(
 records = st.one_of(
     spawn_requests,
     worker_requests,
+    st.builds(Begun, ids),
     st.builds(Started, ids, numbers),
     st.builds(
         Failed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,26 @@ _patterns = st.sampled_from(
     ["**/a", "*.x", "a/*", "a/**", "/ws/**/b", "/ws/?", "/tmp/a/*", "**/.git", "/a/*/c", "b",
      "codex-project-roots://c", "/**/c", "/a/../ws/**/c", "a/**/b"]
 )  # fmt: skip
-plain_rules = st.lists(st.tuples(_plain_places, _accesses), max_size=6)
+_single_rules = st.tuples(_plain_places, _accesses).map(lambda rule: [rule])
+_nested_rules = st.builds(
+    lambda top, path, access: [(f"/{top}", "write"), (path, access)],
+    st.sampled_from(_TOPS),
+    paths,
+    _accesses,
+)
+plain_rules = st.lists(st.one_of(_single_rules, _single_rules, _nested_rules), max_size=5).map(
+    lambda groups: [rule for group in groups for rule in group]
+)
+# Always something to write to, and something said about a path in it.
+_below = {top: [path for path in _ALL if path.startswith(f"/{top}/")] for top in _TOPS}
+_writing_rules = st.sampled_from(_TOPS).flatmap(
+    lambda top: st.builds(
+        lambda path, access, more: (("root", "read"), (f"/{top}", "write"), (path, access), *more),
+        st.sampled_from(_below[top]),
+        st.sampled_from(["read", "write", "deny"]),
+        st.lists(st.tuples(_plain_places, _accesses), max_size=2),
+    )
+)
 all_rules = st.builds(
     lambda plain, patterns: (*plain, *((f"glob:{pattern}", "deny") for pattern in patterns)),
     plain_rules,
@@ -55,15 +75,19 @@ def hosts(draw: st.DrawFn) -> FakeHost:
     host.put("/ws/.git", b"gitdir: " + draw(paths).encode()) if draw(st.booleans()) else None
     host.put("/lib", draw(st.sampled_from(["-> usr/lib", "-> /ws/a", "dir"])))
     for path, thing in draw(st.lists(st.tuples(paths, _things), max_size=6)):
-        parent = path.rpartition("/")[0] or "/"
-        if host.nodes.get(parent.encode(), (0,))[0] == 0o040000:
-            host.remove(path)
-            if thing != "gone":
-                host.put(path, thing)
+        replace(host, path, thing)
     for path in [path for path in _ALL if path.encode() in host.nodes]:
         if host.nodes.get(path.rpartition("/")[0].encode() or b"/", (0,))[0] != 0o040000:
             host.remove(path)
     return host
+
+
+def replace(host: FakeHost, path: str, thing: str | bytes) -> None:
+    """Put something in the place of a path, if that is in a directory."""
+    if _is_there(host, path.rpartition("/")[0] or "/"):
+        host.remove(path)
+        if thing != "gone":
+            host.put(path, thing)
 
 
 def real_paths(host: FakeHost) -> list[str]:
@@ -148,19 +172,25 @@ def test_what_a_granted_path_leads_to_is_reached_in_the_view(
 
 
 @st.composite
-def attacks(draw: st.DrawFn) -> list[tuple[str, str, str]]:
-    """Return what is tried inside: links made at a path, things moved from a path to another."""
-    return draw(
-        st.lists(
-            st.one_of(
-                st.tuples(st.just("link"), _places_to_be, st.one_of(paths, st.just("/"), _names)),
-                st.tuples(st.just("move"), paths, _places_to_be),
-                st.tuples(st.just("move"), paths, _places_to_be),
-                st.tuples(st.just("mkdir"), _places_to_be, st.just("")),
-            ),
-            max_size=5,
-        )
+def attacked_rules(
+    draw: st.DrawFn,
+) -> tuple[Rules, list[tuple[str, str | bytes]], list[tuple[str, str, str]]]:
+    """Return rules, what the rules find, and what is tried inside: to make links and to move things.
+
+    Mostly it is tried on what the rules name and what is above it.
+    """
+    rules = draw(st.one_of(_writing_rules, _writing_rules, plain_rules.map(tuple)))
+    named = [place for place, _ in rules if place.startswith("/")]
+    near = [*named, *(place.rpartition("/")[0] for place in named if place.count("/") > 1)]
+    target = st.one_of(st.sampled_from(near), _places_to_be) if near else _places_to_be
+    fresh = st.sampled_from([f"{path}/c" for path in _ALL[:12]])
+    act = st.one_of(
+        st.tuples(st.just("link"), target, st.one_of(paths, st.just("/"), _names)),
+        st.tuples(st.just("move"), target, st.one_of(fresh, _places_to_be)),
+        st.tuples(st.just("mkdir"), target, st.just("")),
     )
+    found = st.lists(st.tuples(st.sampled_from(near), _things), max_size=2) if near else st.just([])
+    return rules, draw(found), draw(st.lists(act, min_size=1, max_size=6))
 
 
 def carry_out(view: View, host: FakeHost, attack: list[tuple[str, str, str]]) -> None:
@@ -177,7 +207,7 @@ def carry_out(view: View, host: FakeHost, attack: list[tuple[str, str, str]]) ->
                 host.put(path, f"-> {other}" if what == "link" else "dir")
         elif there and _can_move_to(view, host, path, other):
             _move(host, path, other)
-            return  # the view's mounts would move along; the model's do not
+            view.move(path, other)
 
 
 def _can_move_to(view: View, host: FakeHost, path: str, other: str) -> bool:
@@ -187,7 +217,7 @@ def _can_move_to(view: View, host: FakeHost, path: str, other: str) -> bool:
 
 
 def _holds_mount(view: View, path: str) -> bool:
-    return any(mount.startswith(path + "/") for mount in view.mounts)
+    return any(mount.startswith(path + "/") for mount in (*view.mounts, *view.missing))
 
 
 def _is_there(host: FakeHost, path: str) -> bool:
@@ -209,22 +239,80 @@ def powers(view: View, host: FakeHost) -> dict[int, int]:
     return {host.inodes[path.encode()]: RANK[view.access(path)] for path in real_paths(host)}
 
 
-@given(hosts(), plain_rules.map(tuple), _roots, st.booleans(), attacks())
+@given(hosts(), attacked_rules(), _roots, st.booleans())
 def test_nothing_done_inside_makes_the_next_plan_grant_more(
     host: FakeHost,
-    rules: Rules,
+    attacked: tuple[Rules, list[tuple[str, str | bytes]], list[tuple[str, str, str]]],
     roots: tuple[str, ...],
     for_files: bool,
-    attack: list[tuple[str, str, str]],
 ) -> None:
+    rules, found, attack = attacked
+    for path, thing in found:
+        replace(host, path, thing)
+    check_attack(host, rules, attack, roots, for_files)
+
+
+_READ_WS = (("root", "read"), ("/ws", "write"))
+_READ_TMP = (("root", "read"), ("/tmp", "write"))
+
+
+@pytest.mark.parametrize(
+    ("tree", "rules", "attack"),
+    [
+        ({"/ws/a/b": b""}, (*_READ_WS, ("/ws/a/b", "deny")), [("move", "/ws/a", "/ws/c")]),
+        (
+            {"/ws/a": "dir"},
+            (*_READ_WS, ("/ws/a/b", "deny")),
+            [("move", "/ws/a", "/ws/c"), ("mkdir", "/ws/a", ""), ("mkdir", "/ws/a/b", "")],
+        ),
+        (
+            {"/tmp/a/b/.git": "dir"},
+            (*_READ_TMP, ("/tmp/a/b", "write")),
+            [("move", "/tmp/a", "/tmp/c")],
+        ),
+        ({"/tmp": "dir"}, (*_READ_TMP, ("/tmp/a", "write")), [("link", "/tmp/a", "/out")]),
+        (
+            {"/tmp/a": "-> b", "/tmp/b": "dir"},
+            (*_READ_TMP, ("/tmp/a", "write")),
+            [("link", "/tmp/a", "/out")],
+        ),
+        ({"/ws/a": "-> ."}, (("root", "read"), ("/ws/a", "write")), [("link", "/ws/a", "/out")]),
+        ({"/ws/a": "-> b", "/ws/b": b""}, (*_READ_WS, ("/ws/a", "deny")), [("link", "/ws/a", "/out")]),
+        (
+            {"/ws/a": "dir"},
+            (*_READ_WS, ("/ws/a", "read")),
+            [("link", "/ws/a", "/out"), ("move", "/ws/a", "/ws/c")],
+        ),
+        ({"/ws": "dir"}, _READ_WS, [("link", "/ws/.git", "/out"), ("mkdir", "/ws/.codex", "")]),
+        ({"/ws/.git": b"gitdir: g", "/ws/g": "dir"}, _READ_WS, [("move", "/ws/g", "/ws/c")]),
+    ],
+)
+@pytest.mark.parametrize("for_files", [False, True])
+def test_known_attacks_gain_nothing(
+    tree: dict[str, str | bytes], rules: Rules, attack: list[tuple[str, str, str]], for_files: bool
+) -> None:
+    host = FakeHost({"/dev": "dir", "/proc": "dir", "/out/secret": b"", **tree})
+    check_attack(host, rules, attack, (), for_files)
+
+
+def check_attack(
+    host: FakeHost,
+    rules: Rules,
+    attack: list[tuple[str, str, str]],
+    roots: tuple[str, ...],
+    for_files: bool,
+) -> None:
+    """Carry out an attack in the first view, and compare what the second one gives with the first."""
     facts = Facts()
     try:
         made = plan(host, *rules, roots=roots, for_files=for_files, facts=facts)
     except PlanRefused:
         return
-    view = View(made, host)
+    view, model = View(made, host), Model(host, rules, "/ws", roots, for_files)
     before = powers(view, host)
+    closed = [path for path in _ALL if path.encode() not in host.nodes and model.places(path) != "write"]
     carry_out(view, host, attack)
+    assert [path for path in closed if path.encode() in host.nodes] == []
     after = planned(host, rules, roots, for_files)
     if facts.hold(host):
         assert after == made

@@ -50,6 +50,11 @@ class View:
         """Tell whether an existing path can be renamed or removed: its directory is writable, it no mount."""
         return self.access(path.rpartition("/")[0] or "/") == "write" and path not in self.mounts
 
+    def move(self, path: str, other: str) -> None:
+        """Rename a path: what is mounted below it goes along."""
+        self.mounts = {_moved(known, path, other): mount for known, mount in self.mounts.items()}
+        self.missing = {_moved(known, path, other) for known in self.missing}
+
     def deepest(self, path: str) -> Mount | None:
         """Return the mount that shows a path."""
         while path:
@@ -110,3 +115,7 @@ class View:
         else:
             assert mount.source == b""
             assert (kind == 0o040000) == (mount.kind != words.HIDDEN_FILE)
+
+
+def _moved(known: str, path: str, other: str) -> str:
+    return other + known[len(path) :] if known == path or known.startswith(path + "/") else known

@@ -52,13 +52,17 @@ class BackEnd:
 
 
 class Refusal:
-    """No back end enforces a plan here: the exact blocker and what to do about it."""
+    """No back end enforces a plan here: the exact blocker and what to do about it.
 
-    __slots__ = ("cure", "why")
+    `short` is what of it concerns this plan and not the machine.
+    """
 
-    def __init__(self, why: str, cure: str) -> None:
+    __slots__ = ("cure", "short", "why")
+
+    def __init__(self, why: str, cure: str, short: str = "") -> None:
         self.why = why
         self.cure = cure
+        self.short = short or why
 
     def __str__(self) -> str:
         return f"{self.why}. What to do: {self.cure}"
@@ -101,6 +105,9 @@ def _refusal(plan: ViewPlan, report: Report, inexact: str) -> Refusal:
         f"no sandbox can enforce this policy here: {native.blocker}; "
         f"bubblewrap: {without}; Landlock: {landlock}",
         native.cure or bubblewrap.cure,
+        f"of what works here, Landlock does not serve: {inexact}"
+        if landlock == inexact
+        else "nothing works here",
     )
 
 

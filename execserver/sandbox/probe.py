@@ -63,7 +63,7 @@ def probe(kernel: Kernel | None = None) -> Report:
     kernel = kernel or Kernel()
     facts = read_facts()
     user = _user_namespaces(kernel, facts)
-    others = _namespaces(kernel, facts, user.works)
+    others = _namespaces(kernel, facts, user)
     missing = missing_calls(kernel)
     mounts = MOUNTS_OLD if any(name in missing for name in _NEW_MOUNT_CALLS) else MOUNTS_NEW
     filters = _seccomp(kernel, facts)
@@ -159,8 +159,9 @@ def _user_namespaces(kernel: Kernel, facts: Facts) -> Check:
     return _checked(USER_NAMESPACES, "made by this user", failed, facts)
 
 
-def _namespaces(kernel: Kernel, facts: Facts, with_user: bool) -> tuple[Check, Check]:
+def _namespaces(kernel: Kernel, facts: Facts, user: Check) -> tuple[Check, Check]:
     """Try what comes after the user namespace: as its owner, or as root."""
+    with_user = user.works
     privileged = facts.privileged and not with_user
 
     def begin() -> None:
@@ -184,8 +185,7 @@ def _namespaces(kernel: Kernel, facts: Facts, with_user: bool) -> tuple[Check, C
         _in_pid_namespace(lambda: kernel.call("mount", b"proc", b"/proc", b"proc", _NO_SUID_DEV_EXEC, None))
 
     if not (with_user or privileged):
-        why = explain(blockers.STEP_USER, errno.EPERM, facts)
-        lacking = ("needs a user namespace or root's rights", why[1])
+        lacking = ("needs a user namespace or root's rights", user.cure)
         return Check(NAMESPACES, False, "", *lacking), Check(PROC, False, "", *lacking)
     detail = "in a user namespace" if with_user else "with root's rights"
     made = _checked(NAMESPACES, f"mount, pid, ipc, uts, network: {detail}", attempt(view), facts)

@@ -28,8 +28,11 @@ _NO_NAMESPACES = (
 )
 
 
-def try_bwrap(search_path: bytes, cwd: bytes) -> tuple[bwrap.Bwrap | None, Check]:
-    """Find a bubblewrap in the server's search path and try it; return it when it can be a back end."""
+def try_bwrap(search_path: bytes, cwd: bytes, cure: str = "") -> tuple[bwrap.Bwrap | None, Check]:
+    """Find a bubblewrap in the server's search path and try it; return it when it can be a back end.
+
+    `cure` is what to do when namespaces are refused to it, too; else it is given the set-user-id bit.
+    """
     try:
         found = bwrap.find(search_path, cwd)
     except bwrap.Rejected as error:
@@ -45,7 +48,7 @@ def try_bwrap(search_path: bytes, cwd: bytes) -> tuple[bwrap.Bwrap | None, Check
     blocker = _trial(found)
     kind = "setuid" if found.setuid else "not setuid"
     if blocker:
-        cure = f"chown root {name} && chmod u+s {name}" if not found.setuid else _CURE
+        cure = cure or (_CURE if found.setuid else f"chown root {name} && chmod u+s {name}")
         return None, Check(BUBBLEWRAP, False, "", f"{name} {found.version} ({kind}): {blocker}", cure)
     notes = [kind, *(option for option, has in _notable(found) if has)]
     return found, Check(BUBBLEWRAP, True, f"{name} {found.version} ({', '.join(notes)})")
@@ -62,7 +65,7 @@ def _trial(found: bwrap.Bwrap) -> str:
     if not status:
         return ""
     lines = [line for line in text.splitlines() if line.startswith("bwrap: ")]
-    told = lines[0].removeprefix("bwrap: ") if lines else f"status {status}"
+    told = lines[0].removeprefix("bwrap: ").partition(", likely")[0] if lines else f"status {status}"
     if told.startswith(_NO_NAMESPACES):
         return f"it may not make namespaces either ({told})"
     return f"it cannot build a view ({told})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from execserver.protocol.errors import strerror
 from execserver.sandbox.placeholder_records import state_folder
 from execserver.sandbox.report import PROGRAM_FILES, STATE_FOLDER, Check
 
@@ -41,24 +40,17 @@ def unpacking_places(environ: Mapping[bytes, bytes]) -> list[bytes]:
 
 
 def state(environ: Mapping[bytes, bytes]) -> Check:
-    """Tell whether placeholders of missing protected paths can be written down."""
-    temporary = environ.get(b"TMPDIR") or b"/tmp"
-    folder = state_folder(environ.get(b"XDG_RUNTIME_DIR"), temporary)
+    """Tell whether placeholders of missing protected paths can be written down, and where."""
+    folder = state_folder(environ.get(b"XDG_RUNTIME_DIR"))
     if folder is not None:
         return Check(STATE_FOLDER, True, os.fsdecode(folder))
-    name = os.fsdecode(temporary)
-    try:
-        os.stat(temporary)
-        why = "it cannot be written, or the name execserver-UID in it belongs to somebody else"
-    except OSError as error:
-        why = strerror(error.errno or 0)
     return Check(
         STATE_FOLDER,
         False,
         "",
-        f"there is no folder for records in {name}: {why}; commands whose policy protects a path that does "
-        "not exist are refused",
-        "set TMPDIR to a folder this user may write to",
+        "there is no private folder for records; commands whose policy protects a path that does not exist are "
+        "refused",
+        "set XDG_RUNTIME_DIR to a folder of this user, or let it write to /tmp",
     )
 
 

@@ -12,9 +12,9 @@ import sys
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import back_ends, probe_folders
 from execserver.sandbox.plan import ViewPlan
-from execserver.sandbox.probe import probe
+from execserver.sandbox.probe import probe, read_facts
 from execserver.sandbox.probe_bwrap import try_bwrap
-from execserver.sandbox.report import Check, Report
+from execserver.sandbox.report import USER_NAMESPACES, Check, Report
 from execserver.verbs.usage import Leave, flags
 
 TYPE_CHECKING = False
@@ -25,6 +25,7 @@ VERB = "doctor"
 JSON_FLAG = "--json"
 
 _COLUMN = 18
+_FILTERED = 2  # the mode of a process under a filter of system calls
 _POLICY_NAMES = {
     "read-only": "read-only",
     "workspace-write": "workspace-write",
@@ -56,7 +57,9 @@ def main() -> int:
 def examine(environ: Mapping[bytes, bytes]) -> Report:
     """Return what works for a server with this environment and working directory."""
     report = probe()
-    report.bwrap, bubblewrap = try_bwrap(environ.get(b"PATH", b""), _working_directory())
+    # What a filter refuses to us it refuses to a set-user-id program as well.
+    cure = report.check(USER_NAMESPACES).cure if read_facts().seccomp_mode == _FILTERED else ""
+    report.bwrap, bubblewrap = try_bwrap(environ.get(b"PATH", b""), _working_directory(), cure)
     program = os.fsencode(ExecServerRuntimePaths.detect().program_folder())
     report.checks = (
         *report.checks,
@@ -70,8 +73,9 @@ def examine(environ: Mapping[bytes, bytes]) -> Report:
 def table(report: Report) -> str:
     """Return the findings for people."""
     lines = [f"Linux {report.kernel}, user {report.uid}", "", "What works here:"]
+    shown: set[str] = set()
     for check in report.checks:
-        lines += _check_lines(check)
+        lines += _check_lines(check, shown)
     lines += ["", "What enforces which policy:"]
     cures: list[str] = []
     for name, plan in _plans().items():
@@ -79,17 +83,22 @@ def table(report: Report) -> str:
         if isinstance(choice, back_ends.BackEnd):
             lines.append(f"  yes  {_POLICY_NAMES[name]:<{_COLUMN + 6}}{choice}")
         else:
-            lines.append(f"  NO   {_POLICY_NAMES[name]:<{_COLUMN + 6}}refused: {choice.why}")
+            lines.append(f"  NO   {_POLICY_NAMES[name]:<{_COLUMN + 6}}refused: {choice.short}")
             cures += [choice.cure] if choice.cure not in cures else []
     if cures:
         lines += ["", "What to do:", *(f"  - {cure}" for cure in cures)]
     return "\n".join(lines) + "\n"
 
 
-def _check_lines(check: Check) -> list[str]:
+def _check_lines(check: Check, shown: set[str]) -> list[str]:
+    """Return the lines of a check; a cure that was shown before is not repeated."""
     if check.works:
         return [f"  yes  {check.name:<{_COLUMN}}{check.detail}"]
-    return [f"  no   {check.name:<{_COLUMN}}{check.blocker}", f"       {'':<{_COLUMN}}cure: {check.cure}"]
+    lines = [f"  no   {check.name:<{_COLUMN}}{check.blocker}"]
+    if check.cure not in shown:
+        lines.append(f"       {'':<{_COLUMN}}cure: {check.cure}")
+        shown.add(check.cure)
+    return lines
 
 
 def _plans() -> dict[str, ViewPlan]:

@@ -229,15 +229,17 @@ class TestBubblewrap:
 
 class TestFolders:
     def test_the_state_folder_is_private_to_the_user(self, tmp_path: Path) -> None:
-        check = state({b"TMPDIR": os.fsencode(tmp_path)})
+        check = state({b"XDG_RUNTIME_DIR": os.fsencode(tmp_path)})
         assert check.works
+        assert Path(check.detail).parent == tmp_path
         assert Path(check.detail).stat().st_mode & 0o777 == 0o700
 
-    def test_without_a_state_folder_the_reason_is_told(self, tmp_path: Path) -> None:
-        check = state({b"TMPDIR": os.fsencode(tmp_path / "missing")})
+    def test_without_a_state_folder_what_is_refused_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("execserver.sandbox.probe_folders.state_folder", lambda _: None)
+        check = state({})
         assert not check.works
-        assert "No such file or directory" in check.blocker
-        assert "TMPDIR" in check.cure
+        assert "are refused" in check.blocker
+        assert "XDG_RUNTIME_DIR" in check.cure
 
     def test_a_folder_that_executes_nothing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([0] * 8 + [os.ST_NOEXEC, 255]))

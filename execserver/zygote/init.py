@@ -53,6 +53,9 @@ _FROM_KERNEL = 0x80
 # All but the two numbers the C library keeps for itself.
 _EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
 
+# What comes from outside, to a group or to the leader of the session; not what a fault of our own would send.
+_AWAITED = tuple(number for number in _EVERY_SIGNAL if number not in (4, 5, 7, 8, 9, 11, 19))
+
 
 class Command:
     """What to start in the view: `stdio` are three descriptors (the first may be None: the null device).
@@ -290,11 +293,24 @@ def _reap_until(child: int) -> int:
         if pid == child:
             return status
         if pid == 0:
-            info = _signal.sigwaitinfo((_SIGCHLD, _SIGHUP))
-            if info.si_signo == _SIGHUP and info.si_code == _FROM_KERNEL:
+            info = _signal.sigwaitinfo(_AWAITED)
+            if info.si_signo != _SIGCHLD:
+                _pass_on(info.si_signo, info.si_code == _FROM_KERNEL, info.si_pid, child)
+
+
+def _pass_on(signum: int, from_kernel: bool, sender: int, child: int) -> None:
+    """Pass a signal on that reached this process and should have reached the command, too."""
+    try:
+        if from_kernel:
+            if signum == _SIGHUP:
                 # The terminal is gone: the kernel tells the leader of the session, which is this process.
                 os.kill(child, _SIGHUP)
                 os.kill(child, _SIGCONT)
+        elif sender == 0 and os.getpgid(child) != os.getpgrp():
+            # From outside, to the group: which a shell with job control has left for one of its own.
+            os.killpg(os.getpgid(child), signum)
+    except OSError:
+        pass  # it ends just now
 
 
 def _tell_failure(report: int, error: OSError | ViewFailed) -> None:

@@ -349,6 +349,26 @@ def test_job_control_works_in_a_shell(zygote: ConfinedZygote) -> None:
         assert os.waitstatus_to_exitcode(zygote.exit_of(started.request_id).status) == 4
 
 
+def test_a_signal_reaches_a_shell_that_has_left_the_group(zygote: ConfinedZygote) -> None:
+    if not os.access("/bin/bash", os.X_OK):
+        pytest.skip("no /bin/bash here")
+    with terminal() as (master, slave):
+        started = zygote.ask(*(b"/bin/bash", b"--norc", b"-i"), plan=RO, slave=slave, env=[PATH, b"PS1=% "])
+        assert isinstance(started, Started)
+        shown = b""
+        while b"% " not in shown:
+            shown += os.read(master, 4096)
+        assert zygote.signal(started.request_id, signal.SIGHUP).delivered
+        assert zygote.exit_of(started.request_id).status & 0x7F == signal.SIGHUP
+
+
+def test_a_signal_from_inside_does_not_go_round(zygote: ConfinedZygote) -> None:
+    # To its own group, of which init is a member, and to init itself.
+    script = "trap 'echo got' USR1; kill -USR1 0; kill -USR1 1; kill -TERM 1; kill -9 1; sleep 0.1; echo end"
+    code, out, _ = zygote.sh(script, plan=RO)
+    assert (code, out) == (0, "got\nend\n")
+
+
 def test_a_hangup_of_the_terminal_ends_the_command(zygote: ConfinedZygote) -> None:
     with terminal() as (_, slave):
         started = zygote.ask(b"/bin/sleep", b"1000", plan=RO, slave=slave)

@@ -195,6 +195,20 @@ def test_what_is_not_this_kind_of_hosts_is_refused(place: Place, ws: Files) -> N
     assert gone.read(place.ws / "f") == (-32603, "No such file or directory (os error 2)")
 
 
+def test_the_policies_of_older_clients_are_their_presets(place: Place) -> None:
+    def policy(**members: Json) -> Files:
+        return Files(
+            place, {"sandboxPolicy": members, "windowsSandboxLevel": "disabled", "cwd": f"file://{place.ws}"}
+        )
+
+    reader, writer = policy(type="read-only"), policy(type="workspace-write", exclude_slash_tmp=True)
+    assert reader.read(place.other / "f") == b"out"
+    assert reader.write(place.ws / "n") == READ_ONLY
+    assert writer.write(place.ws / "n") == {}
+    assert writer.write(place.ws / ".git" / "n") == READ_ONLY
+    assert policy(type="danger-full-access").write(place.other / "n") == {}
+
+
 # --- every operation ---------------------------------------------------------------------------------------
 
 

@@ -48,8 +48,7 @@ def state(environ: Mapping[bytes, bytes]) -> Check:
         STATE_FOLDER,
         False,
         "",
-        "there is no private folder for records; commands whose policy protects a path that does not exist are "
-        "refused",
+        "there is no private folder for records; commands whose policy protects a missing path are refused",
         "set XDG_RUNTIME_DIR to a folder of this user, or let it write to /tmp",
     )
 

@@ -49,16 +49,6 @@ class Host:
         stamp = self.stamp(path)
         return None if stamp is None else stamp[:3]
 
-    def target_identity(self, path: bytes) -> Identity | None:
-        """Return what is at a path, links followed; None for nothing.  Raises OSError."""
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            if error.errno in _LEADS_NOWHERE:
-                return None
-            raise
-        return (found.st_dev, found.st_ino, S_IFMT(found.st_mode))
-
     def is_dir(self, path: bytes) -> bool:
         """Tell whether a path leads to a directory, links followed; False where it cannot be looked at."""
         try:

@@ -140,31 +140,6 @@ class Policy:
             self._patterns = compile_patterns(self.globs)
         return self._patterns
 
-    def writable_roots(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
-        """Return each writable root with what is not writable below it; metadata names need not exist."""
-        found = []
-        for root in sorted(path for path, rule in self.rules.items() if rule.access == WRITE):
-            names = [join(root, name) for name in METADATA_NAMES]
-            closed = {path for path in names if path not in self.rules}
-            closed |= {
-                path for path, rule in self.rules.items() if rule.access != WRITE and is_below(path, root)
-            }
-            found.append((root, tuple(sorted(closed))))
-        return found
-
-    def readable_roots(self) -> list[bytes]:
-        """Return what may be read, writable roots and the platform's folders included."""
-        roots = {path for path, rule in self.rules.items() if rule.access != DENY}
-        if self.minimal:
-            roots |= {
-                path for path in PLATFORM_ROOTS if self.access(path).access != DENY and self.host.is_dir(path)
-            }
-        return sorted(roots)
-
-    def unreadable_roots(self) -> list[bytes]:
-        """Return the denied paths, `/` itself excepted, which only means that nothing is granted."""
-        return sorted(path for path, rule in self.rules.items() if rule.access == DENY and path != b"/")
-
     def normalised(self, path: bytes) -> bytes:
         """Return a path with its first name followed if that is a link."""
         name = path[1:].partition(b"/")[0]

@@ -23,11 +23,8 @@ def test_an_identity_is_of_what_is_there_links_not_followed(tmp_path: Path) -> N
         path = os.fsencode(tmp_path / name)
         status = os.lstat(path)
         assert HOST.identity(path) == (status.st_dev, status.st_ino, kind)
-    link = os.fsencode(tmp_path / "l")
-    assert HOST.target_identity(link) == HOST.identity(os.fsencode(tmp_path / "f"))
     for gone in (b"/gone", os.fsencode(tmp_path / "f" / "x"), b"/" + b"x" * 300):
         assert HOST.identity(gone) is None
-        assert HOST.target_identity(gone) is None
 
 
 def test_a_stamp_tells_changed_files_and_links_apart_but_not_directories(tmp_path: Path) -> None:

@@ -121,12 +121,8 @@ def test_the_workspace_preset() -> None:
     resolved = policy(HOST, *WORKSPACE)
     assert resolved.full_read
     assert not resolved.network_enabled
-    assert resolved.writable_roots() == [
-        (root, (root + b"/.agents", root + b"/.codex", root + b"/.git")) for root in (b"/t", b"/tmp", b"/ws")
-    ]
-    assert resolved.readable_roots() == [
-        *(b"/", b"/t", b"/tmp", b"/ws", b"/ws/.agents", b"/ws/.codex", b"/ws/.git"),
-    ]
+    writable = {path for path, rule in resolved.rules.items() if rule.access == "write"}
+    assert writable == {b"/t", b"/tmp", b"/ws"}
     assert [resolved.access(path).access for path in (b"/ws/a", b"/ws/.git", b"/tmp/a", b"/etc")] == [
         *("write", "read", "write", "read"),
     ]
@@ -134,7 +130,7 @@ def test_the_workspace_preset() -> None:
 
 def test_the_read_only_preset() -> None:
     resolved = policy(HOST, *READ_ONLY)
-    assert (resolved.full_read, resolved.full_write, resolved.writable_roots()) == (True, False, [])
+    assert (resolved.full_read, resolved.full_write, list(resolved.rules)) == (True, False, [b"/"])
 
 
 def test_project_roots_are_the_workspace_roots_or_else_the_directory() -> None:
@@ -199,11 +195,6 @@ def test_two_names_of_one_path_are_one_rule() -> None:
     assert resolved.rules[b"/real/x"].spellings == (b"/top/x", b"/real/x")
 
 
-def test_unreadable_roots_are_the_denied_paths_but_the_root() -> None:
-    resolved = policy(HOST, ("root", "deny"), ("/b", "deny"), ("/a", "deny"), ("/a", "read"))
-    assert resolved.unreadable_roots() == [b"/a", b"/b"]
-
-
 def test_platform_folders_are_readable_where_nothing_else_is_said() -> None:
     host = FakeHost({"/usr/lib": "dir", "/lib": "-> usr/lib", "/etc": "dir"})
     resolved = policy(host, ("minimal", "read"), ("/etc/secret", "deny"), ("/usr", "deny"))
@@ -211,7 +202,6 @@ def test_platform_folders_are_readable_where_nothing_else_is_said() -> None:
     assert said(resolved, b"/etc/secret") == ("deny", BY_RULE)
     assert said(resolved, b"/lib/x") == ("deny", BY_RULE)
     assert said(policy(host, ("minimal", "read"), ("root", "deny")), b"/etc/x") == ("read", BY_PLATFORM)
-    assert policy(host, ("minimal", "read")).readable_roots() == [b"/etc", b"/lib", b"/usr"]
     assert said(policy(host, ("minimal", "deny")), b"/etc/x") == ("deny", BY_DEFAULT)
 
 

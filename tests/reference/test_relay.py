@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.reference.install import ReferenceMissing, new_home, reference_binary
 from tests.reference.model_server import say
 from tests.reference.scenario import MARK, MakeClient, outputs, shell
 from tests.reference.tool_output import ToolOutput
+from tests.support.certificates import make_authority
 from tests.support.leaks import snapshot
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.remote_process import RemoteProcess
@@ -30,7 +32,7 @@ FOR = ("--environment-id", ENVIRONMENT)
 class ReferenceExecutor:
     """A reference executor at a relay; `close` ends it."""
 
-    def __init__(self, version: str, relay: RelayProcess, token: str) -> None:
+    def __init__(self, version: str, relay: RelayProcess, token: str, **env: str) -> None:
         self.home = new_home()
         self.process = subprocess.Popen(
             [
@@ -43,7 +45,7 @@ class ReferenceExecutor:
             ],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "CODEX_HOME": str(self.home), "CODEX_API_KEY": token},
+            env={"PATH": os.environ["PATH"], "CODEX_HOME": str(self.home), "CODEX_API_KEY": token, **env},
         )
 
     def ended_with(self) -> tuple[int, str]:
@@ -170,6 +172,27 @@ def test_a_reference_executor_survives_a_restart_of_the_relay(version: str, tmp_
                 assert client.start(["echo", "again"]).communicate().stdout == b"again\n"
     finally:
         executor.close()
+
+
+def test_a_reference_executor_comes_by_tls(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = make_authority()
+    (tmp_path / "authority.pem").write_bytes(authority.pem)
+    (tmp_path / "server.pem").write_bytes(authority.issue("127.0.0.1"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    words = ("--tls-cert", str(tmp_path / "server.pem"), "--tls-key", str(tmp_path / "server.pem"))
+    with RelayProcess(*words, "--drain", "0", listen="https://127.0.0.1:0") as relay:
+        relay.tls = ssl.create_default_context(cadata=authority.pem.decode())
+        token = relay.token()
+        executor = ReferenceExecutor(version, relay, token, SSL_CERT_FILE=str(tmp_path / "authority.pem"))
+        try:
+            wait_for_executors(relay)
+            with connect(relay, token) as client:
+                done = client.start(["head", "-c", str(8 * MIB), "/dev/zero"]).communicate()
+                assert done.stdout == bytes(8 * MIB)
+        finally:
+            executor.close()
 
 
 def test_the_real_client_works_through_our_relay_on_our_executor(

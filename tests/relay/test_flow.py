@@ -110,7 +110,7 @@ def test_an_environment_has_its_rate_and_another_does_not_notice() -> None:
             begun = time.monotonic()
             harness_two.send("b", Data(0, b"quick"))
             assert executor_two.receive().body == Data(0, b"quick")
-            assert time.monotonic() - begun < 0.5
+            assert time.monotonic() - begun < 1.0
         assert relay.metric('execserver_relay_held_back_total{reason="rate"}') >= 1
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _LOCK_WAIT_S = 0.25  # another owner that removes its placeholder holds the lock for microseconds
 _LOCK_PAUSE_S = 0.001
+_MOST_SPENT = 48  # two descriptors each
 _COVERED = (READ, HIDDEN_DIRECTORY, HIDDEN_FILE)
 
 
@@ -86,11 +87,12 @@ class Placeholders:
         self._folder = folder
         self._held: dict[tuple[int, int], _Held] = {}
         self._pending: list[_Held] = []
+        self._spent: list[_Held] = []  # removed, but not closed: the last close of an inode may take long
 
     @property
     def pending(self) -> bool:
-        """True while placeholders of ours wait for other owners' views; `retry` now and then."""
-        return bool(self._pending)
+        """True while placeholders of ours wait for other owners' views, or to be closed; `retry` soon."""
+        return bool(self._pending or self._spent)
 
     def acquire(self, plan: ViewPlan) -> Lease:
         """Make and lock what a plan needs, before its view is built.
@@ -135,6 +137,7 @@ class Placeholders:
         pending, self._pending = self._pending, []
         for one in pending:
             self._let_go(one)
+        self._close_spent()
         return self.pending
 
     def close(self) -> None:
@@ -265,8 +268,16 @@ class Placeholders:
             self._pending.append(one)
             return
         remove_if_still(one.parent_fd, one.name, one.identity)
-        one.close()
+        fcntl.flock(one.fd, fcntl.LOCK_UN)
         self._records.drop(one.record)
+        self._spent.append(one)
+        if len(self._spent) > _MOST_SPENT:
+            self._close_spent()
+
+    def _close_spent(self) -> None:
+        spent, self._spent = self._spent, []
+        for one in spent:
+            one.close()
 
 
 def clean(folder: bytes) -> None:

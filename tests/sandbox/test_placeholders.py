@@ -374,3 +374,16 @@ def test_a_forged_record_removes_nothing_but_what_looks_like_a_placeholder(place
     (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
     clean(place.state)
     assert place.names() == ["empty"]
+
+
+def test_what_was_removed_is_closed_by_the_next_retry_or_when_it_becomes_much(place: Place) -> None:
+    owner = place.owner()
+    before = len(os.listdir("/proc/self/fd"))
+    owner.release(owner.acquire(place.plan()))
+    assert (place.names(), owner.pending) == ([], True)
+    assert not owner.retry()
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # the owner's lock
+    for _ in range(200):
+        owner.release(owner.acquire(place.plan()))
+    assert len(os.listdir("/proc/self/fd")) < before + 110
+    owner.close()

@@ -19,8 +19,8 @@ from execserver.sandbox.bwrap import Bwrap, encode, identity_of
 from execserver.sandbox.report import Check, Report
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.spawner import Spawner
-from execserver.settings import Settings
 from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
+from tests.services import spawning
 from tests.support.programs import write_script
 
 NOTE = "import sys, os; open({!r}, 'a').write(repr(sorted(os.environ)) + '\\n'); print({!r})"
@@ -29,9 +29,8 @@ WORKING = Report(native=True, seccomp=True, kernel="6.6.6")
 
 @pytest.fixture
 def spawner() -> Iterator[Spawner]:
-    made = Spawner(ExecServerRuntimePaths.detect().zygote_command(), None, 1024, Settings())
-    yield made
-    made.shutdown(0.1)
+    with spawning.spawner() as made:
+        yield made
 
 
 def doctor(log: Path, text: str) -> list[bytes]:

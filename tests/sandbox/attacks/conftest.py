@@ -6,7 +6,7 @@ Payloads run only inside views that a test has made, against files, processes an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -100,9 +100,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _outcomes[report.nodeid.partition("::")[0]].add(report.outcome)
 
 
+def all_skipped(outcomes: Mapping[str, set[str]]) -> list[str]:
+    """Return the categories of which no test was played."""
+    return [category for category, found in outcomes.items() if found == {"skipped"}]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run when all of a category was skipped: then nothing was tried."""
-    untried = [module for module, outcomes in _outcomes.items() if outcomes == {"skipped"}]
+    untried = all_skipped(_outcomes)
     if untried and session.exitstatus == pytest.ExitCode.OK:
         print(f"\nall tests of these categories were skipped: {', '.join(untried)}")  # noqa: T201
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -86,6 +86,9 @@ def read(path: str) -> list[Token]:
     """Return the tokens of a file.  Raises TokenFileError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        hint = "make a first token: execserver relay token create --environment-id ID"
+        raise TokenFileError(f"{_failed(path, error)}; {hint}") from None
     except OSError as error:
         raise _failed(path, error) from None
     with open(descriptor, "rb") as file:

@@ -123,12 +123,17 @@ class GuardedFiles:
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
         """Return what `metadata.get_metadata` does; a file that a deny pattern hides is an empty one."""
+        return self._again(lambda: self._look(path))
+
+    def _look(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
         with self.guard.find(path, READ, follow=False) as place:
             status = self._checked_status(place)
         is_link = stat.S_ISLNK(status.st_mode)
         if is_link:
             with self.guard.find(path, READ) as place:
                 status = self._checked_status(place)
+            if stat.S_ISLNK(status.st_mode):  # it became one after it had been followed
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if self.guard.hides(place.path):
             return False, True, is_link, 0, 0
         return metadata.described(status, is_link)

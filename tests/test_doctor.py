@@ -13,8 +13,10 @@ import pytest
 
 from execserver.dispatch import VERBS, choose
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox.back_ends import policies
-from execserver.sandbox.report import USER_NAMESPACES, Check, Report
+from execserver.sandbox.back_ends import Refusal, policies
+from execserver.sandbox.back_ends import choose as choose_back_end
+from execserver.sandbox.report import NATIVE, USER_NAMESPACES, Check, Report
+from execserver.sandbox.view import ViewFailed
 from execserver.verbs import doctor
 from tests.support.source import ROOT
 from tests.support.views import FREE_UID, become, in_child
@@ -88,6 +90,20 @@ def test_what_is_refused_comes_with_blocker_and_cure() -> None:
     assert "NO   workspace-write" in done.out
     assert done.out.count("What to do:") == 1
     assert done.out.rstrip().endswith("sysctl -w user.max_user_namespaces=15000")
+
+
+def test_a_view_that_cannot_be_made_counts_more_than_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise ViewFailed("cannot mount the root: Invalid argument (move_mount)")
+
+    monkeypatch.setattr("execserver.zygote.confine.confine_self_then_call", refuse)
+    report = doctor.examine({})
+    assert not report.native
+    if report.check(USER_NAMESPACES).works:
+        assert "Invalid argument (move_mount)" in report.check(NATIVE).blocker
+    choice = choose_back_end(policies()["narrow"], report)
+    assert isinstance(choice, Refusal)
+    assert "Invalid argument (move_mount)" in choice.why
 
 
 def test_every_cure_is_listed_once() -> None:

@@ -50,7 +50,7 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 BESIDE = {
     "client": {"remote", "transports", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "sandbox", "protocol"},
-    "verbs": {"dispatch", "cli", "client", "relay", "sandbox", "protocol", *LEAVES},
+    "verbs": {"dispatch", "cli", "client", "relay", "sandbox", "zygote", "protocol", *LEAVES},
     # Names that are loaded when first asked for.
     "": {"cli", "listen_url", "remote", "runtime_paths"},
 }

@@ -170,6 +170,7 @@ def sandboxed() -> Iterator[SandboxedFiles]:
     files.close()
 
 
+@pytest.mark.keeps_open("the module's worker is started anew when a mount of the machine changes")
 @given(calls=st.lists(CALLS, min_size=1, max_size=10))
 def test_the_helper_does_and_answers_what_the_server_does(
     tmp_path_factory: pytest.TempPathFactory,

@@ -162,7 +162,9 @@ def test_a_start_that_outlasts_its_session_leaves_no_process(
     mark = str(uuid.uuid4())
     with hanging_zygote(server):
         params = start_params("p", "exec sleep 100", env=PATH | {"MARK": mark})
+        before = len(descriptors(server.pid))
         peer.send({"id": 1000, "method": "process/start", "params": params})
+        wait_until(lambda: len(descriptors(server.pid)) > before)  # else the other start could come first
         peer.close()
         run(clock, "clock", ["sleep", "0.4"])  # by a second zygote
         with pytest.raises(RemoteError, match="unknown session id"):

@@ -163,7 +163,7 @@ def test_a_kill_ends_everything_inside(confinement: Confinement) -> None:
 def test_a_terminal_works_and_its_interrupt_key_too(confinement: Confinement) -> None:
     master, slave = os.openpty()
     name = os.ttyname(slave).encode()
-    script = "test -t 0 && echo tty; trap 'echo got; exit 4' INT; while :; do sleep 0.05; done"
+    script = "trap 'echo got; exit 4' INT; test -t 0 && echo tty; while :; do sleep 0.05; done"
     started = Started(confinement, plan(), script, slave=name)
     os.close(slave)
     try:

@@ -25,6 +25,8 @@ class CuttingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
+        self.from_server = bytearray()
+        """Everything the server has sent, of all connections."""
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
@@ -55,13 +57,15 @@ class CuttingProxy:
             with self._lock:
                 self.connections += 1
                 self._pairs.append((client, server))
-            self._start(self._carry, client, server)
-            self._start(self._carry, server, client)
+            self._start(self._carry, client, server, None)
+            self._start(self._carry, server, client, self.from_server)
 
     @staticmethod
-    def _carry(source: socket.socket, sink: socket.socket) -> None:
+    def _carry(source: socket.socket, sink: socket.socket, carried: bytearray | None) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                if carried is not None:
+                    carried += data
                 sink.sendall(data)
         with contextlib.suppress(OSError):
             sink.shutdown(socket.SHUT_RDWR)

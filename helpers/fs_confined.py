@@ -1,6 +1,7 @@
 """Calling a function inside the view of a sandbox context, without any server.
 
-The view is planned as a server would, from this process's own folder and TMPDIR.
+The view is planned as a server would, from this process's own folder and TMPDIR.  Where namespaces are
+refused, Landlock serves what it expresses exactly, and the rest is refused.
 """
 
 from __future__ import annotations
@@ -36,8 +37,17 @@ def call_confined(context: FileSystemSandboxContext, function: Callable[[Guarded
     can be no such view, and InternalError for a context's folder that is not there.
     """
     plan = _plan(context)
+
+    def call() -> int:
+        return function(GuardedFiles(Guard(plan)))
+
     try:
-        return confine_self_then_call(plan, lambda: function(GuardedFiles(Guard(plan))))
+        try:
+            return confine_self_then_call(plan, call)
+        except ViewFailed as failed:
+            from execserver.zygote.otherwise import call_otherwise  # only where it is needed
+
+            return call_otherwise(plan, call, failed)
     except ViewFailed as failed:
         raise InvalidRequest(f"failed to prepare fs sandbox: {failed}") from None
 

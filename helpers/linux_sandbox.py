@@ -1,7 +1,8 @@
 """Entry point of `codex-linux-sandbox`: one command in a sandbox, for anyone, with or without a server.
 
-What is asked is enforced or nothing runs.  The environment is the command's: no program is looked up in it
-and no library loaded from it before the command itself is executed.
+What is asked is enforced or nothing runs.  The environment is the command's: no library is loaded from it
+before the command itself is executed, and no program looked up in it, but for a bubblewrap that only root can
+replace where this user may make no view.
 
 Exit status: that of the command, 128+N when signal N ended it; 1 when the sandbox cannot be made, 2 for wrong
 usage, 101 for what makes the contract's program panic, such as a command that cannot be run.
@@ -150,6 +151,7 @@ def _run_in_view(
 ) -> int:
     """Run the command to its end; return its exit status.  Raises ViewFailed."""
     from execserver.sandbox.proxy_bridge import start_bridge
+    from execserver.sandbox.view import ViewFailed
     from execserver.zygote.confine import run_confined
     from helpers.linux_sandbox_guard import PARENT_DIED
 
@@ -159,10 +161,14 @@ def _run_in_view(
         bridge = start_bridge(routes.endpoints, _tie_to(os.getpid()))
         before = _use_routes(routes, bridge)
     try:
-        argv = [os.fsencode(word) for word in options.command]
-        status = run_confined(
-            plan, argv, env, os.getcwdb(), extra=covers, before=before, end_signal=PARENT_DIED
-        )
+        argv, cwd = [os.fsencode(word) for word in options.command], os.getcwdb()
+        status = run_confined(plan, argv, env, cwd, extra=covers, before=before, end_signal=PARENT_DIED)
+    except ViewFailed as failed:
+        from execserver.zygote.init import Command
+        from execserver.zygote.otherwise import run_otherwise
+
+        path = os.environb.get(b"PATH", b"")
+        status = run_otherwise(plan, Command(argv, env, cwd), covers, failed, path, PARENT_DIED)
     finally:
         if bridge is not None:
             bridge.kill()

@@ -122,6 +122,13 @@ class _Builder:
         shm = os.open("shm", os.O_RDONLY | os.O_CLOEXEC, dir_fd=dev)
         os.fchmod(shm, 0o1777)
         os.close(shm)
+        # Over itself: it stays writable when the rest, where what is made would vanish, becomes read-only.
+        shm = tree.open_in(root, b"/dev/shm")
+        try:
+            tree.bind(shm, root, b"/dev/shm", read_only=False)
+        finally:
+            os.close(shm)
+        self._to_protect.append(dev)
         try:
             tree.terminals(root, b"/dev/pts")
         except OSError:

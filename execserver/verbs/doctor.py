@@ -11,21 +11,20 @@ import sys
 
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import back_ends, probe_folders
-from execserver.sandbox.plan import ROOT_READ_ONLY, ViewPlan
-from execserver.sandbox.probe import probe, read_facts
-from execserver.sandbox.probe_bwrap import try_bwrap
-from execserver.sandbox.report import NATIVE, USER_NAMESPACES, Check, Report
 from execserver.verbs.usage import Leave, flags
+from execserver.zygote import examined
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from execserver.sandbox.plan import ViewPlan
+    from execserver.sandbox.report import Check, Report
+
 VERB = "doctor"
 JSON_FLAG = "--json"
 
 _COLUMN = 18
-_FILTERED = 2  # the mode of a process under a filter of system calls
 _POLICY_NAMES = {
     "read-only": "read-only",
     "workspace-write": "workspace-write",
@@ -56,38 +55,14 @@ def main() -> int:
 
 def examine(environ: Mapping[bytes, bytes]) -> Report:
     """Return what works for a server with this environment and working directory."""
-    report = probe()
-    if report.native:
-        _make_a_view(report)
-    # What a filter refuses to us it refuses to a set-user-id program as well.
-    cure = report.check(USER_NAMESPACES).cure if read_facts().seccomp_mode == _FILTERED else ""
-    report.bwrap, bubblewrap = try_bwrap(environ.get(b"PATH", b""), _working_directory(), cure)
+    report = examined.examine(environ.get(b"PATH", b""), _working_directory())
     program = os.fsencode(ExecServerRuntimePaths.detect().program_folder())
     report.checks = (
         *report.checks,
-        bubblewrap,
         probe_folders.program_files(program, probe_folders.unpacking_places(environ)),
         probe_folders.state(environ),
     )
     return report
-
-
-def _make_a_view(report: Report) -> None:
-    """Make a real view, the one test that counts; one that fails is the end of that back end."""
-    from execserver.sandbox.view import ViewFailed  # late: only where it has a chance
-    from execserver.zygote.confine import confine_self_then_call
-
-    try:
-        status = confine_self_then_call(ViewPlan(ROOT_READ_ONLY), lambda: 0)
-        blocker = f"the process in it ended with status {status}" if status else ""
-    except ViewFailed as failed:
-        blocker = str(failed)
-    report.native = not blocker
-    made = Check(NATIVE, True, "made, entered, and every privilege given up")
-    refused = Check(
-        NATIVE, False, "", f"a view cannot be made: {blocker}", "please report this with the kernel's version"
-    )
-    report.checks = (*report.checks, refused if blocker else made)
 
 
 def table(report: Report) -> str:

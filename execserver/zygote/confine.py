@@ -53,15 +53,9 @@ def run_confined(
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, (*_PASSED_ON, _SIGCHLD))
     try:
         pid, report = _fork(kernel, plan, lambda setup: run_command(setup, libc, command, before), extra)
-        status = _pass_signals_until_end(pid, end_signal)
-        # Its end is in the pipe before it can be reaped; RUNNING was read before.
-        told = os.read(report, _REPORT_BYTES)
-        os.close(report)
+        return await_end(pid, report, end_signal)
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-    if told[:1] == ENDED and len(told) == 1 + WAIT_STATUS.size:
-        return int(WAIT_STATUS.unpack_from(told, 1)[0])
-    return status
 
 
 def confine_self_then_call(plan: ViewPlan, function: Callable[[], int], kernel: Kernel | None = None) -> int:
@@ -95,7 +89,7 @@ def _fork(
         finally:
             os._exit(1)
     os.close(theirs)
-    reason = _why_not(pid, ours)
+    reason = why_not(pid, ours)
     if reason is not None:
         os.close(ours)
         os.waitpid(pid, 0)
@@ -103,7 +97,18 @@ def _fork(
     return pid, ours
 
 
-def _why_not(pid: int, report: int) -> str | None:
+def await_end(pid: int, report: int, end_signal: int) -> int:
+    """Wait until what runs has ended, passing signals on; return its raw wait status.  Closes the report."""
+    status = pass_signals_until_end(pid, end_signal)
+    # Its end is in the pipe before it can be reaped; RUNNING was read before.
+    told = os.read(report, _REPORT_BYTES)
+    os.close(report)
+    if told[:1] == ENDED and len(told) == 1 + WAIT_STATUS.size:
+        return int(WAIT_STATUS.unpack_from(told, 1)[0])
+    return status
+
+
+def why_not(pid: int, report: int) -> str | None:
     """Wait for the first word of a report; return None when all runs, else why not."""
     poll = select.poll()
     poll.register(report, select.POLLIN)
@@ -117,7 +122,7 @@ def _why_not(pid: int, report: int) -> str | None:
     return os.fsdecode(os.read(report, _REPORT_BYTES)) if told else "its first process was killed"
 
 
-def _pass_signals_until_end(pid: int, end_signal: int) -> int:
+def pass_signals_until_end(pid: int, end_signal: int) -> int:
     """Wait for a child to end and return its wait status; signals that come meanwhile go to its group."""
     awaited = (*_PASSED_ON, _SIGCHLD, *filter(None, [end_signal]))
     while True:

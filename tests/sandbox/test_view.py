@@ -18,12 +18,13 @@ from execserver.sandbox.plan import (
     PASSAGE,
     READ,
     ROOT_EMPTY,
+    ROOT_READ_ONLY,
     ROOT_WRITABLE,
     WRITE,
     Mount,
 )
 from execserver.sandbox.syscalls import Kernel
-from tests.support.views import FREE_UID, OLD_KERNEL, REFUSED, USERS, give, mount, plan, run
+from tests.support.views import FREE_UID, OLD_KERNEL, REFUSED, USERS, call, give, mount, plan, run
 
 OLD = Kernel(OLD_KERNEL)
 KERNELS = [pytest.param(None, id="new"), pytest.param(OLD, id="old")]
@@ -126,11 +127,44 @@ def test_the_devices_are_those_of_a_sandbox(user: int, kernel: Kernel | None) ->
     assert not Path("/dev/shm/file").exists()
 
 
-def test_the_terminals_are_new_ones(user: int) -> None:
+@pytest.mark.parametrize("root", [ROOT_READ_ONLY, ROOT_WRITABLE, ROOT_EMPTY])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_nothing_is_made_beside_the_devices(user: int, kernel: Kernel | None, root: str) -> None:
+    tried = {
+        "/dev/x": "Read-only file system",
+        "/dev/pts/x": "refused",
+        "/dev/null": "written",
+        "/dev/zero": "written",
+        "/dev/shm/x": "written",
+    }
+
+    def write() -> dict[str, str]:
+        seen = {}
+        for path in tried:
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+                seen[path] = "written"
+            except OSError as error:
+                seen[path] = "refused" if path.startswith("/dev/pts") else str(error.strerror)
+        removed = []
+        for name in ("null", "shm", "fd"):
+            try:
+                os.rename(f"/dev/{name}", "/dev/shm/moved")
+            except OSError:
+                removed.append(name)
+        assert removed == ["null", "shm", "fd"]
+        os.mkdir("/dev/shm/folder")
+        return seen
+
+    assert call(plan(root=root), write, user=user, kernel=kernel).value == tried
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_terminals_are_new_ones(user: int, kernel: Kernel | None) -> None:
     code = "import os; a, b = os.openpty(); print(os.ttyname(b)); os.write(b, b'x'); print(os.read(a, 1))"
     if not os.access("/usr/bin/python3", os.X_OK):
         pytest.skip("no /usr/bin/python3 for the ordinary user to run")
-    outcome = run(plan(), ["/usr/bin/python3", "-c", code], user=user)
+    outcome = run(plan(), ["/usr/bin/python3", "-c", code], user=user, kernel=kernel)
     assert outcome.out == "/dev/pts/0\nb'x'\n", outcome
 
 

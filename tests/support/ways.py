@@ -75,7 +75,10 @@ WAYS = (
     Way("landlock-user", FREE_UID, BACK_END_LANDLOCK, (), "filter"),
 )
 # Left to long runs: what differs from another way by the user or the kind of refusal only.
-_LONG = ("native-old-root", "root-without-userns-filter", "bubblewrap-user")
+_LONG = (
+    *("native-old-root", "native-old-user", "root-without-userns-filter"),
+    *("bubblewrap-root", "bubblewrap-user", "landlock-root"),
+)
 PLAYED = tuple(way for way in WAYS if LONG or way.name not in _LONG)
 VIEWS = tuple(way for way in PLAYED if way.back_end != BACK_END_LANDLOCK)
 

@@ -76,7 +76,7 @@ WAYS = (
 )
 # Left to long runs: what differs from another way by the user or the kind of refusal only.
 _LONG = (
-    *("native-old-root", "native-old-user", "root-without-userns-filter"),
+    *("native-old-root", "root-without-userns-filter"),
     *("bubblewrap-root", "bubblewrap-user", "landlock-root"),
 )
 PLAYED = tuple(way for way in WAYS if LONG or way.name not in _LONG)

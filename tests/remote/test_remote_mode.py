@@ -356,7 +356,7 @@ def test_the_python_surface_raises_what_is_fatal() -> None:
             "PATH": os.environ["PATH"],
             "CODEX_API_KEY": API_KEY,
             "EXECSERVER_LOG": "off",
-            "PYTHONPATH": ".",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         },
         capture_output=True,
         text=True,

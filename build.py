@@ -33,7 +33,7 @@ from tools.problems import Problem, from_os_error, say, tell
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
-TEST_LIMIT_S = 10 * 60  # half as much again as a run takes
+TEST_LIMIT_S = 8 * 60
 LONG_TEST_LIMIT_S = 2 * 60 * 60
 REFERENCE_TEST_LIMIT_S = 60 * 60
 

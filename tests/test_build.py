@@ -259,7 +259,7 @@ def test_the_test_verb_chooses_rounds_and_tests(
     assert run == ["/py", "-m", "pytest", *command]
     told = {name: environ[name] for name in environ if name.startswith("EXECSERVER_")}
     assert told == {**variables, "EXECSERVER_PROGRAM": "/dist/x"}
-    assert limit_s == 600 if not variables else limit_s > 600
+    assert limit_s == 480 if not variables else limit_s > 480
     assert [run for run, environ, _ in calls if "EXECSERVER_PROGRAM" not in environ] == (
         [["/py", "-m", "pytest", "tests/e2e"]] if "--long" in arguments else []
     )

@@ -1,7 +1,8 @@
-"""Folders for tests that run things as another user."""
+"""Folders for tests that run things as another user, and the folder the tests themselves stand in."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,3 +16,11 @@ def tmp_path() -> Iterator[Path]:
     """Return a temporary folder that every user can pass through."""
     with open_folder() as folder:
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def same_folder() -> Iterator[None]:
+    """Go back to where the test began: a zygote stands in `/`, and some tests run its parts in this process."""
+    before = os.getcwd()
+    yield
+    os.chdir(before)

@@ -20,7 +20,7 @@ def tmp_path() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def same_folder() -> Iterator[None]:
-    """Go back to where the test began: a zygote stands in `/`, and some tests run its parts in this process."""
+    """Go back to where the test began: a zygote stands in `/`, and some tests run its parts right here."""
     before = os.getcwd()
     yield
     os.chdir(before)

@@ -244,6 +244,20 @@ def descendants(pid: int) -> list[int]:
 
 
 ESCAPERS = "setsid sleep 1000 & (setsid sh -c 'trap : HUP TERM INT; sleep 1000 & sleep 1000' &) ; "
+ESCAPED_SLEEPERS = 3
+
+
+def _sleeps(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")
+    except OSError:
+        return False
+
+
+def escaped(pid: int) -> list[int]:
+    """Return all that runs inside, once all of ESCAPERS does."""
+    wait_until(lambda: sum(map(_sleeps, descendants(pid))) >= ESCAPED_SLEEPERS)
+    return descendants(pid)
 
 
 @pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
@@ -253,7 +267,7 @@ def test_the_end_of_the_command_ends_everything_inside(zygote: ConfinedZygote, w
     (ws / "pipe").chmod(0o666)
     started = quietly(zygote, script, plan(mount(WRITE, ws)))
     wait_until((ws / "ready").exists)
-    inside = descendants(started.pid)
+    inside = escaped(started.pid)
     assert len(inside) >= 4
     (ws / "pipe").write_text("go\n")
     zygote.exit_of(started.request_id)
@@ -263,7 +277,7 @@ def test_the_end_of_the_command_ends_everything_inside(zygote: ConfinedZygote, w
 def test_a_kill_ends_everything_inside(zygote: ConfinedZygote, ws: Path) -> None:
     started = quietly(zygote, f"{ESCAPERS} touch {ws}/ready; sleep 1000", plan(mount(WRITE, ws)))
     wait_until((ws / "ready").exists)
-    inside = descendants(started.pid)
+    inside = escaped(started.pid)
     zygote.signal(started.request_id, signal.SIGKILL)
     assert zygote.exit_of(started.request_id).status == signal.SIGKILL
     assert [pid for pid in inside if Path(f"/proc/{pid}").exists()] == []
@@ -272,7 +286,7 @@ def test_a_kill_ends_everything_inside(zygote: ConfinedZygote, ws: Path) -> None
 def test_a_killed_zygote_takes_everything_inside_with_it(zygote: ConfinedZygote, ws: Path) -> None:
     started = quietly(zygote, f"{ESCAPERS} touch {ws}/ready; sleep 1000", plan(mount(WRITE, ws)))
     wait_until((ws / "ready").exists)
-    inside = [started.pid, *descendants(started.pid)]
+    inside = [started.pid, *escaped(started.pid)]
     os.kill(zygote.pid, signal.SIGKILL)
     zygote.reap()
     wait_until(lambda: not any(_alive(pid) for pid in inside), 5)

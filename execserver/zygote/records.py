@@ -37,9 +37,11 @@ _HAS_ARG0 = 1
 _PIPE_STDIN = 2
 _SECCOMP_SHIFT = 2  # two bits
 _BACK_END_SHIFT = 4  # two bits
+_SUPERVISED = 64
 _SURVIVORS = 1
 
 _HEAD = struct.Struct("<BB6xQqqqq")
+_SUPERVISION_BYTES = struct.Struct("<I")  # at the end of a supervised request
 _MAX_NUMBER = 2**63 - 1
 
 
@@ -76,11 +78,14 @@ class SpawnRequest(Record):
     `plan` is an encoded view plan that `back_end` enforces, empty for none; `seccomp` is the filter of
     a start without a plan.  With a `refusal`, which is an exit status and a line with a space between them,
     nothing is started but a child that writes the line to stderr and exits with the status.
+
+    With a `supervision` (an encoded one) a supervisor watches what the program starts; the socket for its
+    questions is the last descriptor of the datagram.
     """
 
     __slots__ = (
         *("arg0", "argv", "back_end", "cwd", "deadline_ns", "env"),
-        *("pipe_stdin", "plan", "refusal", "request_id", "seccomp", "slave"),
+        *("pipe_stdin", "plan", "refusal", "request_id", "seccomp", "slave", "supervision"),
     )
 
     def __init__(
@@ -97,6 +102,7 @@ class SpawnRequest(Record):
         refusal: bytes = b"",
         seccomp: int = SECCOMP_NONE,
         back_end: int = BACK_END_NATIVE,
+        supervision: bytes = b"",
     ) -> None:
         self.request_id = request_id
         self.argv = list(argv)
@@ -110,6 +116,7 @@ class SpawnRequest(Record):
         self.refusal = refusal
         self.seccomp = seccomp
         self.back_end = back_end
+        self.supervision = supervision
 
 
 class WorkerRequest(Record):
@@ -236,15 +243,20 @@ def decode(data: bytes) -> Record:
 def _encode_spawn(record: SpawnRequest) -> bytes:
     flags = (_HAS_ARG0 if record.arg0 is not None else 0) | (_PIPE_STDIN if record.pipe_stdin else 0)
     flags |= record.seccomp << _SECCOMP_SHIFT | record.back_end << _BACK_END_SHIFT
+    tail = b""
+    if record.supervision:
+        flags |= _SUPERVISED
+        tail = record.supervision + _SUPERVISION_BYTES.pack(len(record.supervision))
     numbers = (len(record.argv), len(record.env), record.deadline_ns, len(record.plan))
     strings = [record.cwd, record.slave, record.refusal, record.arg0 or b"", *record.argv, *record.env]
-    return _HEAD.pack(_SPAWN, flags, record.request_id, *numbers) + _join(strings) + record.plan
+    return _HEAD.pack(_SPAWN, flags, record.request_id, *numbers) + _join(strings) + record.plan + tail
 
 
 def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> SpawnRequest:
     argc, envc, deadline_ns, plan_bytes = fields
-    seccomp, back_end = flags >> _SECCOMP_SHIFT & 3, flags >> _BACK_END_SHIFT
-    if argc < 1 or envc < 0 or deadline_ns < 0 or not 0 <= plan_bytes <= len(body):
+    seccomp, back_end = flags >> _SECCOMP_SHIFT & 3, flags >> _BACK_END_SHIFT & 3
+    body, supervision = _cut_supervision(body) if flags & _SUPERVISED else (body, b"")
+    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 7 or not 0 <= plan_bytes <= len(body):
         raise RecordError("malformed head of a spawn request")
     if seccomp > SECCOMP_PROXY_ROUTED or back_end > BACK_END_BUBBLEWRAP:
         raise RecordError("spawn request with an unknown filter or back end")
@@ -256,8 +268,17 @@ def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> Sp
     piped = bool(flags & _PIPE_STDIN)
     return SpawnRequest(
         *(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns),
-        *(body[end:], refusal, seccomp, back_end),
+        *(body[end:], refusal, seccomp, back_end, supervision),
     )
+
+
+def _cut_supervision(body: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before a supervision, and the supervision."""
+    end = len(body) - _SUPERVISION_BYTES.size
+    length = _SUPERVISION_BYTES.unpack_from(body, end)[0] if end >= 0 else 0
+    if not 0 < length <= end:
+        raise RecordError("spawn request whose supervision is cut")
+    return body[: end - length], body[end - length : end]
 
 
 def _decode_worker(flags: int, number: int, fields: list[int], body: bytes) -> WorkerRequest:

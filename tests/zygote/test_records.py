@@ -48,6 +48,7 @@ spawn_requests = st.builds(
     strings,
     st.sampled_from([SECCOMP_NONE, SECCOMP_RESTRICTED, SECCOMP_PROXY_ROUTED]),
     st.sampled_from([BACK_END_NATIVE, BACK_END_LANDLOCK, BACK_END_BUBBLEWRAP]),
+    st.binary(max_size=100),
 )
 worker_requests = st.builds(
     WorkerRequest,
@@ -137,3 +138,17 @@ def test_records_of_different_kinds_differ() -> None:
 
 def test_a_record_prints_its_fields() -> None:
     assert repr(Started(1, 2)) == "Started(pid=2, request_id=1)"
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0\0\0", b"\0\0\0\0", b"\xff\0\0\0", b"\xff\xff\xff\xff"])
+def test_a_supervision_that_is_cut_is_refused(tail: bytes) -> None:
+    head = bytearray(encode(SpawnRequest(1, [b"a"], [], b"/", supervision=b"s")))
+    with pytest.raises(RecordError):
+        decode(bytes(head[: len(head) - 5]) + tail)
+
+
+def test_a_request_with_an_unknown_flag_is_refused() -> None:
+    data = bytearray(encode(SpawnRequest(1, [b"a"], [], b"/")))
+    data[1] |= 128
+    with pytest.raises(RecordError):
+        decode(bytes(data))

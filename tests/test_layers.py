@@ -25,13 +25,13 @@ LAYERS = [
     {"cli"},
     {"app"},
     {"server"},
-    {"relay", "remote"},
+    {"relay", "remote", "mcp"},
     {"transports"},
     {"handlers"},
     {"services"},
     {"core", "zygote", "wire"},
     {"sandbox"},
-    {"files"},
+    {"files", "rules"},
     {"protocol"},
 ]
 # Used by all, and using none of them.
@@ -49,14 +49,17 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
 BESIDE = {
     "client": {"remote", "transports", "wire", "protocol", *LEAVES},
-    "helpers": {"zygote", "files", "sandbox", "protocol"},
-    "verbs": {"dispatch", "cli", "client", "relay", "sandbox", "zygote", "protocol", *LEAVES},
+    "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
+    "verbs": {
+        *("dispatch", "cli", "client", "relay", "mcp", "rules", "sandbox", "zygote", "protocol"),
+        *LEAVES,
+    },
     # Names that are loaded when first asked for.
     "": {"cli", "listen_url", "remote", "runtime_paths"},
 }
 
 # Imported by processes that must start in no time: standard library only.
-STDLIB_PARTS = {"files", "sandbox", "zygote", "helpers", "dispatch", "__main__", "", *LEAVES}
+STDLIB_PARTS = {"files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", "", *LEAVES}
 STDLIB_MODULES = {
     f"execserver.protocol.{name}"
     for name in (
@@ -64,10 +67,10 @@ STDLIB_MODULES = {
         *("sandbox", "permissions", "sandbox_policy"),
     )
 }
-GEVENT_PARTS = {"app", "server", "relay", "remote", "transports", "services", "client"}
+GEVENT_PARTS = {"app", "server", "relay", "remote", "mcp", "transports", "services", "client"}
 THIRD_PARTY = {
     *("gevent", "greenlet", "zope", "msgspec", "websockets", "pybase64", "h11", "docopt"),
-    "cryptography",
+    *("cryptography", "starlark"),
 }
 FORBIDDEN = ("gevent.monkey", "gevent.subprocess", "gevent.pywsgi", "gevent.os.fork_and_watch")
 HEAVY = {"dataclasses", "logging", "subprocess", "inspect", "json", "pathlib", "argparse", "asyncio", "ssl"}

@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 
 from execserver.protocol.errors import InvalidParams, RpcError, from_os_error, os_error_text
+from execserver.protocol.json_text import NotJson, parse, quote
 from helpers.fs_operations import NeedsSandbox, perform
 from helpers.fs_request import FileRequest, read_request
-from helpers.json_text import NotJson, parse, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ the guarded operations of a view; without them NeedsSandbox is raised before any
 from __future__ import annotations
 
 from execserver.protocol.errors import InvalidRequest
+from execserver.protocol.json_text import quote
 from execserver.protocol.paths import PathUri
-from helpers.json_text import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -66,9 +66,9 @@ def _profile(options: Options) -> PermissionProfile | None:
     if options.profile_text is None:
         return None
     from execserver.protocol.errors import InvalidParams
+    from execserver.protocol.json_text import NotJson
+    from execserver.protocol.json_text import parse as parse_json
     from execserver.protocol.permissions import NO_SUCH_PROFILE, PermissionProfile
-    from helpers.json_text import NotJson
-    from helpers.json_text import parse as parse_json
 
     try:
         return PermissionProfile.from_json(parse_json(os.fsencode(options.profile_text)))

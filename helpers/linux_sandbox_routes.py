@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from execserver.protocol.json_text import NotJson, parse
 from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners, start_bridge
 from execserver.sandbox.proxy_routes import MAX_ENDPOINTS, RouteError, Routes, find_routes
-from helpers.json_text import NotJson, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ STDLIB_PARTS = {"files", "rules", "sandbox", "zygote", "helpers", "dispatch", "_
 STDLIB_MODULES = {
     f"execserver.protocol.{name}"
     for name in (
-        *("errors", "complaints", "syntax", "base64", "paths", "url_hosts"),
+        *("errors", "complaints", "syntax", "json_text", "base64", "paths", "url_hosts"),
         *("sandbox", "permissions", "sandbox_policy"),
     )
 }

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.errors import InvalidParams
+from execserver.protocol.json_text import parse
 from execserver.protocol.methods import METHODS
 from execserver.protocol.record import encode_record
 from helpers.fs_request import OPERATIONS, read_params, read_request
-from helpers.json_text import parse
 from tests.protocol.strategies import records
 
 # Attribute of a request -> member of the server's records.

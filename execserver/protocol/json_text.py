@@ -21,16 +21,16 @@ class NotJson(Exception):
     """The text is not JSON; the message says why and where."""
 
 
-def parse(data: bytes) -> object:
+def parse(data: bytes, halves: bool = False) -> object:
     """Return the value a JSON text stands for.  Raises NotJson.
 
     Of a member given twice the last one counts.  Integers of more digits than any the contract knows come as
-    floats.
+    floats.  With `halves` an escape may be half of a pair, as for bytes that are no UTF-8 (surrogateescape).
     """
     try:
         text = data.decode()
         value, end = _scan(text, len(text) - len(text.lstrip(_SPACE)))
-        if text[end:].strip(_SPACE) or ("\\u" in text and _has_lone_surrogates(value)):
+        if text[end:].strip(_SPACE) or (not halves and "\\u" in text and _has_lone_surrogates(value)):
             raise ValueError
     # SystemError: some versions of the scanner fail that way unless the `json` module is loaded.
     except (StopIteration, ValueError, RecursionError, SystemError):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.json_text import NotJson, parse, quote
+from execserver.protocol.json_text import NotJson, parse, quote
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -79,3 +79,9 @@ def test_endless_numbers_are_still_numbers(digits: str) -> None:
 @given(texts)
 def test_a_quoted_text_is_read_back(text: str) -> None:
     assert msgspec.json.decode(quote(text).encode()) == text
+
+
+def test_halves_of_pairs_can_be_let_through() -> None:
+    assert parse(b'["\\udcff"]', halves=True) == ["\udcff"]
+    with pytest.raises(NotJson):
+        parse(b'["\xff"]', halves=True)

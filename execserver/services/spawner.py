@@ -214,7 +214,8 @@ class Spawner:
             *(child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns),
             *confinement_fields(spec),
         )
-        start = self._ask(link, child, request, streams.child_ends)
+        questions = [] if spec.watch is None else [spec.watch.questions_fd]
+        start = self._ask(link, child, request, [*streams.child_ends, *questions])
         undo.callback(start.abandon)
         return start, streams
 

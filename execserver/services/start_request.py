@@ -54,11 +54,21 @@ class Confinement(NamedTuple):
     refusal_status: int = 1
 
 
+class Watch(NamedTuple):
+    """How a supervised start is watched: an encoded supervision, and the supervisor's end of the socket for
+    its questions, which stays with whoever made it.
+    """
+
+    supervision: bytes
+    questions_fd: int
+
+
 class SpawnSpec(NamedTuple):
     """What to start.
 
     `env` as a mapping is passed on in the order of its names, as pairs in their own order.  `pipe_stdin` has
     no effect on a tty, `size` (rows, columns) only there.  `confinement` is None without a sandbox context.
+    With a `watch`, on pipes only, the child is a supervisor that stands for the program.
     """
 
     argv: Sequence[bytes]
@@ -69,6 +79,7 @@ class SpawnSpec(NamedTuple):
     pipe_stdin: bool = False
     size: tuple[int, int] = (24, 80)
     confinement: Confinement | None = None
+    watch: Watch | None = None
 
 
 def environment_entries(spec: SpawnSpec) -> list[bytes]:
@@ -98,11 +109,12 @@ def worker_error(failed: Failed) -> RpcError:
     return InvalidRequest(f"failed to prepare fs sandbox: {why}")
 
 
-def confinement_fields(spec: SpawnSpec) -> tuple[bytes, bytes, int, int]:
-    """Return the last fields of a start request: plan, refusal, filter and back end."""
+def confinement_fields(spec: SpawnSpec) -> tuple[bytes, bytes, int, int, bytes]:
+    """Return the last fields of a start request: plan, refusal, filter, back end and supervision."""
     what = spec.confinement or Confinement()
     refusal = b"%d %b" % (what.refusal_status, what.refusal.encode()) if what.refusal else b""
-    return what.plan, refusal, what.seccomp, what.back_end
+    supervision = b"" if spec.watch is None else spec.watch.supervision
+    return what.plan, refusal, what.seccomp, what.back_end, supervision
 
 
 def unstarted_program(spec: SpawnSpec, failed: Failed) -> Confinement | None:

@@ -5,7 +5,14 @@ import errno
 import pytest
 
 from execserver.protocol.errors import InternalError
-from execserver.services.start_request import SpawnSpec, environment_entries, start_error
+from execserver.services.start_request import (
+    Confinement,
+    SpawnSpec,
+    Watch,
+    confinement_fields,
+    environment_entries,
+    start_error,
+)
 from execserver.zygote import lookup
 from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP, Failed
 
@@ -91,3 +98,9 @@ def test_failures_of_cwd_and_exec_are_the_systems_own() -> None:
 )
 def test_every_refusal_of_the_zygotes_lookup_has_its_text(failed: Failed, message: str) -> None:
     assert start_error(failed).message == message
+
+
+def test_a_supervision_is_asked_for_beside_what_confines() -> None:
+    spec = SpawnSpec([b"x"], {}, b"/", confinement=Confinement(b"plan", back_end=1), watch=Watch(b"w", 5))
+    assert confinement_fields(spec) == (b"plan", b"", 0, 1, b"w")
+    assert confinement_fields(SpawnSpec([b"x"], {}, b"/")) == (b"", b"", 0, 0, b"")

@@ -1,0 +1,82 @@
+"""What a client says about the sandbox of its calls (shell tool contract, section 4).
+
+A state is taken whole or refused whole; what is not understood is refused, never guessed.  Members nobody
+knows are ignored.
+"""
+
+from __future__ import annotations
+
+import os.path
+from typing import NamedTuple
+
+from execserver.protocol.errors import InvalidParams
+from execserver.protocol.paths import PathUri
+from execserver.protocol.permissions import MANAGED, PermissionProfile
+from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.protocol.sandbox_policy import permissions_of_policy
+
+UPDATE = "codex/sandbox-state/update"
+META = "codex/sandbox-state-meta"
+
+_REQUIRED = ("sandboxPolicy", "sandboxCwd")
+
+
+class SandboxState(NamedTuple):
+    """The sandbox of the calls from now on.
+
+    `sandbox_cwd` is what a workspace policy makes writable, as the client wrote it: absolute, or relative to
+    the server's directory.  The helper's path and the choice of bubblewrap are kept for whoever wants to
+    know; views are made here without them.
+    """
+
+    policy: PermissionProfile
+    sandbox_cwd: str
+    linux_sandbox_exe: str | None = None
+    use_bwrap: bool = False
+
+    @property
+    def is_enforced(self) -> bool:
+        """Tell whether this server builds the sandbox; if not, there is none or somebody else's."""
+        return self.policy.kind == MANAGED
+
+    @property
+    def network(self) -> bool:
+        """Tell whether commands may use the network."""
+        return self.policy.network_enabled
+
+    def context(self, server_cwd: str) -> FileSystemSandboxContext:
+        """Return the state as the sandbox service takes it.  Raises InvalidParams for a path with a NUL."""
+        cwd = os.path.join(server_cwd, self.sandbox_cwd)
+        return FileSystemSandboxContext(self.policy, _uri(cwd))
+
+
+def before_any_update(workdir: str) -> SandboxState:
+    """Return the state of a call when the client has never sent one: read-only."""
+    return SandboxState(permissions_of_policy({"type": "read-only"}, None), workdir)
+
+
+def read_state(params: object) -> SandboxState:
+    """Return the state that decoded params describe.  Raises InvalidParams, `data` left to the caller."""
+    if not isinstance(params, dict) or any(name not in params for name in _REQUIRED):
+        raise InvalidParams("a member is missing")
+    cwd, helper = params["sandboxCwd"], params.get("codexLinuxSandboxExe")
+    use_bwrap = params.get("useLinuxSandboxBwrap", False)
+    if not isinstance(cwd, str) or not isinstance(helper, str | None) or not isinstance(use_bwrap, bool):
+        raise InvalidParams("a member is of another type")
+    return SandboxState(_policy(params["sandboxPolicy"]), cwd, helper, use_bwrap)
+
+
+def _policy(value: object) -> PermissionProfile:
+    if isinstance(value, dict):
+        roots = value.get("writable_roots", [])
+        if not isinstance(roots, list) or not all(map(_is_absolute, roots)):
+            raise InvalidParams("a root is no absolute path")
+    return permissions_of_policy(value, None)
+
+
+def _is_absolute(path: object) -> bool:
+    return isinstance(path, str) and path.startswith("/")
+
+
+def _uri(path: str) -> PathUri:
+    return PathUri.from_native(os.fsencode(path))

@@ -1,0 +1,162 @@
+"""The tool `shell`: what clients see of it, its arguments, its result and its errors.
+
+The schema, the error texts and the result's shape are those of the shell tool contract, sections 2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from execserver.protocol.errors import InvalidParams, RpcError
+from execserver.protocol.record import U64_MAX
+
+NAME = "shell"
+INTERNAL_ERROR = -32603
+
+_NANOS = 1_000_000_000
+_BAD_ARGUMENTS = "failed to deserialize parameters"
+_SHOWN_CHARACTERS = 200  # of a value repeated in an error text
+
+DESCRIPTION: dict[str, object] = {
+    "name": NAME,
+    "description": (
+        "Runs a shell command and returns its output. You MUST provide the workdir as an absolute path."
+    ),
+    "inputSchema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "ExecParams",
+        "type": "object",
+        "properties": {
+            "command": {"description": "The bash string to execute.", "type": "string"},
+            "workdir": {
+                "description": ("The working directory to execute the command in. Must be an absolute path."),
+                "type": "string",
+            },
+            "timeout_ms": {
+                "description": "The timeout for the command in milliseconds.",
+                "type": "integer",
+                "format": "uint64",
+                "minimum": 0,
+                "nullable": True,
+            },
+            "login": {
+                "description": "Launch Bash with -lc instead of -c: defaults to true.",
+                "type": "boolean",
+                "nullable": True,
+            },
+        },
+        "required": ["command", "workdir"],
+    },
+}
+
+
+class ToolError(RpcError):
+    """A call that ends with an error in place of a result; `data` goes to the client when it is given."""
+
+    def __init__(self, code: int, message: str, data: dict[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class ExecParams(NamedTuple):
+    """What to run: `timeout_ms` is None for the default limit; only `login=False` means no login shell."""
+
+    command: str
+    workdir: str
+    timeout_ms: int | None = None
+    login: bool | None = None
+
+
+class ExecResult(NamedTuple):
+    """What came of it: the shell's exit code, its output, and the wall time it took, prompts included."""
+
+    exit_code: int
+    output: str
+    duration_ns: int
+    timed_out: bool = False
+
+    def to_json(self) -> bytes:
+        """Return the result of `tools/call`: one text that holds the four fields as JSON."""
+        secs, nanos = divmod(max(self.duration_ns, 0), _NANOS)
+        fields = {
+            "exit_code": self.exit_code,
+            "output": self.output.encode("utf-8", "replace").decode(),
+            "duration": {"secs": secs, "nanos": nanos},
+            "timed_out": self.timed_out,
+        }
+        text = msgspec.json.encode(fields).decode()
+        return msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": False})
+
+
+def read_arguments(arguments: object) -> ExecParams:
+    """Return the arguments of a call, members in any order, unknown ones ignored.  Raises InvalidParams."""
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        raise _bad(f"invalid type: {_kind_of(arguments)}, expected a map")
+    for name, value in arguments.items():  # the first bad one is told
+        if name in _READERS:
+            _READERS[name](value)
+    for name in ("command", "workdir"):
+        if name not in arguments:
+            raise _bad(f"missing field `{name}`")
+    return ExecParams(
+        _text(arguments["command"]),
+        _text(arguments["workdir"]),
+        _milliseconds(arguments.get("timeout_ms")),
+        _flag(arguments.get("login")),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise _bad(f"invalid type: {_kind_of(value)}, expected a string")
+    return value
+
+
+def _milliseconds(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value > U64_MAX:
+        raise _bad(f"invalid type: {_kind_of(value)}, expected u64")
+    if value < 0:
+        raise _bad(f"invalid value: {_kind_of(value)}, expected u64")
+    return value
+
+
+def _flag(value: object) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise _bad(f"invalid type: {_kind_of(value)}, expected a boolean")
+    return value
+
+
+_READERS: dict[str, Callable[[object], object]] = {
+    "command": _text,
+    "workdir": _text,
+    "timeout_ms": _milliseconds,
+    "login": _flag,
+}
+
+
+def _bad(reason: str) -> InvalidParams:
+    return InvalidParams(f"{_BAD_ARGUMENTS}: {reason}")
+
+
+def _kind_of(value: object) -> str:
+    """Name the kind of a decoded JSON value as the contract does, e.g. ``integer `5` ``."""
+    if isinstance(value, bool):
+        return f"boolean `{str(value).lower()}`"
+    if isinstance(value, int) and value <= U64_MAX:
+        return f"integer `{value}`"
+    if isinstance(value, int | float):
+        return f"floating point `{float(value)}`"
+    if isinstance(value, str):
+        shown = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…"
+        return f"string {msgspec.json.encode(shown).decode()}"
+    if value is None:
+        return "null"
+    return "map" if isinstance(value, dict) else "sequence"

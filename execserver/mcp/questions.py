@@ -1,0 +1,139 @@
+"""The server's end of one call's question socket: asks what the supervisor asks, and sends the answers.
+
+Each question waits in a greenlet of its own, so many can be with the person at the same time.  What goes
+beyond the bounds is answered with FAILED at once.  A question whose process is gone is withdrawn; when the
+supervisor is gone, all are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import gevent
+from gevent import socket
+from gevent.lock import BoundedSemaphore
+
+from execserver.mcp.elicitation import Answer, Ask, Question
+from execserver.zygote.records import RecordError
+from execserver.zygote.supervision import records
+
+_log = logging.getLogger(__name__)
+
+PROMPTS_AT_ONCE = 64  # of one call, with the client; further ones wait for their turn
+WAITING_QUESTIONS = 1024  # of one call, with those that have their turn
+WAITING_BYTES = 16 * 1024 * 1024  # of their paths and arguments
+_PIECE_BYTES = 64 * 1024
+
+_ACTIONS = {
+    Answer.ACCEPT: records.ACCEPT,
+    Answer.DECLINE: records.DECLINE,
+    Answer.CANCEL: records.CANCEL,
+    Answer.FAILED: records.FAILED,
+}
+
+
+class Questions:
+    """Owns the socket from `start` on.  `pause` and `resume` are called around each question."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        ask: Ask,
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+    ) -> None:
+        self._sock = sock
+        self._ask = ask
+        self._pause = pause
+        self._resume = resume
+        self._waiting: dict[int, gevent.Greenlet[[records.Question], None]] = {}
+        self._bytes: dict[int, int] = {}
+        self._turns = BoundedSemaphore(PROMPTS_AT_ONCE)
+        self._sending = BoundedSemaphore(1)
+        self._reader: gevent.Greenlet[[], None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many questions have no answer yet."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._reader = gevent.spawn(self._read)
+
+    def close(self) -> None:
+        """Withdraw everything and close the socket."""
+        if self._reader is not None:
+            self._reader.kill()
+        for number in list(self._waiting):
+            self._withdraw(number)
+        self._sock.close()
+
+    def _read(self) -> None:
+        frames = records.FrameReader()
+        try:
+            while data := self._sock.recv(_PIECE_BYTES):
+                for message in frames.feed(data):
+                    self._take(message)
+        except RecordError as error:
+            _log.warning("a supervisor asked something that is no question: %s", error)
+        except OSError:
+            pass  # killed; the same as its end
+        for number in list(self._waiting):
+            self._withdraw(number)
+
+    def _take(self, message: records.Message) -> None:
+        if isinstance(message, records.Withdrawn):
+            self._withdraw(message.number)
+        elif isinstance(message, records.Question):
+            self._take_question(message)
+        else:
+            raise RecordError(f"{message!r} is not for the server")
+
+    def _take_question(self, question: records.Question) -> None:
+        number = question.number
+        if number in self._waiting:
+            raise RecordError(f"two questions of the number {number}")
+        size = len(question.file) + len(question.workdir) + sum(map(len, question.argv))
+        if len(self._waiting) >= WAITING_QUESTIONS or sum(self._bytes.values()) + size > WAITING_BYTES:
+            _log.warning("a command wants to run more programs than a person can be asked about")
+            gevent.spawn(self._send, records.Answer(number, records.FAILED))
+            return
+        self._pause()
+        self._bytes[number] = size
+        self._waiting[number] = greenlet = gevent.Greenlet(self._put, question)
+        greenlet.start()
+
+    def _put(self, question: records.Question) -> None:
+        with self._turns:
+            answer = self._ask(_shown(question))
+        self._settle(question.number)
+        self._send(records.Answer(question.number, _ACTIONS[answer]))
+
+    def _withdraw(self, number: int) -> None:
+        greenlet = self._waiting.get(number)
+        if greenlet is not None:
+            self._settle(number)
+            greenlet.kill(block=False)
+
+    def _settle(self, number: int) -> None:
+        """Stop to wait for an answer; before it is sent, for a supervisor that does not read has no time."""
+        if self._waiting.pop(number, None) is not None:
+            del self._bytes[number]
+            self._resume()
+
+    def _send(self, answer: records.Answer) -> None:
+        try:
+            with self._sending:
+                self._sock.sendall(records.encode_message(answer))
+        except OSError:
+            pass  # the supervisor is gone, and whoever waited for the answer with it
+
+
+def _shown(question: records.Question) -> Question:
+    return Question(_text(question.file), [_text(word) for word in question.argv], _text(question.workdir))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

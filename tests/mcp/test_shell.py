@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from execserver.mcp.sandbox_state import SandboxState, read_state
+from execserver.mcp.shell import encoded, folder, shell_argv, shell_environment
+from execserver.mcp.tool import ExecParams
+
+
+def state(**policy: object) -> SandboxState:
+    return read_state({"sandboxPolicy": policy, "sandboxCwd": "/work"})
+
+
+@pytest.mark.parametrize(("login", "flag"), [(None, b"-lc"), (True, b"-lc"), (False, b"-c")])
+def test_only_an_explicit_no_gives_a_shell_that_is_no_login_shell(login: bool | None, flag: bytes) -> None:
+    params = ExecParams("echo é", "/", login=login)
+    assert shell_argv(b"/opt/bash", params) == [b"/opt/bash", flag, "echo é".encode()]
+
+
+@pytest.mark.parametrize(
+    ("policy", "variable"),
+    [
+        ({"type": "read-only"}, b"1"),
+        ({"type": "workspace-write"}, b"1"),
+        ({"type": "workspace-write", "network_access": True}, None),
+        ({"type": "danger-full-access"}, None),
+        ({"type": "external-sandbox"}, b"1"),
+        ({"type": "external-sandbox", "network_access": "enabled"}, None),
+    ],
+    ids=repr,
+)
+def test_a_variable_tells_that_there_is_no_network(policy: dict[str, object], variable: bytes | None) -> None:
+    assert shell_environment({}, state(**policy)).get(b"CODEX_SANDBOX_NETWORK_DISABLED") == variable
+
+
+def test_the_servers_environment_comes_along_without_its_credentials() -> None:
+    inherited = {
+        b"PATH": b"/bin",
+        b"ODD\xff": b"\xfe",
+        b"CODEX_API_KEY": b"secret",
+        b"CODEX_ACCESS_TOKEN": b"secret",
+        b"MY_TOKEN": b"the user's own",
+    }
+    env = shell_environment(inherited, state(type="danger-full-access"))
+    assert env == {b"PATH": b"/bin", b"ODD\xff": b"\xfe", b"MY_TOKEN": b"the user's own"}
+
+
+def test_the_wrapper_of_another_server_is_not_handed_on() -> None:
+    inherited = {b"CODEX_ESCALATE_SOCKET": b"7", b"BASH_EXEC_WRAPPER": b"/w", b"EXEC_WRAPPER": b"/w"}
+    assert shell_environment(inherited, state(type="danger-full-access")) == {}
+
+
+def test_a_relative_folder_begins_at_the_servers() -> None:
+    assert folder("/srv", "a/b") == b"/srv/a/b"
+    assert folder("/srv", "/a") == b"/a"
+
+
+def test_any_text_a_client_can_send_has_bytes() -> None:
+    assert encoded("\ud800") == b"\xed\xa0\x80"

@@ -28,7 +28,9 @@ class Client:
         self.asked.append(question)
         self._answers.append(answer)
         try:
-            return answer.get()
+            answered = answer.get()
+            assert answered is not None
+            return answered
         except gevent.GreenletExit:
             self.withdrawn.append(question)
             raise

@@ -45,7 +45,7 @@ class SandboxState(NamedTuple):
         return self.policy.network_enabled
 
     def context(self, server_cwd: str) -> FileSystemSandboxContext:
-        """Return the state as the sandbox service takes it.  Raises InvalidParams for a path with a NUL."""
+        """Return the state as the sandbox service takes it."""
         cwd = os.path.join(server_cwd, self.sandbox_cwd)
         return FileSystemSandboxContext(self.policy, _uri(cwd))
 
@@ -63,6 +63,8 @@ def read_state(params: object) -> SandboxState:
     use_bwrap = params.get("useLinuxSandboxBwrap", False)
     if not isinstance(cwd, str) or not isinstance(helper, str | None) or not isinstance(use_bwrap, bool):
         raise InvalidParams("a member is of another type")
+    if "\0" in cwd:
+        raise InvalidParams("no folder has such a name")
     return SandboxState(_policy(params["sandboxPolicy"]), cwd, helper, use_bwrap)
 
 
@@ -71,12 +73,16 @@ def _policy(value: object) -> PermissionProfile:
         roots = value.get("writable_roots", [])
         if not isinstance(roots, list) or not all(map(_is_absolute, roots)):
             raise InvalidParams("a root is no absolute path")
+        if value.get("type") == "read-only":
+            # Of later contracts, and unknown to this one, which never gave a read-only command the network.
+            value = {name: member for name, member in value.items() if name != "network_access"}
     return permissions_of_policy(value, None)
 
 
 def _is_absolute(path: object) -> bool:
-    return isinstance(path, str) and path.startswith("/")
+    return isinstance(path, str) and path.startswith("/") and "\0" not in path
 
 
 def _uri(path: str) -> PathUri:
-    return PathUri.from_native(os.fsencode(path))
+    # Rules are about names, and a folder has one: without dots, and without a slash at the end.
+    return PathUri.from_native(b"/" + os.path.normpath(path.encode("utf-8", "surrogatepass")).lstrip(b"/"))

@@ -5,6 +5,7 @@ import pytest
 from execserver.mcp.sandbox_state import SandboxState, read_state
 from execserver.mcp.shell import encoded, folder, shell_argv, shell_environment
 from execserver.mcp.tool import ExecParams
+from execserver.protocol.errors import InvalidParams
 
 
 def state(**policy: object) -> SandboxState:
@@ -57,3 +58,27 @@ def test_a_relative_folder_begins_at_the_servers() -> None:
 
 def test_any_text_a_client_can_send_has_bytes() -> None:
     assert encoded("\ud800") == b"\xed\xa0\x80"
+
+
+@pytest.mark.parametrize("cwd", ["/work", "/work/", "//work/.", "/other/../work", "work"])
+def test_the_sandboxs_folder_has_one_name(cwd: str) -> None:
+    found = read_state({"sandboxPolicy": {"type": "workspace-write"}, "sandboxCwd": cwd}).context("/").cwd
+    assert found is not None
+    assert found.native() == b"/work"
+
+
+def test_a_read_only_policy_never_has_the_network() -> None:
+    assert not state(type="read-only", network_access=True).network
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"sandboxPolicy": {"type": "read-only"}, "sandboxCwd": "/a\0b"},
+        {"sandboxPolicy": {"type": "workspace-write", "writable_roots": ["/a\0b"]}, "sandboxCwd": "/"},
+    ],
+    ids=repr,
+)
+def test_a_folder_that_cannot_be_is_refused(params: dict[str, object]) -> None:
+    with pytest.raises(InvalidParams):
+        read_state(params)

@@ -18,7 +18,7 @@ NAMES: dict[str, str | None] = {
     "codex-fs": "helpers.codex_fs:main",
     "codex-linux-sandbox": "helpers.linux_sandbox:main",
     "codex-exec-mcp-server": None,
-    "codex-execve-wrapper": None,
+    "codex-execve-wrapper": "helpers.execve_wrapper:main",
 }
 
 # First argument -> entry: the verbs of the help text, ...

@@ -5,7 +5,6 @@ The schema, the error texts and the result's shape are those of the shell tool c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +17,8 @@ INTERNAL_ERROR = -32603
 
 _NANOS = 1_000_000_000
 _BAD_ARGUMENTS = "failed to deserialize parameters"
+_ABSENT = msgspec.Raw()
+_NULL = msgspec.Raw(b"null")
 _SHOWN_CHARACTERS = 200  # of a value repeated in an error text
 
 DESCRIPTION: dict[str, object] = {
@@ -92,33 +93,49 @@ class ExecResult(NamedTuple):
         return msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": False})
 
 
-def read_arguments(arguments: object) -> ExecParams:
-    """Return the arguments of a call, members in any order, unknown ones ignored.  Raises InvalidParams."""
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict):
-        raise _bad(f"invalid type: {_kind_of(arguments)}, expected a map")
-    for name, value in arguments.items():  # the first bad one is told
-        if name in _READERS:
-            _READERS[name](value)
-    for name in ("command", "workdir"):
-        if name not in arguments:
-            raise _bad(f"missing field `{name}`")
-    return ExecParams(
-        _text(arguments["command"]),
-        _text(arguments["workdir"]),
-        _milliseconds(arguments.get("timeout_ms")),
-        _flag(arguments.get("login")),
-    )
+class _Arguments(msgspec.Struct):
+    command: msgspec.Raw = _ABSENT
+    workdir: msgspec.Raw = _ABSENT
+    timeout_ms: msgspec.Raw = _NULL
+    login: msgspec.Raw = _NULL
 
 
-def _text(value: object) -> str:
+def read_arguments(arguments: msgspec.Raw | None) -> ExecParams:
+    """Return the arguments of a call, given as JSON text; unknown ones are ignored.  Raises InvalidParams."""
+    given = _Arguments()
+    if arguments is not None:
+        try:
+            given = msgspec.json.decode(arguments, type=_Arguments)
+        except msgspec.ValidationError:
+            raise _bad(f"invalid type: {_kind_of(_outline(arguments))}, expected a map") from None
+    command = _text(given.command) if given.command else None
+    workdir = _text(given.workdir) if given.workdir else None
+    timeout_ms, login = _milliseconds(given.timeout_ms), _flag(given.login)
+    if command is None or workdir is None:
+        raise _bad(f"missing field `{'command' if command is None else 'workdir'}`")
+    return ExecParams(command, workdir, timeout_ms, login)
+
+
+def _outline(text: msgspec.Raw) -> object:
+    """Decode a value, without what an array or an object holds: nothing here wants one, however large."""
+    kind = bytes(text)[:1]
+    if kind in (b"[", b"{"):
+        return [] if kind == b"[" else {}
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        raise _bad("number out of range") from None
+
+
+def _text(text: msgspec.Raw) -> str:
+    value = _outline(text)
     if not isinstance(value, str):
         raise _bad(f"invalid type: {_kind_of(value)}, expected a string")
     return value
 
 
-def _milliseconds(value: object) -> int | None:
+def _milliseconds(text: msgspec.Raw) -> int | None:
+    value = _outline(text)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value > U64_MAX:
@@ -128,18 +145,11 @@ def _milliseconds(value: object) -> int | None:
     return value
 
 
-def _flag(value: object) -> bool | None:
+def _flag(text: msgspec.Raw) -> bool | None:
+    value = _outline(text)
     if value is not None and not isinstance(value, bool):
         raise _bad(f"invalid type: {_kind_of(value)}, expected a boolean")
     return value
-
-
-_READERS: dict[str, Callable[[object], object]] = {
-    "command": _text,
-    "workdir": _text,
-    "timeout_ms": _milliseconds,
-    "login": _flag,
-}
 
 
 def _bad(reason: str) -> InvalidParams:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Protocol
 
 from gevent.event import Event
 from gevent.hub import get_hub
@@ -37,18 +38,28 @@ class LineFraming:
         return _NOTHING, _LINE_END if final else _NOTHING
 
 
+class Lines(Protocol):
+    """Cuts the input into lines."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take bytes as they were read; return the lines they completed.  May raise LineTooLong."""
+
+    def finish(self) -> list[bytes]:
+        """Return the last line when the input ended without a line end."""
+
+
 class StdioTransport:
     """Messages over two descriptors; a `Transport`.  `done` is set when the conversation is over."""
 
     malformed_prefix = "failed to parse JSON-RPC message from exec-server stdio"
 
-    def __init__(self, read_fd: int, write_fd: int, settings: Settings) -> None:
+    def __init__(self, read_fd: int, write_fd: int, settings: Settings, lines: Lines | None = None) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._was_blocking = [(fd, os.get_blocking(fd)) for fd in (read_fd, write_fd)]
         for fd in (read_fd, write_fd):
             os.set_blocking(fd, False)
-        self._lines = LineSplitter(settings.max_message_bytes)
+        self._lines = lines or LineSplitter(settings.max_message_bytes)
         self._receiver: Receiver | None = None
         self._reading = get_hub().loop.io(read_fd, _READY_READ)
         self._paused = False

@@ -43,10 +43,12 @@ _PATTERNS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+"), rf"\1 {_HIDDEN}"),
     # ws://user:pw@host -> ws://[redacted]@host
     (re.compile(r"(://)[^/\s@\"']+@"), rf"\1{_HIDDEN}@"),
-    # token=abc, "api_key": "abc", OPENAI_API_KEY=abc
+    # token=abc, "api_key": "abc", OPENAI_API_KEY=abc.  Tried at the start of a word only and never twice over
+    # what was taken: a word of some thousand letters would cost a second.
     (
         re.compile(
-            r"(?i)([\w-]*(?:token|secret|passwo?r?d|api[_-]?key)[\w-]*[\"']?\s*[:=]\s*[\"']?)[^\s\"'&,;}]+"
+            r"(?i)((?<![\w-])[\w-]*(?:token|secret|passwo?r?d|api[_-]?key)[\w-]*+[\"']?\s*+[:=]\s*+[\"']?)"
+            r"[^\s\"'&,;}]+"
         ),
         rf"\1{_HIDDEN}",
     ),

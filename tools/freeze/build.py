@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.environment import locked
@@ -50,8 +51,11 @@ def build(*, anew: bool = False) -> None:
             return
         started = time.monotonic()
         say("building dist/execserver and dist/execserver.pyz (half a minute)")
-        _replace(ONE_FILE, one_file())
-        _replace(ZIPAPP, zipapp.make(ROOT, WORK))
+        # Side by side: both mostly wait for other programs, or compress.
+        with ThreadPoolExecutor(1) as beside:
+            zipped = beside.submit(zipapp.make, ROOT, WORK)
+            _replace(ONE_FILE, one_file())
+            _replace(ZIPAPP, zipped.result())
         made = {path.name: _digest(path) for path in (ONE_FILE, ZIPAPP)}
         (WORK / MARKER).write_text(json.dumps({"fingerprint": wanted, "files": made}))
         say(f"built after {time.monotonic() - started:.0f} s")

@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.freeze import boot, pyz_main
@@ -32,11 +33,11 @@ _LEFT_OUT_SUFFIXES = (".c", ".h", ".pyx", ".pxd", ".pyi", ".cpp", ".typed", ".ex
 def make(root: Path, work: Path) -> bytes:
     """Return the zipapp.  Raises Problem when not even one Python can be served."""
     machine = os.uname().machine
+    with ThreadPoolExecutor(len(PYTHONS)) as downloads:
+        wheels = downloads.map(lambda version: wheels_for(version, root / "requirements.txt", work), PYTHONS)
     by_tag = {
-        f"cp{major}{minor}-{machine}-glibc": _files(
-            wheels_for((major, minor), root / "requirements.txt", work)
-        )
-        for major, minor in PYTHONS
+        f"cp{major}{minor}-{machine}-glibc": _files(found)
+        for (major, minor), found in zip(PYTHONS, wheels, strict=True)
     }
     served = {tag: files for tag, files in by_tag.items() if files}
     if not served:

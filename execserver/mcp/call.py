@@ -34,7 +34,6 @@ from execserver.services.spawner import Spawner, SpawnSpec
 from execserver.services.start_request import Confinement, Watch
 from execserver.zygote.supervision.records import Supervision, encode_supervision
 
-CALLS_AT_ONCE = 64  # each holds up to 4 MiB of output, four descriptors and two processes of ours
 _DEFAULT_LIMIT_MS = 10_000
 _ATTEMPTS = 5  # of a start whose files change under it
 _TIMED_OUT = "sandbox error: command timed out"
@@ -57,7 +56,10 @@ class ShellOptions(NamedTuple):
 
 
 class ShellCalls:
-    """Runs the calls of one server."""
+    """Runs the calls of one server; how many at a time is its caller's business.
+
+    Each holds up to 4 MiB of output, three descriptors and two processes of ours.
+    """
 
     def __init__(
         self,
@@ -73,7 +75,6 @@ class ShellCalls:
         self._options = options
         self._interception = interception
         self._server_cwd = os.getcwd()
-        self._running = 0
 
     def run(self, params: ExecParams, state: SandboxState | None, ask: Ask, cancelled: Event) -> ExecResult:
         """Run a command to its end and return what came of it.
@@ -81,17 +82,12 @@ class ShellCalls:
         `ask` is called for each program that needs a person's word, in greenlets of its own.  Once
         `cancelled` is set everything is ended.  Killing the greenlet does the same.  Raises ToolError.
         """
-        if self._running >= CALLS_AT_ONCE:
-            raise _error(f"{self._running} commands are running, which is the most at a time")
-        self._running += 1
         try:
             return self._run(params, state or before_any_update(params.workdir), ask, cancelled)
         except ToolError:
             raise
         except RpcError as error:
             raise _error(error.message) from None
-        finally:
-            self._running -= 1
 
     def _run(self, params: ExecParams, state: SandboxState, ask: Ask, cancelled: Event) -> ExecResult:
         env = shell_environment(self._options.inherited, state)

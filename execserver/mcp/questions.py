@@ -20,8 +20,7 @@ from execserver.zygote.supervision import records
 
 _log = logging.getLogger(__name__)
 
-PROMPTS_AT_ONCE = 64  # of one call, with the client; further ones wait for their turn
-WAITING_QUESTIONS = 1024  # of one call, with those that have their turn
+WAITING_QUESTIONS = 1024  # of one call, be they with the client or in line there
 WAITING_BYTES = 16 * 1024 * 1024  # of their paths and arguments
 _PIECE_BYTES = 64 * 1024
 
@@ -49,7 +48,6 @@ class Questions:
         self._resume = resume
         self._waiting: dict[int, gevent.Greenlet[[records.Question], None]] = {}
         self._bytes: dict[int, int] = {}
-        self._turns = BoundedSemaphore(PROMPTS_AT_ONCE)
         self._sending = BoundedSemaphore(1)
         self._reader: gevent.Greenlet[[], None] | None = None
 
@@ -106,8 +104,7 @@ class Questions:
         greenlet.start()
 
     def _put(self, question: records.Question) -> None:
-        with self._turns:
-            answer = self._ask(_shown(question))
+        answer = self._ask(_shown(question))
         self._settle(question.number)
         self._send(records.Answer(question.number, _ACTIONS[answer]))
 

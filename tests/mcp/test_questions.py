@@ -178,16 +178,3 @@ def test_above_the_bound_of_bytes_nobody_is_asked(scene: Scene, monkeypatch: pyt
     scene.put(1, b"p", b"x" * 600)
     scene.put(2, b"p", b"x" * 600)
     assert scene.answer() == records.Answer(2, records.FAILED)
-
-
-def test_further_prompts_wait_for_their_turn() -> None:
-    scene = Scene()
-    try:
-        for number in range(questions.PROMPTS_AT_ONCE + 1):
-            scene.put(number, b"p%d" % number)
-        until(lambda: scene.questions.waiting == questions.PROMPTS_AT_ONCE + 1)
-        until(lambda: len(scene.client.asked) == questions.PROMPTS_AT_ONCE)
-        scene.client.answer(0, Answer.ACCEPT)
-        until(lambda: len(scene.client.asked) == questions.PROMPTS_AT_ONCE + 1)
-    finally:
-        scene.close()

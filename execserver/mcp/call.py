@@ -152,21 +152,23 @@ def _result(
 ) -> ExecResult:
     """Return the result of a call that is over, or raise the contract's error."""
     capture, exit_code = call.capture, child.exit_code
-    kept: dict[str, object] = {"output": capture.text(), "timed_out": outcome is Outcome.TIMED_OUT}
+    output = capture.text()
+    kept: dict[str, object] = {"output": output, "timed_out": outcome is Outcome.TIMED_OUT}
     if outcome is Outcome.CANCELLED:
         raise _error("the call was cancelled", kept)
     if outcome is Outcome.TIMED_OUT or exit_code is None:
         raise _error(_TIMED_OUT, kept)
     if child.killed_by:
         raise _error(_KILLED, {**kept, "exit_code": exit_code})
-    stdout, stderr = capture.stream(STDOUT), capture.stream(STDERR)
-    if enforced and looks_denied(exit_code, stdout, stderr, capture.joined()):
-        raise _error(
-            f"sandbox error: sandbox denied exec error, exit code: {exit_code}, "
-            f"stdout: {decoded(stdout)}, stderr: {decoded(stderr)}",
-            kept,
-        )
-    return ExecResult(exit_code, capture.text(), duration_ns)
+    if exit_code and enforced:
+        stdout, stderr = capture.stream(STDOUT), capture.stream(STDERR)
+        if looks_denied(exit_code, stdout, stderr, capture.joined()):
+            raise _error(
+                f"sandbox error: sandbox denied exec error, exit code: {exit_code}, "
+                f"stdout: {decoded(stdout)}, stderr: {decoded(stderr)}",
+                kept,
+            )
+    return ExecResult(exit_code, output, duration_ns)
 
 
 @contextmanager

@@ -1,0 +1,139 @@
+"""Rules files evaluated in a child process, which is ended when it takes too long or too much.
+
+The language's evaluator knows no bounds: nested loops may take years, a text may be doubled until the memory
+is full, and an expression that nests too deep overflows its stack.  None of that may take the server with
+it.  The child is a fork that has nothing of ours but a pipe; it answers file by file and stops at the first
+error.  It also keeps the evaluator out of the server's memory.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple, NoReturn
+
+from execserver.rules.policy import HostExecutable, Policy, Rule
+from execserver.rules.policy_record import PolicyRecordError, decode_policy, encode_policy
+
+TIME_LIMIT_S = 10  # for all files together; thousands of rules take a tenth of a second
+MEMORY_LIMIT_BYTES = 512 << 20  # of address space, on top of what we have
+
+# What the child sends: a mark for each file it is done with, then one of the others with what belongs to it.
+_DONE, _DECLARED, _BROKEN = b".", b"+", b"-"
+_READ_BYTES = 64 * 1024
+_MAX_ERROR_BYTES = 1 << 20  # a trace repeats the lines it leads through
+
+
+class Source(NamedTuple):
+    """A rules file as it was read."""
+
+    path: str
+    text: str
+
+
+class EvaluationError(Exception):
+    """A file is wrong, or its evaluation was given up: `path` is the file, the text says why."""
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+def evaluate_all(sources: Sequence[Source], limit_s: float = TIME_LIMIT_S) -> Policy:
+    """Return what all files declare, in their order.  Raises EvaluationError for the first broken one.
+
+    Blocks this thread, for `limit_s` at most.
+    """
+    receiver, sender = os.pipe2(os.O_CLOEXEC)
+    with open(receiver, "rb", buffering=0):
+        child = os.fork()
+        if child == 0:
+            _be_child(sources, sender)
+        os.close(sender)
+        try:
+            data, in_time = _read_all(receiver, time.monotonic() + limit_s)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+    finished = len(data) - len(data.lstrip(_DONE))
+    kind, content = data[finished : finished + 1], data[finished + 1 :]
+    current = sources[min(finished, len(sources) - 1)].path
+    if not in_time:
+        raise EvaluationError(current, f"its evaluation takes longer than {limit_s:g} s")
+    if kind == _BROKEN:
+        raise EvaluationError(current, content.decode("utf-8", "replace"))
+    try:
+        return decode_policy(content if kind == _DECLARED else b"")
+    except PolicyRecordError:
+        raise EvaluationError(current, _crash(status)) from None
+
+
+def _crash(status: int) -> str:
+    how = f"ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "crashed"
+    limit = MEMORY_LIMIT_BYTES >> 20
+    return f"its evaluation {how}: it nests too deep, or needs more than {limit} MiB of memory"
+
+
+def _read_all(receiver: int, deadline: float) -> tuple[bytes, bool]:
+    """Return what came until the end of the pipe, and whether the end came before the deadline."""
+    poll = select.poll()
+    poll.register(receiver, select.POLLIN)
+    parts: list[bytes] = []
+    while poll.poll(max(0, deadline - time.monotonic()) * 1000):
+        part = os.read(receiver, _READ_BYTES)
+        if not part:
+            return b"".join(parts), True
+        parts.append(part)
+    return b"".join(parts), False
+
+
+def _be_child(sources: Sequence[Source], sender: int) -> NoReturn:
+    """Evaluate, answer and end.  Nothing of the parent's is run again, whatever happens."""
+    try:
+        _let_go(sender)
+        with open(sender, "wb") as answers:
+            _answer(sources, answers)
+    finally:
+        os._exit(0)
+
+
+def _let_go(kept: int) -> None:
+    """Keep one descriptor only, restrict this process, and let signals end it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(null, standard)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    with open("/proc/self/statm", "rb") as statm:
+        size = int(statm.read().split()[0]) * resource.getpagesize()
+    for limit, value in (
+        (resource.RLIMIT_AS, size + MEMORY_LIMIT_BYTES),
+        (resource.RLIMIT_CPU, TIME_LIMIT_S),  # should nobody be left to end us
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(limit)
+        resource.setrlimit(limit, (value if hard < 0 else min(value, hard), hard))
+
+
+def _answer(sources: Sequence[Source], answers: BinaryIO) -> None:
+    try:
+        # Loaded here only, and only when there are rules.
+        from execserver.mcp.rules_language import RulesFileError, evaluate
+
+        rules: list[Rule] = []
+        executables: list[HostExecutable] = []
+        for source in sources:
+            found = evaluate(os.fsencode(source.path).decode("utf-8", "replace"), source.text)
+            rules += found[0]
+            executables += found[1]
+            answers.write(_DONE)
+            answers.flush()
+        answers.write(_DECLARED + encode_policy(Policy(rules, executables)))
+    except (RulesFileError, PolicyRecordError, ImportError) as error:
+        answers.write(_BROKEN + str(error).encode("utf-8", "replace")[:_MAX_ERROR_BYTES])

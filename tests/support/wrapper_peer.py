@@ -69,7 +69,8 @@ class WrapperPeer:
         command: Sequence[str | Path],
         *argv: str | bytes,
         env: dict[bytes, bytes] | None = None,
-        **options: Any,
+        cwd: Path | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
         """Start a wrapper with the arguments FILE ARGV..., by default with an environment of little else."""
         variables = {
@@ -77,13 +78,15 @@ class WrapperPeer:
             SOCKET_VARIABLE.encode(): str(self.theirs.fileno()).encode(),
             **(env or {}),
         }
-        options = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-        } | options
-        passed = (self.theirs.fileno(), *options.pop("pass_fds", ()))
-        return subprocess.Popen([*command, *argv], env=variables, pass_fds=passed, **options)
+        return subprocess.Popen(
+            [*command, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            cwd=cwd,
+            pass_fds=(self.theirs.fileno(), *pass_fds),
+        )
 
     def accept(self) -> Session:
         """Wait for a wrapper; return its session."""

@@ -6,10 +6,10 @@ The connection, TLS and proxies are those of `http/request`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
-import gevent
 import msgspec
 
 from execserver.protocol.errors import os_error_text
@@ -18,7 +18,7 @@ from execserver.services.http.exchange import BrokenResponse
 from execserver.services.http.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
 from execserver.services.http.headers import Headers
 from execserver.services.http.request import PreparedRequest
-from execserver.services.http.url import BadUrl, parse
+from execserver.services.http.url import BadUrl, Url, parse
 
 MAX_REPLY_BYTES = 1024 * 1024
 _BAD_BODY = "error decoding response body"
@@ -106,6 +106,11 @@ def registry_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name != "CODEX_CA_CERTIFICATE"}
 
 
+@lru_cache(maxsize=16)
+def _parsed(url: str) -> Url:
+    return parse(url)
+
+
 def _prepare(method: str, url: str, fields: Fields, body: bytes, timeout_s: float) -> PreparedRequest:
     headers = Headers()
     for name, value in fields:
@@ -117,7 +122,7 @@ def _prepare(method: str, url: str, fields: Fields, body: bytes, timeout_s: floa
         headers.add(name.encode("ascii"), data)
     headers.add(b"accept", b"*/*")
     try:
-        target = parse(url)
+        target = _parsed(url)
     except BadUrl as error:
         raise CallFailed("builder error", str(error), is_transient=False) from None
     return PreparedRequest(
@@ -143,7 +148,6 @@ def _read(answer: Answer) -> bytes:
                 size += len(piece)
                 if size > MAX_REPLY_BYTES:
                     raise CallFailed(_BAD_BODY, f"it is longer than {MAX_REPLY_BYTES} bytes")
-                gevent.sleep(0)
     except DeadlinePassed:
         raise CallFailed(_BAD_BODY, "operation timed out") from None
     except BrokenResponse as broken:

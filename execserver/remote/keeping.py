@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gevent import socket
 
+from execserver.remote.usual_answer import KeptExchange
 from execserver.services.http.exchange import BrokenResponse, Exchange, ResponseHead
 from execserver.services.http.fetch import Fetcher
 from execserver.services.http.request import PreparedRequest
@@ -24,8 +25,7 @@ KEPT_S = 45.0  # many servers close what was silent for a minute
 
 class _Kept(NamedTuple):
     place: tuple[str, tuple[str, int]]
-    sock: socket.socket
-    would_block: tuple[type[OSError], ...]
+    exchange: KeptExchange
     until: float
 
 
@@ -39,27 +39,27 @@ class KeepingFetcher(Fetcher):
 
     def keep(self, request: PreparedRequest, exchange: Exchange) -> bool:
         """Take over the connection of a finished exchange; False if it is of no further use."""
-        released = None if self._closed else exchange.release()
-        if released is None:
+        following = None if self._closed else _following(exchange)
+        if following is None:
             return False
-        self._kept.append(_Kept(_place(request), *released, time.monotonic() + KEPT_S))
+        self._kept.append(_Kept(_place(request), following, time.monotonic() + KEPT_S))
         if len(self._kept) > KEPT_CONNECTIONS:
-            self._kept.pop(0).sock.close()
+            self._kept.pop(0).exchange.close()
         return True
 
     def close(self) -> None:
         """End all kept connections, and keep none any more."""
         self._closed = True
         for kept in self._kept:
-            kept.sock.close()
+            kept.exchange.close()
         self._kept.clear()
 
     def _ask(self, request: PreparedRequest) -> tuple[ResponseHead, Exchange]:
-        kept = self._take(_place(request))
+        kept = self._take(_place(request)) if request.method == KeptExchange.METHOD else None
         if kept is not None:
             proxy = self._proxies.proxy_for(request.url)
             try:
-                return self._send(Exchange(kept.sock, request.method, kept.would_block), request, proxy)
+                return self._send(kept.exchange, request, proxy)
             except (OSError, BrokenResponse):
                 pass  # closed in the same moment
         return super()._ask(request)
@@ -69,13 +69,21 @@ class KeepingFetcher(Fetcher):
         found: _Kept | None = None
         now = time.monotonic()
         for kept in reversed(list(self._kept)):
-            if now >= kept.until or not _is_silent(kept.sock):
+            if now >= kept.until or not _is_silent(kept.exchange.sock):
                 self._kept.remove(kept)
-                kept.sock.close()
+                kept.exchange.close()
             elif found is None and kept.place == place:
                 self._kept.remove(kept)
                 found = kept
         return found
+
+
+def _following(exchange: Exchange) -> KeptExchange | None:
+    """Return an exchange for the next request on the same connection, made now, when nobody waits for it."""
+    if isinstance(exchange, KeptExchange) and exchange.is_fresh:
+        return exchange
+    released = exchange.release()
+    return None if released is None else KeptExchange(*released)
 
 
 def _place(request: PreparedRequest) -> tuple[str, tuple[str, int]]:

@@ -1,8 +1,8 @@
 """The client's end of a rendezvous websocket: binary messages both ways, whoever uses it.
 
 The upgrade request holds nothing beyond what RFC 6455 asks for; the credential is in the URL, so that never
-appears in a text.  Frames that arrive are the `websockets` library's business; those that leave are made
-here.  One greenlet writes, one greenlet of the owner's calls `receive`.
+appears in a text.  Frames that arrive are cut by `wire.client_frames` and judged by the `websockets` library;
+those that leave are made here.  One greenlet writes, one greenlet of the owner's calls `receive`.
 
 Bounds: `MAX_BYTES` for a frame and for a message, a bounded head of the answer, a limit on connecting; a ping
 every `ping_interval_s`, and without its pong within `pong_timeout_s` the connection is given up: that ends
@@ -32,10 +32,11 @@ from execserver.protocol.errors import os_error_text
 from execserver.remote.dialling import Dialling, DiallingFailed
 from execserver.remote.fair_writer import FairWriter
 from execserver.services.deadline import at_most
+from execserver.wire.client_frames import BINARY_MESSAGE, TEXT_MESSAGE, ClientFrames
 
 MAX_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
-_READ_BYTES = 128 * 1024
+_READ_BYTES = 64 * 1024  # of the answer to the upgrade
 _TURN_MESSAGES = 64
 _QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
 _GOODBYE_S = 1.0
@@ -97,14 +98,26 @@ class RendezvousSocket:
     """
 
     def __init__(
-        self, sock: socket.socket, protocol: ClientProtocol, timing: Timing, kind: Kind = RELAY
+        self,
+        sock: socket.socket,
+        protocol: ClientProtocol,
+        timing: Timing,
+        kind: Kind = RELAY,
+        early: bytes = b"",
     ) -> None:
+        """`early` came behind the answer to the upgrade."""
         self._sock = sock
         self._kind = kind
         self._protocol = protocol
         self._timing = timing
         self._messages: deque[bytes] = deque()
         self._partial: bytearray | None = None
+        self._frames = ClientFrames(
+            TEXT_MESSAGE if kind.is_text else BINARY_MESSAGE,
+            kind.max_bytes,
+            self._messages.append,
+            self._feed_library,
+        )
         self._pong = Event()
         self._queue = _Queue()
         self._closed = False
@@ -113,7 +126,7 @@ class RendezvousSocket:
         self.ended_because = ""
         self.writer = FairWriter(text_frames if kind.is_text else binary_frame, self._write)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
-        self._take_events()  # messages that came with the answer to the upgrade
+        self._frames.take(early)
 
     @classmethod
     def connect(
@@ -136,7 +149,8 @@ class RendezvousSocket:
             with at_most(timing.connect_s):
                 dialling = dialling or Dialling(os.environ if environ is None else environ)
                 sock = dialling.connect(uri)
-                found = cls(sock, _upgrade(sock, uri, kind.max_bytes), timing, kind)
+                protocol, early = _upgrade(sock, uri, kind.max_bytes)
+                found = cls(sock, protocol, timing, kind, early)
             if found is None:
                 raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
         except (OSError, DiallingFailed) as error:
@@ -162,13 +176,12 @@ class RendezvousSocket:
             if self._closed:
                 return None
             try:
-                data = self._sock.recv(_READ_BYTES)
+                count = self._sock.recv_into(self._frames.space)
             except OSError as error:
                 self._end(f"the connection broke: {_os_text(error)}")
                 continue
-            if data:
-                self._protocol.receive_data(data)
-                self._take_events()
+            if count:
+                self._frames.arrived(count)
             else:
                 self._end("the rendezvous closed the connection")
         self._turn += 1
@@ -190,7 +203,9 @@ class RendezvousSocket:
                 pass  # it is gone already
         self._end("closed by this end")
 
-    def _take_events(self) -> None:
+    def _feed_library(self, data: bytes) -> bool:
+        """Let the library judge what is no message in one frame; tell whether it goes on."""
+        self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
                 self._take_frame(event)
@@ -202,6 +217,7 @@ class RendezvousSocket:
         elif self._protocol.state is not OPEN:
             code = self._protocol.close_rcvd
             self._end("the rendezvous closed the connection" + (f" ({code.code})" if code else ""))
+        return not self._closed
 
     def _take_frame(self, frame: Frame) -> None:
         """Keep messages; text belongs to nobody on a relay and is left out there."""
@@ -322,7 +338,8 @@ def _parse(url: str) -> WebSocketURI:
         raise ConnectFailed("the address from the registry is no ws:// or wss:// URL") from None
 
 
-def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> ClientProtocol:
+def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[ClientProtocol, bytes]:
+    """Return the library's side of the connection, and what came behind the answer."""
     protocol = ClientProtocol(uri, max_size=(max_bytes, max_bytes))
     protocol.send_request(protocol.connect())
     sock.sendall(b"".join(protocol.data_to_send()))
@@ -332,16 +349,18 @@ def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> ClientPr
         received += data
         if not data or len(received) > _MAX_HEAD_BYTES:
             raise ConnectFailed("the rendezvous did not answer the upgrade in HTTP")
-    status_line = _STATUS_LINE.match(received)
+    head, _, early = received.partition(b"\r\n\r\n")
+    status_line = _STATUS_LINE.match(head + b"\r\n")
     if status_line is None:
         raise ConnectFailed("the rendezvous did not answer the upgrade in HTTP")
     if status_line[1] != b"101":
-        told = _REASON_HEADER.search(received.partition(b"\r\n\r\n")[0] + b"\r\n")
+        told = _REASON_HEADER.search(head + b"\r\n")
         raise UpgradeRefused(int(status_line[1]), told[1].decode() if told else "")
-    protocol.receive_data(received)
+    protocol.receive_data(head + b"\r\n\r\n")
     if protocol.handshake_exc is not None:
         raise ConnectFailed(f"the rendezvous answered the upgrade wrongly: {protocol.handshake_exc}")
-    return protocol
+    protocol.events_received()  # the answer itself
+    return protocol, early
 
 
 def _os_text(error: Exception) -> str:

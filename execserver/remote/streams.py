@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 
 import gevent
+from gevent.hub import get_hub
 
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
+from execserver.remote.prepared_keys import PreparedKeys
 from execserver.remote.registry import Registration, Rejected
 from execserver.remote.relay_transport import RelayTransport
 from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, HandshakeFailed, Responder, prologue
@@ -61,6 +63,7 @@ class StreamTable:
         self.registration = registration
         self.writer: FairWriter | None = None
         self._keys = keys
+        self._prepared = PreparedKeys(clock)
         self._validate = validate
         self._serve = serve
         self._clock = clock
@@ -80,12 +83,14 @@ class StreamTable:
         self.writer = writer
         self._failures = 0
         self._refusing_until = 0.0
+        self._prepared.prepare()
         for transport in list(self._active.values()):
             transport.new_websocket()
 
     def detach(self) -> None:
         """The websocket is gone: handshakes are forgotten, plain streams end."""
         self.writer = None
+        self._prepared.clear()
         self._cancel_all()
         for transport in list(self._active.values()):
             transport.lost_websocket()
@@ -155,7 +160,7 @@ class StreamTable:
         """Read the first message and ask the registry about its sender."""
         known = self.registration
         about = prologue(known.environment_id, known.registration_id, stream_id)
-        responder = Responder(self._keys, about)
+        responder = Responder(self._keys, about, self._prepared)
         try:
             harness, payload = responder.read_message1(message)
         except HandshakeFailed as error:
@@ -199,8 +204,9 @@ class StreamTable:
             return
         transport = RelayTransport(answered, self, self._clock)
         self._active[stream_id] = transport
-        _log.info("a harness connected (%s); %d connected", one_line(stream_id), self.count)
         self._serve(transport)
+        # The answer goes out when the writer has its turn; telling of it comes after that.
+        get_hub().loop.run_callback(_tell_of_arrival, stream_id, self.count)
 
     def _fail(self, stream_id: str, reason: str) -> None:
         """Refuse a handshake and count the failure."""
@@ -227,6 +233,10 @@ class StreamTable:
     def _cancel_all(self) -> None:
         for stream_id in list(self._pending):
             self._cancel(stream_id)
+
+
+def _tell_of_arrival(stream_id: str, count: int) -> None:
+    _log.info("a harness connected (%s); %d connected", one_line(stream_id), count)
 
 
 def _answer(stream_id: str, responder: Responder) -> ExecutorStream | HandshakeFailed:

@@ -65,7 +65,7 @@ class SystemEntropy:
 
     def encapsulate(self, public: PublicKeys) -> tuple[bytes, bytes]:
         """Return (ciphertext, shared secret) for the ML-KEM half of `public`."""
-        secret, ciphertext = public.load_mlkem768().encapsulate()
+        secret, ciphertext = public.mlkem768_key.encapsulate()
         return ciphertext, secret
 
 
@@ -179,7 +179,7 @@ class Initiator(_Handshake):
         state.mix_hash(ciphertext)
         state.mix_key_and_hash(secret)
         message = ciphertext + self._write_e(self._ephemeral)
-        theirs = self._responder.load_x25519()
+        theirs = self._responder.x25519_key
         self._mix_dh(self._ephemeral.x25519, theirs)
         message += state.encrypt_and_hash(own.public.x25519) + state.encrypt_and_hash(own.public.mlkem768)
         self._mix_dh(own.x25519, theirs)
@@ -201,7 +201,7 @@ class Initiator(_Handshake):
         sealed = reader.take(MLKEM_CIPHERTEXT_BYTES + TAG_BYTES)
         ciphertext = state.decrypt_and_hash(sealed, "the executor's second ciphertext")
         state.mix_key_and_hash(self._decapsulate(self._static, ciphertext))
-        theirs = self._read_e(reader).load_x25519()
+        theirs = self._read_e(reader).x25519_key
         self._mix_dh(self._ephemeral.x25519, theirs)
         self._mix_dh(self._static.x25519, theirs)
         if state.decrypt_and_hash(reader.rest(), "the executor's payload"):
@@ -241,10 +241,10 @@ class Responder(_Handshake):
         state.mix_hash(ciphertext)
         state.mix_key_and_hash(self._decapsulate(self._static, ciphertext))
         ephemeral = self._read_e(reader)
-        self._mix_dh(self._static.x25519, ephemeral.load_x25519())
+        self._mix_dh(self._static.x25519, ephemeral.x25519_key)
         own = [state.decrypt_and_hash(reader.take(size), "the harness's key") for size in _S_BYTES]
         static = _known(own[0], own[1], "the harness's key")
-        self._mix_dh(self._static.x25519, static.load_x25519())
+        self._mix_dh(self._static.x25519, static.x25519_key)
         payload = state.decrypt_and_hash(reader.rest(), "the authorization")
         self._peer = ephemeral, static
         return static, payload
@@ -263,8 +263,8 @@ class Responder(_Handshake):
         state.mix_key_and_hash(secret)
         own = self._entropy.ephemeral()
         message += self._write_e(own)
-        self._mix_dh(own.x25519, ephemeral.load_x25519())
-        self._mix_dh(own.x25519, static.load_x25519())
+        self._mix_dh(own.x25519, ephemeral.x25519_key)
+        self._mix_dh(own.x25519, static.x25519_key)
         message += state.encrypt_and_hash(b"")
         self._finish()
         return message

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, NamedTuple, Self
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
@@ -31,11 +32,16 @@ class InvalidKeyObject(ValueError):
     """Something that is no public key of this suite; the text says why."""
 
 
-class PublicKeys(NamedTuple):
-    """The public half of one identity: 32 bytes of X25519 and 1184 of ML-KEM-768."""
-
+class _PublicBytes(NamedTuple):
     x25519: bytes
     mlkem768: bytes
+
+
+class PublicKeys(_PublicBytes):
+    """The public half of one identity: 32 bytes of X25519 and 1184 of ML-KEM-768.
+
+    What has been loaded for use is kept with it, since checking a key is loading it.
+    """
 
     def to_json(self) -> dict[str, str]:
         """Return the key object, its members in the contract's order."""
@@ -65,19 +71,20 @@ class PublicKeys(NamedTuple):
     def from_bytes(cls, x25519: bytes, mlkem768: bytes) -> Self:
         """Return the keys after checking them.  Raises `InvalidKeyObject`."""
         keys = cls(x25519, mlkem768)
-        keys.load_x25519()
-        keys.load_mlkem768()
+        _ = keys.x25519_key, keys.mlkem768_key
         return keys
 
-    def load_x25519(self) -> X25519PublicKey:
-        """Return this half ready for use.  Raises `InvalidKeyObject`."""
+    @cached_property
+    def x25519_key(self) -> X25519PublicKey:
+        """This half ready for use.  Raises `InvalidKeyObject`."""
         try:
             return X25519PublicKey.from_public_bytes(self.x25519)
         except ValueError:
             raise InvalidKeyObject("a public key that is none") from None
 
-    def load_mlkem768(self) -> MLKEM768PublicKey:
-        """Return this half ready for use; takes a tenth of a millisecond.  Raises `InvalidKeyObject`."""
+    @cached_property
+    def mlkem768_key(self) -> MLKEM768PublicKey:
+        """This half ready for use.  Raises `InvalidKeyObject`."""
         try:
             return MLKEM768PublicKey.from_public_bytes(self.mlkem768)
         except ValueError:

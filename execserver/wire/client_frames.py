@@ -1,0 +1,115 @@
+"""WebSocket frames of the client role: what came from the network, cut into messages.
+
+Only a message in one whole frame, as all are on a relay, is taken here; every other frame is for the
+library of `websockets`, which also judges what is wrong with one.  On the library's way such a message
+is copied three times more.  No I/O: the owner of the socket reads into `space` and says how much came.
+
+Bounds: the buffer; a frame that does not fit, or is longer than a message may be, goes to the library in the
+pieces that come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+BINARY_MESSAGE: Final = 0x82
+TEXT_MESSAGE: Final = 0x81
+BUFFER_BYTES: Final = 320 * 1024
+
+_FINAL: Final = 0x80
+_CONTROL: Final = 0x08
+_MASKED: Final = 0x80
+
+
+class ClientFrames:
+    """The inbound half of one connection.
+
+    `message` takes each message, in order; `other` takes bytes for the library, of one frame at most, and
+    returns False once nothing further is to be read.
+    """
+
+    __slots__ = ("_buffer", "_held", "_in_fragments", "_max_bytes", "_message", "_other", "_owed", "_whole")
+
+    def __init__(
+        self,
+        whole: int,
+        max_bytes: int,
+        message: Callable[[bytes], None],
+        other: Callable[[bytes], bool],
+    ) -> None:
+        """`whole` is the first byte of a message in one frame: `BINARY_MESSAGE` or `TEXT_MESSAGE`."""
+        self._whole = whole
+        self._max_bytes = max_bytes
+        self._message = message
+        self._other = other
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._held = 0  # bytes at its begin, of a frame that is not complete
+        self._owed = 0  # bytes of the present frame that the library still has to get
+        self._in_fragments = False
+
+    @property
+    def space(self) -> memoryview:
+        """Where the next bytes are to be read to; never empty."""
+        return self._buffer[self._held :]
+
+    def take(self, data: bytes) -> None:
+        """Take bytes that came by another way; not longer than `space`."""
+        self.space[: len(data)] = data
+        self.arrived(len(data))
+
+    def arrived(self, count: int) -> None:
+        """Take the bytes that were read into `space`."""
+        end = self._held + count
+        at = 0
+        while at < end:
+            after = self._step(at, end)
+            if not after:
+                break
+            at = after
+        self._held = max(0, end - at)
+        if at and self._held:
+            self._buffer[: self._held] = self._buffer[at:end]
+
+    def _step(self, at: int, end: int) -> int:
+        """Take the frame that begins at `at`, or a part of it; return where the next step begins.
+
+        0 when more has to come first, something behind `end` when it is over.
+        """
+        view = self._buffer
+        if not self._owed:
+            begin, after = _borders(view, at, end)
+            if not begin:
+                return 0
+            is_too_long = after - begin > self._max_bytes or after - at > len(view)
+            if after > end and not is_too_long:
+                return 0
+            if view[at] == self._whole and not (is_too_long or self._in_fragments or view[at + 1] & _MASKED):
+                self._message(bytes(view[begin:after]))
+                return after
+            self._note_fragments(view[at])
+            self._owed = after - at
+        after = min(at + self._owed, end)
+        self._owed -= after - at
+        return after if self._other(bytes(view[at:after])) else end + 1
+
+    def _note_fragments(self, lead: int) -> None:
+        if not lead & _CONTROL:
+            self._in_fragments = not lead & _FINAL
+
+
+def _borders(view: memoryview, at: int, end: int) -> tuple[int, int]:
+    """Return where the payload of a frame begins and where the frame ends; (0, 0) for half a header."""
+    begin = at + 2
+    if begin > end:
+        return 0, 0
+    length = view[at + 1] & ~_MASKED
+    if length >= 126:
+        wide = 2 if length == 126 else 8
+        if begin + wide > end:
+            return 0, 0
+        length = int.from_bytes(view[begin : begin + wide], "big")
+        begin += wide
+    if view[at + 1] & _MASKED:
+        begin += 4
+    return begin, begin + length

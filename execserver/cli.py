@@ -30,6 +30,7 @@ Run commands and edit files on this machine for a Codex client, another program 
 Usage: execserver [OPTIONS]
        execserver doctor
        execserver relay
+       execserver mcp
        execserver self-test
        execserver install-aliases <DIR>
 
@@ -39,6 +40,8 @@ Commands:
                             `doctor --json` prints it for programs.
   relay                     Serve as the place where remote environments and their users meet, in place of
                             a vendor's. `relay token` says who may. `relay --help` tells all.
+  mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
+                            sandbox, with rules and questions about what they start. `mcp --help` tells all.
   self-test                 Start a server on loopback, run commands and file calls through it, and say
                             whether all works here.
   install-aliases <DIR>     Make links in DIR by whose names other programs find this one, such as codex-fs.

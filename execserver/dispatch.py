@@ -10,6 +10,7 @@ import sys
 
 SERVER = "execserver.cli:main"
 VERSION = "execserver.version:main"
+SHELL_TOOL = "execserver.mcp.main:main"
 
 # Name in argv[0] -> entry.  An entry finds its arguments in `sys.argv[1:]` and returns the exit status; None
 # stands for a name other programs know that this build does not serve yet.
@@ -17,7 +18,7 @@ NAMES: dict[str, str | None] = {
     "codex-exec-server": SERVER,
     "codex-fs": "helpers.codex_fs:main",
     "codex-linux-sandbox": "helpers.linux_sandbox:main",
-    "codex-exec-mcp-server": None,
+    "codex-exec-mcp-server": SHELL_TOOL,
     "codex-execve-wrapper": "helpers.execve_wrapper:main",
 }
 
@@ -25,6 +26,7 @@ NAMES: dict[str, str | None] = {
 VERBS = {
     "doctor": "execserver.verbs.doctor:main",
     "relay": "execserver.verbs.relay:main",
+    "mcp": SHELL_TOOL,
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",
 }

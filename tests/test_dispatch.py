@@ -20,7 +20,7 @@ SCRIPT = Path(dispatch.__file__).with_name("__main__.py")
 CLI = "execserver.cli:main"
 VERSION = "execserver.version:main"
 HELPER = "helpers.codex_fs:main"
-UNBUILT = [name for name, entry in dispatch.NAMES.items() if entry is None]
+SHELL_TOOL = "execserver.mcp.main:main"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,9 @@ UNBUILT = [name for name, entry in dispatch.NAMES.items() if entry is None]
         (["x", "codex-fs", "y"], (HELPER, ["y"])),
         (["x", "--codex-run-as-fs-helper"], (HELPER, [])),
         (["x", "--execserver-zygote", "1024"], ("helpers.zygote:main", ["1024"])),
+        (["/bin/codex-exec-mcp-server", "--bash", "/b"], (SHELL_TOOL, ["--bash", "/b"])),
+        (["x", "codex-exec-mcp-server", "-V"], (SHELL_TOOL, ["-V"])),
+        (["x", "mcp", "--help"], (SHELL_TOOL, ["--help"])),
         (["x", "self-test"], ("execserver.verbs.self_test:main", [])),
         (["x", "install-aliases", "/d"], ("execserver.verbs.aliases:main", ["/d"])),
         ([], (CLI, [])),
@@ -61,8 +64,10 @@ def test_a_copy_with_the_servers_other_name_starts_itself_as_zygote() -> None:
     assert choose(["/a/codex-exec-server", "--execserver-zygote", "5"]) == ("helpers.zygote:main", ["5"])
 
 
-@pytest.mark.parametrize("name", UNBUILT)
-def test_a_name_that_is_not_built_yet_says_so(name: str) -> None:
+def test_a_name_that_is_not_built_yet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "codex-fs"
+    monkeypatch.setitem(dispatch.NAMES, name, None)
+    monkeypatch.setitem(dispatch.ARGUMENTS, name, None)
     for argv in ([f"/some/where/{name}", "--help"], ["x", name, "--help"]):
         with pytest.raises(NotInThisBuild, match=f"{name} is not in this build"):
             choose(argv)

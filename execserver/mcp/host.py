@@ -1,0 +1,111 @@
+"""A running shell tool: the services behind its calls, its one client, and how all of it ends.
+
+The end is the same whatever causes it, the end of the input, a closed stdout or a signal: no further calls,
+those that run are ended, what is answered already is sent, and the zygote goes last.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import signal
+
+import gevent
+from gevent import signal_handler, spawn
+from gevent.event import Event
+
+from execserver import __version__
+from execserver.mcp.call import ShellCalls, ShellOptions
+from execserver.mcp.lines import BoundedLines
+from execserver.mcp.server import ShellToolServer
+from execserver.rules.policy import Policy
+from execserver.services.janitor import Janitor
+from execserver.services.sandbox import SandboxService
+from execserver.services.sandbox_report import SandboxReports
+from execserver.services.spawner import Spawner
+from execserver.settings import Settings
+from execserver.transports.stdio import StdioTransport
+from execserver.zygote.launch import ZygoteProcess
+from execserver.zygote.libc import Libc
+from execserver.zygote.supervision.records import NOTIFY
+
+_log = logging.getLogger(__name__)
+
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a command is at most 2 MiB long, or no process could be given it
+_STDIN, _STDOUT = 0, 1
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_YOUNG_OBJECTS = 50_000  # allocations between two looks of the collector
+
+
+class Host:
+    """The services of one shell tool, and the client on its stdin and stdout."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        zygote_command: list[bytes],
+        doctor_command: list[bytes],
+        zygote: ZygoteProcess,
+        soft_nofile: int,
+        shell: ShellOptions,
+        policy: Policy,
+    ) -> None:
+        self._settings = settings
+        gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
+        Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
+        _raise_open_files_limit()
+        inherited = shell.inherited
+        self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
+        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
+        self._reports = SandboxReports(self._spawner, doctor_command, inherited)
+        self._sandbox = SandboxService(settings, inherited, self._reports.choose)
+        self._calls = ShellCalls(self._spawner, self._sandbox, policy, shell, lambda: NOTIFY)
+        self._stop = Event()
+
+    def serve(self) -> str | None:
+        """Serve until the conversation is over or a signal comes; return what was wrong with it."""
+        self._watch_signals()
+        lines = BoundedLines(min(MAX_LINE_BYTES, self._settings.max_message_bytes))
+        transport = StdioTransport(_STDIN, _STDOUT, self._settings, lines)
+        server = ShellToolServer(transport, __version__, self._calls.run)
+        worker = spawn(server.serve)
+        worker.rawlink(lambda _: self._stop.set())
+        transport.done.rawlink(lambda _: self._stop.set())
+        transport.start(server)
+        self._reports.start()
+        spawn(self._janitor.clean)
+        _settle_collector()
+        self._stop.wait()
+        if transport.done.is_set():
+            worker.join(self._settings.close_timeout_s)  # what was received before the end
+        server.close(self._settings.shutdown_grace_s)
+        transport.outbox.wait_until_empty(self._settings.close_timeout_s)
+        self._end()
+        transport.restore()
+        wrong = worker.value if worker.successful() else None
+        return wrong if isinstance(wrong, str) else None
+
+    def _watch_signals(self) -> None:
+        for number in _END_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal_handler(number, self._stop.set)
+
+    def _end(self) -> None:
+        _log.info("ending all processes")
+        self._reports.close()
+        self._sandbox.close()
+        self._spawner.shutdown(self._settings.shutdown_grace_s)
+
+
+def _raise_open_files_limit() -> None:
+    """Take all descriptors the system grants; children keep the limit the server was started with."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _settle_collector() -> None:
+    """Exempt what was imported from garbage collection, and collect less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 50)

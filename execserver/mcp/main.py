@@ -1,0 +1,90 @@
+"""Entry point of `codex-exec-mcp-server`, which is `execserver mcp` too.
+
+The order is the contract's: command line, Bash, rules, and only then the client (shell tool contract,
+section 1).  The zygote is exec'ed before anything exists that it could inherit, and before gevent is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from execserver.mcp import command_line
+from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.settings import SettingError, Settings
+from execserver.zygote.launch import ensure_stdio, start_zygote
+
+WRAPPER = "codex-execve-wrapper"
+
+
+def main() -> int:
+    """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
+    ensure_stdio()
+    try:
+        options = command_line.parse(sys.argv[1:], os.environ)
+        settings = Settings.from_environment(os.environ)
+    except command_line.Leave as leave:
+        sys.stdout.write(leave.stdout)
+        sys.stderr.write(leave.stderr)
+        return leave.status
+    except SettingError as error:
+        return _failed(str(error))
+    _end_at_once_on_signals()
+    return _serve(options, settings)
+
+
+def _serve(options: command_line.Options, settings: Settings) -> int:
+    import resource  # late, as is all below: help and version come without it
+
+    inherited = dict(os.environb)
+    soft_nofile = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    paths = ExecServerRuntimePaths.detect()
+    command = [*paths.zygote_command(), *filter(None, [inherited.get(b"XDG_RUNTIME_DIR")])]
+    zygote = start_zygote(command, soft_nofile)
+
+    from execserver import log
+    from execserver.mcp.rules_files import RulesError, load_rules, rules_folders
+
+    log.configure(log.level_from_environment(os.environ))
+    try:
+        policy = load_rules(rules_folders(os.environ))
+    except RulesError as error:
+        os.close(zygote.sock_fd)  # which is its end
+        return _failed(str(error))
+
+    from execserver.mcp.call import ShellOptions  # late: with gevent
+    from execserver.mcp.host import Host
+
+    shell = ShellOptions(
+        os.fsencode(options.bash),
+        inherited,
+        options.preserve_program_paths,
+        os.fsencode(_wrapper(options, paths)),
+    )
+    doctor = paths.command("doctor", "--json")
+    wrong = Host(settings, command, doctor, zygote, soft_nofile, shell, policy).serve()
+    return 0 if wrong is None else _failed(wrong)
+
+
+def _wrapper(options: command_line.Options, paths: ExecServerRuntimePaths) -> str:
+    """Return the path of the program that a patched shell starts; empty if there is none."""
+    if options.execve is not None:
+        return options.execve
+    beside = os.path.join(os.path.dirname(paths.codex_self_exe), WRAPPER)
+    return beside if os.access(beside, os.X_OK) else ""
+
+
+def _failed(text: str) -> int:
+    sys.stderr.write(f"Error: {text}\n")
+    return 1
+
+
+def _end_at_once_on_signals() -> None:
+    """Exit with 0 on SIGTERM and SIGINT until the server, whose import takes a while, handles them itself."""
+    import signal
+
+    def end(number: int, frame: object) -> None:
+        os._exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)

@@ -106,6 +106,12 @@ def test_a_relative_folder_is_meant_from_where_it_is_called(program: Path, folde
     assert os.readlink(folder / "codex-fs") == str(program)
 
 
+def state(path: Path) -> tuple[int, int, int]:
+    """Return what replacing or changing a name would change; a link that was read has another access time."""
+    found = os.lstat(path)
+    return found.st_ino, found.st_mode, found.st_ctime_ns
+
+
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "dangling link"])
 def test_what_is_not_its_own_is_kept_and_nothing_is_made(program: Path, folder: Path, kind: str) -> None:
     taken = folder / "codex-linux-sandbox"
@@ -118,14 +124,14 @@ def test_what_is_not_its_own_is_kept_and_nothing_is_made(program: Path, folder: 
         target = "/bin/sh" if kind == "link" else "/nowhere/execserver"
         taken.symlink_to(target)
         what = f"{taken} is a link to {target}, not to this program"
-    before = os.lstat(taken)
+    before = state(taken)
     done = install(program, str(folder))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"Error: {what}\n  What to do: look at it; if nobody needs it, remove it: rm {taken}\n"
     )
     assert os.listdir(folder) == [taken.name]
-    assert os.lstat(taken) == before
+    assert state(taken) == before
 
 
 def test_a_folder_that_is_not_there_is_not_made(program: Path, folder: Path) -> None:

@@ -125,10 +125,10 @@ def test_without_a_proxy_nothing_runs(place: Place, env: dict[str, str], why: st
 
 
 def test_a_proxy_that_is_not_there_is_a_closed_connection(place: Place) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    env = {**PATH, "HTTP_PROXY": f"http://127.0.0.1:{port}"}
-    assert place.run(["python3", "-c", FETCH], read_only(place.ws), env=env, **MANAGED).exit_code == 1
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # nobody listens, and nobody else gets the port
+        env = {**PATH, "HTTP_PROXY": f"http://127.0.0.1:{nobody.getsockname()[1]}"}
+        assert place.run(["python3", "-c", FETCH], read_only(place.ws), env=env, **MANAGED).exit_code == 1
 
 
 @ours_only

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.one_file import Box
+from tests.support.one_file import Box, is_version
 from tests.support.source import ROOT
 
+FILES = ("execserver", "execserver.pyz")
 BUILD_LIMIT_S = 400  # with everything to do and a busy machine; a moment when nothing is
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark of tests that are not about unpacking."""
+    config.addinivalue_line("markers", "unpacked: the program has unpacked itself before, in a shared home")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,19 +37,39 @@ def dist() -> Path:
     return ROOT / "dist"
 
 
-@pytest.fixture(params=["execserver", "execserver.pyz"])
+@pytest.fixture(scope="session")
+def used_home(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home where both files have been started before: unpacking takes longer than all else they do."""
+    folder = tmp_path_factory.mktemp("used")
+    home = None
+    for name in FILES:
+        (folder / name).mkdir()
+        box = Box(dist / name, folder / name, home)
+        home = box.home
+        assert is_version(box.run())
+    assert home is not None
+    return home
+
+
+def surroundings(request: pytest.FixtureRequest, program: Path, folder: Path) -> Box:
+    """Return the surroundings of one test: a home of its own, or with the mark `unpacked` the shared one."""
+    shared = request.node.get_closest_marker("unpacked") is not None
+    return Box(program, folder, request.getfixturevalue("used_home") if shared else None)
+
+
+@pytest.fixture(params=FILES)
 def box(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> Box:
     """Surroundings for one of the files; a test that knows only one of them asks for it by name."""
-    return Box(dist / request.param, tmp_path)
+    return surroundings(request, dist / request.param, tmp_path)
 
 
 @pytest.fixture
-def one_file(dist: Path, tmp_path: Path) -> Box:
+def one_file(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> Box:
     """Surroundings for dist/execserver."""
-    return Box(dist / "execserver", tmp_path)
+    return surroundings(request, dist / "execserver", tmp_path)
 
 
 @pytest.fixture
-def zipapp(dist: Path, tmp_path: Path) -> Box:
+def zipapp(request: pytest.FixtureRequest, dist: Path, tmp_path: Path) -> Box:
     """Surroundings for dist/execserver.pyz."""
-    return Box(dist / "execserver.pyz", tmp_path)
+    return surroundings(request, dist / "execserver.pyz", tmp_path)

@@ -16,6 +16,8 @@ from tests.support.one_file import Box, new_mounts
 from tests.support.peer import RemoteError
 from tests.support.server_process import Flavour, ServerProcess
 
+pytestmark = pytest.mark.unpacked
+
 BUNDLES = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"]
 # An /etc of the server's own, where one bundle lies at the place one kind of system has it.
 START = """

@@ -13,6 +13,8 @@ from tests.support.proc import zygotes_of
 from tests.support.running import run
 from tests.support.server_process import Flavour, ServerProcess
 
+pytestmark = pytest.mark.unpacked
+
 # What a user's programs may need, and what would break ours if it were read.
 GIVEN = {
     "LD_LIBRARY_PATH": "/nowhere:/usr/lib/nowhere",

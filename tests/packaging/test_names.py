@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.conftest import FILES
 from tests.support.one_file import REPLY, REQUEST, Box
+from tests.support.views import open_folder
 
 NAME = "codex-fs"
 
@@ -30,6 +32,7 @@ def ask(box: Box, command: list[str], executable: Path | None = None, cwd: Path 
     return done.stdout
 
 
+@pytest.mark.unpacked
 def test_a_symlink_selects_by_its_name(box: Box, tmp_path: Path) -> None:
     absolute = tmp_path / NAME
     absolute.symlink_to(box.program)
@@ -45,17 +48,20 @@ def test_a_symlink_selects_by_its_name(box: Box, tmp_path: Path) -> None:
     assert ask(box, [str(tmp_path / "further" / NAME)]) == REPLY
 
 
+@pytest.mark.unpacked
 def test_a_copied_file_selects_by_its_name(box: Box, tmp_path: Path) -> None:
     copy = tmp_path / NAME
     shutil.copy(box.program, copy)
     assert ask(box, [str(copy)]) == REPLY
 
 
+@pytest.mark.unpacked
 @pytest.mark.parametrize("forced", [NAME, f"/no/such/folder/{NAME}"])
 def test_a_name_forced_into_the_first_word_selects(forced: str, one_file: Box) -> None:
     assert ask(one_file, [forced], executable=one_file.program) == REPLY
 
 
+@pytest.mark.unpacked
 def test_words_arrive_as_they_are(one_file: Box) -> None:
     odd = os.fsdecode(b"--listen=\xff \n*'")
     done = one_file.run([odd])
@@ -63,6 +69,7 @@ def test_words_arrive_as_they_are(one_file: Box) -> None:
     assert "\ufffd".encode() in done.stderr or b"\xff" in done.stderr
 
 
+@pytest.mark.unpacked
 def test_aliases_lead_to_the_file_not_to_its_tree(box: Box, tmp_path: Path) -> None:
     done = box.run(["install-aliases", tmp_path])
     assert (done.returncode, done.stderr) == (0, b"")
@@ -70,25 +77,25 @@ def test_aliases_lead_to_the_file_not_to_its_tree(box: Box, tmp_path: Path) -> N
     assert ask(box, [str(tmp_path / NAME)]) == REPLY
 
 
+@pytest.mark.unpacked
 def test_the_program_checks_itself(box: Box) -> None:
     done = box.run(["self-test"])
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\nOK in " in done.stdout
 
 
-def test_an_ordinary_user_can_start_it(box: Box, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_an_ordinary_user_can_start_it(name: str, dist: Path) -> None:
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0 or setpriv is None:
         pytest.skip("only root can become another user, with `setpriv`")
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and folder.name.startswith("pytest-"):
-            folder.chmod(0o755)
-    tmp_path.chmod(0o755)
-    program = tmp_path / "program"
-    shutil.copy(box.program, program)
-    for folder in (box.home, box.temporary):
-        os.chown(folder, 12345, 12345)
-    command = [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", str(program), "self-test"]
-    done = subprocess.run(command, env=box.variables, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert {path.stat().st_uid for path in box.cache.rglob("*")} == {12345}
+    with open_folder() as folder:
+        program = folder / "program"
+        shutil.copy(dist / name, program)
+        box = Box(program, folder)
+        for path in (box.home, box.temporary):
+            os.chown(path, 12345, 12345)
+        command = [setpriv, "--reuid=12345", "--regid=12345", "--clear-groups", str(program), "self-test"]
+        done = subprocess.run(command, env=box.variables, capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), done.stdout
+        assert {path.stat().st_uid for path in box.cache.rglob("*")} == {12345}

@@ -20,6 +20,7 @@ from tools.freeze.elf import Elf, is_elf, read_elf
 from tools.freeze.head import join
 
 SIZE_BAR = 20 * 2**20
+ZIPAPP_SIZE_BAR = 30 * 2**20  # it carries the compiled modules of four Pythons
 MIRROR_LIMIT_S = 600
 # One of our modules after the other, and what failed; run by the interpreter of the tree.
 LOAD_ALL = """
@@ -107,7 +108,7 @@ def test_no_path_of_this_machine_is_in_the_modules(tree: Path) -> None:
 
 def test_it_is_small_enough(dist: Path) -> None:
     assert (dist / "execserver").stat().st_size < SIZE_BAR
-    assert (dist / "execserver.pyz").stat().st_size < SIZE_BAR
+    assert (dist / "execserver.pyz").stat().st_size < ZIPAPP_SIZE_BAR
 
 
 def bare_root(folder: Path, program: Path) -> Path:

@@ -20,12 +20,13 @@ Done = subprocess.CompletedProcess[bytes]
 class Box:
     """A user's surroundings: a home, a temporary folder, and nothing set but what the test adds."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
+    def __init__(self, program: Path, folder: Path, home: Path | None = None) -> None:
+        """Make a home and a temporary folder; `home` is one where the program has unpacked itself."""
         self.program = program
-        self.home = folder / "home"
+        self.home = home or folder / "home"
         self.temporary = folder / "temporary"
         for path in (self.home, self.temporary):
-            path.mkdir(0o700)
+            path.mkdir(0o700, exist_ok=path is home)
         self.cache = self.home / ".cache" / "execserver"
         self.variables = {"PATH": os.environ["PATH"], "HOME": str(self.home), "TMPDIR": str(self.temporary)}
 

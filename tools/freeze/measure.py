@@ -33,7 +33,7 @@ _ROUNDS = 11
 _FIRST_STARTS = 3
 _LIMIT_S = 60
 
-# Row -> unit and the bar it has to stay below.
+# Row -> unit and the bar it has to stay below; that of the size is the one file's.
 ROWS = {
     "size": ("MiB", 20.0),
     "first start": ("ms", 1500.0),

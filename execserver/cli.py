@@ -31,6 +31,7 @@ Usage: execserver [OPTIONS]
        execserver doctor
        execserver relay
        execserver mcp
+       execserver rules check
        execserver self-test
        execserver install-aliases <DIR>
 
@@ -42,6 +43,8 @@ Commands:
                             a vendor's. `relay token` says who may. `relay --help` tells all.
   mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
                             sandbox, with rules and questions about what they start. `mcp --help` tells all.
+  rules check               Say what the rules of that tool make of a command, and which rule does.
+                            `rules --help` tells all.
   self-test                 Start a server on loopback, run commands and file calls through it, and say
                             whether all works here.
   install-aliases <DIR>     Make links in DIR by whose names other programs find this one, such as codex-fs.

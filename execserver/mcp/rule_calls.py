@@ -65,6 +65,15 @@ def host_executable(name: str, paths: list[Argument]) -> HostExecutable:
     return HostExecutable(name, tuple(dict.fromkeys(_host_path(name, path) for path in paths)))
 
 
+def shown(rule: Rule) -> str:
+    """Return a rule's pattern as a rules file spells it."""
+    elements = [
+        _quoted(choices[0]) if len(choices) == 1 else f"[{', '.join(map(_quoted, choices))}]"
+        for choices in rule.pattern
+    ]
+    return f"prefix_rule([{', '.join(elements)}])"
+
+
 def _host_path(name: str, path: Argument) -> str:
     if not isinstance(path, str):
         raise Refusal(f"invalid rule: host_executable paths must be strings (got {_type_of(path)})")
@@ -123,26 +132,17 @@ def _type_of(value: Argument) -> str:
 def _try_examples(rule: Rule, matching: list[list[str]], other: list[list[str]]) -> None:
     for words in other:
         if rule.matches(words):
-            raise Refusal(f"expected example to not match rule `{_shown(rule)}`: {_line(words)}")
+            raise Refusal(f"expected example to not match rule `{shown(rule)}`: {_line(words)}")
     unmatched = [_line(words) for words in matching if not rule.matches(words)]
     if unmatched:
         raise Refusal(
-            f"expected every example to match at least one rule. rules: [{_shown(rule)}]; "
+            f"expected every example to match at least one rule. rules: [{shown(rule)}]; "
             f"unmatched examples: [{', '.join(map(_quoted, unmatched))}]"
         )
 
 
 def _line(words: list[str]) -> str:
     return " ".join(map(quote, words))
-
-
-def _shown(rule: Rule) -> str:
-    """Return a rule's pattern as a rules file spells it."""
-    elements = [
-        _quoted(choices[0]) if len(choices) == 1 else f"[{', '.join(map(_quoted, choices))}]"
-        for choices in rule.pattern
-    ]
-    return f"prefix_rule([{', '.join(elements)}])"
 
 
 def _quoted(text: str) -> str:

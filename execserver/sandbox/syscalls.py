@@ -18,6 +18,7 @@ _COMMON = {
     "clone3": 435,
     "close_range": 436,
     "openat2": 437,
+    "pidfd_getfd": 438,
     "mount_setattr": 442,
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
@@ -27,6 +28,7 @@ _NUMBERS = {
     "x86_64": {
         **_COMMON,
         "clone": 56,
+        "ptrace": 101,
         "capset": 126,
         "pivot_root": 155,
         "prctl": 157,
@@ -44,6 +46,7 @@ _NUMBERS = {
         "pivot_root": 41,
         "capset": 91,
         "unshare": 97,
+        "ptrace": 117,
         "add_key": 217,
         "keyctl": 219,
         "prctl": 167,

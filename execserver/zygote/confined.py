@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from execserver.zygote.init import Command
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest, WorkerRequest
+    from execserver.zygote.supervision.start import Supervisors
 
 _REPORT_BYTES = 4096
 _SIGKILL = 9
@@ -89,6 +90,7 @@ class Confinement:
         self._placeholders: Placeholders | None = None
         self._sandboxes: dict[int, _Sandbox] = {}
         self._beginning: dict[int, _Sandbox] = {}
+        self._supervisors: Supervisors | None = None
         self._warm_up()
 
     @property
@@ -124,6 +126,8 @@ class Confinement:
         check_deadline(request)
         if request.refusal:
             return restricted.start_refusal(request, descriptors)
+        if request.supervision:
+            return self._start_supervised(request, descriptors)
         kernel = self._kernel
         if not request.plan:
             chosen = FILTER_PROXY_ROUTED if request.seccomp == SECCOMP_PROXY_ROUTED else FILTER_RESTRICTED
@@ -254,6 +258,23 @@ class Confinement:
                 lease,
                 bridge,
             )
+        finally:
+            os.chdir("/")
+
+    def _start_supervised(self, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+        """Fork the supervisor of a shell."""
+        if self._supervisors is None:
+            from execserver.zygote.supervision.start import Supervisors
+
+            self._supervisors = Supervisors(self._kernel, self._libc)
+        plan = decoded_plan(request.plan) if request.plan else None
+        become = self._supervisors.prepare(request, descriptors, plan)
+        enter_cwd(request.cwd)
+        try:
+            check_deadline(request)
+            lease = None if plan is None or request.back_end == BACK_END_LANDLOCK else self._lease(plan)
+            covers = covers_of(lease)
+            return self._fork(0, request.deadline_ns, lambda report, _: become(report, covers), lease, None)
         finally:
             os.chdir("/")
 

@@ -44,7 +44,7 @@ EXIT_NOT_EXECUTED = 101  # the wire contract's status when there is no such prog
 _NAME = "codex-linux-sandbox"  # who the contract's messages come from
 
 _REPORT = 3
-_KEPT = 4
+KEPT = 4
 _REASON_BYTES = 3072  # below what a pipe takes as a whole
 _SIGHUP = 1
 _SIGCONT = 18
@@ -105,23 +105,31 @@ class Setup:
         self.extra = extra
 
 
-def run_command(setup: Setup, libc: Libc, command: Command, before: Adjust | None = None) -> None:
+def run_command(
+    setup: Setup,
+    libc: Libc,
+    command: Command,
+    before: Adjust | None = None,
+    kept: int = -1,
+    start: StartProgram | None = None,
+) -> None:
     """Be the first process of a sandbox until the command ends; never returns.
 
     `before` is called in the new namespaces, with all privileges there, and returns the environment to use.
+    `start` starts the command in place of a plain spawn, and finds the descriptor `kept` as KEPT.
     """
     status = EXIT_NOT_PREPARED
     try:
         _begin(setup)
         env = command.env if before is None else before(command.env)
         take_stdio(command)
-        _take_report(setup)
+        _take_report(setup, kept)
         _confine(setup, command.slave)
         if command.stdio[0] is None and not command.slave:
             _open_null(0)  # the view's own: the one of outside is a file of another root
-        child = _start(libc, command, env)
+        child = _start(command, env, start or libc.spawn_in_session)
         os.write(_REPORT, RUNNING)
-        for number in (0, 1, 2):
+        for number in (0, 1, 2) if kept < 0 else (0, 1, 2, KEPT):
             os.close(number)
         ended = _reap_until(child) if child > 0 else -child << 8
         os.write(_REPORT, ENDED + WAIT_STATUS.pack(ended))
@@ -143,7 +151,7 @@ def run_worker(setup: Setup, kept: int, serve: Callable[[int], None]) -> None:
         _confine(setup, b"", files_too=True)
         os.write(_REPORT, RUNNING)
         os.close(_REPORT)
-        serve(_KEPT)
+        serve(KEPT)
         status = 0
     except (OSError, ViewFailed) as error:
         _tell_failure(setup.report, error)
@@ -213,8 +221,8 @@ def _take_report(setup: Setup, kept: int = -1) -> None:
     if kept >= 0:
         # Out of the way of both numbers first.
         report, socket = _above(setup.report), _above(kept)
-        os.dup2(socket, _KEPT, inheritable=False)
-        first = _KEPT + 1
+        os.dup2(socket, KEPT, inheritable=False)
+        first = KEPT + 1
     else:
         report = setup.report
     if report != _REPORT:
@@ -224,7 +232,7 @@ def _take_report(setup: Setup, kept: int = -1) -> None:
 
 
 def _above(descriptor: int) -> int:
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _KEPT + 1)
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, KEPT + 1)
 
 
 def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
@@ -255,7 +263,7 @@ def _forbidden_namespaces(setup: Setup) -> tuple[bytes, ...]:
     return (b"cgroup", b"user") if setup.identity.uid == 0 else (b"cgroup",)
 
 
-def _start(libc: Libc, command: Command, env: Sequence[bytes]) -> int:
+def _start(command: Command, env: Sequence[bytes], start: StartProgram) -> int:
     """Start the command; return its pid, or minus the status of a command that cannot be started."""
     shown = os.fsdecode(command.cwd)
     try:
@@ -263,7 +271,7 @@ def _start(libc: Libc, command: Command, env: Sequence[bytes]) -> int:
     except OSError as error:
         complain(f"Can't chdir to {shown}: {strerror(error.errno or errno.EIO)}")
         return -EXIT_NOT_PREPARED
-    return start_program(command, env, libc.spawn_in_session)
+    return start_program(command, env, start)
 
 
 def start_program(command: Command, env: Sequence[bytes], start: StartProgram) -> int:

@@ -143,7 +143,7 @@ class Zygote:
     def _started(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> int:
         if isinstance(request, WorkerRequest):
             return self._confinement_at_need().begin_worker(request, descriptors)
-        if request.plan or request.refusal or request.seccomp:
+        if request.plan or request.refusal or request.seccomp or request.supervision:
             return self._confinement_at_need().begin(request, descriptors)
         return spawn(self._libc, request, descriptors)
 

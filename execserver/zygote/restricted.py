@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _EXIT_REFUSED = 1
 _REPORT = 3
-_SOCKET = 4
+KEPT = 4
 _REPORT_BYTES = 4096
 _SIGKILL = 9
 # Signals whose disposition the interpreter changes at its start.
@@ -68,8 +68,12 @@ def start_restricted(
     request: SpawnRequest,
     descriptors: Sequence[int],
     restrict: Callable[[], None],
+    kept: int = -1,
 ) -> int:
-    """Start the command as a process that has called `restrict`; return its pid, or raise SpawnFailure."""
+    """Start the command as a process that has called `restrict`; return its pid, or raise SpawnFailure.
+
+    `restrict` finds the descriptor `kept` as KEPT.
+    """
     command = command_of(request, descriptors)
     enter_cwd(request.cwd)
     try:
@@ -77,7 +81,7 @@ def start_restricted(
         ours, theirs = os.pipe2(os.O_CLOEXEC)
         pid = _fork()
         if pid == 0:
-            _become(kernel, libc, command, restrict, theirs)
+            _become(kernel, libc, command, restrict, theirs, kept)
         os.close(theirs)
     finally:
         os.chdir("/")
@@ -97,8 +101,9 @@ def start_restricted_worker(
             privileges.die_with_parent(kernel)
             if os.getppid() == parent:
                 _keep(kernel, theirs, socket)
+                _open_null_stdio()
                 restrict_or_tell(restrict, _REPORT)
-                serve(_SOCKET)
+                serve(KEPT)
         finally:
             os._exit(_EXIT_REFUSED)
     os.close(theirs)
@@ -137,15 +142,16 @@ def restrict_or_tell(restrict: Callable[[], None], report: int) -> None:
     os.close(report)
 
 
-def _become(kernel: Kernel, libc: Libc, command: Command, restrict: Callable[[], None], report: int) -> None:
+def _become(
+    kernel: Kernel, libc: Libc, command: Command, restrict: Callable[[], None], report: int, kept: int
+) -> None:
     """Become the command; never returns."""
     status = _EXIT_REFUSED
     try:
         privileges.die_with_parent(kernel)
         os.setsid()
         take_stdio(command)
-        os.dup2(report, _REPORT, inheritable=False)
-        privileges.close_from(kernel, _REPORT + 1)
+        _keep(kernel, report, kept)
         for number in _CHANGED_SIGNALS:
             _signal.signal(number, _signal.SIG_DFL)
         restrict_or_tell(restrict, _REPORT)
@@ -155,14 +161,18 @@ def _become(kernel: Kernel, libc: Libc, command: Command, restrict: Callable[[],
         os._exit(status)
 
 
-def _keep(kernel: Kernel, report: int, socket: int) -> None:
-    """Keep two descriptors only, as _REPORT and _SOCKET, and the null device as stdio."""
+def _keep(kernel: Kernel, report: int, kept: int) -> None:
+    """Keep two descriptors above stdio, as _REPORT and KEPT, or the first one only."""
     # Out of the way of both numbers first; a moved one is never below them.
-    report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _SOCKET + 1)
-    socket = fcntl.fcntl(socket, fcntl.F_DUPFD_CLOEXEC, _SOCKET + 1)
+    report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, KEPT + 1)
+    if kept >= 0:
+        kept = fcntl.fcntl(kept, fcntl.F_DUPFD_CLOEXEC, KEPT + 1)
+        os.dup2(kept, KEPT, inheritable=False)
     os.dup2(report, _REPORT, inheritable=False)
-    os.dup2(socket, _SOCKET, inheritable=False)
-    privileges.close_from(kernel, _SOCKET + 1)
+    privileges.close_from(kernel, KEPT + 1 if kept >= 0 else KEPT)
+
+
+def _open_null_stdio() -> None:
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in (0, 1, 2):
         os.dup2(null, number)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NOTHING = 0  # nothing that can be executed: the caller finds out by itself, as a search through PATH must
 OUTSIDE = 1  # the same file as outside
 INSIDE = 2  # a file, but not the one that stands there outside: it can only run inside
+GONE = 3  # the caller is no more, and has closed everything
 
 
 class Execution:
@@ -76,7 +77,7 @@ class Caller:
     alive_fd: int
 
     def look(self, file: bytes) -> int:
-        """Look what is at the path: NOTHING, OUTSIDE or INSIDE."""
+        """Look what is at the path: NOTHING, OUTSIDE, INSIDE or GONE.  Has `alive_fd` set afterwards."""
         try:
             found = os.stat(file)
         except (OSError, ValueError):

@@ -1,0 +1,40 @@
+"""The environment of a program that runs outside.
+
+It is the command's, without what belongs to the interception, and with the variables that make the dynamic
+loader and the C library load or write files taken from the server's environment: otherwise any program that
+may run outside would run the sandbox's code there.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PRIVATE = frozenset((b"CODEX_ESCALATE_SOCKET", b"BASH_EXEC_WRAPPER", b"EXEC_WRAPPER"))
+# What the C libraries do not take from strangers, in set-user-id programs; but TMPDIR, which is only a place.
+_LOADERS = frozenset(
+    (
+        *(b"LD_AUDIT", b"LD_BIND_NOT", b"LD_DEBUG", b"LD_DEBUG_OUTPUT", b"LD_DYNAMIC_WEAK"),
+        *(b"LD_HWCAP_MASK", b"LD_LIBRARY_PATH", b"LD_ORIGIN_PATH", b"LD_PREFER_MAP_32BIT_EXEC"),
+        *(b"LD_PRELOAD", b"LD_PROFILE", b"LD_PROFILE_OUTPUT", b"LD_SHOW_AUXV", b"LD_USE_LOAD_BIAS"),
+        *(b"LD_TRACE_LOADED_OBJECTS", b"LD_VERBOSE", b"LD_WARN", b"LD_BIND_NOW"),
+        *(b"GCONV_PATH", b"GETCONF_DIR", b"GLIBC_TUNABLES", b"HOSTALIASES", b"LOCALDOMAIN", b"LOCPATH"),
+        *(b"MALLOC_CHECK_", b"MALLOC_PERTURB_", b"MALLOC_TRACE", b"NIS_PATH", b"NLSPATH"),
+        *(b"RESOLV_HOST_CONF", b"RES_OPTIONS", b"TZDIR", b"MUSL_LOCPATH"),
+    )
+)
+
+
+class OutsideEnvironment:
+    """Makes environments; `server_env` are the server's own `name=value` entries."""
+
+    def __init__(self, server_env: Sequence[bytes]) -> None:
+        self._left_out = _PRIVATE | _LOADERS
+        self._own = [entry for entry in server_env if entry.partition(b"=")[0] in _LOADERS]
+
+    def of(self, command: Sequence[bytes]) -> list[bytes]:
+        """Return the environment outside for a command's environment inside, in its order."""
+        left_out = self._left_out
+        kept = [entry for entry in command if entry.partition(b"=")[0] not in left_out]
+        return kept + self._own

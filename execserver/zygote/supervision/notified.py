@@ -1,0 +1,73 @@
+"""The listener as a source of callers: every program that anything inside wants to run comes here first."""
+
+from __future__ import annotations
+
+import errno
+
+from execserver.zygote.supervision.trapped import Trapped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.supervision.desk import Desk
+    from execserver.zygote.supervision.notify import Listener, Notification
+    from execserver.zygote.supervision.trapped_exit import TrappedExit
+    from execserver.zygote.supervision.watch import Watch
+
+
+class Notified:
+    """Takes notifications off a listener, which it owns, and brings them to the desk.
+
+    The first one is the shell itself, which may run.  While the desk is full they wait in the kernel.
+    """
+
+    def __init__(
+        self, kernel: Kernel, listener: Listener, leave: TrappedExit, desk: Desk, watch: Watch
+    ) -> None:
+        self._kernel = kernel
+        self._listener = listener
+        self._leave = leave
+        self._desk = desk
+        self._watch = watch
+        self._began = False
+        self._is_open = True
+        self._is_watched = False
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Listen, or do not, as the desk has room; to be called once per turn."""
+        wanted = self._is_open and not self._desk.is_full
+        if wanted != self._is_watched:
+            if wanted:
+                self._watch.add(self._listener.descriptor, self._take)
+            else:
+                self._watch.drop(self._listener.descriptor)
+            self._is_watched = wanted
+
+    def close(self) -> None:
+        """Listen no more: every later exec of what still lives fails."""
+        if self._is_open:
+            self._is_open = False
+            self.go_on()
+            self._listener.close()
+
+    def _take(self) -> None:
+        try:
+            notification = self._listener.receive()
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                self.close()  # nobody is left who could ask
+            return
+        if notification is None:
+            return
+        if not self._began:
+            self._began = True
+            self._listener.carry_on(notification.id)
+            return
+        self._bring(notification)
+
+    def _bring(self, notification: Notification) -> None:
+        trapped = Trapped(self._kernel, self._listener, self._leave, notification)
+        execution = trapped.read()
+        if execution is not None:
+            self._desk.arrive(trapped, execution)

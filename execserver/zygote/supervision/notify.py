@@ -1,0 +1,167 @@
+"""Seccomp user notification: the filter and the listener's side; what differs per CPU is in one table.
+
+The filter holds back `execve` and `execveat` until the listener has answered, and lets everything else pass,
+so it adds to whatever filter a plan brings.  Programs of another architecture of the same CPU may run but
+not start others: their arguments lie differently in memory.  x32, whose numbers mean something else, is
+killed as by our other filters.
+
+aarch64 stands in the table from the kernel's headers; it was not run.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+from execserver.sandbox.seccomp import (
+    ALLOW,
+    JUMP_EQUAL,
+    JUMP_GREATER_EQUAL,
+    KILL,
+    LOAD,
+    REFUSE,
+    RETURN,
+)
+from execserver.sandbox.seccomp_table import ARCHITECTURES, NO_CALL, X32_BIT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.syscalls import Kernel
+
+# Per machine: execve, execveat; the other architecture of the CPU, and the same two calls there.
+_CALLS = {
+    "x86_64": (59, 322, 0x40000003, 11, 358),
+    "aarch64": (221, 281, 0x40000028, 11, 387),
+}
+_NOTIFY = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
+_NUMBER_AT, _ARCHITECTURE_AT = 0, 4
+_INSTRUCTION = struct.Struct("<HBBI")
+
+_SET_MODE_FILTER = 1
+_NEW_LISTENER = 8
+_WAIT_KILLABLE_RECV = 0x20  # since Linux 5.19; without it a signal makes the caller ask again
+
+_RECEIVE = 0xC0502100
+_SEND = 0xC0182101
+_IS_VALID = 0x40082102
+_CONTINUE = 1
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, place, arguments
+_RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
+_ID = struct.Struct("=Q")
+
+
+class Notification:
+    """A thread that waits in its execve or execveat; `tid` is its number here, `arguments` are the call's."""
+
+    __slots__ = ("arguments", "at_folder", "id", "tid")
+
+    def __init__(self, identity: int, tid: int, at_folder: bool, arguments: tuple[int, ...]) -> None:
+        self.id = identity
+        self.tid = tid
+        self.at_folder = at_folder  # it is execveat
+        self.arguments = arguments
+
+
+class Listener:
+    """The end that notifications come to; owns its descriptor, which is readable when there is one."""
+
+    def __init__(self, descriptor: int, machine: str) -> None:
+        self.descriptor = descriptor
+        self._execveat = _CALLS[machine][1]
+        self._empty = bytes(_NOTIFICATION.size)
+
+    def receive(self) -> Notification | None:
+        """Take one notification; None if its thread has been killed meanwhile.
+
+        Blocks unless the descriptor is readable.
+        """
+        data = bytearray(self._empty)
+        try:
+            fcntl.ioctl(self.descriptor, _RECEIVE, data)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINTR):
+                return None
+            raise
+        identity, tid, _, number, _, _, *arguments = _NOTIFICATION.unpack(data)
+        return Notification(identity, tid, number == self._execveat, tuple(arguments))
+
+    def is_waiting(self, identity: int) -> bool:
+        """Tell whether the thread still waits, so that what was read under its number was its own."""
+        try:
+            fcntl.ioctl(self.descriptor, _IS_VALID, _ID.pack(identity))
+        except OSError:
+            return False
+        return True
+
+    def carry_on(self, identity: int) -> None:
+        """Let the kernel do the call; a thread that is gone is no error."""
+        self._respond(identity, 0, _CONTINUE)
+
+    def fail(self, identity: int, number: int) -> None:
+        """Answer the call with an errno; a thread that is gone is no error."""
+        self._respond(identity, -number, 0)
+
+    def close(self) -> None:
+        """Close it: whoever waits gets ENOSYS, and so does every later call."""
+        os.close(self.descriptor)
+
+    def _respond(self, identity: int, error: int, flags: int) -> None:
+        try:
+            fcntl.ioctl(self.descriptor, _SEND, _RESPONSE.pack(identity, 0, error, flags))
+        except OSError as failed:
+            if failed.errno not in (errno.ENOENT, errno.EINPROGRESS):
+                raise
+
+
+def program(machine: str) -> bytes:
+    """Return the filter program; an unknown machine raises KeyError."""
+    execve, execveat, other, other_execve, other_execveat = _CALLS[machine]
+    same: list[tuple[int, int, int, int]] = [(LOAD, 0, 0, _NUMBER_AT)]
+    if machine == "x86_64":
+        same += [(JUMP_EQUAL, 2, 0, NO_CALL), (JUMP_GREATER_EQUAL, 0, 1, X32_BIT), (RETURN, 0, 0, KILL)]
+    same += _when((execve, execveat), _NOTIFY)
+    foreign = [(LOAD, 0, 0, _NUMBER_AT), *_when((other_execve, other_execveat), REFUSE)]
+    code = [
+        (LOAD, 0, 0, _ARCHITECTURE_AT),
+        (JUMP_EQUAL, 0, len(same), ARCHITECTURES[machine]),
+        *same,
+        (JUMP_EQUAL, 1, 0, other),
+        (RETURN, 0, 0, KILL),
+        *foreign,
+    ]
+    return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)
+
+
+def install(kernel: Kernel) -> int:
+    """Put this thread and all it starts under the filter; return the listener, owned by the caller.
+
+    Needs no_new_privs.  Raises OSError, EBUSY if there is a listener already.
+    """
+    import ctypes
+
+    try:
+        code = program(kernel.machine)
+    except KeyError:
+        raise OSError(errno.ENOSYS, "no system call numbers for this CPU", kernel.machine) from None
+    instructions = ctypes.create_string_buffer(code, len(code))
+    address = ctypes.addressof(instructions)
+    head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // _INSTRUCTION.size, address))
+    try:
+        return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE_RECV, head)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER, head)
+
+
+def _when(numbers: tuple[int, int], verdict: int) -> list[tuple[int, int, int, int]]:
+    """Return the end of a program: one verdict for two calls, and ALLOW for all others."""
+    first, second = numbers
+    return [
+        (JUMP_EQUAL, 1, 0, first),
+        (JUMP_EQUAL, 0, 1, second),
+        (RETURN, 0, 0, verdict),
+        (RETURN, 0, 0, ALLOW),
+    ]

@@ -1,0 +1,149 @@
+"""Starting a program outside, in place of a process that stays inside.
+
+It gets what its caller had: folder, environment, descriptors under their numbers, umask, niceness, soft
+limits, ignored signals; and a session of its own, default signals otherwise and an empty mask.  It does not
+get no_new_privs, nor anything of the sandbox.  The supervisor does no fork for it: what posix_spawn cannot
+set it sets for itself around the start, which only a signal that it must not lose itself forbids.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
+import ctypes
+import fcntl
+import os
+import resource
+
+from execserver.zygote.libc import c_strings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from execserver.zygote.supervision.callers import Means
+
+_SETSIGDEF_SETSIGMASK_SETSID = 0x04 | 0x08 | 0x80
+_SIGSET_BYTES = 128
+_OPAQUE_BYTES = 1024  # above every C library's posix_spawnattr_t and posix_spawn_file_actions_t
+_KINDS_KEPT = 64
+_SIGKILL, _SIGCHLD, _SIGTERM, _SIGSTOP = 9, 17, 15, 19
+# Those the C library keeps for itself, those nobody can ignore, and those the supervisor waits for.
+_NEVER_IGNORED = (32, 33, _SIGKILL, _SIGSTOP, _SIGCHLD, _SIGTERM)
+_TO_IGNORE = tuple(number for number in range(1, 65) if number not in _NEVER_IGNORED)
+_MASK = sum(1 << number - 1 for number in _TO_IGNORE)
+
+
+class Outside:
+    """Starts programs as children of this process, which has one thread and all signals blocked."""
+
+    def __init__(self) -> None:
+        self._lib = ctypes.CDLL(None)
+        self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        self._no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
+        self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}
+        self._ignored = _MASK
+        self._nice = os.getpriority(os.PRIO_PROCESS, 0)
+        self._ignore(0)
+
+    def start(self, file: bytes, argv: Sequence[bytes], means: Means) -> int:
+        """Start a program and return its pid, which leads a session; `means` stay the caller's.
+
+        Raises OSError with the errno of the exec.
+        """
+        self._free(means.descriptors)
+        limits = self._take_limits(means.limits)
+        umask = None if means.umask is None else os.umask(means.umask)
+        attributes = self._ignore(means.ignored)
+        try:
+            os.fchdir(means.workdir)
+            pid = self._spawn(file, argv, means.env, means.descriptors, attributes)
+        finally:
+            os.chdir("/")
+            if umask is not None:
+                os.umask(umask)
+            for number, limit in limits:
+                resource.setrlimit(number, limit)
+        self._renice(pid, means.nice)
+        return pid
+
+    def _spawn(
+        self,
+        file: bytes,
+        argv: Sequence[bytes],
+        env: Sequence[bytes],
+        descriptors: dict[int, int],
+        attributes: ctypes.Array[ctypes.c_char],
+    ) -> int:
+        lib, actions, pid = self._lib, self._actions, ctypes.c_int()
+        _check(lib.posix_spawn_file_actions_init(actions))
+        try:
+            for number, descriptor in descriptors.items():
+                _check(lib.posix_spawn_file_actions_adddup2(actions, descriptor, number))
+            for number in (0, 1, 2):
+                if number not in descriptors:
+                    _check(lib.posix_spawn_file_actions_addclose(actions, number))
+            strings = c_strings(argv), c_strings(env)
+            _check(lib.posix_spawn(ctypes.byref(pid), file, actions, attributes, *strings))
+        finally:
+            lib.posix_spawn_file_actions_destroy(actions)
+        return pid.value
+
+    def _free(self, descriptors: dict[int, int]) -> None:
+        """Move descriptors away from the numbers that others must get."""
+        if descriptors.keys().isdisjoint(descriptors.values()):
+            return
+        above = max(max(descriptors), *descriptors.values()) + 1
+        for number, descriptor in descriptors.items():
+            if descriptor in descriptors:
+                descriptors[number] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
+                os.close(descriptor)
+
+    def _take_limits(self, limits: dict[int, int] | None) -> list[tuple[int, tuple[int, int]]]:
+        """Take soft limits on; return what they were."""
+        before = []
+        for number, soft in (limits or {}).items():
+            own = resource.getrlimit(number)
+            try:
+                resource.setrlimit(number, (soft, own[1]))
+            except (OSError, ValueError):
+                continue  # above what this process may have itself
+            before.append((number, own))
+        return before
+
+    def _ignore(self, mask: int) -> ctypes.Array[ctypes.c_char]:
+        """Ignore exactly the signals of a mask, for a child to inherit; return the attributes for it."""
+        mask &= _MASK
+        if mask != self._ignored:
+            for number in _TO_IGNORE:
+                if (mask ^ self._ignored) >> number - 1 & 1:
+                    ignored = mask >> number - 1 & 1
+                    _signal.signal(number, _signal.SIG_IGN if ignored else _signal.SIG_DFL)
+            self._ignored = mask
+        found = self._attributes.get(mask)
+        if found is None:
+            if len(self._attributes) >= _KINDS_KEPT:
+                self._attributes.clear()
+            found = self._attributes[mask] = self._new_attributes(mask)
+        return found
+
+    def _new_attributes(self, ignored: int) -> ctypes.Array[ctypes.c_char]:
+        lib, attributes = self._lib, ctypes.create_string_buffer(_OPAQUE_BYTES)
+        default = (~ignored & (1 << 64) - 1).to_bytes(8, "little").ljust(_SIGSET_BYTES, b"\0")
+        _check(lib.posix_spawnattr_init(attributes))
+        _check(lib.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF_SETSIGMASK_SETSID)))
+        _check(lib.posix_spawnattr_setsigdefault(attributes, default))
+        _check(lib.posix_spawnattr_setsigmask(attributes, self._no_signal))
+        return attributes
+
+    def _renice(self, pid: int, nice: int | None) -> None:
+        if nice is not None and nice != self._nice:
+            try:
+                os.setpriority(os.PRIO_PROCESS, pid, nice)
+            except OSError:
+                pass  # only who may raise it
+
+
+def _check(number: int) -> None:
+    """The posix_spawn family returns the error instead of setting errno."""
+    if number:
+        raise OSError(number, os.strerror(number))

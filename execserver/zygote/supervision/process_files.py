@@ -1,0 +1,152 @@
+"""Files as a trapped process names them, and its open descriptors.
+
+Everything is looked at with O_PATH, so nothing is opened, created or waited for on behalf of the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.syscalls import Kernel
+
+MOST_DESCRIPTORS = 256  # that one program is given; with more its exec fails with EMFILE
+
+_O_PATH = os.O_PATH | os.O_CLOEXEC
+_RESOLVE_IN_ROOT = 0x10
+_OPEN_HOW = struct.Struct("=3Q")
+_INFO_BYTES = 512
+_FLAGS = b"flags:"
+_MSG_DONTWAIT_AND_NOSIGNAL = 0x4040
+
+
+def opened_in_root(kernel: Kernel, tid: int, path: bytes) -> int:
+    """Open what an absolute path means to a thread, in its own root; the caller owns the descriptor.
+
+    Raises OSError; ELOOP where the path leads through one of /proc's links to anything.
+    """
+    root = os.open(b"/proc/%d/root" % tid, _O_PATH | os.O_DIRECTORY)
+    try:
+        how = _OPEN_HOW.pack(_O_PATH, 0, _RESOLVE_IN_ROOT)
+        return kernel.call("openat2", root, path, how, _OPEN_HOW.size)
+    finally:
+        os.close(root)
+
+
+def is_program(descriptor: int) -> bool:
+    """Tell whether what is opened is a file that somebody may execute."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+def is_at(descriptor: int, path: bytes) -> bool:
+    """Tell whether what is opened is what stands at a path here, outside."""
+    try:
+        there = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    here = os.fstat(descriptor)
+    return here.st_ino == there.st_ino and here.st_dev == there.st_dev
+
+
+def resolved(kernel: Kernel, tid: int, path: bytes) -> bytes:
+    """Return an absolute path without `.`, `..` and doubled slashes.
+
+    Links are followed only before a `..`, where they decide what it means.  Raises OSError if the folder it
+    leads to does not exist.
+    """
+    folder, _, name = path.rpartition(b"/")
+    while name in (b"", b"."):
+        folder, _, name = folder.rpartition(b"/")
+        if not folder:
+            break
+    if b".." in path.split(b"/"):
+        opened = opened_in_root(kernel, tid, (folder or b"/") if name != b".." else path)
+        try:
+            shown = os.readlink(b"/proc/self/fd/%d" % opened)
+        finally:
+            os.close(opened)
+        return shown if name == b".." else shown.rstrip(b"/") + b"/" + name
+    parts = [part for part in folder.split(b"/") if part not in (b"", b".")]
+    return b"/" + b"/".join([*parts, name])
+
+
+def opened_folder(tid: int, path: bytes) -> int | None:
+    """Open a path here if it is the folder that a thread stands in; the caller owns the descriptor."""
+    try:
+        opened = os.open(path, _O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return None
+    if is_at(opened, b"/proc/%d/cwd" % tid):
+        return opened
+    os.close(opened)
+    return None
+
+
+def copied_descriptors(kernel: Kernel, pidfd: int, tid: int) -> dict[int, int]:
+    """Copy every descriptor a program would inherit; return number there to descriptor here.
+
+    The caller owns the copies.  Raises OSError, EMFILE beyond the bound.
+    """
+    copies: dict[int, int] = {}
+    try:
+        for name in os.listdir(b"/proc/%d/fd" % tid):
+            if _is_inherited(tid, name):
+                if len(copies) >= MOST_DESCRIPTORS:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                number = int(name)
+                copies[number] = kernel.call("pidfd_getfd", pidfd, number, 0)
+    except OSError:
+        for copy in copies.values():
+            os.close(copy)
+        raise
+    return copies
+
+
+def write_without_waiting(descriptor: int, text: bytes) -> None:
+    """Write a line to a descriptor of somebody else, whose flags stay as they are.
+
+    A full pipe, terminal or socket loses it.
+    """
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISSOCK(mode):
+            _send(descriptor, text)
+        elif stat.S_ISREG(mode):
+            os.write(descriptor, text)
+        else:
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            own = os.open(b"/proc/self/fd/%d" % descriptor, flags)
+            try:
+                os.write(own, text)
+            finally:
+                os.close(own)
+    except OSError:
+        pass  # nobody listens, or not now
+
+
+def _is_inherited(tid: int, name: bytes) -> bool:
+    try:
+        opened = os.open(b"/proc/%d/fdinfo/%b" % (tid, name), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False  # another thread has closed it
+    try:
+        info = os.read(opened, _INFO_BYTES)
+    finally:
+        os.close(opened)
+    at = info.find(_FLAGS)
+    return at >= 0 and not int(info[at + len(_FLAGS) : info.index(b"\n", at)], 8) & os.O_CLOEXEC
+
+
+def _send(descriptor: int, text: bytes) -> None:
+    import _socket
+
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, os.dup(descriptor))
+    try:
+        sock.send(text, _MSG_DONTWAIT_AND_NOSIGNAL)
+    finally:
+        sock.close()

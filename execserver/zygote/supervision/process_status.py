@@ -1,0 +1,77 @@
+"""What a program inherits from a trapped process beside its descriptors, as /proc tells it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import struct
+
+from execserver.zygote.groups import process_stat, zombie_status
+
+_STATUS_BYTES = 4096
+_PIDFD_THREAD = os.O_EXCL  # since Linux 6.9
+_INFO = 0xC040FF0B  # PIDFD_GET_INFO; how a process ended since Linux 6.15
+_INFO_EXIT = 8
+_INFO_BYTES = 64
+_RESOURCES = tuple(range(16))
+
+
+class Status:
+    """One look at /proc/TID/status: the process, its tracer (0: none), umask and mask of ignored signals."""
+
+    __slots__ = ("ignored", "process", "tracer", "umask")
+
+    def __init__(self, tid: int) -> None:
+        opened = os.open(b"/proc/%d/status" % tid, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(opened, _STATUS_BYTES)
+        finally:
+            os.close(opened)
+        self.process = int(_value(text, b"\nTgid:"))
+        self.tracer = int(_value(text, b"\nTracerPid:"))
+        self.umask = int(_value(text, b"\nUmask:"), 8)
+        self.ignored = int(_value(text, b"\nSigIgn:"), 16)
+
+
+def open_process(tid: int) -> int:
+    """Return a pidfd of a thread, or of its process where the kernel has none of threads.  Raises OSError."""
+    try:
+        return os.pidfd_open(tid, _PIDFD_THREAD)
+    except OSError:
+        return os.pidfd_open(Status(tid).process)
+
+
+def death_signal(pidfd: int, tid: int) -> int:
+    """Return the signal that killed a process; 0 if it ended otherwise or nobody knows any more."""
+    status = _exit_status(pidfd)
+    if status is None:
+        stat = process_stat(tid)
+        status = None if stat is None else zombie_status(tid, stat[1])
+    return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+
+
+def soft_limits(pid: int) -> dict[int, int]:
+    """Return those soft limits of a process that differ from this one's."""
+    found = {}
+    for number in _RESOURCES:
+        soft, _ = resource.prlimit(pid, number)
+        if soft != resource.getrlimit(number)[0]:
+            found[number] = soft
+    return found
+
+
+def _exit_status(pidfd: int) -> int | None:
+    info = bytearray(_INFO_BYTES)
+    struct.pack_into("=Q", info, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _INFO, info)
+    except OSError:
+        return None
+    (mask,) = struct.unpack_from("=Q", info)
+    return int(struct.unpack_from("=i", info, 60)[0]) if mask & _INFO_EXIT else None
+
+
+def _value(text: bytes, name: bytes) -> bytes:
+    start = text.index(name) + len(name)
+    return text[start : text.index(b"\n", start)].strip()

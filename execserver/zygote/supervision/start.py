@@ -1,0 +1,146 @@
+"""The zygote's side of supervision: from a request to what its fork has to do.
+
+Policies are decoded here, before the fork, and the last one is kept: the calls of a server share theirs.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+
+from execserver.protocol.errors import strerror
+from execserver.rules.policy_record import PolicyRecordError, decode_policy
+from execserver.sandbox import landlock_only, privileges
+from execserver.sandbox.namespaces import Identity, flags_for, fork_into
+from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED, NETWORK_PROXY
+from execserver.zygote import restricted
+from execserver.zygote.init import KEPT, Command, Setup, run_command
+from execserver.zygote.records import (
+    BACK_END_BUBBLEWRAP,
+    BACK_END_LANDLOCK,
+    SECCOMP_NONE,
+    SECCOMP_PROXY_ROUTED,
+    STAGE_EXEC,
+    STAGE_VIEW,
+    RecordError,
+)
+from execserver.zygote.requested import filter_self
+from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.supervision.install import hand_over, start_watched
+from execserver.zygote.supervision.records import decode_supervision
+from execserver.zygote.supervision.supervisor import ShellFailed, supervise
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.rules.policy import Policy
+    from execserver.sandbox.plan import Mount, ViewPlan
+    from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.libc import Libc
+    from execserver.zygote.records import SpawnRequest
+    from execserver.zygote.supervision.supervisor import StartShell
+
+    Become = Callable[[int, Sequence[Mount]], None]
+
+
+class Supervisors:
+    """Makes supervisors for one zygote."""
+
+    def __init__(self, kernel: Kernel, libc: Libc) -> None:
+        self._kernel = kernel
+        self._libc = libc
+        self._policy: tuple[bytes, Policy] | None = None
+
+    def prepare(self, request: SpawnRequest, descriptors: Sequence[int], plan: ViewPlan | None) -> Become:
+        """Return what a fork of the zygote, in the command's folder, has to call with its report and covers.
+
+        That never returns.  Raises SpawnFailure.
+        """
+        if len(descriptors) != 3 + request.pipe_stdin:
+            raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
+        if request.slave or request.back_end == BACK_END_BUBBLEWRAP or _is_proxied(plan):
+            raise _refused("a shell cannot be supervised on a terminal, in a bubblewrap or behind a proxy")
+        try:
+            supervision = decode_supervision(request.supervision)
+            policy = self._decoded(supervision.policy)
+        except (RecordError, PolicyRecordError) as error:
+            raise _refused(str(error)) from None
+        *stdio, questions = descriptors
+        command = restricted.command_of(request, stdio)
+
+        def become(report: int, covers: Sequence[Mount]) -> None:
+            start = self._start_of(request, plan, covers)
+            supervise(
+                *(self._kernel, self._libc, policy, supervision, command, questions, report, start),
+            )
+
+        return become
+
+    def _decoded(self, record: bytes) -> Policy:
+        if self._policy is None or self._policy[0] != record:
+            self._policy = record, decode_policy(record)
+        return self._policy[1]
+
+    def _start_of(self, request: SpawnRequest, plan: ViewPlan | None, covers: Sequence[Mount]) -> StartShell:
+        if plan is not None and request.back_end != BACK_END_LANDLOCK:
+            return lambda channel: self._start_in_view(request, plan, covers, channel)
+        return lambda channel: self._start_restricted(request, plan, channel)
+
+    def _start_in_view(
+        self, request: SpawnRequest, plan: ViewPlan, covers: Sequence[Mount], channel: int
+    ) -> tuple[int, int]:
+        """Fork the first process of a view; return its pid and its report."""
+        stdin = 0 if request.pipe_stdin else None
+        command = Command(request.argv, request.env, request.cwd, request.arg0, (stdin, 1, 2))
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        identity = Identity()
+        try:
+            pid, mapped = fork_into(self._kernel, flags_for(plan))
+        except OSError as error:
+            reason = f"cannot make namespaces: {strerror(error.errno or errno.EIO)}"
+            raise ShellFailed(os.fsencode(reason)) from None
+        if pid == 0:
+            gc.disable()
+            try:
+                setup = Setup(self._kernel, plan, identity if mapped else None, theirs, covers)
+                run_command(setup, self._libc, command, None, channel, self._start_watched)
+            finally:
+                os._exit(1)
+        os.close(theirs)
+        return pid, ours
+
+    def _start_watched(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+        return start_watched(self._kernel, self._libc, KEPT, path, argv, env)
+
+    def _start_restricted(
+        self, request: SpawnRequest, plan: ViewPlan | None, channel: int
+    ) -> tuple[int, int]:
+        """Start the shell as a child that restricts itself; it reports nothing further."""
+        kernel = self._kernel
+
+        def restrict() -> None:
+            if plan is not None:
+                landlock_only.confine_self(kernel, plan)
+            elif request.seccomp == SECCOMP_NONE:
+                privileges.no_new_privileges(kernel)
+            else:
+                proxied = request.seccomp == SECCOMP_PROXY_ROUTED
+                filter_self(kernel, FILTER_PROXY_ROUTED if proxied else FILTER_RESTRICTED)
+            hand_over(kernel, restricted.KEPT)
+
+        stdio = (0, 1, 2) if request.pipe_stdin else (1, 2)
+        try:
+            return restricted.start_restricted(kernel, self._libc, request, stdio, restrict, channel), -1
+        except SpawnFailure as failure:
+            reason = b" ".join(failure.details) or os.fsencode(strerror(failure.errno))
+            raise ShellFailed(reason) from None
+
+
+def _is_proxied(plan: ViewPlan | None) -> bool:
+    return plan is not None and plan.network == NETWORK_PROXY
+
+
+def _refused(reason: str) -> SpawnFailure:
+    return SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(reason)])

@@ -1,0 +1,229 @@
+"""Processes trapped in their execve: what they want to run, what they have, and how they go on.
+
+Everything is read while the thread waits, and its wait is checked afterwards, so nothing is ever taken from
+a stranger that got its number.  A path means a file in the thread's own root and folder; only a program that
+is the same file outside can be run there, and only for a process that nobody traces.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from execserver.zygote.supervision.callers import GONE, INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
+from execserver.zygote.supervision.process_files import (
+    copied_descriptors,
+    is_at,
+    is_program,
+    opened_folder,
+    opened_in_root,
+    resolved,
+    write_without_waiting,
+)
+from execserver.zygote.supervision.process_memory import Memory
+from execserver.zygote.supervision.process_status import Status, death_signal, open_process, soft_limits
+from execserver.zygote.supervision.trapped_exit import kill_thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.supervision.notify import Listener, Notification
+    from execserver.zygote.supervision.trapped_exit import TrappedExit
+
+_AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+_AT_SYMLINK_NOFOLLOW = 0x100
+_AT_EXECVE_CHECK = 0x10000  # only asks whether it could be executed
+_KILLED_TEXT = b"Execution failed: the process could not be ended, and was killed\n"
+
+
+class Trapped(Caller):
+    """A thread that waits in its execve, and the notification that stands for it."""
+
+    def __init__(
+        self, kernel: Kernel, listener: Listener, leave: TrappedExit, notification: Notification
+    ) -> None:
+        self._kernel = kernel
+        self._listener = listener
+        self._leave = leave
+        self._id = notification.id
+        self.tid = notification.tid
+        self._arguments = notification.arguments
+        self._at_folder = notification.at_folder
+        self._memory: Memory | None = None
+        self._workdir = b""
+        self.alive_fd = -1
+
+    def read(self) -> Execution | None:
+        """Return what the thread wants to run; None if it goes on, or is gone, without a decision."""
+        try:
+            execution = self._read()
+        except OSError as error:
+            # What cannot be read cannot be judged, so it does not run.
+            self.fail(error.errno or errno.EFAULT)
+            return None
+        if execution is None:
+            self.run()
+            return None
+        if not self._listener.is_waiting(self._id):
+            self._close()
+            return None
+        return execution
+
+    def look(self, file: bytes) -> int:
+        """Look what the program is to the thread, and whether it is the same outside."""
+        if not self._hold():
+            return GONE
+        try:
+            opened = self._opened(file)
+        except OSError as error:
+            # Behind a link of /proc to a file there may be one.
+            return INSIDE if error.errno == errno.ELOOP else NOTHING
+        try:
+            if not is_program(opened):
+                return NOTHING
+            return OUTSIDE if is_at(opened, file) else INSIDE
+        finally:
+            os.close(opened)
+
+    def run(self) -> None:
+        """Let the kernel do the call."""
+        self._listener.carry_on(self._id)
+        self._close()
+
+    def fail(self, number: int) -> None:
+        """Answer the call with an errno."""
+        self._listener.fail(self._id, number)
+        self._close()
+
+    def deny(self, text: str) -> None:
+        """Write the text to the process's stderr, and make it exit with 1."""
+        self._complain(os.fsencode(text) + b"\n")
+        self.exit(1)
+
+    def exit(self, code: int) -> None:
+        """Make the process exit; one that cannot be made to is killed."""
+        if self._listener.is_waiting(self._id) and not self._leave.end(
+            self._listener, self._id, self.tid, code
+        ):
+            self._complain(_KILLED_TEXT)
+            kill_thread(self.tid)
+        self._close()
+
+    def collect(self, then: Callable[[Means | None], None]) -> None:
+        """Copy what the program would inherit; raises OSError with what the call is to be answered with."""
+        means = self._means()
+        if self._listener.is_waiting(self._id):
+            then(means)
+        elif means is not None:
+            means.close()
+
+    def gone(self) -> int:
+        """Return the signal that killed the process."""
+        signum = death_signal(self.alive_fd, self.tid)
+        self._close()
+        return signum
+
+    def forget(self) -> None:
+        """Close what is held; the thread's call has ended by itself."""
+        self._close()
+
+    def _hold(self) -> bool:
+        """Get ready for a wait that may take long; False if the thread is gone."""
+        try:
+            self.alive_fd = open_process(self.tid)
+        except OSError:
+            pass
+        if self.alive_fd >= 0 and self._listener.is_waiting(self._id):
+            return True
+        self._close()
+        return False
+
+    def _read(self) -> Execution | None:
+        memory = self._memory = Memory(self.tid)
+        folder, flags = _AT_FDCWD, 0
+        path_at, argv_at, self._env_at, *_ = self._arguments
+        if self._at_folder:
+            folder, path_at, argv_at, self._env_at, flags, _ = self._arguments
+            folder = (folder & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+        if flags & ~(_AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
+            return None  # a question to the kernel, or what no kernel does yet
+        path = memory.path(path_at)
+        self._itself = not path and bool(flags & _AT_EMPTY_PATH)
+        if not path and not self._itself:
+            return None
+        file = self._absolute(path, folder)
+        if file is None:
+            return None
+        argv = memory.strings(argv_at) or [b""]
+        return Execution(file, argv, self.workdir)
+
+    @property
+    def workdir(self) -> bytes:
+        """The folder the thread stands in, as a path outside."""
+        if not self._workdir:
+            self._workdir = os.readlink(b"/proc/%d/cwd" % self.tid)
+        return self._workdir
+
+    def _absolute(self, path: bytes, folder: int) -> bytes | None:
+        """Return the absolute path of a program; None if there is none."""
+        self._folder = folder
+        if self._itself and folder != _AT_FDCWD:
+            return os.readlink(b"/proc/%d/fd/%d" % (self.tid, folder))
+        if not path.startswith(b"/"):
+            try:
+                base = (
+                    self.workdir
+                    if folder == _AT_FDCWD
+                    else os.readlink(b"/proc/%d/fd/%d" % (self.tid, folder))
+                )
+            except FileNotFoundError:
+                return None  # no such descriptor
+            path = base + b"/" + path
+        if b"/." not in path and b"//" not in path and path[-1] != 47:
+            return path
+        try:
+            return resolved(self._kernel, self.tid, path)
+        except OSError:
+            return None
+
+    def _opened(self, file: bytes) -> int:
+        if self._itself and self._folder != _AT_FDCWD:
+            return os.open(b"/proc/%d/fd/%d" % (self.tid, self._folder), os.O_PATH | os.O_CLOEXEC)
+        return opened_in_root(self._kernel, self.tid, file)
+
+    def _means(self) -> Means | None:
+        status = Status(self.tid)
+        if status.tracer:
+            return None  # whoever traces it wants to trace the program
+        workdir = opened_folder(self.tid, self.workdir)
+        if workdir is None:
+            return None
+        try:
+            assert self._memory is not None
+            env = self._memory.strings(self._env_at)
+            nice = os.getpriority(os.PRIO_PROCESS, self.tid)
+            limits = soft_limits(self.tid)
+            descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid)
+        except BaseException:
+            os.close(workdir)
+            raise
+        return Means(env, descriptors, workdir, status.ignored, status.umask, nice, limits)
+
+    def _complain(self, text: bytes) -> None:
+        try:
+            descriptor = self._kernel.call("pidfd_getfd", self.alive_fd, 2, 0)
+        except OSError:
+            return
+        write_without_waiting(descriptor, text)
+        os.close(descriptor)
+
+    def _close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+        if self.alive_fd >= 0:
+            os.close(self.alive_fd)
+            self.alive_fd = -1

@@ -58,6 +58,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
+def pytest_collection_finish() -> None:
+    """Keep what the whole run needs out of every collection, above all out of those in forked children.
+
+    A zygote collects before it serves; in a fork of this process that would go through, and copy, all of it.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which more descriptors are open, or more children exist, than before it.

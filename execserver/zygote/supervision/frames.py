@@ -25,9 +25,10 @@ LENGTH_BYTES = 4
 
 _CHUNK_BYTES = 64 * 1024  # of one receive: a peer gets no more memory than it fills
 _NUMBER_BYTES = 4  # of a C int
-# One more than allowed, so that too many are told from just enough.
+# At least one more than allowed, so that too many are told from just enough.
 _RIGHTS_SPACE = _socket.CMSG_SPACE(_NUMBER_BYTES * (MAX_DESCRIPTORS + 1))
 _MSG_CMSG_CLOEXEC = 0x40000000
+_NOTHING_FOLLOWS = bytes(LENGTH_BYTES)  # the length of an empty frame
 
 _CLOSED_IN_LENGTH = "socket closed while receiving frame header"
 _CLOSED_IN_TEXT = "socket closed while receiving frame payload"
@@ -65,17 +66,11 @@ class FrameReader:
         """
         if len(self._length) < LENGTH_BYTES:
             self._read_length(sock, flags)
-            if len(self._length) < LENGTH_BYTES:
+            if self._length != _NOTHING_FOLLOWS:
                 return None
-        length = int.from_bytes(self._length, "little")
-        if length > self.limit:
-            raise FrameError(f"frame of {length} bytes is above the limit of {self.limit}")
-        missing = length - len(self._text)
+        missing = int.from_bytes(self._length, "little") - len(self._text)
         if missing:
-            try:
-                piece = sock.recv(min(missing, _CHUNK_BYTES), flags)
-            except BlockingIOError:
-                return None  # the length at least has come
+            piece = sock.recv(min(missing, _CHUNK_BYTES), flags)
             if not piece:
                 raise FrameError(_CLOSED_IN_TEXT)
             self._text += piece
@@ -108,12 +103,15 @@ class FrameReader:
         if not piece:
             raise FrameError(_CLOSED_IN_LENGTH)
         self._length += piece
+        length = int.from_bytes(self._length, "little")
+        if len(self._length) == LENGTH_BYTES and length > self.limit:
+            raise FrameError(f"frame of {length} bytes is above the limit of {self.limit}")
 
 
 def receive_rights(sock: _socket.socket, length: int, flags: int = 0) -> tuple[bytes, list[int]]:
     """Receive at most `length` bytes; return them with the descriptors that came along, the caller's now.
 
-    Of descriptors beyond the limit one comes, so that there are too many.  Those that found no free number in
+    Of descriptors beyond the limit some come, so that there are too many.  Those that found no free number in
     this process are missing.
     """
     data, ancillary, _, _ = sock.recvmsg(length, _RIGHTS_SPACE, flags | _MSG_CMSG_CLOEXEC)

@@ -4,9 +4,9 @@ The protocol is `wire.relay_stream`; here are the sockets, the clock and the gre
 is reliable a lost WebSocket is replaced and no message is lost; calls in flight do not notice.  With a plain
 one the carrier ends with its WebSocket, and the session above it connects anew.
 
-One greenlet reads each socket and one keeps time; the socket's writer takes frames from the stream when it
-can write.  Bounds: 4 MiB of messages that nobody took (then the executor is held back), 1 MiB of messages not
-yet sealed (then `send` blocks), and those of the stream.
+One greenlet reads each socket and a timer of the event loop keeps time; the socket's writer takes frames from
+the stream when it can write.  Bounds: 4 MiB of messages that nobody took (then the executor is held back),
+1 MiB of messages not yet sealed (then `send` blocks), and those of the stream.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import gevent
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from execserver.client.errors import ConnectFailed, ExecServerError, RegistryRefused, TransportClosed
 from execserver.client.relay_dialer import RelayDialer
@@ -40,7 +41,7 @@ UNSEALED_BYTES: Final = 1024 * 1024
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 DOUBT_S: Final = 6.0
-_GOODBYE_S: Final = 1.0
+_LEAST_PAUSE_S: Final = 0.001
 _FOREVER: Final = float("inf")
 
 
@@ -55,7 +56,8 @@ class RelayCarrier:
         self._inbox_bytes = 0
         self._holding = False
         self._end: Exception | None = None
-        self._arrived, self._kick, self._room, self._taken = Event(), Event(), Event(), Event()
+        self._arrived, self._room, self._taken = Event(), Event(), Event()
+        self._alarm = get_hub().loop.timer(0)
         self._alarm_at = _FOREVER
         self._greenlets: set[gevent.Greenlet[..., None]] = set()
         try:
@@ -66,7 +68,6 @@ class RelayCarrier:
         for stream_id in dialer.abandoned:
             socket.send(encode_frame(RelayFrame(stream_id, Reset(RESET_CLOSED))))
         dialer.abandoned.clear()
-        self._spawn(self._keep_time)
         self._start(socket)
 
     def _open_stream(self, bundle: Bundle) -> HarnessStream:
@@ -170,7 +171,8 @@ class RelayCarrier:
         """Note why it is over and wake everybody; `close` releases what is held."""
         if self._end is None:
             self._end = error
-            for event in (self._arrived, self._kick, self._room, self._taken):
+            self._alarm.close()
+            for event in (self._arrived, self._room, self._taken):
                 event.set()
 
     def _fail(self, error: Exception) -> None:
@@ -222,34 +224,33 @@ class RelayCarrier:
             self._taken.wait()
 
     def _set_alarm(self) -> None:
-        """Wake the keeper of time when something is due earlier than it knows."""
+        """Let the timer ring when something is due earlier than it knows."""
         due = self._stream.deadline()
-        if due is not None and due < self._alarm_at:
+        if due is not None and due < self._alarm_at and self._end is None:
             self._alarm_at = due
-            self._kick.set()
+            self._alarm.close()
+            self._alarm = get_hub().loop.timer(max(_LEAST_PAUSE_S, due - time.monotonic()))
+            self._alarm.start(self._ring)
 
-    def _keep_time(self) -> None:
-        while self._end is None:
-            self._kick.clear()
-            due = self._stream.deadline()
-            self._alarm_at = _FOREVER if due is None else due
-            left = None if due is None else max(0.001, due - time.monotonic())
-            if self._kick.wait(left) or self._end is not None:
-                continue
-            try:
-                self._stream.tick(time.monotonic())
-            except StreamError as error:
-                self._fail(error)
-                return
-            if self._socket is not None:
-                self._socket.writer.ready(self)
-            self._doubt()
+    def _ring(self) -> None:
+        """Do what is due, in the event loop."""
+        self._alarm_at = _FOREVER
+        if self._end is not None:
+            return
+        try:
+            self._stream.tick(time.monotonic())
+        except StreamError as error:
+            self._fail(error)
+            return
+        self._ready()
+        self._doubt()
 
     def _doubt(self) -> None:
         """Replace a WebSocket on which a reliable executor has not been heard for a while."""
         socket, now = self._socket, time.monotonic()
         if socket is not None and now >= max(self._connected_at, self._stream.heard_at(now)) + DOUBT_S:
-            self._lost(socket, TransportClosed(f"the executor has been silent for {DOUBT_S:g} s"))
+            silent = TransportClosed(f"the executor has been silent for {DOUBT_S:g} s")
+            self._spawn(self._lost, socket, silent)  # it waits for the goodbye to leave
 
     def _lost(self, socket: RendezvousSocket, error: TransportClosed) -> None:
         if socket is not self._socket or self._end is not None:

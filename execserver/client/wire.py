@@ -6,6 +6,7 @@ What the server sends is checked here; anything that does not fit is a `Protocol
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -96,6 +97,13 @@ class _OutputMessage(msgspec.Struct):
 _OUTPUT_START = b'{"method":"%b","params":{' % PROCESS_OUTPUT.name.encode()
 _decode_output = msgspec.json.Decoder(_OutputMessage, dec_hook=decode_value).decode
 
+# Everything before the chunk as servers write it: an id without escapes, a number below 2**64.
+_UP_TO_CHUNK = re.compile(
+    re.escape(_OUTPUT_START) + rb'"processId":"([ !#-\[\]-~]*)","seq":(0|[1-9][0-9]{0,18}),'
+    rb'"stream":"(stdout|stderr|pty)","chunk":"'
+)
+_BEHIND_CHUNK = b'"}}'
+
 
 def decode_output(message: bytes) -> tuple[str, Output] | None:
     """Return process id and event of a `process/output` in its usual spelling, None for anything else.
@@ -103,6 +111,25 @@ def decode_output(message: bytes) -> tuple[str, Output] | None:
     One pass over the bytes instead of the four of `decode_message` and `decode_event`: output is nearly all a
     client receives.
     """
+    return _usual_output(message) or _any_output(message)
+
+
+def _usual_output(message: bytes) -> tuple[str, Output] | None:
+    """Take the members by their places: a third of the time, since no text is made of the chunk.
+
+    Base64 that is valid holds no quote, so nothing can stand behind the chunk unseen.
+    """
+    found = _UP_TO_CHUNK.match(message)
+    if found is None or not message.endswith(_BEHIND_CHUNK, found.end()):
+        return None
+    try:
+        chunk = base64.decode(str(memoryview(message)[found.end() : -len(_BEHIND_CHUNK)], "ascii"))
+    except ValueError:
+        return None  # the slow way says what is wrong
+    return found[1].decode("ascii"), Output(int(found[2]), found[3].decode("ascii"), chunk)
+
+
+def _any_output(message: bytes) -> tuple[str, Output] | None:
     if not message.startswith(_OUTPUT_START):
         return None
     try:

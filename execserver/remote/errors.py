@@ -31,5 +31,7 @@ class RegistryError(RemoteError):
 
 def one_line(text: str, characters: int = 200) -> str:
     """Return what somebody else has written for a line of a log: short, without control characters."""
+    if len(text) <= characters and text.isprintable():
+        return text
     shown = "".join(each if each.isprintable() else "?" for each in text[: characters + 1])
     return shown if len(shown) <= characters else f"{shown[:characters]}..."

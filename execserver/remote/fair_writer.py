@@ -26,12 +26,15 @@ class Source(Protocol):
 
 
 class FairWriter:
-    """Feeds one connection; `write` takes framed bytes and blocks while the peer does not read."""
+    """Feeds one connection; `write` takes framed bytes and blocks while the peer does not read.
 
-    def __init__(self, frame: Callable[[bytes], bytes], write: Callable[[bytes], None]) -> None:
+    `frame` makes of a message what is written for it; both speak of buffers, which nobody has to join.
+    """
+
+    def __init__(self, frame: Callable[[bytes], list[bytes]], write: Callable[[list[bytes]], None]) -> None:
         self._frame = frame
         self._write = write
-        self._urgent: deque[bytes] = deque()
+        self._urgent: deque[list[bytes]] = deque()
         self._ready: dict[Source, None] = {}  # in the order of their turns
         self._due = Event()
         self._closed = False
@@ -47,7 +50,7 @@ class FairWriter:
     def control(self, data: bytes) -> None:
         """Write bytes that are framed already (ping, pong, close) before everything else."""
         if len(self._urgent) < 2 * URGENT_FRAMES:
-            self._urgent.append(data)
+            self._urgent.append([data])
             self._due.set()
 
     def ready(self, source: Source) -> None:
@@ -75,16 +78,16 @@ class FairWriter:
                 self._due.clear()
                 self._due.wait()
 
-    def _batch(self) -> bytes:
-        pieces = list(self._urgent)
+    def _batch(self) -> list[bytes]:
+        buffers = [buffer for frame in self._urgent for buffer in frame]
         self._urgent.clear()
-        size = sum(map(len, pieces))
+        size = sum(map(len, buffers))
         while self._ready and size < BATCH_BYTES:
             source = next(iter(self._ready))
             del self._ready[source]
             message = source.take_frame()
             if message is not None:
                 self._ready.setdefault(source)
-                pieces.append(self._frame(message))
+                buffers += self._frame(message)
                 size += len(message)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return buffers

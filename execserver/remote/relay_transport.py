@@ -19,6 +19,7 @@ from execserver.transports.transport import Receiver
 from execserver.wire.noise_records import MAX_JSON_BYTES
 from execserver.wire.relay_frames import RelayFrame
 from execserver.wire.relay_stream import ExecutorStream, StreamError, StreamReset
+from execserver.wire.reliability import PROBE_S
 from execserver.wire.websocket import INVALID_DATA
 
 _TIMER_SLACK_S = 0.002
@@ -101,16 +102,17 @@ class RelayTransport:
         """Make the next frame."""
         if self._over:
             return None
+        now = self._clock()
         try:
-            frame = self._stream.next_frame(self._clock())
+            frame = self._stream.next_frame(now)
         except StreamError as error:
             self._fail(error)
             return None
         self.outbox.taken()
         if frame is None and self._closing and not self._stream.queued_bytes:
             self._end_quietly()
-        elif self._stream.is_reliable:
-            self._arm()
+        elif self._stream.is_reliable and (self._due is None or self._due > now + PROBE_S):
+            self._arm()  # what was sent just now is asked about no sooner than that
         return frame
 
     def pause(self) -> None:

@@ -1,8 +1,8 @@
 """The client's end of a rendezvous websocket: binary messages both ways, whoever uses it.
 
 The upgrade request holds nothing beyond what RFC 6455 asks for; the credential is in the URL, so that never
-appears in a text.  Frames that arrive are cut by `wire.client_frames` and judged by the `websockets` library;
-those that leave are made here.  One greenlet writes, one greenlet of the owner's calls `receive`.
+appears in a text.  Frames are cut and made by `wire.client_frames`, and judged by the `websockets` library.
+One greenlet writes, one greenlet of the owner's calls `receive`.
 
 Bounds: `MAX_BYTES` for a frame and for a message, a bounded head of the answer, a limit on connecting; a ping
 every `ping_interval_s`, and without its pong within `pong_timeout_s` the connection is given up: that ends
@@ -25,14 +25,20 @@ from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidURI, WebSocketException
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
-from websockets.speedups import apply_mask
 from websockets.uri import WebSocketURI, parse_uri
 
 from execserver.protocol.errors import os_error_text
 from execserver.remote.dialling import Dialling, DiallingFailed
 from execserver.remote.fair_writer import FairWriter
 from execserver.services.deadline import at_most
-from execserver.wire.client_frames import BINARY_MESSAGE, TEXT_MESSAGE, ClientFrames
+from execserver.wire.client_frames import (
+    BINARY_MESSAGE,
+    TEXT_MESSAGE,
+    ClientFrames,
+    binary_frame,
+    ping_frame,
+    text_frames,
+)
 
 MAX_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
@@ -43,14 +49,6 @@ _GOODBYE_S = 1.0
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n")
 _REASON_HEADER = re.compile(
     rb"\r\nx-codex-rendezvous-rejection-reason:[ \t]*([\w-]{1,64})[ \t]*\r\n", re.IGNORECASE
-)
-_FRAGMENT_BYTES = 1024 * 1024
-_BINARY_FINAL, _TEXT_FINAL, _TEXT_BEGUN, _CONTINUED, _CONTINUED_FINAL = (
-    b"\x82",
-    b"\x81",
-    b"\x01",
-    b"\x00",
-    b"\x80",
 )
 
 
@@ -104,9 +102,11 @@ class RendezvousSocket:
         timing: Timing,
         kind: Kind = RELAY,
         early: bytes = b"",
+        is_secure: bool = False,
     ) -> None:
-        """`early` came behind the answer to the upgrade."""
+        """`early` came behind the answer to the upgrade; `is_secure` tells of TLS around the socket."""
         self._sock = sock
+        self._is_secure = is_secure
         self._kind = kind
         self._protocol = protocol
         self._timing = timing
@@ -150,7 +150,7 @@ class RendezvousSocket:
                 dialling = dialling or Dialling(os.environ if environ is None else environ)
                 sock = dialling.connect(uri)
                 protocol, early = _upgrade(sock, uri, kind.max_bytes)
-                found = cls(sock, protocol, timing, kind, early)
+                found = cls(sock, protocol, timing, kind, early, uri.secure)
             if found is None:
                 raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
         except (OSError, DiallingFailed) as error:
@@ -236,12 +236,23 @@ class RendezvousSocket:
                 self._messages.append(bytes(self._partial))
                 self._partial = None
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, buffers: list[bytes]) -> None:
         if self._writing:
             raise ConnectionAbortedError("the connection is being closed")
         self._writing = True
-        self._sock.sendall(data)
+        if len(buffers) == 1:
+            self._sock.sendall(buffers[0])
+        elif self._is_secure:
+            self._sock.sendall(b"".join(buffers))  # TLS takes one buffer at a time
+        else:
+            self._write_all(buffers)
         self._writing = False
+
+    def _write_all(self, buffers: list[bytes]) -> None:
+        """Write without joining, as far as the kernel takes it at once."""
+        sent = self._sock.sendmsg(buffers)
+        if sent < sum(map(len, buffers)):
+            self._sock.sendall(memoryview(b"".join(buffers))[sent:])
 
     def _run_writer(self) -> None:
         try:
@@ -253,7 +264,7 @@ class RendezvousSocket:
         while True:
             gevent.sleep(self._timing.ping_interval_s)
             self._pong.clear()
-            self.writer.control(_ping_frame())
+            self.writer.control(ping_frame())
             if not self._pong.wait(self._timing.pong_timeout_s):
                 self._end(f"no pong within {self._timing.pong_timeout_s:g} s")
                 return
@@ -292,41 +303,11 @@ class _Queue:
         return message
 
 
-def binary_frame(message: bytes) -> bytes:
-    """Return a message as a masked frame."""
-    return _frame(_BINARY_FINAL, message)
-
-
-def text_frames(message: bytes) -> bytes:
-    """Return a text message as masked frames, several where it is long."""
-    if len(message) <= _FRAGMENT_BYTES:
-        return _frame(_TEXT_FINAL, message)
-    pieces = [message[at : at + _FRAGMENT_BYTES] for at in range(0, len(message), _FRAGMENT_BYTES)]
-    heads = [_TEXT_BEGUN, *[_CONTINUED] * (len(pieces) - 2), _CONTINUED_FINAL]
-    return b"".join(map(_frame, heads, pieces))
-
-
-def _frame(lead: bytes, payload: bytes) -> bytes:
-    length = len(payload)
-    mask = os.urandom(4)
-    if length < 126:
-        head = lead + bytes((0x80 | length,))
-    elif length < 65536:
-        head = lead + b"\xfe" + length.to_bytes(2, "big")
-    else:
-        head = lead + b"\xff" + length.to_bytes(8, "big")
-    return head + mask + apply_mask(payload, mask)
-
-
 def shown(url: str) -> str:
     """Return what may be told of a URL: where it leads, not what its query lets one do."""
     scheme, _, rest = url.strip().partition("://")
     place = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
     return f"{scheme}://{place}" if place else "the address the registry gave"
-
-
-def _ping_frame() -> bytes:
-    return b"\x89\x80" + os.urandom(4)
 
 
 def _parse(url: str) -> WebSocketURI:

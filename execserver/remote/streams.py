@@ -41,6 +41,7 @@ MAX_PENDING = 32
 FAILURES = 8
 PAUSE_S = 10.0
 VALIDATION_S = 10.0
+TOLD_AFTER_S = 0.02
 
 Validate = Callable[[str, PublicKeys, str, str], None]
 Serve = Callable[[RelayTransport], None]
@@ -64,6 +65,7 @@ class StreamTable:
         self.writer: FairWriter | None = None
         self._keys = keys
         self._prepared = PreparedKeys(clock)
+        self._arrivals = _Arrivals()
         self._validate = validate
         self._serve = serve
         self._clock = clock
@@ -126,6 +128,7 @@ class StreamTable:
             return
         if reset:
             self._reset(transport.stream_id)
+        self._arrivals.tell()
         reason = one_line(transport.reason)
         _log.info("a harness left (%s): %s; %d connected", one_line(transport.stream_id), reason, self.count)
 
@@ -205,8 +208,7 @@ class StreamTable:
         transport = RelayTransport(answered, self, self._clock)
         self._active[stream_id] = transport
         self._serve(transport)
-        # The answer goes out when the writer has its turn; telling of it comes after that.
-        get_hub().loop.run_callback(_tell_of_arrival, stream_id, self.count)
+        self._arrivals.tell_soon(stream_id, self.count)
 
     def _fail(self, stream_id: str, reason: str) -> None:
         """Refuse a handshake and count the failure."""
@@ -235,8 +237,24 @@ class StreamTable:
             self._cancel(stream_id)
 
 
-def _tell_of_arrival(stream_id: str, count: int) -> None:
-    _log.info("a harness connected (%s); %d connected", one_line(stream_id), count)
+class _Arrivals:
+    """Tells of harnesses that came, a moment later: they need not wait for the line to be written."""
+
+    def __init__(self) -> None:
+        self._untold: dict[str, int] = {}
+        self._timer = get_hub().loop.timer(TOLD_AFTER_S, TOLD_AFTER_S)
+
+    def tell_soon(self, stream_id: str, count: int) -> None:
+        """Note a harness, and how many there are with it."""
+        self._untold[stream_id] = count
+        self._timer.again(self.tell)
+
+    def tell(self) -> None:
+        """Tell of all that were not told of."""
+        self._timer.stop()
+        untold, self._untold = self._untold, {}
+        for stream_id, count in untold.items():
+            _log.info("a harness connected (%s); %d connected", one_line(stream_id), count)
 
 
 def _answer(stream_id: str, responder: Responder) -> ExecutorStream | HandshakeFailed:

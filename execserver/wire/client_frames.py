@@ -1,8 +1,11 @@
-"""WebSocket frames of the client role: what came from the network, cut into messages.
+"""WebSocket frames of the client role: what came from the network cut into messages, and messages to send.
 
 Only a message in one whole frame, as all are on a relay, is taken here; every other frame is for the
 library of `websockets`, which also judges what is wrong with one.  On the library's way such a message
 is copied three times more.  No I/O: the owner of the socket reads into `space` and says how much came.
+
+What leaves is masked, with a fresh mask for each frame; head and content of a large frame stay apart, so that
+they are not copied once more only to be written.
 
 Bounds: the buffer; a frame that does not fit, or is longer than a message may be, goes to the library in the
 pieces that come.
@@ -10,13 +13,19 @@ pieces that come.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Final
+
+from websockets.speedups import apply_mask
 
 BINARY_MESSAGE: Final = 0x82
 TEXT_MESSAGE: Final = 0x81
 BUFFER_BYTES: Final = 320 * 1024
 
+_FRAGMENT_BYTES: Final = 1024 * 1024
+_APART_BYTES: Final = 4096
+_TEXT_BEGUN, _CONTINUED, _CONTINUED_FINAL = 0x01, 0x00, 0x80
 _FINAL: Final = 0x80
 _CONTROL: Final = 0x08
 _MASKED: Final = 0x80
@@ -113,3 +122,35 @@ def _borders(view: memoryview, at: int, end: int) -> tuple[int, int]:
     if view[at + 1] & _MASKED:
         begin += 4
     return begin, begin + length
+
+
+def binary_frame(message: bytes) -> list[bytes]:
+    """Return a message as a masked frame: buffers to be written one after the other."""
+    return _frame(BINARY_MESSAGE, message)
+
+
+def text_frames(message: bytes) -> list[bytes]:
+    """Return a text message as masked frames, several where it is long."""
+    if len(message) <= _FRAGMENT_BYTES:
+        return _frame(TEXT_MESSAGE, message)
+    pieces = [message[at : at + _FRAGMENT_BYTES] for at in range(0, len(message), _FRAGMENT_BYTES)]
+    leads = [_TEXT_BEGUN, *[_CONTINUED] * (len(pieces) - 2), _CONTINUED_FINAL]
+    return [part for lead, piece in zip(leads, pieces, strict=True) for part in _frame(lead, piece)]
+
+
+def ping_frame() -> bytes:
+    """Return a masked ping without content."""
+    return b"\x89\x80" + os.urandom(4)
+
+
+def _frame(lead: int, payload: bytes) -> list[bytes]:
+    length = len(payload)
+    mask = os.urandom(4)
+    if length < 126:
+        head = bytes((lead, _MASKED | length)) + mask
+    elif length < 65536:
+        head = bytes((lead, _MASKED | 126)) + length.to_bytes(2, "big") + mask
+    else:
+        head = bytes((lead, _MASKED | 127)) + length.to_bytes(8, "big") + mask
+    masked = apply_mask(payload, mask)
+    return [head, masked] if length > _APART_BYTES else [head + masked]

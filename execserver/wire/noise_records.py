@@ -22,6 +22,7 @@ MAX_PLAINTEXT_BYTES: Final = 61440
 MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 ACK_BITS: Final = 32
 _LENGTH_BYTES: Final = 4
+_PART_BYTES: Final = 4096  # smaller parts of a message are put together: no peer makes us keep thousands
 
 
 class StreamError(Exception):
@@ -67,8 +68,8 @@ class RecordSender:
         if not 0 < len(message) <= MAX_JSON_BYTES:
             raise StreamError(f"a message of {len(message)} bytes")
         first = MAX_PLAINTEXT_BYTES - _LENGTH_BYTES
-        yield self._seal(len(message).to_bytes(_LENGTH_BYTES, "big") + message[:first])
         rest = memoryview(message)
+        yield self._seal(b"".join((len(message).to_bytes(_LENGTH_BYTES, "big"), rest[:first])))
         for start in range(first, len(message), MAX_PLAINTEXT_BYTES):
             yield self._seal(rest[start : start + MAX_PLAINTEXT_BYTES])
 
@@ -152,12 +153,12 @@ class RecordReceiver:
 class _Joiner:
     """Cuts the byte stream at the message borders."""
 
-    __slots__ = ("_lead", "_missing", "_partial")
+    __slots__ = ("_lead", "_missing", "_parts")
 
     def __init__(self) -> None:
         self._lead = b""  # of a length that is not complete
         self._missing = 0  # bytes of the message that has begun
-        self._partial = bytearray()
+        self._parts: list[memoryview | bytearray] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         messages: list[bytes] = []
@@ -167,7 +168,7 @@ class _Joiner:
                 begun = self._lead + data[at : at + _LENGTH_BYTES - len(self._lead)]
                 at += len(begun) - len(self._lead)
                 self._begin(begun)
-            elif not self._partial and end - at >= self._missing:
+            elif not self._parts and end - at >= self._missing:
                 messages.append(data[at : at + self._missing])
                 at += self._missing
                 self._missing = 0
@@ -186,9 +187,14 @@ class _Joiner:
 
     def _extend(self, part: memoryview, messages: list[bytes]) -> int:
         """Add a part of a message that came in several records; return its size."""
-        self._partial += part
+        if len(part) >= _PART_BYTES:
+            self._parts.append(part)  # joined with the others at the end, and not copied before
+        elif self._parts and isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += part
+        else:
+            self._parts.append(bytearray(part))
         self._missing -= len(part)
         if not self._missing:
-            messages.append(bytes(self._partial))
-            self._partial = bytearray()
+            messages.append(b"".join(self._parts))
+            self._parts = []
         return len(part)

@@ -3,7 +3,7 @@
 Written by hand: nothing to generate, nothing to load.  Encoding is canonical (fields in number order, zero
 scalars left out, the body always written).  Decoding follows proto3: fields in any order, the last of a
 repeated field counts, unknown fields are skipped; what the rules of remote mode forbid raises `InvalidFrame`.
-Records in their canonical form, as nearly all frames are, take a shorter way to the same result.
+Records and handshakes in their canonical form, as nearly all are, take a shorter way to the same result.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def decode_frame(data: bytes) -> RelayFrame:
     """Return the frame.  Raises `InvalidFrame`."""
     if len(data) > MAX_FRAME_BYTES:
         raise InvalidFrame(f"longer than {MAX_FRAME_BYTES} bytes")
-    return _canonical_record(data) or _decode_any(data)
+    return _canonical_record(data) or _canonical_handshake(data) or _decode_any(data)
 
 
 def _canonical_record(data: bytes) -> RelayFrame | None:
@@ -135,6 +135,20 @@ def _canonical_record(data: bytes) -> RelayFrame | None:
         return None
     body = Data(_value(seq) & _U32, data[begin:])
     return RelayFrame(stream_id.decode("ascii"), body, _value(ack) & _U32, _value(bits) & _U32)
+
+
+def _canonical_handshake(data: bytes) -> RelayFrame | None:
+    """Return a handshake message in its canonical form, without acknowledgements; None for the rest."""
+    found = _CANONICAL_HANDSHAKE.match(data)
+    if found is None:
+        return None
+    stream_id, size, payload_size = found.groups()
+    begin = found.end()
+    if _value(payload_size) != len(data) - begin or _value(size) != len(data) - found.end(2):
+        return None
+    if begin == len(data) or not stream_id.isascii() or stream_id.isspace():
+        return None
+    return RelayFrame(stream_id.decode("ascii"), Handshake(data[begin:]))
 
 
 def _value(varint: bytes) -> int:
@@ -201,6 +215,8 @@ def _varint(value: int) -> bytes:
         return bytes((value,))
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -221,6 +237,10 @@ _CANONICAL_RECORD: Final = re.compile(
     rb"\x08\x01\x12\x24(.{36})(?:\x18%b)?(?:\x20%b)?\x2a%b(?:\x08%b)?\x18\x01\x22%b"
     % (_LONG, _LONG, _SHORT, _LONG, _SHORT),
     re.DOTALL,
+)
+
+_CANONICAL_HANDSHAKE: Final = re.compile(
+    rb"\x08\x01\x12\x24(.{36})\x52%b\x0a%b" % (_SHORT, _SHORT), re.DOTALL
 )
 
 # The wire type of each known field: of the frame (0 marks the bodies), and of each body.

@@ -136,7 +136,7 @@ class ServerFrames:
     def _take_short(
         self, data: bytes | bytearray | memoryview, begin: int, end: int, messages: list[bytes]
     ) -> None:
-        message = self._checked(apply_mask(bytes(data[begin:end]), bytes(data[begin - 4 : begin])))
+        message = self._checked(apply_mask(memoryview(data)[begin:end], bytes(data[begin - 4 : begin])))
         if message is not None:
             messages.append(message)
 

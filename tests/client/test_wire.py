@@ -27,6 +27,24 @@ class TestOutput:
             b'{"method":"process/output","params":{"processId":"p","seq":1,"stream":"pty","chunk":"eA=="}}'
         )
         assert wire.decode_output(message) == ("p", Output(1, "pty", b"x"))
+        assert wire._usual_output(message) == wire._any_output(message)
+
+    @pytest.mark.parametrize(
+        "members",
+        [
+            rb'"processId":"a\"b","seq":1,"stream":"pty","chunk":"eA=="',
+            rb'"processId":"p","seq":01,"stream":"pty","chunk":"eA=="',
+            rb'"processId":"p","seq":18446744073709551616,"stream":"pty","chunk":"eA=="',
+            rb'"processId":"p","seq":1,"stream":"tty","chunk":"eA=="',
+            rb'"processId":"p","seq":1,"stream":"pty","chunk":"eA="',
+            rb'"processId":"p","seq":1,"stream":"pty","chunk":"eB=="',
+            rb'"processId":"p","seq":1,"stream":"pty","chunk":"eA==","more":"eA=="',
+            rb'"processId":"p","seq":1,"stream":"pty","chunk":"eA\u003d="',
+            '"processId":"p","seq":1,"stream":"pty","chunk":"eAé="'.encode(),
+        ],
+    )
+    def test_the_shorter_way_takes_nothing_that_it_might_misread(self, members: bytes) -> None:
+        assert wire._usual_output(b'{"method":"process/output","params":{%b}}' % members) is None
 
     @pytest.mark.parametrize(
         "message",

@@ -123,7 +123,7 @@ class Scene:
 
     def attach(self) -> FairWriter:
         """Give the table a new websocket."""
-        writer = FairWriter(self._keep, lambda data: None)
+        writer = FairWriter(self._keep, lambda buffers: None)
         self._writers.append(gevent.spawn(writer.run))
         self.table.attach(writer)
         return writer
@@ -157,12 +157,12 @@ class Scene:
             gevent.sleep(0)
         return not self.sent
 
-    def _keep(self, message: bytes) -> bytes:
+    def _keep(self, message: bytes) -> list[bytes]:
         frame = decode_frame(message)
         assert (frame.ack, frame.ack_bits) == (0, 0) or self.clients[frame.stream_id].transport.is_reliable
         self.sent.append(frame)
         self.order.append(frame.stream_id)
-        return b"x"
+        return [b"x"]
 
     def _validate(
         self, registration_id: str, harness: PublicKeys, authorization: str, stream_id: str

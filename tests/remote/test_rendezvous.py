@@ -20,9 +20,9 @@ from execserver.remote.rendezvous import (
     RendezvousSocket,
     Timing,
     UpgradeRefused,
-    binary_frame,
     shown,
 )
+from execserver.wire.client_frames import binary_frame
 from tests.support.certificates import make_authority
 from tests.support.relay import Peer, Relay, listen
 from tests.support.waiting import wait_until
@@ -332,7 +332,7 @@ def test_small_messages_leave_at_once_and_little_waits_in_the_kernel(relay: Rela
 
 def test_a_frame_is_masked() -> None:
     for length in (0, 125, 126, 65535, 65536):
-        frame = binary_frame(b"z" * length)
+        frame = b"".join(binary_frame(b"z" * length))
         assert frame[0] == 0x82
         assert frame[1] & 0x80
         body = frame[-length:] if length else b""
@@ -352,7 +352,7 @@ class Stream:
 
 def test_streams_take_turns() -> None:
     written: list[bytes] = []
-    writer = FairWriter(lambda message: message[:1], written.append)
+    writer = FairWriter(lambda message: [message[:1]], written.extend)
     flood = Stream(b"f", 20)
     writer.ready(flood)
     greenlet = gevent.spawn(writer.run)
@@ -372,13 +372,13 @@ def test_streams_take_turns() -> None:
 
 
 def test_urgent_frames_are_bounded() -> None:
-    writer = FairWriter(lambda message: message, lambda data: None)
+    writer = FairWriter(lambda message: [message], lambda buffers: None)
     assert [writer.urgent(b"x") for _ in range(URGENT_FRAMES + 2)] == [True] * URGENT_FRAMES + [False] * 2
 
 
 def test_a_forgotten_stream_is_not_asked() -> None:
     written: list[bytes] = []
-    writer = FairWriter(lambda message: message, written.append)
+    writer = FairWriter(lambda message: [message], written.extend)
     stream = Stream(b"s", 1)
     writer.ready(stream)
     writer.forget(stream)

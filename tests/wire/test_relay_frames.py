@@ -19,6 +19,7 @@ from execserver.wire.relay_frames import (
     RelayFrame,
     Reset,
     Resume,
+    _canonical_handshake,
     _canonical_record,
     _decode_any,
     decode_frame,
@@ -110,6 +111,21 @@ def test_the_short_way_of_records_leads_to_the_same_result(
             assert short == _decode_any(form)
     if payload and stream_id.isascii() and len(stream_id) == 36 and stream_id.strip():
         assert _canonical_record(data) is not None
+
+
+@given(IDS, st.binary(min_size=1, max_size=300), st.randoms(use_true_random=False))
+def test_the_short_way_of_handshakes_leads_to_the_same_result(
+    stream_id: str, payload: bytes, rng: random.Random
+) -> None:
+    if not stream_id.strip():
+        return
+    data = encode_frame(RelayFrame(stream_id, Handshake(payload)))
+    for form in (data, mutated(rng, data)):
+        short = _canonical_handshake(form)
+        if short is not None:
+            assert short == _decode_any(form)
+    if stream_id.isascii() and len(stream_id) == 36:
+        assert _canonical_handshake(data) is not None
 
 
 @pytest.mark.parametrize(

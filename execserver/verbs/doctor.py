@@ -13,6 +13,7 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import back_ends, probe_folders
 from execserver.verbs.usage import Leave, flags
 from execserver.zygote import examined
+from execserver.zygote.probe_interception import check_notification
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def examine(environ: Mapping[bytes, bytes]) -> Report:
         *report.checks,
         probe_folders.program_files(program, probe_folders.unpacking_places(environ)),
         probe_folders.state(environ),
+        check_notification(),
     )
     return report
 

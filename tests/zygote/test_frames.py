@@ -95,7 +95,7 @@ def test_too_many_descriptors_are_not_sent_and_not_taken(pair: Pair) -> None:
         send_frame(pair[0], b"x", [2] * 17)
     reader = FrameReader()
     send_rights(pair[0], b"\1\0\0\0x", [2] * 30)
-    with pytest.raises(FrameError, match="too many fds: 1[78]"):  # the system rounds up
+    with pytest.raises(FrameError, match=r"too many fds: 1[78]"):  # the system rounds up
         reader.read(pair[1])
     reader.close()
 

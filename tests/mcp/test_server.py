@@ -145,7 +145,7 @@ def test_what_was_received_before_the_end_is_answered_but_for_calls(scene: Scene
 
 def test_a_wrong_start_ends_the_conversation(scene: Scene) -> None:
     scene.type(request(1, "tools/list"))
-    assert scene.serving.get(timeout=5).startswith("expect initialized request, but received: ")
+    assert str(scene.serving.get(timeout=5)).startswith("expect initialized request, but received: ")
 
 
 def test_an_input_that_ends_too_early_is_no_good_end(scene: Scene) -> None:

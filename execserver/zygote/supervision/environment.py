@@ -38,3 +38,9 @@ class OutsideEnvironment:
         left_out = self._left_out
         kept = [entry for entry in command if entry.partition(b"=")[0] not in left_out]
         return kept + self._own
+
+
+def with_variables(env: Sequence[bytes], entries: Sequence[bytes]) -> list[bytes]:
+    """Return an environment in which some `name=value` entries stand in place of others of their names."""
+    names = {entry.partition(b"=")[0] for entry in entries}
+    return [entry for entry in env if entry.partition(b"=")[0] not in names] + list(entries)

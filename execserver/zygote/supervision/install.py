@@ -1,7 +1,8 @@
 """The shell's side of supervision: what its process does right before its first exec.
 
-The process is a fork of one of ours.  It installs the filter, hands the listener to the supervisor, and
-becomes the shell; of all that nothing is left in it.  A shell that cannot be watched is not started.
+The process is a fork of one of ours.  It installs the filter and hands the listener to the supervisor, or
+lets the shell have the socket for wrappers, and becomes the shell; nothing else of ours is left in it.  What
+cannot be watched is not started.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from execserver.zygote.supervision import notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.libc import Libc
@@ -61,16 +62,17 @@ def receive_listener(channel: _socket.socket) -> int | None:
 
 
 def start_watched(
-    kernel: Kernel, libc: Libc, channel: int, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]
+    libc: Libc, watch: Callable[[], None], path: bytes, argv: Sequence[bytes], env: Sequence[bytes]
 ) -> int:
-    """Start a program under the filter, in this process's session and group, with its stdio; return its pid.
+    """Start a program in this process's session and group, with its stdio; return its pid.
 
-    Raises OSError with the errno of the exec, ViewFailed if the process cannot be watched.
+    Its process has called `watch` before, which may raise OSError: then nothing is started, and ViewFailed
+    raised.  Raises OSError with the errno of the exec.
     """
     told, tells = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        _become(kernel, libc, channel, tells, path, argv, env)
+        _become(libc, watch, tells, path, argv, env)
     os.close(tells)
     said = os.read(told, _REASON_BYTES)
     os.close(told)
@@ -84,9 +86,8 @@ def start_watched(
 
 
 def _become(
-    kernel: Kernel,
     libc: Libc,
-    channel: int,
+    watch: Callable[[], None],
     tells: int,
     path: bytes,
     argv: Sequence[bytes],
@@ -97,7 +98,7 @@ def _become(
     try:
         for number in _CHANGED_SIGNALS:
             _signal.signal(number, _signal.SIG_DFL)
-        hand_over(kernel, channel)
+        watch()
         failure = _NOT_EXECUTED
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         libc.execute(path, argv, env)

@@ -27,9 +27,11 @@ from execserver.zygote.records import (
 )
 from execserver.zygote.requested import filter_self
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.supervision.environment import with_variables
 from execserver.zygote.supervision.install import hand_over, start_watched
-from execserver.zygote.supervision.records import decode_supervision
+from execserver.zygote.supervision.records import NOTIFY, decode_supervision
 from execserver.zygote.supervision.supervisor import ShellFailed, supervise
+from execserver.zygote.supervision.wrapper_end import shell_variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest
-    from execserver.zygote.supervision.supervisor import StartShell
+    from execserver.zygote.supervision.records import Supervision
 
     Become = Callable[[int, Sequence[Mount]], None]
 
@@ -70,10 +72,12 @@ class Supervisors:
         *stdio, questions = descriptors
         command = restricted.command_of(request, stdio)
 
+        shell = _Shell(self._kernel, self._libc, request, plan, supervision)
+
         def become(report: int, covers: Sequence[Mount]) -> None:
-            start = self._start_of(request, plan, covers)
             supervise(
-                *(self._kernel, self._libc, policy, supervision, command, questions, report, start),
+                *(self._kernel, self._libc, policy, supervision, command, questions, report),
+                lambda channel: shell.start(covers, channel),
             )
 
         return become
@@ -83,59 +87,88 @@ class Supervisors:
             self._policy = record, decode_policy(record)
         return self._policy[1]
 
-    def _start_of(self, request: SpawnRequest, plan: ViewPlan | None, covers: Sequence[Mount]) -> StartShell:
-        if plan is not None and request.back_end != BACK_END_LANDLOCK:
-            return lambda channel: self._start_in_view(request, plan, covers, channel)
-        return lambda channel: self._start_restricted(request, plan, channel)
 
-    def _start_in_view(
-        self, request: SpawnRequest, plan: ViewPlan, covers: Sequence[Mount], channel: int
-    ) -> tuple[int, int]:
+class _Shell:
+    """One shell to be started by its supervisor, whose stdio it gets."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        libc: Libc,
+        request: SpawnRequest,
+        plan: ViewPlan | None,
+        supervision: Supervision,
+    ) -> None:
+        self._kernel = kernel
+        self._libc = libc
+        self._request = request
+        self._plan = plan
+        self._is_notified = supervision.interception == NOTIFY
+        if not self._is_notified:
+            request.env = with_variables(request.env, shell_variables(KEPT, supervision.wrapper))
+
+    def start(self, covers: Sequence[Mount], channel: int) -> tuple[int, int]:
+        """Start it; return its pid and a report, or -1 where the process is the shell itself.
+
+        Raises ShellFailed.
+        """
+        if self._plan is None or self._request.back_end == BACK_END_LANDLOCK:
+            return self._start_restricted(channel), -1
+        return self._start_in_view(self._plan, covers, channel)
+
+    def _start_in_view(self, plan: ViewPlan, covers: Sequence[Mount], channel: int) -> tuple[int, int]:
         """Fork the first process of a view; return its pid and its report."""
+        request, kernel, libc = self._request, self._kernel, self._libc
         stdin = 0 if request.pipe_stdin else None
         command = Command(request.argv, request.env, request.cwd, request.arg0, (stdin, 1, 2))
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         identity = Identity()
         try:
-            pid, mapped = fork_into(self._kernel, flags_for(plan))
+            pid, mapped = fork_into(kernel, flags_for(plan))
         except OSError as error:
             reason = f"cannot make namespaces: {strerror(error.errno or errno.EIO)}"
             raise ShellFailed(os.fsencode(reason)) from None
         if pid == 0:
             gc.disable()
             try:
-                setup = Setup(self._kernel, plan, identity if mapped else None, theirs, covers)
-                run_command(setup, self._libc, command, None, channel, self._start_watched)
+                setup = Setup(kernel, plan, identity if mapped else None, theirs, covers)
+                run_command(setup, libc, command, None, channel, self._start_watched)
             finally:
                 os._exit(1)
         os.close(theirs)
         return pid, ours
 
     def _start_watched(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
-        return start_watched(self._kernel, self._libc, KEPT, path, argv, env)
+        return start_watched(self._libc, self._watch_self, path, argv, env)
 
-    def _start_restricted(
-        self, request: SpawnRequest, plan: ViewPlan | None, channel: int
-    ) -> tuple[int, int]:
-        """Start the shell as a child that restricts itself; it reports nothing further."""
-        kernel = self._kernel
-
-        def restrict() -> None:
-            if plan is not None:
-                landlock_only.confine_self(kernel, plan)
-            elif request.seccomp == SECCOMP_NONE:
-                privileges.no_new_privileges(kernel)
-            else:
-                proxied = request.seccomp == SECCOMP_PROXY_ROUTED
-                filter_self(kernel, FILTER_PROXY_ROUTED if proxied else FILTER_RESTRICTED)
-            hand_over(kernel, restricted.KEPT)
-
-        stdio = (0, 1, 2) if request.pipe_stdin else (1, 2)
+    def _start_restricted(self, channel: int) -> int:
+        """Start the shell as a child that restricts itself; return its pid."""
+        stdio = (0, 1, 2) if self._request.pipe_stdin else (1, 2)
         try:
-            return restricted.start_restricted(kernel, self._libc, request, stdio, restrict, channel), -1
+            return restricted.start_restricted(
+                self._kernel, self._libc, self._request, stdio, self._restrict_self, channel
+            )
         except SpawnFailure as failure:
             reason = b" ".join(failure.details) or os.fsencode(strerror(failure.errno))
             raise ShellFailed(reason) from None
+
+    def _restrict_self(self) -> None:
+        kernel, seccomp = self._kernel, self._request.seccomp
+        if self._plan is not None:
+            landlock_only.confine_self(kernel, self._plan)
+        elif seccomp != SECCOMP_NONE:
+            proxied = seccomp == SECCOMP_PROXY_ROUTED
+            filter_self(kernel, FILTER_PROXY_ROUTED if proxied else FILTER_RESTRICTED)
+        elif self._is_notified:
+            privileges.no_new_privileges(kernel)
+        self._watch_self()
+
+    def _watch_self(self) -> None:
+        """Let the supervisor know of all that this process and its descendants start; the channel is KEPT."""
+        if self._is_notified:
+            hand_over(self._kernel, KEPT)
+        else:
+            os.set_inheritable(KEPT, True)
 
 
 def _is_proxied(plan: ViewPlan | None) -> bool:

@@ -27,8 +27,10 @@ from execserver.zygote.supervision.install import receive_listener
 from execserver.zygote.supervision.notified import Notified
 from execserver.zygote.supervision.notify import Listener
 from execserver.zygote.supervision.outside import Outside
+from execserver.zygote.supervision.records import NOTIFY
 from execserver.zygote.supervision.trapped_exit import TrappedExit
 from execserver.zygote.supervision.watch import Watch
+from execserver.zygote.supervision.wrapper_end import WrapperEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ _QUESTIONS = 4
 _REPORT_BYTES = 4096
 _PR_SET_PDEATHSIG = 1
 _SIGKILL, _SIGTERM, _SIGCHLD = 9, 15, 17
-_END_S = 5.0  # for everything to die that was killed; what does not, the zygote kills again
+_END_S = 2.5  # for everything to die that was killed; what does not, the zygote kills again
 _LOOK_MS = 50
 _FAILED_STATUS = 1
 _EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
@@ -91,7 +93,8 @@ class Supervisor:
         environment = OutsideEnvironment(supervision.server_env)
         asking = Asking(_QUESTIONS, watch)
         self._desk = Desk(policy, supervision.full_path, environment, Outside(), asking, watch)
-        self._notified: Notified | None = None
+        self._source: Notified | WrapperEnd | None = None
+        self._is_notified = supervision.interception == NOTIFY
         self._shell = 0
         self._told = b""
         self._is_running = False
@@ -101,21 +104,25 @@ class Supervisor:
         """Start the shell and stay until it, and all that came of it, has ended."""
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        self._watch.add(ours.fileno(), lambda: self._take_listener(ours))
+        if self._is_notified:
+            self._watch.add(ours.fileno(), lambda: self._take_listener(ours))
+        else:
+            self._source = WrapperEnd(ours, self._desk, self._watch)
         self._shell, report = start_shell(theirs.fileno())
         theirs.close()
         _leave_stdio()
         if report >= 0:
             self._watch.add(report, lambda: self._hear(report))
         else:
-            self._take_listener(ours)
+            if self._is_notified:
+                self._take_listener(ours)
             self._runs()
         while self._status is None:
             self._watch.turn()
             if self._changes.are_there:
                 self._reap()
-            if self._notified is not None:
-                self._notified.go_on()
+            if self._source is not None:
+                self._source.go_on()
         self._end_all()
         os.write(_REPORT, ENDED + WAIT_STATUS.pack(self._status))
 
@@ -124,10 +131,10 @@ class Supervisor:
             return
         descriptor = receive_listener(channel)
         if descriptor is not None:
-            if self._notified is not None:
-                self._notified.close()  # of a program that could not be executed
+            if self._source is not None:
+                self._source.close()  # of a program that could not be executed
             listener = Listener(descriptor, self._kernel.machine)
-            self._notified = Notified(self._kernel, listener, self._leave, self._desk, self._watch)
+            self._source = Notified(self._kernel, listener, self._leave, self._desk, self._watch)
         elif self._is_running:
             self._watch.drop(channel.fileno())
             channel.close()
@@ -146,7 +153,7 @@ class Supervisor:
             raise ShellFailed(told[1:])
 
     def _runs(self) -> None:
-        if self._notified is None:
+        if self._source is None:
             raise ShellFailed(b"the shell runs unwatched")
         self._is_running = True
         os.write(_REPORT, RUNNING)

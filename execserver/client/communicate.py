@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from execserver.client.process import RemoteProcess
 
 MAX_COLLECTED: Final = 64 * 1024 * 1024
+_PIECE_BYTES: Final = 4096
 
 
 class CompletedProcess(NamedTuple):
@@ -31,19 +32,38 @@ class CompletedProcess(NamedTuple):
     gaps: tuple[OutputGap, ...] = ()
 
 
+class _Pieces:
+    """Bytes of one stream: large pieces are kept as they came and copied once, small ones put together."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes | bytearray] = []
+
+    def add(self, data: bytes) -> None:
+        if len(data) >= _PIECE_BYTES:
+            self._pieces.append(data)
+        elif self._pieces and isinstance(self._pieces[-1], bytearray):
+            self._pieces[-1] += data
+        else:
+            self._pieces.append(bytearray(data))
+
+    def joined(self) -> bytes:
+        return b"".join(self._pieces)
+
+
 class _Collector:
     """Output by stream, up to a bound."""
 
     def __init__(self, max_output: int) -> None:
-        self.stdout = bytearray()
-        self.stderr = bytearray()
+        self.stdout = _Pieces()
+        self.stderr = _Pieces()
         self.gaps: list[OutputGap] = []
+        self._size = 0
         self._max_output = max_output
 
     def add(self, output: Output) -> None:
-        stream = self.stderr if output.stream == "stderr" else self.stdout
-        stream += output.data
-        if len(self.stdout) + len(self.stderr) > self._max_output:
+        (self.stderr if output.stream == "stderr" else self.stdout).add(output.data)
+        self._size += len(output.data)
+        if self._size > self._max_output:
             raise OutputTooLarge(f"the process printed more than {self._max_output} bytes")
 
 
@@ -63,7 +83,7 @@ def communicate(
     if collected.gaps and not allow_gaps:
         raise collected.gaps[0]
     return CompletedProcess(
-        exit_code, bytes(collected.stdout), bytes(collected.stderr), tuple(collected.gaps)
+        exit_code, collected.stdout.joined(), collected.stderr.joined(), tuple(collected.gaps)
     )
 
 

@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """Run pytest, all of it in two lanes, with an end: what hangs is interrupted and reported, then killed.
+    """Run pytest, all of it in lanes, with an end: what hangs is interrupted and reported, then killed.
 
     Servers of the tests are the built file; a long run plays the end-to-end tests on the source besides.
     """

@@ -274,7 +274,7 @@ def test_a_test_run_without_end_is_interrupted(tmp_path: Path, capsys: pytest.Ca
     )
     ready = tmp_path / "ready"
     command = [sys.executable, "-S", "-c", code, str(marker), str(ready)]
-    assert lanes.run_limited(command, dict(os.environ), 1.0) == 1
+    assert lanes.run_limited(command, dict(os.environ), 2.0) == 1
     assert ready.exists()
     assert marker.exists()
     assert "did not end within" in capsys.readouterr().err
@@ -282,25 +282,32 @@ def test_a_test_run_without_end_is_interrupted(tmp_path: Path, capsys: pytest.Ca
 
 PYTEST = """
 import os, sys
-lane = "rest" if "--ignore=tests/sandbox" in sys.argv else "first"
-print(lane, sys.argv[-1] if lane == "first" else "")
+lane = "rest" if "--ignore=tests/sandbox" in sys.argv else sys.argv[-1]
+print(lane)
 sys.exit(int(os.environ.get(lane, "0")))
 """
 
 
 @pytest.mark.parametrize(
-    ("first", "rest", "status"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (5, 0, 0), (0, 5, 0), (5, 5, 5), (5, 1, 1)]
+    ("first", "rest", "others", "status"),
+    [
+        *((0, 0, 0, 0), (1, 0, 0, 1), (0, 1, 0, 1), (0, 0, 1, 1), (5, 1, 5, 1)),
+        *((5, 0, 5, 0), (0, 5, 5, 0), (5, 5, 0, 0), (5, 5, 5, 5)),
+    ],
 )
-def test_both_lanes_count_and_are_shown(
-    first: int, rest: int, status: int, capfd: pytest.CaptureFixture[str]
+def test_every_lane_counts_and_is_shown(
+    first: int, rest: int, others: int, status: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    variables = {"first": str(first), "rest": str(rest)}
+    names = [places[-1] for places in lanes.LANES]
+    variables = {**dict.fromkeys(names, str(others)), names[0]: str(first), "rest": str(rest)}
     assert lanes.run_in_lanes([sys.executable, "-S", "-c", PYTEST], variables, 20.0) == status
-    assert sorted(capfd.readouterr().out.split()) == sorted(["first", "rest", lanes.FIRST_LANE[-1]])
+    assert sorted(capfd.readouterr().out.split()) == sorted(["rest", *names])
 
 
-def test_the_folders_of_the_first_lane_exist() -> None:
-    assert [folder for folder in lanes.FIRST_LANE if not (Path(build.ROOT) / folder).is_dir()] == []
+def test_what_the_lanes_name_exists_and_is_named_once() -> None:
+    places = [place for lane in lanes.LANES for place in lane]
+    assert [place for place in places if not (Path(build.ROOT) / place).exists()] == []
+    assert sorted(set(places)) == sorted(places)
 
 
 def test_an_old_python_hands_over_to_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""Running the tests: in two processes side by side, each with an end.
+"""Running the tests: in three processes side by side, each with an end.
 
-Which test runs where is fixed, so that a run can be repeated; nothing is shared between the two but the
-machine.  Standard library only.
+Which test runs where is fixed, so that a run can be repeated; nothing is shared between them but the machine.
+There are more of them than processors in the smallest machine, since many tests mostly wait.  Standard
+library only.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import IO
 
 from tools.problems import say
 
-# About half of the whole time; everything else is the other lane.
-FIRST_LANE = ("tests/sandbox", "tests/zygote", "tests/relay", "tests/remote", "tests/packaging")
+# About a third of the whole time each; everything else is the last lane.
+LANES = (
+    ("tests/sandbox", "tests/rules", "tests/packaging", "tests/services", "tests/client", "tests/helpers"),
+    ("tests/e2e/test_transcripts.py", "tests/mcp", "tests/relay", "tests/remote", "tests/zygote"),
+)
 _NOTHING_COLLECTED = 5
 _INTERRUPT_GRACE_S = 20
 
@@ -29,16 +34,22 @@ def run_limited(command: Sequence[str], variables: Mapping[str, str], limit_s: f
 
 
 def run_in_lanes(command: Sequence[str], variables: Mapping[str, str], limit_s: float) -> int:
-    """Run pytest in two lanes; the second one's output is shown as it comes, the first one's after it."""
-    with tempfile.TemporaryFile() as output:
+    """Run pytest in its lanes; the last one's output is shown as it comes, those of the others after it."""
+    with ExitStack() as kept:
         until = time.monotonic() + limit_s
-        first = _start([*command, *FIRST_LANE], variables, output)
-        rest = _start([*command, *(f"--ignore={folder}" for folder in FIRST_LANE)], variables)
-        statuses = [_end(rest, until, limit_s), _end(first, until, limit_s)]
-        output.seek(0)
+        outputs = [kept.enter_context(tempfile.TemporaryFile()) for _ in LANES]
+        lanes = [
+            _start([*command, *places], variables, output)
+            for places, output in zip(LANES, outputs, strict=True)
+        ]
+        elsewhere = [f"--ignore={place}" for places in LANES for place in places]
+        rest = _start([*command, *elsewhere], variables)
+        statuses = [_end(lane, until, limit_s) for lane in (rest, *lanes)]
         sys.stdout.flush()
-        os.write(1, b"\n" + output.read())
-    # One lane may hold none of the tests that were chosen.
+        for output in outputs:
+            output.seek(0)
+            os.write(1, b"\n" + output.read())
+    # A lane may hold none of the tests that were chosen.
     worth = [status for status in statuses if status != _NOTHING_COLLECTED] or statuses
     return next((status for status in worth if status), 0)
 

@@ -125,9 +125,12 @@ def _answer(sources: Sequence[Source], answers: BinaryIO) -> None:
     try:
         # Loaded here only, and only when there are rules.
         from execserver.mcp.rules_language import RulesFileError, evaluate
-
-        rules: list[Rule] = []
-        executables: list[HostExecutable] = []
+    except ImportError as error:
+        answers.write(_BROKEN + str(error).encode("utf-8", "replace"))
+        return
+    rules: list[Rule] = []
+    executables: list[HostExecutable] = []
+    try:
         for source in sources:
             found = evaluate(os.fsencode(source.path).decode("utf-8", "replace"), source.text)
             rules += found[0]
@@ -135,5 +138,5 @@ def _answer(sources: Sequence[Source], answers: BinaryIO) -> None:
             answers.write(_DONE)
             answers.flush()
         answers.write(_DECLARED + encode_policy(Policy(rules, executables)))
-    except (RulesFileError, PolicyRecordError, ImportError) as error:
+    except (RulesFileError, PolicyRecordError) as error:
         answers.write(_BROKEN + str(error).encode("utf-8", "replace")[:_MAX_ERROR_BYTES])

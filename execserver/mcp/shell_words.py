@@ -49,7 +49,7 @@ def _single_quoted(text: str, place: int) -> tuple[str, int]:
 
 
 def _double_quoted(text: str, place: int) -> tuple[str, int]:
-    pieces = []
+    pieces: list[str] = []
     while place < len(text):
         char, place = text[place], place + 1
         if char == '"':

@@ -17,6 +17,7 @@ from gevent.event import Event
 
 from execserver import __version__
 from execserver.mcp.call import ShellCalls, ShellOptions
+from execserver.mcp.interception import Interception
 from execserver.mcp.lines import BoundedLines
 from execserver.mcp.server import ShellToolServer
 from execserver.rules.policy import Policy
@@ -28,7 +29,6 @@ from execserver.settings import Settings
 from execserver.transports.stdio import StdioTransport
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
-from execserver.zygote.supervision.records import NOTIFY
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Host:
         soft_nofile: int,
         shell: ShellOptions,
         policy: Policy,
+        interception: Interception,
     ) -> None:
         self._settings = settings
         gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
@@ -60,7 +61,11 @@ class Host:
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
         self._reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sandbox = SandboxService(settings, inherited, self._reports.choose)
-        self._calls = ShellCalls(self._spawner, self._sandbox, policy, shell, lambda: NOTIFY)
+        self._calls = ShellCalls(self._spawner, self._sandbox, policy, shell, lambda: interception.way)
+        if interception.reason:
+            _log.info("programs are noticed through the wrapper only: %s", interception.reason)
+        elif isinstance(interception.way, str):
+            _log.warning("no command can be run: %s", interception.way)
         self._stop = Event()
 
     def serve(self) -> str | None:

@@ -14,8 +14,6 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
 from execserver.zygote.launch import ensure_stdio, start_zygote
 
-WRAPPER = "codex-execve-wrapper"
-
 
 def main() -> int:
     """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
@@ -43,6 +41,7 @@ def _serve(options: command_line.Options, settings: Settings) -> int:
     zygote = start_zygote(command, soft_nofile)
 
     from execserver import log
+    from execserver.mcp.interception import find_interception
     from execserver.mcp.rules_files import RulesError, load_rules, rules_folders
 
     log.configure(log.level_from_environment(os.environ))
@@ -52,6 +51,8 @@ def _serve(options: command_line.Options, settings: Settings) -> int:
         os.close(zygote.sock_fd)  # which is its end
         return _failed(str(error))
 
+    interception = find_interception(options.bash, options.execve, paths)
+
     from execserver.mcp.call import ShellOptions  # late: with gevent
     from execserver.mcp.host import Host
 
@@ -59,19 +60,15 @@ def _serve(options: command_line.Options, settings: Settings) -> int:
         os.fsencode(options.bash),
         inherited,
         options.preserve_program_paths,
-        os.fsencode(_wrapper(options, paths)),
+        os.fsencode(interception.wrapper),
     )
     doctor = paths.command("doctor", "--json")
-    wrong = Host(settings, command, doctor, zygote, soft_nofile, shell, policy).serve()
+    try:
+        host = Host(settings, command, doctor, zygote, soft_nofile, shell, policy, interception)
+        wrong = host.serve()
+    finally:
+        interception.close()
     return 0 if wrong is None else _failed(wrong)
-
-
-def _wrapper(options: command_line.Options, paths: ExecServerRuntimePaths) -> str:
-    """Return the path of the program that a patched shell starts; empty if there is none."""
-    if options.execve is not None:
-        return options.execve
-    beside = os.path.join(os.path.dirname(paths.codex_self_exe), WRAPPER)
-    return beside if os.access(beside, os.X_OK) else ""
 
 
 def _failed(text: str) -> int:

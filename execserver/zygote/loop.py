@@ -14,7 +14,7 @@ import time
 
 from execserver.zygote.channel import RecordLost, receive_record, send_record
 from execserver.zygote.groups import has_members, signal_members
-from execserver.zygote.reaper import end_all_children, reap_ended
+from execserver.zygote.reaper import end_all_children, own_children, reap_ended
 from execserver.zygote.records import (
     STAGE_EXEC,
     Begun,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import Record
 
+_SIGKILL = 9
 _SIGCHLD = 17
 _POLITE_SIGNALS = (
     1,
@@ -67,6 +68,8 @@ class Zygote:
         self._children: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._leaderless: dict[int, int] = {}
+        self._supervisors: set[int] = set()
+        self._deserted = False  # a supervisor has ended, and what it left may have left something itself
         self._confinement = confinement
         self._retried = 0.0
         self._poll = select.poll()
@@ -162,6 +165,8 @@ class Zygote:
             return _failed(request.request_id, failure)
         self._children[pid] = request.request_id
         self._pids[request.request_id] = pid
+        if isinstance(request, SpawnRequest) and request.supervision:
+            self._supervisors.add(pid)
         for child_id, group in list(self._leaderless.items()):
             if group == pid:  # the number was given out again, so the old group is over
                 del self._leaderless[child_id]
@@ -219,6 +224,10 @@ class Zygote:
                 if report is not None:
                     self._hear(report)  # the answer to its start comes first
                 status = self._confinement.take_end(pid, status)
+            if pid in self._supervisors:
+                self._supervisors.discard(pid)
+                self._deserted = True
+                self._end_deserted()
             child_id = self._children.pop(pid, None)
             if child_id is None:
                 continue  # an orphan of some child
@@ -227,6 +236,22 @@ class Zygote:
             if survivors:
                 self._remember_group(child_id, pid)
             self._send(Exited(child_id, pid, status, survivors))
+        if self._deserted:
+            self._end_deserted()
+
+    def _end_deserted(self) -> None:
+        """Kill what a supervisor has left, round after round: all that belongs to a call ends with it.
+
+        The supervisor does that itself, unless it is killed.  In a zygote that supervises shells there are no
+        orphans but those.
+        """
+        deserted = [pid for pid in own_children() if pid not in self._children]
+        for pid in deserted:
+            try:
+                os.kill(pid, _SIGKILL)
+            except OSError:
+                pass  # of another user by now
+        self._deserted = bool(deserted)
 
     def _remember_group(self, child_id: int, group: int) -> None:
         if len(self._leaderless) >= _LEADERLESS_KEPT:

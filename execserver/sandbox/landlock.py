@@ -121,4 +121,4 @@ def _restrict(kernel: Kernel, ruleset: int) -> None:
     try:
         kernel.call("landlock_restrict_self", ruleset, 0)
     finally:
-        os.close(ruleset)
+        kernel.close(ruleset)

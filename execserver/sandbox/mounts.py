@@ -12,11 +12,14 @@ import os
 import stat
 import struct
 
+from execserver.sandbox.syscalls import AT_FDCWD
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from execserver.sandbox.syscalls import Kernel
 
-_AT_FDCWD = -100
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # neither magic nor symbolic ones
 _RESOLVE_IN_ROOT = 0x10
 _OPEN_HOW = struct.Struct("=QQQ")
@@ -38,6 +41,7 @@ NO_DEVICES = 4
 NO_EXEC = 8
 _MS_PRIVATE = 1 << 18
 _MS_RECURSIVE = 1 << 14
+_MS_BIND = 4096
 _DETACH = 2
 _ATTEMPTS = 16  # a lookup that races with a rename asks to be repeated
 
@@ -47,7 +51,7 @@ def available(kernel: Kernel) -> bool:
     known = kernel.known.get("mounts")
     if known is None:
         known = kernel.known["mounts"] = all(_exists(kernel, *question) for question in _QUESTIONS)
-    return known
+    return bool(known)
 
 
 def _exists(kernel: Kernel, name: str, arguments: tuple[object, ...], refusable: bool) -> bool:
@@ -78,7 +82,7 @@ class NewMounts:
 
     def open_source(self, path: bytes) -> int:
         """Open what a host path names, for reference only."""
-        return self._open(_AT_FDCWD, path, _RESOLVE_NO_LINKS)
+        return self._open(AT_FDCWD, path, _RESOLVE_NO_LINKS)
 
     def open_in(self, root: int, path: bytes) -> int:
         """Open what a path names in the tree below `root`, for reference only."""
@@ -86,20 +90,18 @@ class NewMounts:
 
     def begin_host(self, read_only: bool) -> int:
         """Begin with the host's tree, without devices and set-user-id programs; return its root."""
-        make_private(self._kernel)
-        own_root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        own_root = self._begin()
         tree = self._clone(own_root, True, NO_SUID | NO_DEVICES | (READ_ONLY if read_only else 0))
         self._attach(tree, own_root)
-        os.close(own_root)
+        self._kernel.close(own_root)
         return tree
 
     def begin_empty(self) -> int:
         """Begin with an empty tree that can be written until `read_only`; return its root."""
-        make_private(self._kernel)
-        own_root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        own_root = self._begin()
         tree = self._make(b"tmpfs", NO_SUID | NO_DEVICES, mode=b"755")
         self._attach(tree, own_root)
-        os.close(own_root)
+        self._kernel.close(own_root)
         return tree
 
     def bind(self, source: int, root: int, path: bytes, read_only: bool) -> None:
@@ -112,13 +114,13 @@ class NewMounts:
 
         Raises ENODEV for anything else.
         """
-        tree = self._kernel.call("open_tree", _AT_FDCWD, path, _CLONE_TREE | _TREE_CLOEXEC | _NO_FOLLOW)
+        tree = self._kernel.call("open_tree", AT_FDCWD, path, _CLONE_TREE | _TREE_CLOEXEC | _NO_FOLLOW)
         try:
-            check_device(tree)
+            self._kernel.run(check_device, tree)
             self._set(tree, NO_SUID | NO_EXEC, recursive=False)
             self._kernel.call("move_mount", tree, b"", directory, name, _FROM_DESCRIPTOR)
         finally:
-            os.close(tree)
+            self._kernel.close(tree)
 
     def tmpfs(self, root: int, path: bytes, mode: int) -> int:
         """Put an empty file system at a path; return its root."""
@@ -132,15 +134,18 @@ class NewMounts:
         self._attach_at(tree, root, path)
         return tree
 
-    def protect(self, directory: int, name: bytes) -> None:
-        """Make one entry of a directory in the tree read-only, by itself bound over itself."""
-        flags = _CLONE_TREE | _TREE_CLOEXEC | _NO_FOLLOW
-        tree = self._kernel.call("open_tree", directory, name, flags)
-        try:
-            self._set(tree, READ_ONLY, recursive=False)
-            self._kernel.call("move_mount", tree, b"", directory, name, _FROM_DESCRIPTOR)
-        finally:
-            os.close(tree)
+    def protect(self, mounted: int, names: Sequence[bytes]) -> None:
+        """Make entries of the root of a mount, which nobody else can change, read-only.
+
+        Each is bound over itself.  None of them is a link.
+        """
+        self._kernel.call("fchdir", mounted)
+        for name in names:
+            self._kernel.call("mount", name, name, None, _MS_BIND, None)
+        if names:
+            # Two calls for all of them, instead of three for each.
+            self._set(mounted, READ_ONLY, recursive=True)
+            self._set(mounted, 0, recursive=False, without=READ_ONLY)
 
     def terminals(self, root: int, path: bytes) -> None:
         """Put a new, empty set of pseudo terminals at a path."""
@@ -153,6 +158,10 @@ class NewMounts:
     def enter(self, root: int) -> None:
         """Make the tree the root of this process and let go of the host's."""
         enter(self._kernel, root)
+
+    def _begin(self) -> int:
+        make_private(self._kernel)
+        return self._kernel.call("openat", AT_FDCWD, b"/", os.O_PATH | os.O_CLOEXEC, 0)
 
     def _open(self, directory: int, path: bytes, resolve: int) -> int:
         # No O_NOFOLLOW: that would open a link at the end instead of refusing it.
@@ -171,9 +180,9 @@ class NewMounts:
         self._set(tree, attributes, recursive)
         return tree
 
-    def _set(self, tree: int, attributes: int, recursive: bool) -> None:
+    def _set(self, tree: int, attributes: int, recursive: bool, without: int = 0) -> None:
         flags = _EMPTY_PATH | (_RECURSIVE if recursive else 0)
-        attr = _MOUNT_ATTR.pack(attributes, 0, 0, 0)
+        attr = _MOUNT_ATTR.pack(attributes, without, 0, 0)
         self._kernel.call("mount_setattr", tree, b"", flags, attr, _MOUNT_ATTR.size)
 
     def _make(self, kind: bytes, attributes: int, **options: bytes) -> int:
@@ -185,20 +194,20 @@ class NewMounts:
             call("fsconfig", context, _CREATE, None, None, 0)
             return call("fsmount", context, _CLOEXEC, attributes)
         finally:
-            os.close(context)
+            self._kernel.close(context)
 
     def _put(self, tree: int, root: int, path: bytes) -> None:
         try:
             self._attach_at(tree, root, path)
         finally:
-            os.close(tree)
+            self._kernel.close(tree)
 
     def _attach_at(self, tree: int, root: int, path: bytes) -> None:
         target = self.open_in(root, path)
         try:
             self._attach(tree, target)
         finally:
-            os.close(target)
+            self._kernel.close(target)
 
     def _attach(self, tree: int, target: int) -> None:
         self._kernel.call("move_mount", tree, b"", target, b"", _FROM_AND_TO_DESCRIPTOR)
@@ -217,8 +226,15 @@ def make_private(kernel: Kernel) -> None:
 
 def enter(kernel: Kernel, root: int) -> None:
     """Make an attached tree the root of this process and let go of the old one."""
-    os.fchdir(root)
+    kernel.call("fchdir", root)
     # The old root comes to lie on top of the new one, from where it is taken away.
     kernel.call("pivot_root", b".", b".")
     kernel.call("umount2", b".", _DETACH)
-    os.chdir("/")
+    kernel.call("chdir", b"/")
+
+
+def leave(kernel: Kernel, root: int) -> None:
+    """Take an attached tree away again from over the root of this process."""
+    kernel.call("fchdir", root)
+    kernel.call("umount2", b".", _DETACH)
+    kernel.call("chdir", b"/")

@@ -14,7 +14,7 @@ from execserver.sandbox.mounts import check_device, enter, make_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from execserver.sandbox.syscalls import Kernel
 
@@ -89,13 +89,17 @@ class OldMounts:
         """Put the processes of the caller's process namespace at a path; return the root of that."""
         return self._put(b"proc", root, path, b"proc", _NO_SUID | _NO_DEVICES | _NO_EXEC, None)
 
-    def protect(self, directory: int, name: bytes) -> None:
-        """Make one entry of a directory in the tree read-only, by itself bound over itself."""
-        entry = os.open(name, _REFERENCE, dir_fd=directory)
-        try:
-            self._bind_over(entry, directory, name, _READ_ONLY)
-        finally:
-            os.close(entry)
+    def protect(self, mounted: int, names: Sequence[bytes]) -> None:
+        """Make entries of the root of a mount, which nobody else can change, read-only.
+
+        Each is bound over itself.  None of them is a link.
+        """
+        for name in names:
+            entry = os.open(name, _REFERENCE, dir_fd=mounted)
+            try:
+                self._bind_over(entry, mounted, name, _READ_ONLY)
+            finally:
+                os.close(entry)
 
     def terminals(self, root: int, path: bytes) -> None:
         """Put a new, empty set of pseudo terminals at a path."""

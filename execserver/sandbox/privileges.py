@@ -49,18 +49,31 @@ def no_new_privileges(kernel: Kernel) -> None:
     kernel.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
+def capabilities(kernel: Kernel) -> int:
+    """Return how many capabilities the kernel knows; asks once.  Raises OSError."""
+    known = kernel.known.get("capabilities")
+    if known is None:
+        known = kernel.known["capabilities"] = sum(_knows(kernel, number) for number in range(64))
+    return known
+
+
+def _knows(kernel: Kernel, capability: int) -> bool:
+    try:
+        kernel.call("prctl", _PR_CAPBSET_READ, capability, 0, 0, 0)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    return True
+
+
 def drop_capabilities(kernel: Kernel) -> None:
     """Empty every capability set, the bounding set included, also for user 0.  Raises OSError.
 
     A user namespace made later starts with its own full sets, which are worth nothing outside of it.
     """
-    for capability in range(64):
-        try:
-            kernel.call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            break  # the first number the kernel does not know
+    for capability in range(capabilities(kernel)):
+        kernel.call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
     try:
         kernel.call("prctl", _PR_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     except OSError as error:

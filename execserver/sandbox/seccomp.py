@@ -43,6 +43,7 @@ _NUMBER_AT = 0
 _ARCHITECTURE_AT = 4
 _ARGUMENTS_AT = 16
 _INSTRUCTION = struct.Struct("<HBBI")
+_PROGRAM = struct.Struct("@HP")
 _SET_MODE_FILTER = 1
 
 _TABLES = {FILTER_RESTRICTED: RESTRICTED, FILTER_PROXY_ROUTED: PROXY_ROUTED}
@@ -114,7 +115,8 @@ def install_program(kernel: Kernel, code: bytes) -> None:
     """Put the calling thread and all it starts under a filter program."""
     import ctypes
 
-    instructions = ctypes.create_string_buffer(code, len(code))
-    address = ctypes.addressof(instructions)
-    head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // _INSTRUCTION.size, address))
-    kernel.call("seccomp", _SET_MODE_FILTER, 0, head)
+    # One buffer for `struct sock_fprog` and, behind it, what it points to: they live equally long.
+    program = ctypes.create_string_buffer(bytes(_PROGRAM.size) + code, _PROGRAM.size + len(code))
+    behind = ctypes.addressof(program) + _PROGRAM.size
+    _PROGRAM.pack_into(program, 0, len(code) // _INSTRUCTION.size, behind)
+    kernel.call("seccomp", _SET_MODE_FILTER, 0, program)

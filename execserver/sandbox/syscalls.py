@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 # The same numbers on every architecture.
 _COMMON = {
@@ -27,23 +27,39 @@ _COMMON = {
 _NUMBERS = {
     "x86_64": {
         **_COMMON,
+        "close": 3,
         "clone": 56,
+        "chdir": 80,
+        "fchdir": 81,
         "ptrace": 101,
         "capset": 126,
         "pivot_root": 155,
         "prctl": 157,
         "mount": 165,
         "umount2": 166,
-        "unshare": 272,
         "add_key": 248,
         "keyctl": 250,
+        "openat": 257,
+        "mkdirat": 258,
+        "mknodat": 259,
+        "unlinkat": 263,
+        "symlinkat": 266,
+        "unshare": 272,
         "seccomp": 317,
     },
     "aarch64": {
         **_COMMON,
+        "mknodat": 33,
+        "mkdirat": 34,
+        "unlinkat": 35,
+        "symlinkat": 36,
         "umount2": 39,
         "mount": 40,
         "pivot_root": 41,
+        "chdir": 49,
+        "fchdir": 50,
+        "openat": 56,
+        "close": 57,
         "capset": 91,
         "unshare": 97,
         "ptrace": 117,
@@ -55,6 +71,7 @@ _NUMBERS = {
     },
 }
 
+AT_FDCWD = -100
 _ENOSYS = 38
 _ARGUMENTS = 6
 
@@ -75,24 +92,44 @@ class Kernel:
         import ctypes
 
         self.without = frozenset(without)
-        self.known: dict[str, bool] = {}  # what was found out about it
+        self.known: dict[str, int] = {}  # what was found out about it
         self.programs: dict[str, bytes] = {}  # filters made for it
         self.machine = os.uname().machine
         self._numbers = _NUMBERS.get(self.machine, {})
         self._get_errno = ctypes.get_errno
         # PyDLL keeps the interpreter lock: after a raw clone nothing needs to be taken again.
-        self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
-        self._syscall.restype = ctypes.c_long
+        self.syscall = ctypes.PyDLL(None, use_errno=True).syscall
+        self.syscall.restype = ctypes.c_long
         # A pointer takes addresses, bytes, buffers and numbers alike, and fills a whole register.
-        self._syscall.argtypes = [ctypes.c_void_p] * (1 + _ARGUMENTS)
+        self.syscall.argtypes = [ctypes.c_void_p] * (1 + _ARGUMENTS)
 
     def call(self, name: str, *arguments: object) -> int:
         """Make a system call with numbers, bytes, None or ctypes objects; raise OSError when it fails."""
+        result = int(self.syscall(*self.arguments(name, arguments)))
+        if result < 0:
+            raise self.failure(name)
+        return result
+
+    def run(self, act: Callable[..., object], *given: object) -> None:
+        """Call a function at this point of a sequence of calls; it may raise OSError."""
+        act(*given)
+
+    def plain(self) -> Kernel:
+        """Return the kernel itself, for functions that `run` calls."""
+        return self
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        os.close(descriptor)
+
+    def arguments(self, name: str, arguments: Sequence[object]) -> tuple[object, ...]:
+        """Return all that `syscall` takes; raise OSError for a call that this kernel lacks."""
         number = self._numbers.get(name)
         if number is None or name in self.without:
             raise OSError(_ENOSYS, os.strerror(_ENOSYS), name)
-        result = int(self._syscall(number, *arguments, *[0] * (_ARGUMENTS - len(arguments))))
-        if result < 0:
-            error = self._get_errno()
-            raise OSError(error, os.strerror(error), name)
-        return result
+        return (number, *arguments, *[0] * (_ARGUMENTS - len(arguments)))
+
+    def failure(self, name: str) -> OSError:
+        """Return why the last call failed."""
+        error = self._get_errno()
+        return OSError(error, os.strerror(error), name)

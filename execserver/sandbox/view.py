@@ -44,7 +44,7 @@ _DEVICE_LINKS = (
     (b"ptmx", b"pts/ptmx"),
 )
 _PROC_LINKS = ("self", "thread-self", "mounts", "net")
-_HIDDEN_SOURCE = b"/dev/.hidden"  # there only while the view is built
+_HIDDEN_NAME = b".hidden"  # in /dev, only while the view is built
 _MODES = {HIDDEN_DIRECTORY: 0o000, PASSAGE: 0o111}
 
 
@@ -67,11 +67,12 @@ def enter_view(
     with `show_outside` the processes of the machine may be seen where a new /proc is refused.
     Raises ViewFailed.
     """
-    tree = NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
-    builder = _Builder(tree, show_outside)
-    mask = os.umask(0o022)
+    builder = Builder(kernel, show_outside)
+    mask = os.umask(0)  # modes are said in full
     builder.step("the root", lambda: builder.begin(plan.root))
-    builder.step("/dev", lambda: builder.devices(console))
+    builder.step("/dev", builder.devices)
+    if console:
+        builder.console(console)
     builder.step("/proc", lambda: builder.processes(limits))
     for mount in (*plan.mounts, *extra):
         builder.mount(mount)
@@ -79,15 +80,21 @@ def enter_view(
     os.umask(mask)
 
 
-class _Builder:
-    """One view being built; `tree` makes the mounts, with either API of the kernel."""
+class Builder:
+    """One view being built, with either API of the kernel and the umask 0.
 
-    def __init__(self, tree: NewMounts | OldMounts, show_outside: bool) -> None:
-        self._tree = tree
+    Its steps belong in the order that `enter_view` has.  `root` and `dev` are descriptors of the new root and
+    of its /dev, once these are made.
+    """
+
+    def __init__(self, kernel: Kernel, show_outside: bool) -> None:
+        self._kernel = kernel
+        self._tree = _tree(kernel)
         self._show_outside = show_outside
-        self._root = -1
-        self._dev = -1
-        self._own_devices: dict[int, int] = {}  # our own file systems, and the mode of folders made there
+        self._hidden_source = False
+        self.root = -1
+        self.dev = -1
+        self._own: dict[int, int] = {}  # roots of our own file systems, and the mode of folders made there
         self._to_protect: list[int] = []  # roots of mounts to be made read-only at the end
 
     def step(self, what: str, act: Step) -> None:
@@ -101,40 +108,39 @@ class _Builder:
     def begin(self, root: str) -> None:
         """Start with the root the plan asks for."""
         if root == ROOT_EMPTY:
-            self._root = self._tree.begin_empty()
-            self._own(self._root, 0o755)
-            self._to_protect.append(self._root)
+            self.root = self._tree.begin_empty()
+            self._own[self.root] = 0o755
+            self._to_protect.append(self.root)
         else:
-            self._root = self._tree.begin_host(read_only=root == ROOT_READ_ONLY)
+            self.root = self._tree.begin_host(read_only=root == ROOT_READ_ONLY)
 
-    def devices(self, console: bytes) -> None:
+    def devices(self) -> None:
         """Give the view harmless devices, terminals and shared memory of its own."""
-        tree, root = self._tree, self._root
-        os.close(self._target(b"/dev", True))
-        self._dev = dev = tree.tmpfs(root, b"/dev", 0o755)
-        self._own(dev, 0o755)
+        tree, root, call = self._tree, self.root, self._kernel.call
+        self._kernel.close(self._target(b"/dev", True))
+        self.dev = dev = tree.tmpfs(root, b"/dev", 0o755)
+        self._own[dev] = 0o755
         for name in _DEVICES:
-            self._device(b"/dev/" + name, name)
+            put_device(self._kernel, tree, dev, b"/dev/" + name, name)
         for name, target in _DEVICE_LINKS:
-            os.symlink(target, name, dir_fd=dev)
-        os.mkdir("pts", 0o755, dir_fd=dev)
-        os.mkdir("shm", dir_fd=dev)
-        shm = os.open("shm", os.O_RDONLY | os.O_CLOEXEC, dir_fd=dev)
-        os.fchmod(shm, 0o1777)
-        os.close(shm)
+            call("symlinkat", target, dev, name)
+        call("mkdirat", dev, b"pts", 0o755)
+        call("mkdirat", dev, b"shm", 0o1777)
         # Over itself: it stays writable when the rest, where what is made would vanish, becomes read-only.
         shm = tree.open_in(root, b"/dev/shm")
         try:
             tree.bind(shm, root, b"/dev/shm", read_only=False)
         finally:
-            os.close(shm)
+            self._kernel.close(shm)
         self._to_protect.append(dev)
         try:
             tree.terminals(root, b"/dev/pts")
         except OSError:
             pass  # older kernels want user 0 in the namespace; then there are no new terminals inside
-        if console:
-            self._device(console, b"console")
+
+    def console(self, path: bytes) -> None:
+        """Show a terminal as /dev/console."""
+        self.step("/dev", lambda: put_device(self._kernel, self._tree, self.dev, path, b"console"))
 
     def mount(self, mount: Mount) -> None:
         """Carry out one mount of the plan."""
@@ -156,79 +162,89 @@ class _Builder:
         Where a new /proc is not allowed, because the one of this machine is partly masked, the old one is
         shown read-only if the caller knows that nothing outside can be entered through `/proc/N/root`.
         """
-        os.close(self._target(b"/proc", True))
+        kernel = self._kernel
+        kernel.close(self._target(b"/proc", True))
         try:
-            proc = self._tree.proc(self._root, b"/proc")
+            proc = self._tree.proc(self.root, b"/proc")
         except OSError as error:
             if error.errno != errno.EPERM:
                 raise
             if self._show_outside:
                 self._bind_path(b"/proc", True)
             else:
-                self._to_protect.append(self._tree.tmpfs(self._root, b"/proc", 0o555))
+                self._to_protect.append(self._tree.tmpfs(self.root, b"/proc", 0o555))
             return
         for kind in limits:
-            _forbid(proc, kind)
-        for name in _settings(proc):
-            self._tree.protect(proc, name)
-        os.close(proc)
+            kernel.run(_forbid, proc, kind)
+        kernel.run(_protect_settings, kernel.plain(), proc)
+        kernel.close(proc)
 
     def finish(self) -> None:
         """Close what was open for building and move in."""
-        try:
-            os.unlink(_HIDDEN_SOURCE[len(b"/dev/") :], dir_fd=self._dev)
-        except FileNotFoundError:
-            pass
+        if self._hidden_source:
+            self._kernel.call("unlinkat", self.dev, _HIDDEN_NAME, 0)
         for mounted in self._to_protect:
             self._tree.read_only(mounted)
-        self._tree.enter(self._root)
-        for opened in {self._root, self._dev, *self._to_protect}:
-            os.close(opened)
+        self._tree.enter(self.root)
+        for opened in {self.root, self.dev, *self._to_protect}:
+            self._kernel.close(opened)
+
+    def cover(self, path: bytes, check: Check, index: int) -> None:
+        """Keep what exists at a path as it is.
+
+        `check` is called with the index and what was opened there, and refuses what it should not be.
+        """
+        source = self._tree.open_source(path)
+        try:
+            self._kernel.run(check, index, source)
+            self._tree.bind(source, self.root, path, read_only=True)
+        finally:
+            self._kernel.close(source)
 
     def _bind(self, mount: Mount) -> None:
         source = self._tree.open_source(mount.source)
         try:
-            kind = check_identity(mount.identity, source)
-            os.close(self._target(mount.path, kind == stat.S_IFDIR))
-            self._tree.bind(source, self._root, mount.path, mount.kind == READ)
+            self._kernel.run(check_identity, mount.identity, source)
+            directory = stat.S_IFMT(os.fstat(source).st_mode) if mount.identity is None else mount.identity[2]
+            self._kernel.close(self._target(mount.path, directory == stat.S_IFDIR))
+            self._tree.bind(source, self.root, mount.path, mount.kind == READ)
         finally:
-            os.close(source)
+            self._kernel.close(source)
 
     def _bind_path(self, path: bytes, read_only: bool) -> None:
         source = self._tree.open_source(path)
         try:
-            self._tree.bind(source, self._root, path, read_only)
+            self._tree.bind(source, self.root, path, read_only)
         finally:
-            os.close(source)
+            self._kernel.close(source)
 
     def _hide_directory(self, mount: Mount) -> None:
         self._check_target(mount, directory=True)
         mode = _MODES[mount.kind]
-        mounted = self._tree.tmpfs(self._root, mount.path, mode)
+        mounted = self._tree.tmpfs(self.root, mount.path, mode)
         if mount.kind == PASSAGE:
-            self._own(mounted, 0o111)
+            self._own[mounted] = 0o111
             self._to_protect.append(mounted)
         else:
             # Nothing comes below it, and there may be thousands.
             self._tree.read_only(mounted)
-            os.close(mounted)
+            self._kernel.close(mounted)
 
     def _hide_file(self, mount: Mount) -> None:
         self._check_target(mount, directory=False)
+        if not self._hidden_source:
+            self._kernel.call("mknodat", self.dev, _HIDDEN_NAME, stat.S_IFREG, 0)
+            self._hidden_source = True
+        source = self._tree.open_in(self.root, b"/dev/" + _HIDDEN_NAME)
         try:
-            os.mknod(_HIDDEN_SOURCE[len(b"/dev/") :], stat.S_IFREG, dir_fd=self._dev)
-        except FileExistsError:
-            pass
-        source = self._tree.open_in(self._root, _HIDDEN_SOURCE)
-        try:
-            self._tree.bind(source, self._root, mount.path, read_only=True)
+            self._tree.bind(source, self.root, mount.path, read_only=True)
         finally:
-            os.close(source)
+            self._kernel.close(source)
 
     def _link(self, mount: Mount) -> None:
         parent = self._target(os.path.dirname(mount.path), True)
         try:
-            if os.fstat(parent).st_dev not in self._own_devices:
+            if self._mode_of_own(parent) is None:
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS), mount.path)
             os.symlink(mount.source, os.path.basename(mount.path), dir_fd=parent)
         finally:
@@ -237,29 +253,19 @@ class _Builder:
     def _check_target(self, mount: Mount, directory: bool) -> None:
         target = self._target(mount.path, directory)
         try:
-            check_identity(mount.identity, target)
+            self._kernel.run(check_identity, mount.identity, target)
         finally:
-            os.close(target)
-
-    def _device(self, source: bytes, name: bytes) -> None:
-        """Put a device of the host into /dev; one that the host does not have is left out."""
-        os.mknod(name, stat.S_IFREG | 0o666, dir_fd=self._dev)
-        try:
-            self._tree.bind_device(source, self._dev, name)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENODEV):
-                raise
-            os.unlink(name, dir_fd=self._dev)
+            self._kernel.close(target)
 
     def _target(self, path: bytes, directory: bool) -> int:
         """Open a mount point; where our own file systems lack it, it is made."""
         try:
-            return self._tree.open_in(self._root, path)
+            return self._tree.open_in(self.root, path)
         except FileNotFoundError:
             pass
         parent = self._target(os.path.dirname(path), True)
         try:
-            mode = self._own_devices.get(os.fstat(parent).st_dev)
+            mode = self._mode_of_own(parent)
             if mode is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             name = os.path.basename(path)
@@ -269,10 +275,31 @@ class _Builder:
                 os.mknod(name, stat.S_IFREG | 0o444, dir_fd=parent)
         finally:
             os.close(parent)
-        return self._tree.open_in(self._root, path)
+        return self._tree.open_in(self.root, path)
 
-    def _own(self, mounted: int, mode: int) -> None:
-        self._own_devices[os.fstat(mounted).st_dev] = mode
+    def _mode_of_own(self, opened: int) -> int | None:
+        """Return the mode of folders made where something lies; None where nothing may be made."""
+        device = os.fstat(opened).st_dev
+        return next((mode for own, mode in self._own.items() if os.fstat(own).st_dev == device), None)
+
+
+def _protect_settings(kernel: Kernel, proc: int) -> None:
+    _tree(kernel).protect(proc, _settings(proc))
+
+
+def _tree(kernel: Kernel) -> NewMounts | OldMounts:
+    return NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
+
+
+def put_device(kernel: Kernel, tree: NewMounts | OldMounts, dev: int, source: bytes, name: bytes) -> None:
+    """Put a device of the host into a /dev of ours; one that the host does not have is left out."""
+    kernel.call("mknodat", dev, name, stat.S_IFREG | 0o644, 0)
+    try:
+        tree.bind_device(source, dev, name)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        kernel.call("unlinkat", dev, name, 0)
 
 
 def _forbid(proc: int, kind: bytes) -> None:
@@ -308,3 +335,4 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Step = Callable[[], None]
+    Check = Callable[[int, int], None]

@@ -25,6 +25,7 @@ from execserver.sandbox.proxy_routes import FAILURE
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote import restricted, wrapped
 from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, Setup, run_command, run_worker
+from execserver.zygote.known_plans import KnownPlans
 from execserver.zygote.records import (
     BACK_END_BUBBLEWRAP,
     BACK_END_LANDLOCK,
@@ -90,6 +91,7 @@ class Confinement:
         self._placeholders: Placeholders | None = None
         self._sandboxes: dict[int, _Sandbox] = {}
         self._beginning: dict[int, _Sandbox] = {}
+        self._plans = KnownPlans(self._kernel)
         self._supervisors: Supervisors | None = None
         self._warm_up()
 
@@ -142,7 +144,7 @@ class Confinement:
         command = restricted.command_of(request, descriptors)
         if request.back_end == BACK_END_BUBBLEWRAP:
             return self._start_wrapped(request, command)
-        return self._start_in_view(request, decoded_plan(request.plan), command)
+        return self._start_in_view(request, command)
 
     def begin_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
         """Begin to start a file worker on the socket that came with the request; return its pid."""
@@ -230,12 +232,14 @@ class Confinement:
         """Find out once what every first process would find out again; nothing of it stays garbage there."""
         mounts.available(self._kernel)
         landlock.abi(self._kernel)
+        privileges.capabilities(self._kernel)
         seccomp.prepare(self._kernel)
         gc.collect()
         gc.freeze()
 
-    def _start_in_view(self, request: SpawnRequest, plan: ViewPlan, command: Command) -> int:
+    def _start_in_view(self, request: SpawnRequest, command: Command) -> int:
         kernel, libc = self._kernel, self._libc
+        plan, prepared = self._plans.take(request.plan)
         routes = routes_of(command.env) if plan.network == NETWORK_PROXY else None
         enter_cwd(request.cwd)
         try:
@@ -253,7 +257,7 @@ class Confinement:
                 flags_for(plan),
                 request.deadline_ns,
                 lambda report, identity: run_command(
-                    Setup(kernel, plan, identity, report, extra), libc, command, before
+                    Setup(kernel, plan, identity, report, extra, prepared), libc, command, before
                 ),
                 lease,
                 bridge,

@@ -21,6 +21,7 @@ import struct
 from execserver.protocol.errors import os_error_text, strerror
 from execserver.sandbox import landlock, privileges, seccomp
 from execserver.sandbox.namespaces import map_own_ids
+from execserver.sandbox.prepared import PreparedView, can_be_prepared
 from execserver.sandbox.view import ViewFailed, enter_view
 from execserver.zygote.lookup import env_value, pipe_candidates
 from execserver.zygote.spawn import first_that_runs
@@ -85,10 +86,11 @@ class Command:
 class Setup:
     """What the first process of a sandbox needs to become one.
 
-    `identity` is None without a user namespace of its own; `extra` are mounts on top of the plan's.
+    `identity` is None without a user namespace of its own; `extra` are mounts on top of the plan's;
+    `prepared` is the plan's view as `prepare` returns it.
     """
 
-    __slots__ = ("extra", "identity", "kernel", "plan", "report")
+    __slots__ = ("extra", "identity", "kernel", "plan", "prepared", "report")
 
     def __init__(
         self,
@@ -97,12 +99,27 @@ class Setup:
         identity: Identity | None,
         report: int,
         extra: Sequence[Mount] = (),
+        prepared: PreparedView | None = None,
     ) -> None:
         self.kernel = kernel
         self.plan = plan
         self.identity = identity
         self.report = report
         self.extra = extra
+        self.prepared = prepared
+
+
+def prepare(kernel: Kernel, plan: ViewPlan, identity: Identity) -> PreparedView | None:
+    """Return the way into the view of a plan, for commands that have a user namespace; None if there is none.
+
+    Worth the time for a plan that is used more than once.
+    """
+    if not can_be_prepared(kernel, plan):
+        return None
+    version = landlock.abi(kernel)
+    privileges.capabilities(kernel)
+    limits = _forbidden_namespaces(identity)
+    return PreparedView(kernel, plan, limits, _REPORT + 1, lambda kernel: _give_up(kernel, plan, version))
 
 
 def run_command(
@@ -237,11 +254,18 @@ def _above(descriptor: int) -> int:
 
 def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     """Enter the view and give up every privilege for good."""
+    prepared = setup.prepared if setup.identity is not None else None
+    if prepared is not None and prepared.enter(console, setup.extra):
+        return
     kernel, plan = setup.kernel, setup.plan
     version = landlock.abi(kernel)
     # Either bars the way into processes outside, of the same user and without capabilities even.
     barred = setup.identity is not None or version >= landlock.SCOPED_ABI
-    enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup), barred)
+    enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup.identity), barred)
+    _give_up(kernel, plan, version, files_too)
+
+
+def _give_up(kernel: Kernel, plan: ViewPlan, version: int, files_too: bool = False) -> None:
     privileges.drop_capabilities(kernel)
     privileges.no_new_privileges(kernel)
     if files_too and version >= landlock.LEAST_ABI_IN_VIEW:
@@ -251,16 +275,16 @@ def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     seccomp.install(kernel, plan.syscall_filter)
 
 
-def _forbidden_namespaces(setup: Setup) -> tuple[bytes, ...]:
+def _forbidden_namespaces(identity: Identity | None) -> tuple[bytes, ...]:
     """Return the kinds of namespaces that would be a way around the view.
 
     In a control group namespace of its own a process may mount the control groups, which are read-only in the
     view, and write what its user owns there: freeze or kill the server, for one.  User 0 owns it all, and
     a user namespace is of no use to him: the kernel lets him not be mapped again.
     """
-    if setup.identity is None:
+    if identity is None:
         return ()  # there is no user namespace to limit, and none to be had inside
-    return (b"cgroup", b"user") if setup.identity.uid == 0 else (b"cgroup",)
+    return (b"cgroup", b"user") if identity.uid == 0 else (b"cgroup",)
 
 
 def _start(command: Command, env: Sequence[bytes], start: StartProgram) -> int:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -164,18 +164,28 @@ def test_keys_of_the_session_stay_outside(user: int) -> None:
     assert outcome.out == f"{-errno.ENOKEY}", outcome
 
 
-class Slow(Kernel):
-    """A kernel in which one call hangs."""
+class Disturbed(Kernel):
+    """A kernel in which something happens before the view is entered."""
 
-    def call(self, name: str, *arguments: object) -> int:
-        if name == "pivot_root":
-            time.sleep(60)
-        return super().call(name, *arguments)
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        real, number = self.syscall, number_of(self.machine, "pivot_root")
+
+        def disturbed(called: int, *arguments: object) -> int:
+            if called == number:
+                act()
+            return int(real(called, *arguments))
+
+        self.syscall = disturbed  # type: ignore[assignment]
+
+
+def slow() -> Kernel:
+    return Disturbed(lambda: time.sleep(60))
 
 
 @pytest.mark.parametrize("user", USERS)
 def test_a_view_that_hangs_ends_at_the_deadline(user: int) -> None:
-    with ConfinedZygote(user, Slow()) as zygote:
+    with ConfinedZygote(user, slow()) as zygote:
         failed = zygote.refusal(b"/bin/true", plan=plan(), deadline_ns=time.monotonic_ns() + 300_000_000)
         assert (failed.stage, failed.errno) == (STAGE_EXEC, 110)
         assert zygote.sh("echo next")[:2] == (0, "next\n")
@@ -184,12 +194,12 @@ def test_a_view_that_hangs_ends_at_the_deadline(user: int) -> None:
 @pytest.mark.parametrize("user", USERS)
 def test_a_view_that_hangs_delays_nobody(user: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
-    with ConfinedZygote(user, Slow()) as zygote:
+    with ConfinedZygote(user, slow()) as zygote:
         deadline_ns = time.monotonic_ns() + 1_500_000_000
-        slow = SpawnRequest(
+        request = SpawnRequest(
             1000, [b"/bin/true"], [PATH], b"/", deadline_ns=deadline_ns, plan=encode_plan(plan())
         )
-        zygote.send(slow, [null, null])
+        zygote.send(request, [null, null])
         assert zygote.receive() == Begun(1000)
         assert zygote.sh("echo plain")[:2] == (0, "plain\n")
         assert time.monotonic_ns() < deadline_ns
@@ -200,18 +210,8 @@ def test_a_view_that_hangs_delays_nobody(user: int) -> None:
     os.close(null)
 
 
-class Broken(Kernel):
-    """A kernel in which the first process of a sandbox dies."""
-
-    def call(self, name: str, *arguments: object) -> int:
-        if name == "pivot_root":
-            os.kill(os.getpid(), signal.SIGKILL)
-            os._exit(0)
-        return super().call(name, *arguments)
-
-
 def test_a_first_process_that_dies_is_a_failure() -> None:
-    with ConfinedZygote(USERS[-1], Broken()) as zygote:
+    with ConfinedZygote(USERS[-1], Disturbed(lambda: os._exit(3))) as zygote:
         failed = zygote.refusal(b"/bin/true", plan=plan())
         assert (failed.stage, failed.details) == (STAGE_VIEW, [b"its first process was killed"])
 

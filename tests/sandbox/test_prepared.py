@@ -1,0 +1,196 @@
+"""Views that are played from a list of calls: the same as those built with care, or built with care."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from execserver.sandbox import mounts
+from execserver.sandbox.namespaces import Identity
+from execserver.sandbox.plan import (
+    HIDDEN_DIRECTORY,
+    HIDDEN_FILE,
+    NETWORK_NONE,
+    READ,
+    ROOT_EMPTY,
+    ROOT_READ_ONLY,
+    ROOT_WRITABLE,
+    WRITE,
+    Missing,
+    Mount,
+    ViewPlan,
+)
+from execserver.sandbox.prepared import PreparedView
+from execserver.sandbox.recording import Recording
+from execserver.sandbox.syscalls import Kernel
+from execserver.zygote import known_plans
+from execserver.zygote.init import prepare
+from tests.support.views import USERS, give, identity, in_child, mount, open_folder, plan
+from tests.zygote.confined_harness import ConfinedZygote
+
+pytestmark = pytest.mark.skipif(
+    in_child(lambda: int(mounts.available(Kernel())) << 8).code == 0, reason="no mount API of Linux 5.12"
+)
+
+SHOW = """
+cut -d' ' -f4- /proc/self/mountinfo | sed 's/ shared:[0-9]*//; s/ master:[0-9]*//'
+ls -lanR --time-style=+ /dev | sed 's/^total.*//'
+grep -E '^(Cap|NoNewPrivs|Seccomp)' /proc/self/status
+umask; pwd; readlink /proc/self/root; ls /proc/self/fd; cat /proc/sys/user/max_cgroup_namespaces
+"""
+
+
+@pytest.fixture
+def ws() -> Iterator[Path]:
+    """Yield a folder with what plans mount and hide."""
+    with open_folder() as folder:
+        for name in ("kept", "secret", "ws"):
+            (folder / name).mkdir()
+        (folder / "hidden").write_text("hidden")
+        (folder / "ws" / "secret").write_text("secret")
+        yield folder
+
+
+def everything(folder: Path, root: str = ROOT_READ_ONLY) -> ViewPlan:
+    """Return a plan with a mount of each kind that can be prepared, and a missing name."""
+    parent = identity(folder / "ws")
+    return ViewPlan(
+        root,
+        (
+            mount(WRITE, folder / "ws"),
+            mount(READ, folder / "kept"),
+            mount(HIDDEN_DIRECTORY, folder / "secret"),
+            mount(HIDDEN_FILE, folder / "hidden"),
+            mount(HIDDEN_FILE, folder / "ws" / "secret"),
+        ),
+        missing=(Missing(os.fsencode(folder / "ws" / ".git"), parent, True, True),),
+        network=NETWORK_NONE,
+    )
+
+
+def careful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_plans, "prepare", lambda *_: None)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("root", [ROOT_READ_ONLY, ROOT_WRITABLE])
+def test_a_played_view_is_the_one_that_is_built_with_care(
+    user: int, root: str, ws: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(ws, user)
+    view = everything(ws, root)
+    shown = []
+    for _ in range(2):
+        with ConfinedZygote(user, folder=os.fsencode(ws)) as zygote:
+            shown += [zygote.sh(SHOW, plan=view, cwd=os.fsencode(ws / "ws")) for _ in range(2)]
+        careful(monkeypatch)
+    assert shown[0][0] == 0, shown[0]
+    assert shown[1:] == shown[:1] * 3
+
+
+def test_views_of_the_usual_plans_are_prepared(ws: Path) -> None:
+    def act() -> int:
+        return int(prepare(Kernel(), everything(ws), Identity()) is not None) << 8
+
+    assert in_child(act).code == 1
+
+
+def test_what_depends_on_what_is_there_is_not_prepared(ws: Path) -> None:
+    unknown = Mount(WRITE, b"/tmp", b"/tmp", None)
+    many = plan(*[mount(HIDDEN_DIRECTORY, ws / "secret")] * 65)
+    for view in (plan(root=ROOT_EMPTY), plan(unknown), many):
+        assert prepare(Kernel(), view, Identity()) is None
+    assert prepare(Kernel(("mount_setattr",)), plan(), Identity()) is None
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_an_object_that_is_not_the_plans_is_refused(user: int, ws: Path) -> None:
+    give(ws, user)
+    view = everything(ws)
+    with ConfinedZygote(user, folder=os.fsencode(ws)) as zygote:
+        assert zygote.sh("true", plan=view)[0] == 0
+        (ws / "kept").rename(ws / "old")
+        (ws / "kept").mkdir()
+        assert "it is not what it was" in zygote.view_refusal(view)
+        (ws / "kept").rmdir()
+        assert "No such file" in zygote.view_refusal(view)
+        (ws / "kept").symlink_to(ws / "old")
+        assert "symbolic links" in zygote.view_refusal(view)
+        (ws / "kept").unlink()
+        (ws / "old").rename(ws / "kept")
+        assert zygote.sh("true", plan=view)[0] == 0
+
+
+@pytest.mark.parametrize("failing", ["fsmount", "move_mount", "mknodat", "openat2", "mount_setattr"])
+@pytest.mark.parametrize("user", USERS)
+def test_a_call_with_another_result_than_written_down_leaves_it_to_care(
+    failing: str, user: int, ws: Path
+) -> None:
+    give(ws, user)
+    kernel = Kernel()
+    real, number, calls = kernel.syscall, kernel.arguments(failing, ())[0], [0]
+
+    def disturbed(called: object, *arguments: object) -> int:
+        calls[0] += called == number
+        if calls[0] == 3 and called == number:
+            return -1
+        return int(real(called, *arguments))
+
+    with ConfinedZygote(user, folder=os.fsencode(ws)) as zygote:
+        whole = zygote.sh(SHOW, plan=everything(ws))
+    kernel.syscall = disturbed  # type: ignore[assignment]
+    with ConfinedZygote(user, kernel, os.fsencode(ws)) as zygote:
+        calls[0] = 0
+        assert zygote.sh(SHOW, plan=everything(ws)) == whole
+
+
+def test_a_played_call_that_fails_at_the_end_lets_nothing_run(ws: Path) -> None:
+    kernel = Kernel()
+    real, number = kernel.syscall, kernel.arguments("capset", ())[0]
+    kernel.syscall = lambda *call: -1 if call[0] == number else int(real(*call))  # type: ignore[assignment]
+    give(ws, USERS[-1])
+    with ConfinedZygote(USERS[-1], kernel, os.fsencode(ws)) as zygote:
+        assert "capset" in zygote.view_refusal(everything(ws))
+
+
+def test_a_recording_knows_the_descriptors_that_will_be_opened() -> None:
+    recording = Recording(Kernel(), range(2))
+    first = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
+    second = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
+    recording.close(first)
+    third = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
+    assert (first, second, third, recording.taken()) == (2, 3, 2, frozenset(range(4)))
+
+
+def test_a_played_descriptor_must_have_the_recorded_number() -> None:
+    recording = Recording(Kernel(), range(500))
+    recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
+    recorded = recording.take()
+
+    def act() -> int:
+        with pytest.raises(OSError, match="not the expected descriptor") as caught:
+            recorded.play()
+        assert (caught.value.errno, caught.value.filename) == (errno.EBADF, "openat")
+        return 0
+
+    assert in_child(act).status == 0
+
+
+def test_a_played_function_may_refuse() -> None:
+    def refuse(number: int) -> None:
+        raise OSError(number, "refused")
+
+    recording = Recording(Kernel(), range(3))
+    recording.run(refuse, errno.ESTALE)
+    with pytest.raises(OSError, match="refused"):
+        recording.take().play()
+
+
+def test_a_placeholder_of_another_path_is_not_taken_for_granted(ws: Path) -> None:
+    view = PreparedView(Kernel(), everything(ws), (), 4, lambda _: None)
+    other = Mount(READ, b"/etc", b"/etc", identity(Path("/etc")))
+    assert view.enter(b"", [other]) is False

@@ -1,9 +1,8 @@
 """Where rules come from: which files, how they are read, and what is said when one is broken.
 
 First the rules of the machine, then those of the person: every regular file with the ending `.rules` that
-lies directly in a folder, by name (section 6 of the shell tool contract).  They are read once, before
-anything else is done; a broken file ends the program.  Rules in a requirements file are not read: nobody
-could check what the reference makes of them.
+lies directly in a folder, by name (section 6 of the shell tool contract).  Last the rules of the machine's
+requirements file.  They are read once, before anything else is done; a broken file ends the program.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
+from execserver.mcp.requirements_rules import REQUIREMENTS_FILE, RequirementsError, requirement_rules
 from execserver.mcp.rules_process import EvaluationError, Source, evaluate_all
 from execserver.rules.policy import Policy
 
@@ -44,12 +44,19 @@ def rules_folders(environ: Mapping[str, str]) -> list[str]:
     return [MACHINE_FOLDER, os.path.join(os.path.realpath(named), "rules")]
 
 
-def load_rules(folders: Iterable[str]) -> Policy:
-    """Return the rules of all files in some folders; a folder that is not there has none.
+def load_rules(folders: Iterable[str], requirements: str = REQUIREMENTS_FILE) -> Policy:
+    """Return the rules of all files in some folders, and those in a requirements file; none may be there.
 
     Raises RulesError.  Blocks this thread while the files are evaluated, which is bounded.
     """
-    return load_files([path for folder in folders for path in rules_files(folder)])
+    policy = load_files([path for folder in folders for path in rules_files(folder)])
+    try:
+        required = requirement_rules(requirements, _read(requirements, "Failed to read requirements file"))
+    except FileNotFoundError:
+        return policy
+    except RequirementsError as error:
+        raise RulesError(str(error)) from None
+    return Policy([*policy.rules, *required], policy.executables) if required else policy
 
 
 def load_files(paths: Sequence[str]) -> Policy:
@@ -59,7 +66,7 @@ def load_files(paths: Sequence[str]) -> Policy:
     if not paths:
         return Policy()
     try:
-        return evaluate_all([Source(path, _read(path)) for path in paths])
+        return evaluate_all([Source(path, _read_rules(path)) for path in paths])
     except EvaluationError as error:
         raise RulesError(f"failed to parse rules file {error.path}: {error}") from None
 
@@ -83,19 +90,38 @@ def _is_rules_file(entry: os.DirEntry[str]) -> bool:
     return bool(stem) and ending == _ENDING and entry.is_file(follow_symlinks=False)
 
 
-def _read(path: str) -> str:
+def _read_rules(path: str) -> str:
+    failed = "failed to read rules file"
     try:
-        # A named pipe must not hold us up.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise RulesError(f"failed to read rules file {path}: it is not a regular file")
+        return _read(path, failed)
+    except FileNotFoundError as error:
+        raise RulesError(f"{failed} {path}: {_why(error)}") from None
+
+
+def _read(path: str, failed: str) -> str:
+    """Return the text of a file.
+
+    Raises FileNotFoundError, and RulesError with a text that begins with `failed` for everything else.
+    """
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise RulesError(f"{failed} {path}: it is not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise RulesError(f"failed to read rules file {path}: it is larger than {MAX_FILE_BYTES} bytes")
+            raise RulesError(f"{failed} {path}: it is larger than {MAX_FILE_BYTES} bytes")
         return data.decode()
+    except FileNotFoundError:
+        raise
     except OSError as error:
-        why = f"{error.strerror} (os error {error.errno})"
-        raise RulesError(f"failed to read rules file {path}: {why}") from None
+        raise RulesError(f"{failed} {path}: {_why(error)}") from None
     except UnicodeDecodeError:
-        raise RulesError(f"failed to read rules file {path}: stream did not contain valid UTF-8") from None
+        raise RulesError(f"{failed} {path}: stream did not contain valid UTF-8") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not hold us up
+
+
+def _why(error: OSError) -> str:
+    return f"{error.strerror} (os error {error.errno})"

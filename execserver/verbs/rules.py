@@ -22,8 +22,9 @@ Say what the rules of the shell tool make of a command, and which rule does.
 
 Usage: execserver rules check [OPTIONS] [FILE]... -- <COMMAND> [ARGUMENT]...
 
-FILE is a rules file. Without any, the files the shell tool reads count: those ending with .rules in
-/etc/codex/rules, then those in the folder `rules` of CODEX_HOME [default: ~/.codex].
+FILE is a rules file. Without any, what the shell tool reads counts: the files ending with .rules in
+/etc/codex/rules and in the folder `rules` of CODEX_HOME [default: ~/.codex], and the rules in
+/etc/codex/requirements.toml.
 COMMAND is looked up in PATH, as a shell would, unless it has a slash in it. It is not started.
 
 Options:

@@ -134,6 +134,38 @@ def test_a_named_file_may_be_a_link_but_not_a_pipe(tmp_path: Path) -> None:
         load_files([f"{tmp_path}/none"])
 
 
+def test_requirements_count_too(tmp_path: Path) -> None:
+    folder = write(tmp_path / "rules", a=RULE)
+    requirements = tmp_path / "requirements.toml"
+    requirements.write_text('rules.prefix_rules = [{pattern = [{token = "x"}], decision = "forbidden"}]')
+    policy = load_rules([str(folder)], str(requirements))
+    assert policy.decide("/bin/x", []).action == DENY
+    assert len(policy.rules) == 2
+
+
+def test_requirements_that_are_no_text_are_told(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements.toml"
+    requirements.write_bytes(b"\xff")
+    with pytest.raises(RulesError) as caught:
+        load_rules([], str(requirements))
+    assert str(caught.value) == (
+        f"Failed to read requirements file {requirements}: stream did not contain valid UTF-8"
+    )
+
+
+def test_requirements_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RulesError) as caught:
+        load_rules([], str(tmp_path))
+    assert str(caught.value) == f"Failed to read requirements file {tmp_path}: Is a directory (os error 21)"
+
+
+def test_broken_requirements_are_told(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements.toml"
+    requirements.write_text("rules.prefix_rules = []")
+    with pytest.raises(RulesError, match="rules prefix_rules cannot be empty"):
+        load_rules([], str(requirements))
+
+
 def test_the_page_about_rules_tells_the_truth(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
     sources = [part.split("```")[0] for part in page.split("```python\n")[1:]]

@@ -120,6 +120,11 @@ class RelayCarrier:
             raise _closed_by(error) from error
         self._ready()
 
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether there may be a further frame just now."""
+        return self._end is None and self._stream.has_frames
+
     def take_frame(self) -> bytes | None:
         """Return the next frame; called by the socket's writer when it can write."""
         try:

@@ -24,6 +24,10 @@ class Source(Protocol):
     def take_frame(self) -> bytes | None:
         """Return the next frame, made now; None when there is nothing to write for the moment."""
 
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether to ask for another one; False only where there is none."""
+
 
 class FairWriter:
     """Feeds one connection; `write` takes framed bytes and blocks while the peer does not read.
@@ -38,6 +42,8 @@ class FairWriter:
         self._ready: dict[Source, None] = {}  # in the order of their turns
         self._due = Event()
         self._closed = False
+        self._is_writing = False
+        self._broken: OSError | None = None  # what a flush has met
 
     def urgent(self, message: bytes) -> bool:
         """Write a message before everything else; return False, and drop it, where too many wait."""
@@ -67,12 +73,31 @@ class FairWriter:
         self._closed = True
         self._due.set()
 
-    def run(self) -> None:
-        """Write in this greenlet until `close`; what `write` raises is passed on."""
-        while not self._closed:
+    def flush(self) -> None:
+        """Write one batch in this greenlet if the writer rests; `run` passes on what fails."""
+        if self._closed or self._is_writing or self._broken is not None:
+            return
+        self._is_writing = True
+        try:
             batch = self._batch()
             if batch:
                 self._write(batch)
+        except OSError as error:
+            self._broken = error
+        finally:
+            self._is_writing = False
+            self._due.set()
+
+    def run(self) -> None:
+        """Write in this greenlet until `close`; what `write` raises is passed on."""
+        while not self._closed:
+            if self._broken is not None:
+                raise self._broken
+            batch = [] if self._is_writing else self._batch()
+            if batch:
+                self._is_writing = True
+                self._write(batch)
+                self._is_writing = False
                 gevent.sleep(0)  # writing to a socket that takes all gives nobody else a turn
             else:
                 self._due.clear()
@@ -87,7 +112,8 @@ class FairWriter:
             del self._ready[source]
             message = source.take_frame()
             if message is not None:
-                self._ready.setdefault(source)
+                if source.has_frames:
+                    self._ready.setdefault(source)
                 buffers += self._frame(message)
                 size += len(message)
         return buffers

@@ -52,6 +52,15 @@ class PlainTransport:
             self.outbox.taken()
         return message
 
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether there is a further message."""
+        return bool(self._messages)
+
+    def flush(self) -> None:
+        """Write what is queued in this greenlet, if nobody writes."""
+        self._carrier.writer.flush()
+
     def pause(self) -> None:
         """Stop reading."""
         self._may_read.clear()

@@ -64,6 +64,11 @@ class RelayTransport:
         return self._stream.queued_bytes
 
     @property
+    def has_frames(self) -> bool:
+        """Tell whether there may be a further frame just now."""
+        return not self._over and (self._closing or self._stream.has_frames)
+
+    @property
     def is_reliable(self) -> bool:
         """True when both ends can do without a websocket for a while."""
         return self._stream.is_reliable
@@ -114,6 +119,12 @@ class RelayTransport:
         elif self._stream.is_reliable and (self._due is None or self._due > now + PROBE_S):
             self._arm()  # what was sent just now is asked about no sooner than that
         return frame
+
+    def flush(self) -> None:
+        """Write what there is in this greenlet, which may wait, if nobody else writes."""
+        writer = self._streams.writer
+        if writer is not None:
+            writer.flush()
 
     def pause(self) -> None:
         """Hold back what arrives."""

@@ -289,6 +289,10 @@ class _Queue:
         self.size = 0
         self.room = Event()
 
+    @property
+    def has_frames(self) -> bool:
+        return bool(self._messages)
+
     def add(self, message: bytes) -> None:
         self._messages.append(message)
         self.size += len(message)

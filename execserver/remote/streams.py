@@ -182,32 +182,34 @@ class StreamTable:
 
     def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
         me = gevent.getcurrent()
-        prepared = gevent.spawn(_answer, stream_id, responder)  # while the registry is asked
+        answer = _Answer(stream_id, responder)
+        get_hub().loop.run_callback(answer.make)  # while the registry is asked
         reason = ""
         try:
             with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
                 self._validate(self.registration.registration_id, harness, authorization, stream_id)
         except Rejected as rejected:
             reason = str(rejected)
-        answered = prepared.get()
         if self._pending.get(stream_id) is not me:
             return
         del self._pending[stream_id]
         if reason:
             self._fail(stream_id, reason)
         else:
-            self._let_in(stream_id, answered)
+            self._let_in(stream_id, answer)
 
-    def _let_in(self, stream_id: str, answered: ExecutorStream | HandshakeFailed) -> None:
+    def _let_in(self, stream_id: str, answer: _Answer) -> None:
         if self.count >= MAX_ACTIVE:
             self._reset(stream_id)
             return
-        if isinstance(answered, HandshakeFailed):
-            self._fail(stream_id, f"its handshake failed: {answered}")
+        answer.make()
+        if answer.stream is None:
+            self._fail(stream_id, f"its handshake failed: {answer.failure}")
             return
-        transport = RelayTransport(answered, self, self._clock)
+        transport = RelayTransport(answer.stream, self, self._clock)
         self._active[stream_id] = transport
         self._serve(transport)
+        transport.flush()
         self._arrivals.tell_soon(stream_id, self.count)
 
     def _fail(self, stream_id: str, reason: str) -> None:
@@ -257,9 +259,23 @@ class _Arrivals:
             _log.info("a harness connected (%s); %d connected", one_line(stream_id), count)
 
 
-def _answer(stream_id: str, responder: Responder) -> ExecutorStream | HandshakeFailed:
-    """Return the stream with its second message made, or why there is none."""
-    try:
-        return ExecutorStream(stream_id, responder)
-    except HandshakeFailed as error:
-        return error
+class _Answer:
+    """The second message of a handshake, in its stream, or why there is none."""
+
+    __slots__ = ("_responder", "_stream_id", "failure", "stream")
+
+    def __init__(self, stream_id: str, responder: Responder) -> None:
+        self.stream: ExecutorStream | None = None
+        self.failure = ""
+        self._stream_id = stream_id
+        self._responder: Responder | None = responder
+
+    def make(self) -> None:
+        """Make it, the first time this is called.  Waits for nothing."""
+        responder, self._responder = self._responder, None
+        if responder is None:
+            return
+        try:
+            self.stream = ExecutorStream(self._stream_id, responder)
+        except HandshakeFailed as error:
+            self.failure = str(error)

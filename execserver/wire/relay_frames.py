@@ -119,7 +119,9 @@ def decode_frame(data: bytes) -> RelayFrame:
     """Return the frame.  Raises `InvalidFrame`."""
     if len(data) > MAX_FRAME_BYTES:
         raise InvalidFrame(f"longer than {MAX_FRAME_BYTES} bytes")
-    return _canonical_record(data) or _canonical_handshake(data) or _decode_any(data)
+    return (
+        _canonical_record(data) or _canonical_handshake(data) or _canonical_begin(data) or _decode_any(data)
+    )
 
 
 def _canonical_record(data: bytes) -> RelayFrame | None:
@@ -149,6 +151,14 @@ def _canonical_handshake(data: bytes) -> RelayFrame | None:
     if begin == len(data) or not stream_id.isascii() or stream_id.isspace():
         return None
     return RelayFrame(stream_id.decode("ascii"), Handshake(data[begin:]))
+
+
+def _canonical_begin(data: bytes) -> RelayFrame | None:
+    """Return the first frame of a stream, a `resume` without a number, in its canonical form."""
+    found = _CANONICAL_BEGIN.fullmatch(data)
+    if found is None or not found[1].isascii() or found[1].isspace():
+        return None
+    return RelayFrame(found[1].decode("ascii"), Resume())
 
 
 def _value(varint: bytes) -> int:
@@ -242,6 +252,7 @@ _CANONICAL_RECORD: Final = re.compile(
 _CANONICAL_HANDSHAKE: Final = re.compile(
     rb"\x08\x01\x12\x24(.{36})\x52%b\x0a%b" % (_SHORT, _SHORT), re.DOTALL
 )
+_CANONICAL_BEGIN: Final = re.compile(rb"\x08\x01\x12\x24(.{36})\x3a\x00", re.DOTALL)
 
 # The wire type of each known field: of the frame (0 marks the bodies), and of each body.
 _HEAD: Final[dict[int, int]] = {1: _VARINT, 2: _BYTES, 3: _VARINT, 4: _VARINT} | dict.fromkeys(

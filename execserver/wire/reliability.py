@@ -93,6 +93,17 @@ class Reliability:
         )
 
     @property
+    def has_frames(self) -> bool:
+        """Tell whether there is something to send besides new records, or an acknowledgement is owed."""
+        return bool(
+            self._again
+            or self._owe_resume
+            or self._owe_heartbeat
+            or self._owed
+            or self._owe_ack_at is not None
+        )
+
+    @property
     def unacknowledged(self) -> int:
         """How many bytes of records are kept for sending again."""
         return self._bytes

@@ -144,6 +144,16 @@ class RelayStream:
                 return self._encode(Data(*again))
         return self._next_record(now)
 
+    @property
+    def has_frames(self) -> bool:
+        """Tell whether `next_frame` may have something; False only where it has nothing by itself.
+
+        What the clock or the peer will make due is told by `deadline` and `feed`.
+        """
+        if self._control or self._messages or self._pieces is not None:
+            return True
+        return self._account is not None and self._reliable and self._account.has_frames
+
     def lost(self, now: float) -> None:
         """The WebSocket is gone; a plain stream ends."""
         self._raise_if_over()

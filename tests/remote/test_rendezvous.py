@@ -9,6 +9,7 @@ from pathlib import Path
 import gevent
 import pytest
 from gevent import socket
+from gevent.event import Event
 from websockets.uri import parse_uri
 
 from execserver.remote.dialling import Dialling
@@ -349,6 +350,10 @@ class Stream:
     def take_frame(self) -> bytes | None:
         return self.left.pop() if self.left else None
 
+    @property
+    def has_frames(self) -> bool:
+        return bool(self.left)
+
 
 def test_streams_take_turns() -> None:
     written: list[bytes] = []
@@ -369,6 +374,65 @@ def test_streams_take_turns() -> None:
     writer.close()
     greenlet.join(5)
     assert greenlet.ready()
+
+
+def test_whoever_flushes_writes_while_the_writer_rests() -> None:
+    written: list[bytes] = []
+    writer = FairWriter(lambda message: [message], written.extend)
+    greenlet = gevent.spawn(writer.run)
+    gevent.sleep(0)
+    stream = Stream(b"f", 2, 10)
+    writer.ready(stream)
+    writer.flush()
+    assert written == [b"f" * 10] * 2
+    writer.flush()
+    assert len(written) == 2
+    writer.close()
+    greenlet.join(5)
+    assert greenlet.ready()
+
+
+def test_two_never_write_at_the_same_time() -> None:
+    begun, may_end = Event(), Event()
+    writing: list[int] = []
+    written: list[bytes] = []
+
+    def write(buffers: list[bytes]) -> None:
+        assert not writing
+        writing.append(1)
+        begun.set()
+        may_end.wait()
+        writing.clear()
+        written.extend(buffers)
+
+    writer = FairWriter(lambda message: [message], write)
+    greenlet = gevent.spawn(writer.run)
+    writer.ready(Stream(b"1", 1, 1))
+    flushing = gevent.spawn(writer.flush)
+    assert begun.wait(5)
+    writer.ready(Stream(b"2", 1, 1))
+    writer.flush()  # somebody writes: nothing to do here
+    gevent.sleep(0)
+    assert written == []
+    may_end.set()
+    wait_until(lambda: written == [b"1", b"2"], pause=gevent.sleep)
+    writer.close()
+    gevent.joinall([greenlet, flushing], timeout=5)
+    assert greenlet.ready()
+    assert flushing.ready()
+
+
+def test_what_a_flush_meets_is_told_by_the_writer() -> None:
+    def write(buffers: list[bytes]) -> None:
+        raise ConnectionResetError("gone")
+
+    writer = FairWriter(lambda message: [message], write)
+    greenlet = gevent.spawn(writer.run)
+    gevent.sleep(0)
+    writer.urgent(b"u")
+    writer.flush()
+    with pytest.raises(ConnectionResetError, match="gone"):
+        greenlet.get(timeout=5)
 
 
 def test_urgent_frames_are_bounded() -> None:

@@ -19,6 +19,7 @@ from execserver.wire.relay_frames import (
     RelayFrame,
     Reset,
     Resume,
+    _canonical_begin,
     _canonical_handshake,
     _canonical_record,
     _decode_any,
@@ -126,6 +127,21 @@ def test_the_short_way_of_handshakes_leads_to_the_same_result(
             assert short == _decode_any(form)
     if stream_id.isascii() and len(stream_id) == 36:
         assert _canonical_handshake(data) is not None
+
+
+@given(IDS, U32, st.randoms(use_true_random=False))
+def test_the_short_way_of_the_first_frame_leads_to_the_same_result(
+    stream_id: str, next_seq: int, rng: random.Random
+) -> None:
+    if not stream_id.strip():
+        return
+    for data in (encode_frame(RelayFrame(stream_id, Resume(seq))) for seq in (0, next_seq)):
+        for form in (data, mutated(rng, data)):
+            short = _canonical_begin(form)
+            if short is not None:
+                assert short == _decode_any(form)
+    if stream_id.isascii() and len(stream_id) == 36:
+        assert _canonical_begin(encode_frame(RelayFrame(stream_id, Resume()))) is not None
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ class Supervisor:
         self._source: Notified | WrapperEnd | None = None
         self._is_notified = supervision.interception == NOTIFY
         self._shell = 0
+        self._told_by = -1  # the report of a sandbox's first process
         self._told = b""
         self._is_running = False
         self._status: int | None = None
@@ -108,19 +109,19 @@ class Supervisor:
             self._watch.add(ours.fileno(), lambda: self._take_listener(ours))
         else:
             self._source = WrapperEnd(ours, self._desk, self._watch)
-        self._shell, report = start_shell(theirs.fileno())
+        self._shell, self._told_by = start_shell(theirs.fileno())
         theirs.close()
         _leave_stdio()
-        if report >= 0:
-            self._watch.add(report, lambda: self._hear(report))
+        if self._told_by >= 0:
+            self._watch.add(self._told_by, self._hear)
         else:
             if self._is_notified:
                 self._take_listener(ours)
             self._runs()
         while self._status is None:
             self._watch.turn()
-            if self._changes.are_there:
-                self._reap()
+            while self._changes.are_there and self._status is None:
+                self._reap()  # which may take the signal of further ends
             if self._source is not None:
                 self._source.go_on()
         self._end_all()
@@ -139,11 +140,14 @@ class Supervisor:
             self._watch.drop(channel.fileno())
             channel.close()
 
-    def _hear(self, report: int) -> None:
-        """Take what the first process of a sandbox says."""
-        told = os.read(report, _REPORT_BYTES)
+    def _hear(self) -> None:
+        """Take what the first process of a sandbox has said."""
+        try:
+            told = os.read(self._told_by, _REPORT_BYTES)
+        except BlockingIOError:
+            return
         if not told:
-            self._watch.drop(report)
+            self._watch.drop(self._told_by)
         elif self._is_running:
             self._told += told
         elif told[:1] == RUNNING:
@@ -172,6 +176,8 @@ class Supervisor:
     def _shell_ended(self, status: int) -> None:
         if self._status is not None:
             return
+        if self._told_by >= 0:
+            self._hear()  # its last word came before its end, but perhaps after the last look
         if not self._is_running and self._told == b"":
             raise ShellFailed(b"its first process was killed")
         if self._told[:1] == ENDED and len(self._told) == 1 + WAIT_STATUS.size:

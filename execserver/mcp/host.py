@@ -78,7 +78,7 @@ class Host:
         worker.rawlink(lambda _: self._stop.set())
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(server)
-        self._reports.start()
+        self._reports.start(0)  # the first call needs to know; the greetings take as long
         spawn(self._janitor.clean)
         _settle_collector()
         self._stop.wait()

@@ -56,9 +56,9 @@ class SandboxReports:
         self._answer = msgspec.Raw()
         self._first_look: gevent.Greenlet[[], None] | None = None
 
-    def start(self) -> None:
+    def start(self, after_s: float = _FIRST_LOOK_S) -> None:
         """Look shortly after the start, and say in the log what was found."""
-        self._first_look = gevent.spawn_later(_FIRST_LOOK_S, self._look)
+        self._first_look = gevent.spawn_later(after_s, self._look)
 
     def close(self) -> None:
         """Look no more."""

@@ -92,7 +92,9 @@ class Machine(NamedTuple):
 class Server:
     """The shell tool's server, from the source tree, in a process of its own; ended by `close`."""
 
-    def __init__(self, machine: Machine, flags: tuple[str, ...] = (), **variables: str) -> None:
+    def __init__(
+        self, machine: Machine, flags: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+    ) -> None:
         env = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "LANG": "C.UTF-8",
@@ -101,7 +103,7 @@ class Server:
             "TMPDIR": str(machine.root / "tmp"),
             "SERVER_ONLY": "kept",
             "CODEX_BASH_PATH": BASH,
-            **variables,
+            **(variables or {}),
         }
         self.process = subprocess.Popen(
             [sys.executable, "-I", str(SCRIPT), "mcp", *flags],

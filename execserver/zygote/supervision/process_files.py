@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 import struct
 
@@ -119,14 +120,26 @@ def write_without_waiting(descriptor: int, text: bytes) -> None:
         elif stat.S_ISREG(mode):
             os.write(descriptor, text)
         else:
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-            own = os.open(b"/proc/self/fd/%d" % descriptor, flags)
-            try:
-                os.write(own, text)
-            finally:
-                os.close(own)
+            _write_now(descriptor, text)
     except OSError:
         pass  # nobody listens, or not now
+
+
+def _write_now(descriptor: int, text: bytes) -> None:
+    try:
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        own = os.open(b"/proc/self/fd/%d" % descriptor, flags)
+    except PermissionError:
+        # Made by another user, so nothing in here decides how full it is.
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        if poll.poll(0):
+            os.write(descriptor, text)
+        return
+    try:
+        os.write(own, text)
+    finally:
+        os.close(own)
 
 
 def _is_inherited(tid: int, name: bytes) -> bool:

@@ -9,7 +9,8 @@ import pytest
 
 from execserver.mcp import rules_files
 from execserver.mcp.rules_files import MACHINE_FOLDER, RulesError, load_files, load_rules, rules_folders
-from execserver.rules.policy import DENY, ESCALATE, RUN, Policy
+from execserver.rules.policy import ASK_TO_ESCALATE, ASK_TO_RUN, DENY, ESCALATE, RUN, Policy
+from tests.mcp.replaying import RULES
 
 RULE = 'prefix_rule(["x"])\n'
 
@@ -132,6 +133,30 @@ def test_a_named_file_may_be_a_link_but_not_a_pipe(tmp_path: Path) -> None:
         load_files([f"{tmp_path}/fifo"])
     with pytest.raises(RulesError, match=r"No such file or directory \(os error 2\)"):
         load_files([f"{tmp_path}/none"])
+
+
+def test_the_rules_of_the_recorded_sessions_decide_as_recorded(tmp_path: Path) -> None:
+    outcomes = {
+        "/usr/bin/id": DENY,
+        "/usr/bin/id -u": DENY,
+        "/the/workdir/seq": DENY,
+        "/usr/bin/factor 4": DENY,
+        "/usr/bin/whoami": RUN,
+        "/usr/bin/mkdir two": ESCALATE,
+        "/usr/bin/mkdir three": RUN,
+        "/usr/bin/mkdir one p": ESCALATE,
+        "/usr/bin/mkdir ask": ASK_TO_ESCALATE,
+        "/usr/bin/true": ASK_TO_ESCALATE,
+        "/usr/bin/rm -f keep": ASK_TO_RUN,
+        "/usr/bin/rm keep2": RUN,
+        "/the/workdir/runme.sh a b": ESCALATE,
+    }
+    policy = load_rules([str(write(tmp_path / "rules", default=RULES))])
+    decided = {}
+    for command in outcomes:
+        file, *arguments = command.split()
+        decided[command] = policy.decide(file, arguments).action
+    assert decided == outcomes
 
 
 def test_requirements_count_too(tmp_path: Path) -> None:

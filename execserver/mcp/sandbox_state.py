@@ -18,8 +18,6 @@ from execserver.protocol.sandbox_policy import permissions_of_policy
 UPDATE = "codex/sandbox-state/update"
 META = "codex/sandbox-state-meta"
 
-_REQUIRED = ("sandboxPolicy", "sandboxCwd")
-
 
 class SandboxState(NamedTuple):
     """The sandbox of the calls from now on.
@@ -56,16 +54,36 @@ def before_any_update(workdir: str) -> SandboxState:
 
 
 def read_state(params: object) -> SandboxState:
-    """Return the state that decoded params describe.  Raises InvalidParams, `data` left to the caller."""
-    if not isinstance(params, dict) or any(name not in params for name in _REQUIRED):
+    """Return the state that decoded params describe.  Raises InvalidParams, `data` left to the caller.
+
+    Clients of 2026 send a `permissionProfile` in the place of the policy, or beside it, and the folder as a
+    URI.  The profile is the finer one: where it is, it counts.
+    """
+    if not isinstance(params, dict) or "sandboxCwd" not in params:
         raise InvalidParams("a member is missing")
-    cwd, helper = params["sandboxCwd"], params.get("codexLinuxSandboxExe")
-    use_bwrap = params.get("useLinuxSandboxBwrap", False)
-    if not isinstance(cwd, str) or not isinstance(helper, str | None) or not isinstance(use_bwrap, bool):
+    helper, use_bwrap = params.get("codexLinuxSandboxExe"), params.get("useLinuxSandboxBwrap", False)
+    if not isinstance(helper, str | None) or not isinstance(use_bwrap, bool):
         raise InvalidParams("a member is of another type")
-    if "\0" in cwd:
+    profile = params.get("permissionProfile")
+    if profile is not None:
+        policy = PermissionProfile.from_json(profile)
+    elif "sandboxPolicy" in params:
+        policy = _policy(params["sandboxPolicy"])
+    else:
+        raise InvalidParams("a member is missing")
+    return SandboxState(policy, _folder(params["sandboxCwd"]), helper, use_bwrap)
+
+
+def _folder(path: object) -> str:
+    """Return a folder given as a path or as a URI."""
+    if not isinstance(path, str) or "\0" in path:
         raise InvalidParams("no folder has such a name")
-    return SandboxState(_policy(params["sandboxPolicy"]), cwd, helper, use_bwrap)
+    if not path.startswith("file:"):
+        return path
+    try:
+        return PathUri.parse(path).native().decode()
+    except UnicodeDecodeError:
+        raise InvalidParams("a folder's name is no text") from None
 
 
 def _policy(value: object) -> PermissionProfile:

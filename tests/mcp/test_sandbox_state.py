@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from execserver.mcp.sandbox_state import SandboxState, before_any_update, read_state
-from execserver.protocol.errors import InvalidParams
+from execserver.protocol.errors import InvalidParams, RpcError
 from execserver.protocol.permissions import (
     DISABLED,
     EXTERNAL,
@@ -87,6 +87,48 @@ def test_the_rest_is_kept() -> None:
     found = state({"type": "read-only"}, codexLinuxSandboxExe="/h", useLinuxSandboxBwrap=True, bogus=1)
     assert (found.linux_sandbox_exe, found.use_bwrap) == ("/h", True)
     assert state({"type": "read-only"}, codexLinuxSandboxExe=None).linux_sandbox_exe is None
+
+
+PROFILE = {
+    "type": "managed",
+    "file_system": {
+        "type": "restricted",
+        "entries": [
+            {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"},
+            {"path": {"type": "path", "path": "/home/me/ws"}, "access": "write"},
+            {"path": {"type": "path", "path": "/home/me/ws/.git"}, "access": "read"},
+        ],
+    },
+    "network": "restricted",
+}
+
+
+def test_a_newer_clients_profile_counts_before_its_policy() -> None:
+    state = {"permissionProfile": PROFILE, "sandboxCwd": "file:///home/me/w%20s", "useLegacyLandlock": False}
+    for more in ({}, {"sandboxPolicy": {"type": "danger-full-access"}}):
+        found = read_state({**state, **more})
+        assert (found.policy.kind, found.network, found.sandbox_cwd) == (MANAGED, False, "/home/me/w s")
+        assert [(entry.kind, entry.access) for entry in found.policy.entries or ()] == [
+            (ROOT, "read"),
+            (PATH, "write"),
+            (PATH, "read"),
+        ]
+    full = read_state({"permissionProfile": {"type": "disabled"}, "sandboxCwd": "/"})
+    assert (full.policy.kind, full.network) == (DISABLED, True)
+    policy = {"sandboxPolicy": {"type": "read-only"}, "permissionProfile": None, "sandboxCwd": "/"}
+    assert read_state(policy).policy.kind == MANAGED
+
+
+@pytest.mark.parametrize("profile", [5, [], {"type": "bogus"}, {**PROFILE, "network": "some"}])
+def test_a_profile_that_is_not_understood_is_refused(profile: object) -> None:
+    with pytest.raises(InvalidParams):
+        state({"type": "danger-full-access"}, permissionProfile=profile)
+
+
+@pytest.mark.parametrize("cwd", ["file://host/x", "file:///C:/x", "file:///%00", "file:///%ff"])
+def test_a_folder_that_is_none_here_is_refused(cwd: str) -> None:
+    with pytest.raises(RpcError):
+        read_state({"sandboxPolicy": {"type": "read-only"}, "sandboxCwd": cwd})
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,19 @@ from tools.problems import say
 
 # About a third of the whole time each; everything else is the last lane.
 LANES = (
-    ("tests/sandbox", "tests/rules", "tests/packaging", "tests/services", "tests/client", "tests/helpers"),
-    ("tests/e2e/test_transcripts.py", "tests/mcp", "tests/relay", "tests/remote", "tests/zygote"),
+    (
+        *("tests/sandbox", "tests/rules", "tests/packaging", "tests/helpers"),
+        "tests/e2e/test_sandboxed_files_races.py",
+    ),
+    (
+        *(
+            "tests/e2e/test_transcripts.py",
+            "tests/e2e/test_relay_faults.py",
+            "tests/services",
+            "tests/client",
+        ),
+        *("tests/mcp", "tests/relay", "tests/remote", "tests/zygote"),
+    ),
 )
 _NOTHING_COLLECTED = 5
 _INTERRUPT_GRACE_S = 20

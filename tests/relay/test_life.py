@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 
 
 def test_a_drain_tells_everybody_and_ends() -> None:
-    with RelayProcess(limits={"drain_s": 1.0}) as relay:
+    with RelayProcess(limits={"drain_s": 60.0}) as relay:
         token = relay.token()
         with relay.executor(token) as executor, relay.harness(token) as harness:
             url = relay.register(relay.token("box-2"), environment_id="box-2")["url"]
@@ -41,6 +41,7 @@ def test_a_drain_tells_everybody_and_ends() -> None:
             assert refused.value.headers["x-codex-rendezvous-rejection-reason"] == "pod_draining"
             harness.send("a", Handshake(b"still works"))
             assert executor.receive().body == Handshake(b"still works")
+            relay.process.send_signal(signal.SIGTERM)  # a second one skips what is left of the wait
             assert harness.wait_for_end() == []
             executor.wait_for_end()
             assert (harness.close_code, executor.close_code) == (GOING_AWAY, GOING_AWAY)

@@ -11,6 +11,7 @@ from gevent import socket
 from execserver.remote import keeping
 from execserver.remote.http import ApiClient, CallFailed
 from tests.support.relay import listen
+from tests.support.waiting import wait_until
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -111,7 +112,7 @@ def test_a_body_up_to_the_end_of_the_connection_is_not_followed_by_anything(
 ) -> None:
     server.answers = [b"HTTP/1.1 200 OK\r\n\r\nok", None]
     greenlet = gevent.spawn(ask, client, server)
-    gevent.sleep(0.02)
+    wait_until(lambda: server.requests, pause=gevent.sleep)
     server.end_connections()
     assert greenlet.get(timeout=5) == b"ok"
     server.answers = []

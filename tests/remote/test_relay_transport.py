@@ -73,7 +73,7 @@ def test_what_was_on_its_way_arrives_over_the_next_websocket(peer: Peer) -> None
     for number in range(10):
         peer.client.transport.outbox.send(b"%d" % number)
         peer.stream.send(b"%d" % number, peer.scene.clock())
-    gevent.sleep(0.01)  # sent, and lost
+    wait_until(lambda: len(peer.scene.sent) >= 10, pause=gevent.sleep)  # and all of that is lost
     peer.lose()
     peer.client.transport.outbox.send(b"10")
     assert not peer.client.has_ended

@@ -41,7 +41,7 @@ MAX_PENDING = 32
 FAILURES = 8
 PAUSE_S = 10.0
 VALIDATION_S = 10.0
-TOLD_AFTER_S = 0.02
+TOLD_AFTER_S = 0.005
 
 Validate = Callable[[str, PublicKeys, str, str], None]
 Serve = Callable[[RelayTransport], None]

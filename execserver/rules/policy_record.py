@@ -1,8 +1,11 @@
 """A policy as bytes and back: what the server hands to the supervisor of a shell call.
 
-The form is private to one version of the program.  Decoding is strict and bounded: every length is checked
-against what is left, every value against the known ones, and nothing may follow; all else is a
-PolicyRecordError.
+    magic, how many numbers and texts follow; the numbers; the length of each text; the texts
+
+Numbers and texts stand in the order in which rules and programs are read, so that a supervisor, which does
+this at every call, has two sequences to walk along.  The form is private to one version of the program.
+Decoding is strict and bounded: every count is checked against what is there, every value against the known
+ones, and nothing may be left over; all else is a PolicyRecordError.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ import struct
 
 from execserver.rules.policy import ALLOW, FORBIDDEN, HostExecutable, Policy, Rule
 
-MAX_POLICY_BYTES = 16 * 1024 * 1024
-MAX_ITEMS = 65536  # of one kind in one place: rules, words of a pattern, alternatives, paths
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-_MAGIC = b"rules1"
-_COUNT = struct.Struct("<I")
-_RULE = struct.Struct("<BB")  # decision, has a justification
+MAX_POLICY_BYTES = 16 * 1024 * 1024
+
+_MAGIC = b"rules2"
+_HEAD = struct.Struct("<6sII")
+_NUMBER_BYTES = 4
 
 
 class PolicyRecordError(Exception):
@@ -25,21 +31,23 @@ class PolicyRecordError(Exception):
 
 def encode_policy(policy: Policy) -> bytes:
     """Return the policy as bytes.  Raises PolicyRecordError if it is larger than a policy may be."""
-    parts = [_MAGIC]
-    _put_count(parts, len(policy.rules))
+    numbers = [len(policy.rules)]
+    texts: list[str] = []
     for rule in policy.rules:
-        parts.append(_RULE.pack(rule.decision, rule.justification is not None))
-        _put_text(parts, rule.where)
+        numbers += (rule.decision, rule.justification is not None, len(rule.pattern))
+        texts.append(rule.where)
         if rule.justification is not None:
-            _put_text(parts, rule.justification)
-        _put_count(parts, len(rule.pattern))
+            texts.append(rule.justification)
         for choices in rule.pattern:
-            _put_texts(parts, choices)
-    _put_count(parts, len(policy.executables))
+            numbers.append(len(choices))
+            texts += choices
     for executable in policy.executables:
-        _put_text(parts, executable.name)
-        _put_texts(parts, executable.paths)
-    data = b"".join(parts)
+        numbers.append(len(executable.paths))
+        texts += (executable.name, *executable.paths)
+    encoded = [_encoded(text) for text in texts]
+    numbers += map(len, encoded)
+    body = struct.pack(f"<{len(numbers)}I", *numbers)
+    data = _HEAD.pack(_MAGIC, len(numbers) - len(texts), len(texts)) + body + b"".join(encoded)
     if len(data) > MAX_POLICY_BYTES:
         raise PolicyRecordError(f"the rules take {len(data)} bytes, more than {MAX_POLICY_BYTES}")
     return data
@@ -47,77 +55,79 @@ def encode_policy(policy: Policy) -> bytes:
 
 def decode_policy(data: bytes) -> Policy:
     """Return the policy of some bytes.  Raises PolicyRecordError for all that `encode_policy` never makes."""
-    if len(data) > MAX_POLICY_BYTES or data[: len(_MAGIC)] != _MAGIC:
+    if len(data) < _HEAD.size or len(data) > MAX_POLICY_BYTES or not data.startswith(_MAGIC):
         raise PolicyRecordError("the bytes are no policy")
-    reader = _Reader(data, len(_MAGIC))
-    rules = [reader.rule() for _ in range(reader.count())]
-    executables = [HostExecutable(reader.text(), reader.texts()) for _ in range(reader.count())]
-    reader.end()
-    return Policy(rules, executables)
+    _, number_count, text_count = _HEAD.unpack_from(data)
+    start = _HEAD.size + (number_count + text_count) * _NUMBER_BYTES
+    if start > len(data):
+        raise PolicyRecordError("the policy is cut off")
+    numbers = struct.unpack_from(f"<{number_count + text_count}I", data, _HEAD.size)
+    texts = _texts(data, start, numbers[number_count:])
+    return _Reader(numbers[:number_count], texts).policy()
 
 
-def _put_count(parts: list[bytes], count: int) -> None:
-    if count > MAX_ITEMS:
-        raise PolicyRecordError(f"{count} items in one place of the rules are more than {MAX_ITEMS}")
-    parts.append(_COUNT.pack(count))
-
-
-def _put_text(parts: list[bytes], text: str) -> None:
+def _encoded(text: str) -> bytes:
     try:
-        data = text.encode("utf-8", "surrogateescape")
+        return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise PolicyRecordError(f"{text!r} is neither text nor bytes") from None
-    parts += (_COUNT.pack(len(data)), data)
 
 
-def _put_texts(parts: list[bytes], texts: tuple[str, ...]) -> None:
-    _put_count(parts, len(texts))
-    for text in texts:
-        _put_text(parts, text)
+def _texts(data: bytes, start: int, lengths: Sequence[int]) -> list[str]:
+    texts = []
+    for length in lengths:
+        texts.append(data[start : start + length].decode("utf-8", "surrogateescape"))
+        start += length
+    if start != len(data):
+        raise PolicyRecordError("the texts of the policy have other lengths")
+    return texts
 
 
 class _Reader:
-    """Takes values off some bytes, from the front."""
+    """Walks along both sequences, from their beginnings."""
 
-    def __init__(self, data: bytes, start: int) -> None:
-        self._data = data
-        self._place = start
+    def __init__(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
+        self._numbers = numbers
+        self._texts = texts
+        self._number = self._text = 0
 
-    def _take(self, length: int) -> bytes:
-        start, self._place = self._place, self._place + length
-        if self._place > len(self._data):
-            raise PolicyRecordError("the policy is cut off")
-        return self._data[start : self._place]
+    def policy(self) -> Policy:
+        """Return what all of it means."""
+        try:
+            rules = [self._rule() for _ in range(self._next_number())]
+            executables = []
+            while self._number < len(self._numbers):
+                executables.append(HostExecutable(self._next_text(), self._next_texts()))
+        except IndexError:
+            raise PolicyRecordError("the policy is cut off") from None
+        if self._text != len(self._texts):
+            raise PolicyRecordError("something follows the policy")
+        return Policy(rules, executables)
 
-    def count(self) -> int:
-        """Return how many items follow."""
-        count: int = _COUNT.unpack(self._take(_COUNT.size))[0]
-        if count > MAX_ITEMS:
-            raise PolicyRecordError(f"{count} items are more than {MAX_ITEMS}")
-        return count
-
-    def text(self) -> str:
-        """Return one text."""
-        length: int = _COUNT.unpack(self._take(_COUNT.size))[0]
-        return self._take(length).decode("utf-8", "surrogateescape")
-
-    def texts(self) -> tuple[str, ...]:
-        """Return a counted list of texts."""
-        return tuple(self.text() for _ in range(self.count()))
-
-    def rule(self) -> Rule:
-        """Return one rule."""
-        decision, is_justified = _RULE.unpack(self._take(_RULE.size))
+    def _rule(self) -> Rule:
+        decision, is_justified = self._next_number(), self._next_number()
         if not ALLOW <= decision <= FORBIDDEN or is_justified > 1:
             raise PolicyRecordError("a rule of the policy has an unknown decision")
-        where = self.text()
-        justification = self.text() if is_justified else None
-        pattern = tuple(self.texts() for _ in range(self.count()))
+        length = self._next_number()
+        where = self._next_text()
+        justification = self._next_text() if is_justified else None
+        pattern = tuple([self._next_texts() for _ in range(length)])
         if not pattern or not all(pattern):
             raise PolicyRecordError("a rule of the policy has an empty pattern")
         return Rule(pattern, decision, where, justification)
 
-    def end(self) -> None:
-        """Refuse what follows the last value."""
-        if self._place != len(self._data):
-            raise PolicyRecordError("something follows the policy")
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._numbers[self._number - 1]
+
+    def _next_text(self) -> str:
+        self._text += 1
+        return self._texts[self._text - 1]
+
+    def _next_texts(self) -> tuple[str, ...]:
+        """Return as many texts as the next number says."""
+        start = self._text
+        self._text += self._next_number()
+        if self._text > len(self._texts):
+            raise PolicyRecordError("the policy is cut off")
+        return tuple(self._texts[start : self._text])

@@ -71,11 +71,15 @@ def _context(value: object) -> FileSystemSandboxContext:
     text = msgspec.json.encode(value)
     if len(text) > REMEMBERED_CONTEXT_BYTES:
         return FileSystemSandboxContext.from_json(value)
-    return _known_context(text)
+    return known_context(text)
 
 
 @functools.lru_cache(maxsize=REMEMBERED_CONTEXTS)
-def _known_context(text: bytes) -> FileSystemSandboxContext:
+def known_context(text: bytes) -> FileSystemSandboxContext:
+    """Return the context of a JSON text of at most REMEMBERED_CONTEXT_BYTES.
+
+    Raises InvalidParams, or msgspec.DecodeError for what is no JSON.
+    """
     return FileSystemSandboxContext.from_json(msgspec.json.decode(text))
 
 

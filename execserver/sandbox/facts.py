@@ -27,13 +27,7 @@ class Facts:
 
         Also False if something cannot be looked at.
         """
-        if not self.cacheable:
-            return False
-        look = host.stamp
-        try:
-            return all(look(path) == stamp for path, stamp in self.stamps.items())
-        except OSError:
-            return False
+        return self.cacheable and host.shows(self.stamps)
 
 
 class _NotingHost(Host):

@@ -178,10 +178,15 @@ class SandboxService:
         what: str,
     ) -> _Planned:
         """Return what is remembered for a key while its facts hold, else plan."""
+        known = self._remembered.get(key)
+        all_local = self._mounts.all_local()
+        # What is remembered has searched nothing: a plan with patterns is never cacheable.
+        if known is not None and all_local and known.facts.hold(host):
+            self._remembered.move_to_end(key)
+            return known
         searches = any(entry.kind == GLOB_PATTERN for entry in context.permissions.entries or ())
-        inline = not searches and self._mounts.all_local()
         try:
-            if inline:
+            if all_local and not searches:
                 return self._current(key, host, make)
             return self._pool.call(lambda pause: self._current(key, host, make))
         except OSError as error:

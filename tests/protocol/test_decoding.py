@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from execserver.protocol import decoding
 from execserver.protocol.decoding import decode_params, decode_result
 from execserver.protocol.errors import InternalError, InvalidParams
+from execserver.protocol.method import Method
 from execserver.protocol.methods import (
     ENVIRONMENT_INFO,
     FS_CANONICALIZE,
@@ -197,3 +201,40 @@ def test_careful_decoding_is_loaded_only_when_it_is_needed() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "False False\n"
+
+
+CONTEXT = {
+    "permissions": {"type": "managed", "file_system": {"type": "restricted", "entries": []}, "network": "x"},
+    "cwd": "file:///w",
+    "windowsSandboxLevel": "disabled",
+}
+
+
+@pytest.mark.parametrize("method", [FS_CANONICALIZE, FS_WRITE_FILE, PROCESS_START])
+@pytest.mark.parametrize(
+    ("sandbox", "twice"),
+    [
+        *((None, False), ({**CONTEXT, "permissions": {"type": "disabled"}}, False), (CONTEXT, False)),
+        *((5, False), ("x", False), ([], False), ({}, False), ({"permissions": {"type": "disabled"}}, True)),
+        *(({**CONTEXT, "permissions": {"type": "disabled"}, "cwd": "relative"}, False), ("\ud800", False)),
+    ],
+)
+def test_a_context_known_by_its_text_is_decoded_as_any(
+    method: Method[Any, Any], sandbox: object, twice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a request means never depends on whether its context was seen before."""
+    start = {"processId": "p", "argv": ["x"], "cwd": "file:///", "env": {}, "tty": False, "arg0": None}
+    members = start if method is PROCESS_START else {"path": "file:///f", "dataBase64": "eA=="}
+    text = json.dumps({**members, "sandbox": sandbox})
+    if twice:
+        text = text.replace('"sandbox"', '"sandbox": 7, "sandbox"')
+
+    def decoded() -> object:
+        try:
+            return decode_params(method, raw(text))
+        except InvalidParams as error:
+            return error.message
+
+    first, second = decoded(), decoded()
+    monkeypatch.setattr(decoding, "_decoded_but_for_sandbox", lambda kind, params: None)
+    assert first == second == decoded()

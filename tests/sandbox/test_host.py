@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from stat import S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG
@@ -36,6 +37,48 @@ def test_a_stamp_tells_changed_files_and_links_apart_but_not_directories(tmp_pat
     assert stamp is not None
     os.utime(file, (1, 1))
     assert stamp[3] == 0 or HOST.stamp(os.fsencode(file)) != stamp
+
+
+def test_many_places_at_once_are_as_each_by_itself(tmp_path: Path) -> None:
+    """What was stamped holds exactly as long as stamping again gives the same."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "f").write_bytes(b"x")
+    (tmp_path / "l").symlink_to("d")
+    root = os.fsencode(tmp_path)
+    places = [root + name for name in (b"", b"/d", b"/f", b"/l", b"/gone", b"/f/below", b"/" + b"x" * 300)]
+    changes = (
+        lambda: None,
+        lambda: (tmp_path / "d" / "new").touch(),  # of a directory only who it is counts
+        lambda: (tmp_path / "gone").mkdir(),
+        lambda: (tmp_path / "f").rename(tmp_path / "moved"),
+        lambda: (tmp_path / "l").unlink(),
+        lambda: (tmp_path / "d").rename(tmp_path / "l"),
+        lambda: (tmp_path / "d").write_bytes(b""),
+    )
+    for change in changes:
+        stamps = {place: HOST.stamp(place) for place in places}
+        change()
+        for place in places:
+            assert HOST.shows({place: stamps[place]}) == (HOST.stamp(place) == stamps[place]), place
+        assert HOST.shows(stamps) == all(HOST.stamp(place) == stamps[place] for place in places)
+
+
+def test_what_cannot_be_looked_at_is_never_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: bytes) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    assert not HOST.shows({b"/": None})
+    assert not HOST.shows({b"/": (1, 2, S_IFDIR, 0)})
+
+
+def test_what_is_hidden_counts_as_absent() -> None:
+    class Hiding(Host):
+        def hides(self, found: os.stat_result) -> bool:
+            return True
+
+    assert Hiding().shows({b"/": None})
+    assert not Hiding().shows({b"/": HOST.stamp(b"/")})
 
 
 def test_links_directories_and_content(tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ class FakeHost(Host):
         inode = self.inodes[where]
         return (1, inode, kind, inode if kind in (S_IFREG, S_IFLNK) else 0)
 
+    def shows(self, stamps: Mapping[bytes, Stamp | None]) -> bool:
+        try:
+            return all(self.stamp(path) == stamp for path, stamp in stamps.items())
+        except OSError:
+            return False
+
     def is_dir(self, path: bytes) -> bool:
         where = self._followed(path)
         return where is not None and self.nodes[where][0] == S_IFDIR

@@ -13,11 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGE = "@openai/codex"
 VERSIONS = ("0.142.0", "0.169.0")
+SHELL_TOOL = "@openai/codex-shell-tool-mcp"
+SHELL_TOOL_VERSION = "0.97.0"  # the last of it; the client of the same version is its sandbox helper
 FOLDER_VARIABLE = "EXECSERVER_REFERENCE_DIR"
 INSTALL_WAIT = 600.0
 TARGETS = {"x86_64": ("linux-x64", "x86_64"), "aarch64": ("linux-arm64", "aarch64")}
@@ -25,6 +28,15 @@ TARGETS = {"x86_64": ("linux-x64", "x86_64"), "aarch64": ("linux-arm64", "aarch6
 
 class ReferenceMissing(Exception):
     """The reference program is not here and could not be installed; the text says why."""
+
+
+class ShellTool(NamedTuple):
+    """The programs of the reference's shell tool: server, wrapper, patched Bash and sandbox helper."""
+
+    server: Path
+    wrapper: Path
+    bash: Path
+    helper: Path
 
 
 def folder() -> Path:
@@ -56,24 +68,48 @@ def reference_binary(version: str) -> Path:
     """Return the program of this version, installed if need be. Raises `ReferenceMissing`."""
     path = binary_path(version)
     if not path.exists():
-        _install(version, path.parents[6])
+        _install([f"{PACKAGE}@{version}"], path.parents[6])
     if not path.exists():
         raise ReferenceMissing(f"{PACKAGE}@{version} is installed but holds no {path}")
     return path
 
 
-def _install(version: str, target: Path) -> None:
+@cache
+def shell_tool() -> ShellTool:
+    """Return the programs of the shell tool, installed if need be. Raises `ReferenceMissing`."""
+    if platform.machine() != "x86_64":
+        raise ReferenceMissing(f"the shell tool is driven on x86_64, not on {platform.machine()}")
+    target = folder() / "097"
+    packages = target / "node_modules" / "@openai"
+    inner = Path("vendor") / "x86_64-unknown-linux-musl"
+    tool = packages / "codex-shell-tool-mcp" / inner
+    helper = packages / "codex" / inner / "codex" / "codex"
+    if not (tool / "codex-exec-mcp-server").exists() or not helper.exists():
+        _install([f"{name}@{SHELL_TOOL_VERSION}" for name in (SHELL_TOOL, PACKAGE)], target)
+    bash = next((path for path in sorted(tool.glob("bash/*/bash")) if _runs(path)), None)
+    if bash is None:
+        raise ReferenceMissing(f"none of the patched shells in {tool / 'bash'} runs here")
+    named = target / "codex-linux-sandbox"  # the name is how that program knows what it is to be
+    if not named.exists():
+        named.symlink_to(helper)
+    return ShellTool(tool / "codex-exec-mcp-server", tool / "codex-execve-wrapper", bash, named)
+
+
+def _runs(shell: Path) -> bool:
+    return subprocess.run([shell, "-c", ":"], capture_output=True, timeout=20, check=False).returncode == 0
+
+
+def _install(packages: list[str], target: Path) -> None:
+    names = " and ".join(packages)
     npm = shutil.which("npm")
     if npm is None:
-        raise ReferenceMissing(
-            f"{PACKAGE}@{version} is not in {target} and there is no npm to install it with"
-        )
+        raise ReferenceMissing(f"{names} is not in {target} and there is no npm to install it with")
     target.mkdir(parents=True, exist_ok=True)
-    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(target), f"{PACKAGE}@{version}"]
+    command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(target), *packages]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_WAIT, check=False)
     except subprocess.TimeoutExpired:
-        raise ReferenceMissing(f"installing {PACKAGE}@{version} took more than {INSTALL_WAIT} s") from None
+        raise ReferenceMissing(f"installing {names} took more than {INSTALL_WAIT} s") from None
     if done.returncode:
         raise ReferenceMissing(f"`{' '.join(command)}` failed:\n{done.stderr.strip()}")
 
@@ -88,9 +124,12 @@ def new_home() -> Path:
 def main() -> int:
     """Install every version; print where they are, or what is missing."""
     code = 0
-    for version in VERSIONS:
+    for version, find in (
+        *((version, partial(reference_binary, version)) for version in VERSIONS),
+        (f"shell tool {SHELL_TOOL_VERSION}", lambda: shell_tool().server),
+    ):
         try:
-            sys.stdout.write(f"{version}: {reference_binary(version)}\n")
+            sys.stdout.write(f"{version}: {find()}\n")
         except ReferenceMissing as missing:
             sys.stderr.write(f"{version}: {missing}\n")
             code = 1

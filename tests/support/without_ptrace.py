@@ -1,4 +1,4 @@
-"""Starts a program where nothing may be traced, as in containers: `-m tests.support.without_ptrace NAME ...`."""
+"""Starts a program where nothing may be traced, as in containers: `-m tests.support.without_ptrace NAME`."""
 
 from __future__ import annotations
 

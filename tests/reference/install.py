@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -124,10 +125,11 @@ def new_home() -> Path:
 def main() -> int:
     """Install every version; print where they are, or what is missing."""
     code = 0
-    for version, find in (
-        *((version, partial(reference_binary, version)) for version in VERSIONS),
-        (f"shell tool {SHELL_TOOL_VERSION}", lambda: shell_tool().server),
-    ):
+    finds: dict[str, Callable[[], Path]] = {
+        version: partial(reference_binary, version) for version in VERSIONS
+    }
+    finds[f"shell tool {SHELL_TOOL_VERSION}"] = lambda: shell_tool().server
+    for version, find in finds.items():
         try:
             sys.stdout.write(f"{version}: {find()}\n")
         except ReferenceMissing as missing:

@@ -31,12 +31,13 @@ class Notified:
         self._watch = watch
         self._began = False
         self._is_open = True
+        self._is_over = False
         self._is_watched = False
         self.go_on()
 
     def go_on(self) -> None:
         """Listen, or do not, as the desk has room; to be called once per turn."""
-        wanted = self._is_open and not self._desk.is_full
+        wanted = self._is_open and not self._is_over and not self._desk.is_full
         if wanted != self._is_watched:
             if wanted:
                 self._watch.add(self._listener.descriptor, self._take)
@@ -59,6 +60,8 @@ class Notified:
                 self.close()  # nobody is left who could ask
             return
         if notification is None:
+            # Until the last of them is reaped the descriptor would stay ready, with nothing to receive.
+            self._is_over = self._listener.is_over()
             return
         if not self._began:
             self._began = True

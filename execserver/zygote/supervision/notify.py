@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
 import struct
 
 from execserver.sandbox.seccomp import (
@@ -86,6 +87,12 @@ class Listener:
             raise
         identity, tid, _, number, _, _, *arguments = _NOTIFICATION.unpack(data)
         return Notification(identity, tid, number == self._execveat, tuple(arguments))
+
+    def is_over(self) -> bool:
+        """Tell whether no process is under the filter any more."""
+        poll = select.poll()
+        poll.register(self.descriptor, 0)
+        return any(events & select.POLLHUP for _, events in poll.poll(0))
 
     def is_waiting(self, identity: int) -> bool:
         """Tell whether the thread still waits, so that what was read under its number was its own."""

@@ -154,9 +154,11 @@ class Guard:
             self._check_process(place.fd, place.name, place.path)
             _refuse_change(wanted)
 
-    def check_opened(self, fd: int, path: bytes, wanted: int = READ) -> None:
-        """Check an open descriptor as `check_place` does a name."""
-        if os.fstat(fd).st_dev in self._procfs:
+    def check_opened(
+        self, fd: int, path: bytes, wanted: int = READ, status: os.stat_result | None = None
+    ) -> None:
+        """Check an open descriptor as `check_place` does a name; `status` is what fstat gave for it."""
+        if (status or os.fstat(fd)).st_dev in self._procfs:
             self._check_process(fd, b".", path)
             _refuse_change(wanted)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_TARGET = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | opening.ALWAYS
 _NEW_DIRECTORY_MODE = 0o777
 # null, zero and full: they take everything at once and keep nothing.
 _HARMLESS_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7))
@@ -78,9 +79,10 @@ class GuardedFiles:
                 raise opening.refused_for_reading(path, place.name, place.fd)
             fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | opening.ALWAYS, dir_fd=place.fd)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise opening.not_a_file(path)
-            self.guard.check_opened(fd, place.path)
+            self.guard.check_opened(fd, place.path, READ, status)
         except BaseException:
             os.close(fd)
             raise
@@ -99,11 +101,12 @@ class GuardedFiles:
             pass  # to be created
         else:
             self.guard.check_place(place, status, WRITE)
-            _check_device(status, shown)
-        fd = opening.open_target(place.name, mode, place.fd, shown)
+            _check_kind(status, shown)
+        fd = os.open(place.name, _TARGET, mode, dir_fd=place.fd)
         try:
-            _check_device(os.fstat(fd), shown)
-            self.guard.check_opened(fd, place.path, WRITE)
+            status = os.fstat(fd)
+            _check_kind(status, shown)
+            self.guard.check_opened(fd, place.path, WRITE, status)
         except BaseException:
             os.close(fd)
             raise
@@ -275,9 +278,12 @@ class GuardedFiles:
         return walk
 
 
-def _check_device(status: os.stat_result, path: bytes) -> None:
-    """Raise InvalidRequest for a character device that could do anything with what it is given."""
+def _check_kind(status: os.stat_result, path: bytes) -> None:
+    """Raise InvalidRequest for what is never written, or could do anything with what it is given."""
+    if stat.S_ISREG(status.st_mode):
+        return
     if stat.S_ISCHR(status.st_mode) and status.st_rdev not in _HARMLESS_DEVICES:
         raise InvalidRequest(
             f"path `{display(path)}` is a device: a sandbox writes only files and the null devices"
         )
+    opening.check_target(path, status.st_mode)

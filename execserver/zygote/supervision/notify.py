@@ -47,6 +47,8 @@ _WAIT_KILLABLE_RECV = 0x20  # since Linux 5.19; without it a signal makes the ca
 _RECEIVE = 0xC0502100
 _SEND = 0xC0182101
 _IS_VALID = 0x40082102
+_SET_FLAGS = 0x40082104
+_SYNC_WAKE_UP = 1  # whoever is answered runs next, on the same CPU
 _CONTINUE = 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, place, arguments
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
@@ -72,6 +74,10 @@ class Listener:
         self.descriptor = descriptor
         self._execveat = _CALLS[machine][1]
         self._empty = bytes(_NOTIFICATION.size)
+        try:
+            fcntl.ioctl(descriptor, _SET_FLAGS, _SYNC_WAKE_UP)
+        except OSError:
+            pass  # before Linux 6.6; the answers take a little longer there
 
     def receive(self) -> Notification | None:
         """Take one notification; None if its thread has been killed meanwhile.

@@ -37,7 +37,7 @@ class Outside:
     """Starts programs as children of this process, which has one thread and all signals blocked."""
 
     def __init__(self) -> None:
-        self._lib = ctypes.CDLL(None)
+        self._lib = ctypes.PyDLL(None)  # one thread needs no lock to be given away
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
         self._no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
         self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}

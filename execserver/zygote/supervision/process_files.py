@@ -96,10 +96,11 @@ def copied_descriptors(kernel: Kernel, pidfd: int, tid: int) -> dict[int, int]:
     copies: dict[int, int] = {}
     try:
         for name in os.listdir(b"/proc/%d/fd" % tid):
-            if _is_inherited(tid, name):
+            number = int(name)
+            # Every program expects these three, and a look at each costs as much as the copy.
+            if number <= 2 or _is_inherited(tid, name):
                 if len(copies) >= MOST_DESCRIPTORS:
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-                number = int(name)
                 copies[number] = kernel.call("pidfd_getfd", pidfd, number, 0)
     except OSError:
         for copy in copies.values():

@@ -1,7 +1,7 @@
 """Processes trapped in their execve: what they want to run, what they have, and how they go on.
 
-Everything is read while the thread waits, and its wait is checked afterwards, so nothing is ever taken from
-a stranger that got its number.  A path means a file in the thread's own root and folder; only a program that
+Everything is read while the thread waits, and its wait is checked afterwards, so nothing is ever done to or
+for a stranger that got its number.  A path means a file in the thread's own root and folder; only a program that
 is the same file outside can be run there, and only for a process that nobody traces.
 """
 
@@ -66,10 +66,6 @@ class Trapped(Caller):
             return None
         if execution is None:
             self.run()
-            return None
-        if not self._listener.is_waiting(self._id):
-            self._close()
-            return None
         return execution
 
     def look(self, file: bytes) -> int:

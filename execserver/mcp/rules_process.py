@@ -8,6 +8,7 @@ error.  It also keeps the evaluator out of the server's memory.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import select
@@ -94,8 +95,9 @@ def _read_all(receiver: int, deadline: float) -> tuple[bytes, bool]:
 def _be_child(sources: Sequence[Source], sender: int) -> NoReturn:
     """Evaluate, answer and end.  Nothing of the parent's is run again, whatever happens."""
     try:
-        _let_go(sender)
-        with open(sender, "wb") as answers:
+        kept = fcntl.fcntl(sender, fcntl.F_DUPFD_CLOEXEC, 3)  # it may be in the place of a closed stdin
+        _let_go(kept)
+        with open(kept, "wb") as answers:
             _answer(sources, answers)
     finally:
         os._exit(0)
@@ -108,9 +110,10 @@ def _let_go(kept: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(null, standard)
-    for number in sorted(map(int, os.listdir("/proc/self/fd"))):
-        if number > 2 and number != kept:
-            os.closerange(number, number + 1)  # which does not mind the one the listing itself had
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor != kept:
+            os.closerange(descriptor, descriptor + 1)  # which does not mind the one of the listing itself
     with open("/proc/self/statm", "rb") as statm:
         size = int(statm.read().split()[0]) * resource.getpagesize()
     for limit, value in (

@@ -78,6 +78,16 @@ def test_the_evaluator_is_loaded_by_the_child_only() -> None:
     assert done.stdout == b"1 False\n"
 
 
+def test_it_works_where_stdin_and_stdout_are_closed() -> None:
+    code = (
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r}); os.close(0); os.close(1)\n"
+        "from execserver.mcp.rules_process import Source, evaluate_all\n"
+        f"sys.exit(len(evaluate_all([Source('/a.rules', {GOOD.text!r})]).rules))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 def test_a_missing_evaluator_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "execserver.mcp.rules_language", raising=False)
     monkeypatch.setitem(sys.modules, "starlark", None)

@@ -74,23 +74,19 @@ def open_replace(path: bytes) -> int:
     return fd
 
 
-def open_target(
-    path: bytes, mode: int = NEW_FILE_MODE, dir_fd: int | None = None, shown: bytes | None = None
-) -> int:
+def open_target(path: bytes, mode: int = NEW_FILE_MODE, dir_fd: int | None = None) -> int:
     """Open a regular file or a character device for writing, without emptying it; a new file gets `mode`.
 
-    With `shown`, the path that a name in a directory stands for, links are not followed: ELOOP.  Raises
-    InvalidRequest for a FIFO or block device, OSError EISDIR for a directory and ENXIO for a socket.
+    Links are followed.  Raises InvalidRequest for a FIFO or block device, OSError EISDIR for a directory and
+    ENXIO for a socket.
     """
-    follow = shown is None
-    flags = os.O_WRONLY | os.O_CREAT | ALWAYS
     try:
-        check_target(shown or path, os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode)
+        check_target(path, os.stat(path, dir_fd=dir_fd).st_mode)
     except FileNotFoundError:
         pass  # to be created; a missing parent shows when it is opened
-    fd = os.open(path, flags if follow else flags | os.O_NOFOLLOW, mode, dir_fd=dir_fd)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | ALWAYS, mode, dir_fd=dir_fd)
     try:
-        check_target(shown or path, os.fstat(fd).st_mode)
+        check_target(path, os.fstat(fd).st_mode)
     except BaseException:
         os.close(fd)
         raise

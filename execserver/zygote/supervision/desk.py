@@ -106,6 +106,13 @@ class Desk:
         else:
             self._take_turn(self._hold(caller, execution))
 
+    def abandon(self, caller: Caller) -> None:
+        """Give up what was decided for a caller that wants something else by now."""
+        for held in self._held:
+            if held.caller is caller:
+                self._gone(held)
+                return
+
     def ended(self, pid: int, status: int) -> bool:
         """Take the end of a child; return whether it was a program started here."""
         if pid not in self._started:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from execserver.zygote.supervision.desk import HELD_AT_ONCE
 from execserver.zygote.supervision.trapped import Trapped
 
 TYPE_CHECKING = False
@@ -29,6 +30,7 @@ class Notified:
         self._leave = leave
         self._desk = desk
         self._watch = watch
+        self._followed: dict[int, Trapped] = {}
         self._began = False
         self._is_open = True
         self._is_over = False
@@ -72,5 +74,20 @@ class Notified:
     def _bring(self, notification: Notification) -> None:
         trapped = Trapped(self._kernel, self._listener, self._leave, notification)
         execution = trapped.read()
-        if execution is not None:
-            self._desk.arrive(trapped, execution)
+        if execution is None:
+            return
+        before = self._followed.pop(trapped.tid, None)
+        if before is not None and before.is_interrupted:
+            # On kernels before 5.19 a signal ends the wait, and the thread begins again.
+            if before.ask_again(trapped):
+                self._followed[trapped.tid] = before
+                return
+            self._desk.abandon(before)
+        self._desk.arrive(trapped, execution)
+        if trapped.alive_fd >= 0:
+            self._remember(trapped)
+
+    def _remember(self, trapped: Trapped) -> None:
+        if len(self._followed) > 2 * HELD_AT_ONCE:
+            self._followed = {tid: one for tid, one in self._followed.items() if one.alive_fd >= 0}
+        self._followed[trapped.tid] = trapped

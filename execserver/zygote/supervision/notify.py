@@ -43,6 +43,7 @@ _INSTRUCTION = struct.Struct("<HBBI")
 _SET_MODE_FILTER = 1
 _NEW_LISTENER = 8
 _WAIT_KILLABLE_RECV = 0x20  # since Linux 5.19; without it a signal makes the caller ask again
+WAIT_KILLABLE = "wait killable"  # its name for a kernel that lacks it
 
 _RECEIVE = 0xC0502100
 _SEND = 0xC0182101
@@ -161,11 +162,12 @@ def install(kernel: Kernel) -> int:
     instructions = ctypes.create_string_buffer(code, len(code))
     address = ctypes.addressof(instructions)
     head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // _INSTRUCTION.size, address))
-    try:
-        return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE_RECV, head)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
+    if WAIT_KILLABLE not in kernel.without:
+        try:
+            return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE_RECV, head)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
     return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER, head)
 
 

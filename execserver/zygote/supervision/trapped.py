@@ -1,8 +1,8 @@
 """Processes trapped in their execve: what they want to run, what they have, and how they go on.
 
 Everything is read while the thread waits, and its wait is checked afterwards, so nothing is ever done to or
-for a stranger that got its number.  A path means a file in the thread's own root and folder; only a program that
-is the same file outside can be run there, and only for a process that nobody traces.
+for a stranger that got its number.  A path means a file in the thread's own root and folder; only a program
+that is the same file outside can be run there, and only for a process that nobody traces.
 """
 
 from __future__ import annotations
@@ -54,7 +54,25 @@ class Trapped(Caller):
         self._at_folder = notification.at_folder
         self._memory: Memory | None = None
         self._workdir = b""
+        self._env_at = 0
+        self._folder = _AT_FDCWD
+        self._itself = False  # the program is an open file, not a path
         self.alive_fd = -1
+        self.execution: Execution | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Tell whether a signal has ended the wait of a thread that somebody still follows."""
+        return self.alive_fd >= 0 and not self._listener.is_waiting(self._id)
+
+    def ask_again(self, other: Trapped) -> bool:
+        """Wait on in place of this notification, if the same thread has begun the same call again."""
+        mine, theirs = self.execution, other.execution
+        if mine is None or theirs is None or (mine.file, mine.argv) != (theirs.file, theirs.argv):
+            return False
+        self._id, self._arguments, self._env_at = other._id, other._arguments, other._env_at
+        other.forget()
+        return True
 
     def read(self) -> Execution | None:
         """Return what the thread wants to run; None if it goes on, or is gone, without a decision."""
@@ -66,6 +84,7 @@ class Trapped(Caller):
             return None
         if execution is None:
             self.run()
+        self.execution = execution
         return execution
 
     def look(self, file: bytes) -> int:
@@ -123,7 +142,7 @@ class Trapped(Caller):
         return signum
 
     def forget(self) -> None:
-        """Close what is held; the thread's call has ended by itself."""
+        """Close what is held; the thread's call is somebody else's, or has ended by itself."""
         self._close()
 
     def _hold(self) -> bool:

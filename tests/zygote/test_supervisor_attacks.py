@@ -1,0 +1,366 @@
+"""What a hostile program inside may try: nothing of it changes anything outside, nor holds the others up."""
+
+from __future__ import annotations
+
+import os
+import platform
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from execserver.sandbox.plan import FILTER_NONE, NETWORK_HOST
+from execserver.sandbox.syscalls import Kernel
+from execserver.zygote.supervision.desk import HELD_AT_ONCE
+from execserver.zygote.supervision.notify import WAIT_KILLABLE
+from execserver.zygote.supervision.process_files import MOST_DESCRIPTORS
+from execserver.zygote.supervision.records import DECLINE
+from tests.support.views import USERS, give, plan
+from tests.support.waiting import wait_until
+from tests.zygote.supervised import (
+    FULL_ACCESS,
+    LANDLOCK,
+    NATIVE,
+    PLACES,
+    Supervised,
+    allow,
+    forbid,
+    prompt,
+)
+
+FREE = plan(network=NETWORK_HOST, syscall_filter=FILTER_NONE)  # a view without a filter of its own
+HEAD = """
+import ctypes, errno, mmap, os, signal, struct, sys, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+def call(number, *arguments):
+    result = libc.syscall(ctypes.c_long(number), *arguments)
+    return result if result >= 0 else -ctypes.get_errno()
+def vector(*words):
+    return (ctypes.c_char_p * (len(words) + 1))(*words)
+def in_child(act):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+        finally:
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers and code of x86_64")
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
+    """Return a zygote of the user."""
+    records = tmp_path / "records"
+    records.mkdir(0o700)
+    give(records, user)
+    with Supervised(user, folder=os.fsencode(records)) as started:
+        yield started
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """Return a program that leaves a mark in the temporary folder, where nothing inside may."""
+    path = tmp_path / "evil"
+    path.write_text(f"#!/bin/sh\necho was here >> {tmp_path}/mark\n")
+    path.chmod(0o755)
+    tmp_path.chmod(0o777)
+    return str(path)
+
+
+def python(code: str) -> str:
+    """Return a command that runs a program in Python."""
+    return f"exec python3 -I -S - <<'THE END'\n{HEAD}\n{textwrap.dedent(code)}\nTHE END\n"
+
+
+def test_only_the_copy_of_a_path_that_is_changed_meanwhile_runs_outside(
+    zygote: Supervised, program: str, tmp_path: Path
+) -> None:
+    code = f"""
+    good, evil = b"/usr/bin/true".ljust(64, b"\\0"), b"{program}".ljust(64, b"\\0")
+    path = ctypes.create_string_buffer(good)
+    page = mmap.mmap(-1, 4096)
+    place = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    if os.fork() == 0:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            page[:64] = good
+            page[:64] = evil
+        os._exit(0)
+    for _ in range(80):
+        in_child(lambda: call(59, ctypes.c_void_p(place), vector(b"x"), vector()))
+    """
+    assert zygote.call(python(code), allow("/usr/bin/true"))[0] == 0
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_page_that_never_comes_holds_nobody_up(zygote: Supervised, user: int) -> None:
+    code = """
+    uffd = call(323, ctypes.c_long(os.O_CLOEXEC | (1 if os.geteuid() else 0)))
+    if uffd < 0:
+        sys.exit(77)
+    assert libc.ioctl(uffd, ctypes.c_ulong(0xC018AA3F), struct.pack("QQQ", 0xAA, 0, 0)) == 0
+    page = mmap.mmap(-1, 4096)
+    place = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    register = ctypes.create_string_buffer(struct.pack("QQQQ", place, 4096, 1, 0))
+    assert libc.ioctl(uffd, ctypes.c_ulong(0xC020AA00), register) == 0
+    print(call(59, ctypes.c_void_p(place), vector(b"x"), vector()) == -errno.EFAULT)
+    print(call(59, b"/usr/bin/true", ctypes.c_void_p(place), vector()) == -errno.EFAULT, flush=True)
+    os.execv("/usr/bin/id", ["id", "-u"])
+    """
+    code_, out, err = zygote.call(python(code), allow("id"), place=FULL_ACCESS)
+    if code_ == 77:
+        pytest.skip("this kernel has no userfaultfd for this user")
+    assert (code_, out) == (0, f"True\nTrue\n{user}\n"), err
+
+
+@pytest.mark.parametrize("how", ["chroot", "mounts"])
+def test_another_root_or_other_mounts_lead_nowhere_outside(
+    zygote: Supervised, user: int, how: str, tmp_path: Path, program: str
+) -> None:
+    # Root has no capabilities inside and can make no user namespace, so that everything here fails for it.
+    enter = {
+        "mounts": f"mount --bind {program} /usr/bin/id && id",
+        "chroot": f"mkdir -p /dev/shm/usr/bin; cp {program} /dev/shm/usr/bin/id; chroot /dev/shm /usr/bin/id",
+    }[how]
+    _, out, err = zygote.call(f"PATH=$PATH:/usr/sbin; unshare -Urm sh -c '{enter}'", allow("id"), view=FREE)
+    assert not (tmp_path / "mark").exists(), (out, err)
+    assert "uid=" not in out
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_folder_that_was_replaced_is_not_entered_outside(
+    zygote: Supervised, place: str, user: int, tmp_path: Path
+) -> None:
+    script = "mkdir -p /dev/shm/$$/a && cd /dev/shm/$$/a && rmdir ../a && /bin/pwd; rmdir /dev/shm/$$"
+    _, out, _ = zygote.call(script, allow("pwd"), place=place)
+    assert "/a\n" not in out
+
+
+def test_who_is_traced_runs_inside_and_is_killed_where_it_must_not_run(zygote: Supervised) -> None:
+    code = """
+    def traced(path):
+        pid = os.fork()
+        if pid == 0:
+            call(101, 0, 0, 0, 0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.execv(path, ["grep", "Seccomp:", "/proc/self/status"])
+        os.waitpid(pid, 0)
+        while True:
+            call(101, 7, pid, 0, 0)
+            _, status = os.waitpid(pid, 0)
+            if not os.WIFSTOPPED(status):
+                return print(os.waitstatus_to_exitcode(status), flush=True)
+    traced("/usr/bin/grep")
+    traced("/usr/bin/fgrep")
+    """
+    code_, out, err = zygote.call(python(code), allow("grep"), forbid("fgrep"), view=FREE)
+    assert (code_, out) == (0, "Seccomp:\t2\n0\n-9\n")
+    assert err.splitlines() == [
+        "Execution denied: Execution forbidden by policy",
+        "Execution failed: the process could not be ended, and was killed",
+    ]
+
+
+@pytest.mark.parametrize("place", [NATIVE, LANDLOCK])
+def test_who_cannot_be_read_runs_nothing_or_is_read_all_the_same(zygote: Supervised, place: str) -> None:
+    code = """
+    libc.prctl(4, 0, 0, 0, 0)
+    print(in_child(lambda: os.execv("/usr/bin/uname", ["uname"])))
+    """
+    code_, out, _ = zygote.call(python(code), forbid("uname"), place=place)
+    assert (code_, out) in ((0, "1\n"), (0, "99\n"))
+
+
+def test_threads_and_vforks_get_what_is_theirs(zygote: Supervised) -> None:
+    code = """
+    import _posixsubprocess
+    def work(results):
+        import subprocess
+        for number in range(25):
+            name = "true" if number % 2 else "false"
+            results.append(subprocess.run([name]).returncode == (number + 1) % 2)
+    sys.path[:0] = ["/usr/lib/python3"]
+    results = []
+    threads = [threading.Thread(target=work, args=(results,)) for _ in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    print(len(results), all(results), flush=True)
+    thread = threading.Thread(target=lambda: os.execv("/usr/bin/false", ["false"]))
+    thread.start()
+    time.sleep(20)
+    """
+    script = python(code).replace("-I -S", "-I")
+    code_, out, err = zygote.call(f"({script}\n); echo $?", allow("true"), allow("false"))
+    assert (code_, out, err) == (0, "200 True\n1\n", "")
+
+
+def test_jobs_in_the_background_and_traps_do_not_disturb_each_other(zygote: Supervised) -> None:
+    script = """
+    trap 'n=$((n+1))' CHLD USR1
+    for i in $(seq 60); do (bash -c "kill -USR1 $$; exit $((i % 7))"; echo $((i % 7)) $?) & done
+    for job in $(jobs -p); do while kill -0 $job 2>/dev/null; do wait $job; done; done
+    """
+    _, out, err = zygote.call(script, allow("bash"), place=LANDLOCK)
+    lines = out.splitlines()
+    assert len(lines) == 60, err
+    assert all(line.split()[0] == line.split()[1] for line in lines)
+
+
+def test_large_environments_arrive_whole(zygote: Supervised) -> None:
+    script = """
+    for i in $(seq 300); do export V$i=$(printf %01000d $i); done
+    env | grep -c '^V'; env | wc -c
+    python3 -c 'import subprocess; subprocess.run(["printf", "%s", "x" * 131070])' | wc -c
+    """
+    code, out, err = zygote.call(script, allow("env"), allow("printf"))
+    count, size, argument = map(int, out.split())
+    assert (code, count, argument, err) == (0, 300, 131070, "")
+    assert size > 300_000
+
+
+def test_more_callers_than_are_held_wait_for_their_turn(zygote: Supervised) -> None:
+    count = HELD_AT_ONCE + 20
+    script = f"for i in $(seq {count}); do id & done; echo all; wait"
+    with zygote.shell(script, prompt("id")) as shell:
+        shell.follow(lambda: len(shell.questions) >= HELD_AT_ONCE and "all\n" in shell.out)
+        asked = len(shell.questions)
+        assert asked == HELD_AT_ONCE
+        for question in shell.questions:
+            shell.answer(question.number, DECLINE)
+        assert shell.end(lambda _: DECLINE) == 0
+        assert len(shell.questions) == count
+        assert shell.err.count("User declined") == count
+
+
+def test_a_program_with_too_many_descriptors_is_not_executed(zygote: Supervised) -> None:
+    code = f"""
+    for _ in range({MOST_DESCRIPTORS}):
+        os.set_inheritable(os.open("/dev/null", os.O_RDONLY), True)
+    try:
+        os.execv("/usr/bin/true", ["true"])
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+    """
+    assert zygote.call(python(code), allow("true")) == (0, "EMFILE\n", "")
+
+
+def test_an_errors_reader_that_does_not_read_holds_nobody_up(zygote: Supervised) -> None:
+    code = """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 65536)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    os.dup2(writer, 2)
+    print(in_child(lambda: os.execv("/usr/bin/uname", ["uname"])))
+    os.close(2)
+    print(in_child(lambda: os.execv("/usr/bin/uname", ["uname"])))
+    """
+    assert zygote.call(python(code), forbid("uname")) == (0, "1\n1\n", "")
+
+
+@needs_x86
+def test_execveat_and_files_without_names_are_judged_as_what_they_are(zygote: Supervised) -> None:
+    code = """
+    uname = os.open("/usr/bin/uname", os.O_PATH)
+    folder = os.open("/usr/bin", os.O_PATH)
+    args = vector(b"x"), vector()
+    def at(number, path, flags):
+        return in_child(lambda: os._exit(-call(322, number, path, *args, flags)))
+    print(at(uname, b"", 0x1000), at(folder, b"uname", 0), at(folder, b"../bin/./uname", 0))
+    print(at(uname, b"", 0x11000), at(-100, b"/usr/bin/uname", 0x10000), at(999, b"uname", 0))
+    copy = os.memfd_create("uname")
+    os.write(copy, open("/usr/bin/true", "rb").read())
+    print(at(copy, b"", 0x1000), flush=True)
+    """
+    code_, out, err = zygote.call(python(code), forbid("uname"), allow("memfd:uname (deleted)"))
+    first, second, third = out.splitlines()
+    assert (code_, first, third) == (0, "1 1 1", "0")
+    checked = second.split()
+    assert checked[2] == "9"
+    assert set(checked[:2]) <= {"0", "22"}  # EINVAL before Linux 6.14
+    assert err == "Execution denied: Execution forbidden by policy\n" * 3
+
+
+@needs_x86
+@pytest.mark.parametrize("place", [NATIVE, FULL_ACCESS])
+def test_calls_by_other_numbers_start_nothing(zygote: Supervised, place: str) -> None:
+    code = """
+    libc.mmap.restype = ctypes.c_void_p
+    place = libc.mmap(None, 4096, 7, 0x62, -1, 0)  # private, anonymous, in the low 2 GiB
+    page = (ctypes.c_char * 4096).from_address(place)
+    page[2048:2062] = b"/usr/bin/uname"
+    # push rbx; mov eax, 11; mov ebx, path; xor ecx, ecx; xor edx, edx; int 0x80; pop rbx; ret
+    code = bytes.fromhex("53b80b000000bb") + struct.pack("I", place + 2048) + bytes.fromhex("31c931d2cd805bc3")
+    page[: len(code)] = code
+    foreign = ctypes.CFUNCTYPE(ctypes.c_int)(place)
+    print(in_child(lambda: os._exit(-foreign())), flush=True)
+    x32 = 0x40000000 | 520
+    print(in_child(lambda: os._exit(-call(x32, b"/usr/bin/uname", vector(b"x"), vector()))), flush=True)
+    """
+    _, out, _ = zygote.call(python(code), place=place)
+    assert out.splitlines() == (["-31", "-31"] if place == NATIVE else ["1", "-31"])
+
+
+def test_nothing_inside_can_listen_itself(zygote: Supervised) -> None:
+    code = """
+    program = struct.pack("HBBI", 6, 0, 0, 0x7FFF0000)
+    buffer = ctypes.create_string_buffer(program, 8)
+    head = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(buffer)))
+    number = 317 if os.uname().machine == "x86_64" else 277
+    print(errno.errorcode[-call(number, 1, 8, head)])
+    """
+    assert zygote.call(python(code)) == (0, "EBUSY\n", "")
+
+
+def test_on_older_kernels_a_signal_does_not_start_a_program_twice(user: int, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    mark.touch()
+    mark.chmod(0o666)
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\necho x >> {mark}\nsleep 0.4\n")
+    tool.chmod(0o755)
+    code = f"""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    os.execv("{tool}", ["tool"])
+    """
+    with Supervised(user, Kernel([WAIT_KILLABLE]), os.fsencode(tmp_path)) as zygote:
+        script = f"({python(code)}\n); echo $?"
+        assert zygote.call(script, allow(str(tool)), place=FULL_ACCESS) == (0, "0\n", "")
+    assert mark.read_text() == "x\n"
+
+
+def test_a_stopped_caller_can_still_be_killed(zygote: Supervised, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ready.touch()
+    ready.chmod(0o666)
+    script = f"""
+    bash -c 'echo x > {ready}; sleep 20; :' & while ! [ -s {ready} ]; do sleep 0.02; done
+    kill -STOP $!; kill -CONT $!; kill -STOP $!; kill -KILL $!; wait $!; echo $?
+    """
+    code, out, _ = zygote.call(script, allow("bash"))
+    assert (code, out) == (0, "137\n")
+    wait_until(lambda: not _runs(str(ready)))
+
+
+def _runs(text: str) -> bool:
+    found = False
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            found |= text.encode() in (process / "cmdline").read_bytes()
+        except OSError:
+            pass
+    return found

@@ -302,7 +302,8 @@ def test_calls_by_other_numbers_start_nothing(zygote: Supervised, place: str) ->
     page = (ctypes.c_char * 4096).from_address(place)
     page[2048:2062] = b"/usr/bin/uname"
     # push rbx; mov eax, 11; mov ebx, path; xor ecx, ecx; xor edx, edx; int 0x80; pop rbx; ret
-    code = bytes.fromhex("53b80b000000bb") + struct.pack("I", place + 2048) + bytes.fromhex("31c931d2cd805bc3")
+    path = struct.pack("I", place + 2048)
+    code = bytes.fromhex("53b80b000000bb") + path + bytes.fromhex("31c931d2cd805bc3")
     page[: len(code)] = code
     foreign = ctypes.CFUNCTYPE(ctypes.c_int)(place)
     print(in_child(lambda: os._exit(-foreign())), flush=True)

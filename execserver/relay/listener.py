@@ -83,12 +83,12 @@ class RelayListener:
         if self._http + self.links() >= self._limits.connections:
             sock.close()
             return
+        self._http += 1
         spawn(self._serve, sock, address)
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         host = address[0]
         peer = f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
-        self._http += 1
         upgraded: tuple[Identity, bytes] | None = None
         wire: Wire | None = None
         try:

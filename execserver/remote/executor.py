@@ -61,6 +61,7 @@ class RemoteExecutor:
         self._client = ApiClient(registry_environment(self._tools.environ), keeps=True)
         self._streams: StreamTable | None = None
         self._socket: RendezvousSocket | None = None
+        self._is_leaving = False
 
     def run(self) -> None:
         """Serve for ever; raise RemoteError when that cannot go on."""
@@ -88,11 +89,13 @@ class RemoteExecutor:
             else:
                 reason = self._socket.ended_because if self._socket is not None else ""
             pause = self._tools.backoff.next_pause()
-            _log.warning("%s; reconnecting in %.1f s", one_line(reason), pause)
+            if not self._is_leaving:
+                _log.warning("%s; reconnecting in %.1f s", one_line(reason), pause)
             self._tools.sleep(pause)
 
     def close(self) -> None:
-        """Say goodbye to every harness and leave."""
+        """Say goodbye to every harness and leave; whoever runs `run` ends it then."""
+        self._is_leaving = True
         if self._streams is None or self._socket is None:
             return
         self._streams.close()

@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a command is at most 2 MiB long, or no process could be given it
 _STDIN, _STDOUT = 0, 1
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LAST_WORDS_S = 1.0  # for a client that reads slowly; one that does not read delays the end by twice as much
 _YOUNG_OBJECTS = 50_000  # allocations between two looks of the collector
 
 
@@ -82,10 +83,11 @@ class Host:
         spawn(self._janitor.clean)
         _settle_collector()
         self._stop.wait()
+        closing = spawn(server.close, self._settings.shutdown_grace_s)
         if transport.done.is_set():
-            worker.join(self._settings.close_timeout_s)  # what was received before the end
-        server.close(self._settings.shutdown_grace_s)
-        transport.outbox.wait_until_empty(self._settings.close_timeout_s)
+            worker.join(_LAST_WORDS_S)  # what was received before the end
+        closing.join()
+        transport.outbox.wait_until_empty(_LAST_WORDS_S)
         self._end()
         transport.restore()
         wrong = worker.value if worker.successful() else None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from gevent import Greenlet, joinall, killall
 from gevent.event import Event
 
-from execserver.handlers.dispatch import guarded
+from execserver.handlers.guard import guarded
 from execserver.mcp.elicitation import Ask, CallPrompts, Prompts
 from execserver.mcp.jsonrpc import INVALID_REQUEST, Key, encode_error, encode_failure, encode_result
 from execserver.mcp.sandbox_state import SandboxState

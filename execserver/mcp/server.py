@@ -15,7 +15,7 @@ from collections import deque
 from gevent import sleep
 from gevent.event import Event
 
-from execserver.handlers.dispatch import guarded
+from execserver.handlers.guard import guarded
 from execserver.mcp.elicitation import Prompts
 from execserver.mcp.jsonrpc import INVALID_REQUEST, NO_ID, encode_error, encode_failure
 from execserver.mcp.lines import TOO_LONG

@@ -23,7 +23,8 @@ from gevent.hub import Waiter, get_hub
 
 from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
-from execserver.handlers.dispatch import dispatch, guarded
+from execserver.handlers.dispatch import dispatch
+from execserver.handlers.guard import guarded
 from execserver.handlers.replies import Answer, InParts, Later, Reply, Result, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,

@@ -12,7 +12,8 @@ import msgspec
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
-from execserver.handlers.dispatch import dispatch, guarded
+from execserver.handlers.dispatch import dispatch
+from execserver.handlers.guard import guarded
 from execserver.handlers.replies import Answer, Later, Reply
 from execserver.protocol.envelope import Request, encode_result
 from execserver.protocol.errors import RpcError

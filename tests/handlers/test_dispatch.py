@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import errno
-
 import pytest
 
 from execserver.core.connection import ConnectionPhase
-from execserver.handlers.dispatch import guarded
-from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, NotFound, RpcError
+from execserver.protocol.errors import InvalidParams
 from execserver.protocol.methods import METHODS
 from tests.handlers.asking import Client, Server
 
@@ -76,51 +73,3 @@ def test_every_method_can_be_reached(asking: Client, method: str) -> None:
 def test_the_greeting_is_not_a_matter_of_state(handlers_server: Server) -> None:
     client = Client(handlers_server, ready=False)
     assert "sessionId" in client.ask("initialize", clientName="x")
-
-
-def fail(error: Exception) -> None:
-    raise error
-
-
-def test_what_an_act_returns_is_returned() -> None:
-    assert guarded("x", lambda: 5) == 5
-
-
-@pytest.mark.parametrize("error", [InvalidRequest("no"), NotFound("no"), InternalError("no")])
-def test_an_error_of_the_contract_passes(error: RpcError) -> None:
-    with pytest.raises(RpcError) as caught:
-        guarded("x", lambda: fail(error))
-    assert caught.value is error
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "message"),
-    [
-        (errno.ENOENT, -32004, "No such file or directory (os error 2)"),
-        (errno.EACCES, -32600, "Permission denied (os error 13)"),
-        (errno.EPERM, -32600, "Operation not permitted (os error 1)"),
-        (errno.EINVAL, -32600, "Invalid argument (os error 22)"),
-        (errno.ENOTDIR, -32603, "Not a directory (os error 20)"),
-        (errno.ENOTEMPTY, -32603, "Directory not empty (os error 39)"),
-    ],
-)
-def test_an_error_of_the_system_is_told_in_the_contracts_words(number: int, code: int, message: str) -> None:
-    with pytest.raises(RpcError) as caught:
-        guarded("x", lambda: fail(OSError(number, "anything")))
-    assert (caught.value.code, caught.value.message) == (code, message)
-
-
-def test_a_fault_is_an_internal_error_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(InternalError, match="internal error: ZeroDivisionError"):
-        guarded("process/start", lambda: 1 // 0)
-    assert caplog.messages == ["process/start failed"]
-    assert caplog.records[0].exc_info is not None
-
-
-@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_what_ends_the_program_is_not_held_up(end: type[BaseException]) -> None:
-    def act() -> None:
-        raise end
-
-    with pytest.raises(end):
-        guarded("x", act)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call
-from execserver.handlers.dispatch import guarded
+from execserver.handlers.guard import guarded
 from execserver.handlers.registry import HANDLERS
 from execserver.handlers.replies import InParts, Streamed
 from execserver.protocol.decoding import decode_params

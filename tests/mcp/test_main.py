@@ -96,7 +96,7 @@ def test_an_input_that_ends_before_the_greeting_ends_with_1() -> None:
 RUNNING = "setsid sh -c 'sleep 60; :' & setsid env sleep 60 & (sleep 60); :"
 
 
-@pytest.mark.parametrize("ending", ["input", "output", signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("ending", ["input", "output", "kill", signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_with_the_server_everything_ends(machine: Machine, ending: str | signal.Signals) -> None:
     mark = f"ends-{ending}"
     server = started(machine, mark)
@@ -106,6 +106,11 @@ def test_with_the_server_everything_ends(machine: Machine, ending: str | signal.
     if isinstance(ending, signal.Signals):
         server.process.send_signal(ending)
         assert server.process.wait(timeout=20) == 0
+    elif ending == "kill":
+        server.process.kill()
+        assert server.close() == (-signal.SIGKILL, "")
+        wait_until(lambda: not marked(f"{MARK}={mark}"))
+        return
     elif ending == "output":
         assert server.peer.output_fd is not None
         os.close(server.peer.output_fd)
@@ -114,6 +119,18 @@ def test_with_the_server_everything_ends(machine: Machine, ending: str | signal.
         assert server.process.wait(timeout=20) == 0
     assert server.close() == (0, "")
     assert marked(f"{MARK}={mark}") == []
+
+
+def test_a_client_that_reads_nothing_does_not_hold_up_the_end(machine: Machine) -> None:
+    server = started(machine, "unread")
+    call(server, 10, "head -c 400000 /dev/zero | tr '\\0' x")
+    call(server, 11, RUNNING)
+    for number in range(1_500):
+        server.peer.send({"jsonrpc": "2.0", "id": number + 100, "method": "tools/list"})
+    server.peer.close_input()
+    assert server.process.wait(timeout=20) == 0
+    assert marked(f"{MARK}=unread") == []
+    server.close()
 
 
 def test_a_cancelled_call_ends_at_once_with_all_it_started(machine: Machine) -> None:

@@ -14,6 +14,7 @@ from execserver.rules.policy_record import PolicyRecordError, decode_policy
 from execserver.sandbox import landlock_only, privileges
 from execserver.sandbox.namespaces import Identity, flags_for, fork_into
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED, NETWORK_PROXY
+from execserver.sandbox.view import ViewFailed
 from execserver.zygote import restricted
 from execserver.zygote.init import KEPT, Command, Setup, run_command
 from execserver.zygote.records import (
@@ -28,7 +29,7 @@ from execserver.zygote.records import (
 from execserver.zygote.requested import filter_self
 from execserver.zygote.spawn import SpawnFailure
 from execserver.zygote.supervision.environment import with_variables
-from execserver.zygote.supervision.install import hand_over, start_watched
+from execserver.zygote.supervision.install import hand_over
 from execserver.zygote.supervision.records import NOTIFY, decode_supervision
 from execserver.zygote.supervision.supervisor import ShellFailed, supervise
 from execserver.zygote.supervision.wrapper_end import shell_variables
@@ -104,6 +105,7 @@ class _Shell:
         self._request = request
         self._plan = plan
         self._is_notified = supervision.interception == NOTIFY
+        self._is_watched = False
         if not self._is_notified:
             request.env = with_variables(request.env, shell_variables(KEPT, supervision.wrapper))
 
@@ -139,7 +141,17 @@ class _Shell:
         return pid, ours
 
     def _start_watched(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
-        return start_watched(self._libc, self._watch_self, path, argv, env)
+        """Start the shell from the first process of its view, which is watched itself from then on.
+
+        It executes nothing, so it is never asked about; a fork that installs the filter would cost more.
+        """
+        if not self._is_watched:
+            self._is_watched = True
+            try:
+                self._watch_self()
+            except OSError as error:
+                raise ViewFailed(f"cannot watch the shell: {error.strerror}") from None
+        return self._libc.spawn_in_session(path, argv, env)
 
     def _start_restricted(self, channel: int) -> int:
         """Start the shell as a child that restricts itself; return its pid."""
@@ -166,7 +178,7 @@ class _Shell:
     def _watch_self(self) -> None:
         """Let the supervisor know of all that this process and its descendants start; the channel is KEPT."""
         if self._is_notified:
-            hand_over(self._kernel, KEPT)
+            hand_over(self._kernel, os.dup(KEPT))
         else:
             os.set_inheritable(KEPT, True)
 

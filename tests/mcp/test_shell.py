@@ -60,11 +60,11 @@ def test_any_text_a_client_can_send_has_bytes() -> None:
     assert encoded("\ud800") == b"\xed\xa0\x80"
 
 
-@pytest.mark.parametrize("cwd", ["/work", "/work/", "//work/.", "/other/../work", "work"])
+@pytest.mark.parametrize("cwd", ["/srv", "/srv/", "//srv/.", "/other/../srv", "srv"])
 def test_the_sandboxs_folder_has_one_name(cwd: str) -> None:
     found = read_state({"sandboxPolicy": {"type": "workspace-write"}, "sandboxCwd": cwd}).context("/").cwd
     assert found is not None
-    assert found.native() == b"/work"
+    assert found.native() == b"/srv"
 
 
 def test_a_read_only_policy_never_has_the_network() -> None:

@@ -18,14 +18,17 @@ import pytest
 from tests.mcp.recorded_differences import KNOWN, OTHER_ORDER, without_machine
 from tests.mcp.replaying import FLAGS, FOLDER, OTHER_RULES, RULES, Machine, Replay, Server
 
-SESSIONS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+# How often it asks before its time is up depends on how fast a machine starts shells.  What it shows is
+# tested with a clock that is moved by hand (`test_stopwatch.py`).
+NOT_PLAYED = {"elapsed-adds-up-over-prompts"}
+SESSIONS = sorted(path.stem for path in FOLDER.glob("*.jsonl") if path.stem not in NOT_PLAYED)
 # They need a server that nobody has talked to, or leave none behind.
 ALONE = {
     *("eof-ends-server", "eof-while-running", "malformed-line-ends-server", "no-state-needs-helper"),
     *("request-before-initialize", *OTHER_RULES),
 }
 WAITING = {
-    *("elapsed-adds-up-over-prompts", "many-execs", "output-stdout-then-stderr", "ping-during-call"),
+    *("many-execs", "output-stdout-then-stderr", "ping-during-call"),
     *("timeout-default-10s", "timeout-kills-descendants", "timeout-resumes-after-prompt"),
 }
 
@@ -103,4 +106,4 @@ def test_a_session_comes_out_as_recorded_on_its_own_server(session: str, root: P
 
 def test_the_table_of_differences_names_sessions_that_exist() -> None:
     assert {*KNOWN, *OTHER_ORDER, *ALONE, *WAITING} <= set(SESSIONS)
-    assert len(SESSIONS) == 79
+    assert len(SESSIONS) == 78

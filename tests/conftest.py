@@ -39,7 +39,7 @@ settings.register_profile(
 settings.load_profile("long" if LONG else "short")
 
 # How long a test's own clean-up may take to show, e.g. the end of a killed child.
-_SETTLE_S = 2.0
+_SETTLE_S = 10.0
 
 
 def pytest_configure(config: pytest.Config) -> None:

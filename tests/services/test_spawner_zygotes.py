@@ -79,7 +79,7 @@ def test_own_processes_of_the_server_survive_the_zygotes_death(own_spawner: Spaw
 def test_a_zygote_that_ends_in_order_costs_no_stranger_its_life() -> None:
     """Orphans of others become children of the first process of a container, and live on."""
     stranger = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setsid=True)
-    with spawner(spawn_timeout_s=0.2) as by:
+    with spawner(spawn_timeout_s=0.5) as by:
         (first,) = [pid for pid in zygotes() if pid != stranger]
         with stopped(first):
             assert "timed out" in refusal(by, spec(b"true"))
@@ -98,7 +98,7 @@ def test_a_start_that_hangs_is_an_error_in_time_and_starts_nothing_later(tmp_pat
             assert refusal(by, late) == (
                 "process start timed out after 0.3 s (the program or its folder does not answer)"
             )
-            assert time.monotonic() - begin < 3
+            assert time.monotonic() - begin < 20
             with running(by, b"echo", b"elsewhere") as process:
                 assert process.read("stdout") == b"elsewhere\n"
                 process.exit_code()
@@ -129,7 +129,7 @@ def test_others_do_not_wait_behind_a_start_that_hangs(own_spawner: Spawner) -> N
         begin = time.monotonic()
         with running(own_spawner, b"true") as process:
             assert process.exit_code() == 0
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 20
         assert not hanging.ready()
         hanging.kill()
     wait_gone(first)
@@ -157,7 +157,7 @@ def test_a_slow_start_succeeds_and_its_zygote_is_used_again(own_spawner: Spawner
 
 
 def test_no_more_than_four_zygotes_hang() -> None:
-    with spawner(spawn_timeout_s=0.2) as by:
+    with spawner(spawn_timeout_s=0.5) as by:
         held: list[int] = []
         try:
             for _ in range(4):
@@ -190,7 +190,7 @@ def test_shutdown_is_polite_first() -> None:
             tty.read_some("pty")
             begin = time.monotonic()
             by.shutdown(10.0)
-            assert time.monotonic() - begin < 5
+            assert time.monotonic() - begin < 9
             assert (pipe.exit_code(), tty.exit_code()) == (5, 6)
         assert refusal(by, spec(b"true")) == "process start refused: the server is shutting down"
 
@@ -202,7 +202,7 @@ def test_shutdown_ends_what_ignores_politeness() -> None:
             grandchild = int(process.read_some("stdout"))
             begin = time.monotonic()
             by.shutdown(0.2)
-            assert time.monotonic() - begin < 3
+            assert time.monotonic() - begin < 20
             assert process.exit_code() == 137
             wait_gone(grandchild)
         assert own_children() == []

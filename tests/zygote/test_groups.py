@@ -97,4 +97,4 @@ def test_a_running_child_has_no_status_yet() -> None:
 def test_a_scan_of_all_processes_is_quick_enough_for_rare_use() -> None:
     begin = time.perf_counter()
     assert os.getpid() in all_processes()
-    assert time.perf_counter() - begin < 2
+    assert time.perf_counter() - begin < 20

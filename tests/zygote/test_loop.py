@@ -122,7 +122,7 @@ def test_the_end_of_the_socket_ends_every_descendant(tmp_path: Path) -> None:
         begin = time.monotonic()
         zygote.sock.close()
         assert zygote.reap() == 0
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < 20
     assert [pid for pid in descendants if not gone(pid)] == []
 
 

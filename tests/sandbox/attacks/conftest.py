@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONG
 from tests.e2e.sandbox_places import Place, place_for
 from tests.sandbox.attacks.ground import Ground
 from tests.support.server_process import OURS, Flavour, ServerProcess
@@ -19,6 +20,7 @@ from tests.support.source import ROOT
 from tests.support.ways import PLAYED, VIEWS, Way, require, server_flavour
 
 FOLDER = "tests/sandbox/attacks/"
+GONE_S = 2 if LONG else 10  # within which nothing is left of a sandbox; short runs share the machine
 FEW = tuple(way for way in PLAYED if way.name in ("native-user", "bubblewrap-root", "landlock-user"))
 _outcomes: dict[str, set[str]] = defaultdict(set)
 

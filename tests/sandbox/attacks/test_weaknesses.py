@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.e2e.sandbox_places import Place
 from tests.e2e.sandboxed_calls import Files
+from tests.sandbox.attacks.conftest import GONE_S
 from tests.support.running import PATH, outcome
 from tests.support.sandboxes import context, managed, read_only, rule, special, workspace_write
 from tests.support.waiting import wait_until
@@ -86,7 +87,7 @@ def test_terminate_leaves_no_metadata_folders(place: Place) -> None:
     place.peer.call("process/read", {"processId": name, "waitMs": 10000})
     place.peer.call("process/terminate", {"processId": name})
     outcome(place.peer, name)
-    wait_until(lambda: hidden_names(place) == [], timeout=2)
+    wait_until(lambda: hidden_names(place) == [], timeout=GONE_S)
 
 
 def test_stand_ins_are_empty_short_lived_and_only_where_something_is_missing(place: Place) -> None:
@@ -96,7 +97,7 @@ def test_stand_ins_are_empty_short_lived_and_only_where_something_is_missing(pla
     while_running = {entry: sorted(os.listdir(place.ws / entry)) for entry in hidden_names(place)}
     assert while_running in ({".agents": [], ".codex": [], ".git": ["config"]}, {".git": ["config"]})
     place.peer.call("process/terminate", {"processId": name})
-    wait_until(lambda: hidden_names(place) == [".git"], timeout=2)
+    wait_until(lambda: hidden_names(place) == [".git"], timeout=GONE_S)
     Files(place, workspace_write(place.ws)).write(place.ws / "n")
     assert hidden_names(place) == [".git"], "file calls need no stand-ins"
 

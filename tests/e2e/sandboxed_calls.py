@@ -86,7 +86,7 @@ def workers_of(server_pid: int) -> list[int]:
     """Return the file workers of a server: children of its zygotes that never exec'ed anything else."""
     found = []
     for zygote in children_of(server_pid):
-        command = Path(f"/proc/{zygote}/cmdline").read_bytes()
+        command = _command(zygote)
         found += [pid for pid in children_of(zygote) if _command(pid) == command]
     return found
 

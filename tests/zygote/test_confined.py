@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -349,12 +348,12 @@ def test_job_control_works_in_a_shell(zygote: ConfinedZygote) -> None:
         until(b"% ")
         os.write(master, b"sleep 1000\n")
         until(b"sleep 1000\r\n")
-        time.sleep(0.2)  # until it is in the foreground, which nothing tells
+        wait_until(lambda: _sleeps(os.tcgetpgrp(master)))
         os.write(master, b"\x1a")
         until(b"Stopped")
         os.write(master, b"fg\n")
         until(b"sleep 1000\r\n")
-        time.sleep(0.2)
+        wait_until(lambda: _sleeps(os.tcgetpgrp(master)))
         os.write(master, b"\x03")
         until(b"% ")
         os.write(master, b"echo code $?; exit 4\n")

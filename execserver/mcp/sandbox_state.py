@@ -17,6 +17,9 @@ from execserver.protocol.sandbox_policy import permissions_of_policy
 
 UPDATE = "codex/sandbox-state/update"
 META = "codex/sandbox-state-meta"
+CAPABILITY = (
+    "codex/sandbox-state"  # in the greeting, and what the newest clients call the member of `_meta`, too
+)
 
 
 class SandboxState(NamedTuple):

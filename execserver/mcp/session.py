@@ -178,7 +178,10 @@ class Session:
             {
                 "protocolVersion": min(wanted, NEWEST_PROTOCOL),
                 "capabilities": {
-                    "experimental": {"codex/sandbox-state": {"version": "1.0.0"}, sandbox_state.META: {}},
+                    "experimental": {
+                        sandbox_state.CAPABILITY: {"version": "1.0.0"},
+                        sandbox_state.META: {},
+                    },
                     "tools": {},
                 },
                 "serverInfo": {"name": "codex-exec-mcp-server", "version": self._version},
@@ -192,7 +195,8 @@ class Session:
             raise InvalidParams("tool not found")
         arguments = None if bytes(call.arguments) == b"null" else call.arguments
         params = tool.read_arguments(arguments)
-        own = (call.meta or {}).get(sandbox_state.META)
+        meta = call.meta or {}
+        own = meta.get(sandbox_state.META, meta.get(sandbox_state.CAPABILITY))
         return StartCall(request.id, params, self.state if own is None else _state(own))
 
     def _notification(self, notification: Notification) -> Step | None:

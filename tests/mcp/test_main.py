@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver.mcp.elicitation import MAX_OPEN
 from tests.mcp.replaying import RULES, SCRIPT, Machine, Server
 from tests.support.proc import marked
 from tests.support.waiting import wait_until
@@ -140,6 +141,26 @@ def test_a_cancelled_call_ends_at_once_with_all_it_started(machine: Machine) -> 
     params = {"requestId": 2, "reason": "enough"}
     server.peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
     wait_until(lambda: marked(f"{MARK}=cancelled") == [server.process.pid])
+    server.peer.send({"jsonrpc": "2.0", "id": 3, "method": "ping"})
+    assert server.peer.receive() == {"jsonrpc": "2.0", "id": 3, "result": {}}
+    assert server.close() == (0, "")
+
+
+def test_open_questions_are_taken_back_when_their_call_is_cancelled(machine: Machine) -> None:
+    server = started(machine, "asked")
+    call(server, 2, f"for i in {{1..{MAX_OPEN + 6}}}; do /bin/true $i & done; wait")
+    asked = [server.peer.receive() for _ in range(MAX_OPEN)]
+    assert [message["id"] for message in asked if message] == list(range(MAX_OPEN))
+    server.peer.send({"jsonrpc": "2.0", "id": 0, "result": {"action": "decline"}})
+    more = server.peer.receive()
+    assert more is not None
+    assert more["id"] == MAX_OPEN
+    server.peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    withdrawn = [server.peer.receive() for _ in range(MAX_OPEN)]
+    assert sorted(message["params"]["requestId"] for message in withdrawn if message) == [
+        *range(1, MAX_OPEN + 1)
+    ]
+    wait_until(lambda: marked(f"{MARK}=asked") == [server.process.pid])
     server.peer.send({"jsonrpc": "2.0", "id": 3, "method": "ping"})
     assert server.peer.receive() == {"jsonrpc": "2.0", "id": 3, "result": {}}
     assert server.close() == (0, "")

@@ -259,6 +259,16 @@ def test_a_state_that_is_too_long_is_refused_without_being_sent_back() -> None:
     assert ask(opened(), UPDATE, long) == {"code": -32602, "message": "failed to deserialize sandbox state"}
 
 
+def test_the_other_name_of_a_state_in_a_call_counts_where_the_first_is_missing() -> None:
+    read_only = {"sandboxPolicy": {"type": "read-only"}, "sandboxCwd": "/"}
+    own = started(opened(), _meta={"codex/sandbox-state": FULL_ACCESS}).state
+    assert own is not None
+    assert own.policy.kind == DISABLED
+    own = started(opened(), _meta={"codex/sandbox-state": FULL_ACCESS, META: read_only}).state
+    assert own is not None
+    assert own.policy.kind == MANAGED
+
+
 def test_a_state_in_a_call_counts_for_that_call_only() -> None:
     session = opened()
     own = started(session, _meta={"progressToken": 1, META: FULL_ACCESS}).state

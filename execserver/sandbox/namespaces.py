@@ -8,6 +8,7 @@ import struct
 
 from execserver.sandbox.plan import NETWORK_HOST
 from execserver.sandbox.privileges import set_dumpable
+from execserver.sandbox.syscalls import AT_FDCWD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ NEW_USER = 0x10000000
 NEW_PIDS = 0x20000000
 NEW_NETWORK = 0x40000000
 
+_AS_SIBLING = 0x00008000  # CLONE_PARENT
 _SIGCHLD = 17
 _CLONE_ARGUMENTS = struct.Struct("=8Q")
 # What a kernel, a limit or a filter answers where user namespaces are not to be had.
@@ -43,12 +45,14 @@ def flags_for(plan: ViewPlan) -> int:
     return flags if plan.network == NETWORK_HOST else flags | NEW_NETWORK
 
 
-def fork_into(kernel: Kernel, flags: int) -> tuple[int, bool]:
+def fork_into(kernel: Kernel, flags: int, sibling: bool = False) -> tuple[int, bool]:
     """Fork into new namespaces; return the child's pid (0 in the child) and whether it has a user namespace.
 
     Real root to whom only user namespaces are refused goes without one.  The caller has one thread, and the
-    child runs no hooks of the interpreter.  Raises OSError.
+    child runs no hooks of the interpreter.  A sibling is a child of the caller's parent, who gets SIGCHLD for
+    it.  Raises OSError.
     """
+    flags |= _AS_SIBLING if sibling else 0
     try:
         return _clone(kernel, flags), bool(flags & NEW_USER)
     except OSError as error:
@@ -68,27 +72,28 @@ def map_own_ids(kernel: Kernel, identity: Identity) -> None:
     """
     set_dumpable(kernel, True)
     try:
-        _write("/proc/self/setgroups", b"deny")
-        _write("/proc/self/uid_map", b"%d %d 1" % (identity.uid, identity.uid))
-        _write("/proc/self/gid_map", b"%d %d 1" % (identity.gid, identity.gid))
+        _write(kernel, b"/proc/self/setgroups", b"deny")
+        _write(kernel, b"/proc/self/uid_map", b"%d %d 1" % (identity.uid, identity.uid))
+        _write(kernel, b"/proc/self/gid_map", b"%d %d 1" % (identity.gid, identity.gid))
     finally:
         set_dumpable(kernel, False)
 
 
 def _clone(kernel: Kernel, flags: int) -> int:
+    signal = 0 if flags & _AS_SIBLING else _SIGCHLD  # a sibling ends with the signal of the caller
     try:
-        arguments = _CLONE_ARGUMENTS.pack(flags, 0, 0, 0, _SIGCHLD, 0, 0, 0)
+        arguments = _CLONE_ARGUMENTS.pack(flags, 0, 0, 0, signal, 0, 0, 0)
         return kernel.call("clone3", arguments, _CLONE_ARGUMENTS.size)
     except OSError as error:
         # Filters that cannot look behind the pointer refuse the call as a whole.
         if error.errno != errno.ENOSYS:
             raise
-    return kernel.call("clone", flags | _SIGCHLD, 0, 0, 0, 0)
+    return kernel.call("clone", flags | signal, 0, 0, 0, 0)
 
 
-def _write(path: str, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+def _write(kernel: Kernel, path: bytes, content: bytes) -> None:
+    descriptor = kernel.call("openat", AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, 0)
     try:
-        os.write(descriptor, content)
+        kernel.call("write", descriptor, content, len(content))
     finally:
-        os.close(descriptor)
+        kernel.close(descriptor)

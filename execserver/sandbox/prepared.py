@@ -42,7 +42,8 @@ class PreparedView:
     """The way into the view of a plan.
 
     Who plays it is alone in fresh namespaces and has the descriptors from 0 on, `taken` of them, open and no
-    others.  `limits` are as for `enter_view`; `then` is recorded too, for the time after it.
+    others.  `limits` are as for `enter_view`, `settings` as for `Builder.processes`.  `first` and `then` are
+    recorded too: what belongs before the view, and after it.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class PreparedView:
         kernel: Kernel,
         plan: ViewPlan,
         limits: Sequence[bytes],
+        settings: Sequence[bytes] | None,
         taken: int,
+        first: Callable[[Kernel], None],
         then: Callable[[Kernel], None],
     ) -> None:
         self._kernel = kernel
@@ -58,12 +61,14 @@ class PreparedView:
         self._covered: list[Identity] = []
         self._missing = [missing.path for missing in plan.missing]
         recording = Recording(kernel, range(taken))
+        first(recording)
+        self._first = recording.take()
         builder = Builder(recording, show_outside=False)
         builder.begin(plan.root)
         self._root = builder.root
         self._start = recording.take()
         builder.devices()
-        builder.processes(limits)
+        builder.processes(limits, settings)
         for mount in plan.mounts:
             builder.mount(mount)
         self._dev = builder.dev
@@ -76,11 +81,12 @@ class PreparedView:
         self._end = recording.take()
 
     def enter(self, console: bytes, extra: Sequence[Mount]) -> bool:
-        """Enter the view, with mounts on top and a terminal as in `enter_view`, and do what belongs after it.
+        """Do all of it, with mounts on top and a terminal as in `enter_view`.
 
-        Returns False, with nothing of it left, where it has to be built with care.  Raises OSError if
-        something failed at the end, from where there is no way back.
+        Returns False, with nothing of the view left, where it has to be built with care.  Raises OSError if
+        something failed before it or at the end, from where there is no way back.
         """
+        self._first.play()
         self._covered = [mount.identity for mount in extra if mount.identity is not None]
         if len(self._covered) != len(extra) or [mount.path for mount in extra] not in ([], self._missing):
             return False

@@ -37,8 +37,12 @@ class Recording(Kernel):
         self._names: list[str] = []
 
     def call(self, name: str, *arguments: object) -> int:
-        """Write a system call down; return the descriptor that it will open, else 0."""
-        result = self._next_descriptor() if name in _OPENING else 0
+        """Write a system call down; return what it will: a descriptor, what is written, or else 0."""
+        result = 0
+        if name in _OPENING:
+            result = self._next_descriptor()
+        elif name == "write" and isinstance(arguments[2], int):
+            result = arguments[2]
         self._steps.append((self.syscall, self.arguments(name, arguments), result))
         self._names.append(name)
         return result

@@ -7,6 +7,7 @@ argument N at 16 + 8N (both architectures are little-endian).
 
 from __future__ import annotations
 
+import errno
 import struct
 
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED
@@ -45,6 +46,8 @@ _ARGUMENTS_AT = 16
 _INSTRUCTION = struct.Struct("<HBBI")
 _PROGRAM = struct.Struct("@HP")
 _SET_MODE_FILTER = 1
+_PR_GET_SECCOMP = 21
+_MODE_FILTER = 2
 
 _TABLES = {FILTER_RESTRICTED: RESTRICTED, FILTER_PROXY_ROUTED: PROXY_ROUTED}
 
@@ -109,6 +112,12 @@ def install(kernel: Kernel, syscall_filter: str) -> None:
         if code is None:
             code = kernel.programs[syscall_filter] = program(rules, kernel.machine)
         install_program(kernel, code)
+
+
+def check_inherited(kernel: Kernel) -> None:
+    """Raise OSError unless this process is under a filter already."""
+    if kernel.call("prctl", _PR_GET_SECCOMP) != _MODE_FILTER:
+        raise OSError(errno.EPERM, "the filter of system calls was not inherited")
 
 
 def install_program(kernel: Kernel, code: bytes) -> None:

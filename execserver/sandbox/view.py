@@ -156,8 +156,10 @@ class Builder:
         else:
             raise ViewFailed(f"cannot mount {shown}: unknown kind {mount.kind}")
 
-    def processes(self, limits: Sequence[bytes]) -> None:
+    def processes(self, limits: Sequence[bytes], settings: Sequence[bytes] | None = None) -> None:
         """Show the processes of this namespace, and let nothing in /proc change the host.
+
+        `settings` is what to protect besides processes, if it is known.
 
         Where a new /proc is not allowed, because the one of this machine is partly masked, the old one is
         shown read-only if the caller knows that nothing outside can be entered through `/proc/N/root`.
@@ -175,8 +177,11 @@ class Builder:
                 self._to_protect.append(self._tree.tmpfs(self.root, b"/proc", 0o555))
             return
         for kind in limits:
-            kernel.run(_forbid, proc, kind)
-        kernel.run(_protect_settings, kernel.plain(), proc)
+            _forbid(kernel, proc, kind)
+        if settings is None:
+            kernel.run(_protect_settings, kernel.plain(), proc)
+        else:
+            self._tree.protect(proc, settings)
         kernel.close(proc)
 
     def finish(self) -> None:
@@ -283,14 +288,6 @@ class Builder:
         return next((mode for own, mode in self._own.items() if os.fstat(own).st_dev == device), None)
 
 
-def _protect_settings(kernel: Kernel, proc: int) -> None:
-    _tree(kernel).protect(proc, _settings(proc))
-
-
-def _tree(kernel: Kernel) -> NewMounts | OldMounts:
-    return NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
-
-
 def put_device(kernel: Kernel, tree: NewMounts | OldMounts, dev: int, source: bytes, name: bytes) -> None:
     """Put a device of the host into a /dev of ours; one that the host does not have is left out."""
     kernel.call("mknodat", dev, name, stat.S_IFREG | 0o644, 0)
@@ -302,26 +299,58 @@ def put_device(kernel: Kernel, tree: NewMounts | OldMounts, dev: int, source: by
         kernel.call("unlinkat", dev, name, 0)
 
 
-def _forbid(proc: int, kind: bytes) -> None:
+def _forbid(kernel: Kernel, proc: int, kind: bytes) -> None:
     """Let no namespace of a kind be made any more in this process's user namespace and those below it."""
+    path = b"sys/user/max_%s_namespaces" % kind
     try:
-        limit = os.open(b"sys/user/max_%s_namespaces" % kind, os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
-    except FileNotFoundError:
+        limit = kernel.call("openat", proc, path, os.O_WRONLY | os.O_CLOEXEC, 0)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
         return  # a kernel without the kind, or without settings
     try:
-        os.write(limit, b"0")
+        kernel.call("write", limit, b"0", 1)
     finally:
-        os.close(limit)
+        kernel.close(limit)
 
 
-def _settings(proc: int) -> list[bytes]:
-    """Return what in a /proc, beside processes, this user owns and could write to or in: as user 0, a lot."""
+def _protect_settings(kernel: Kernel, proc: int) -> None:
+    _tree(kernel).protect(proc, settings_in(proc))
+
+
+def _tree(kernel: Kernel) -> NewMounts | OldMounts:
+    return NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
+
+
+def settings_of_host() -> list[bytes] | None:
+    """Return what in every /proc, beside processes, this user owns and could write to or in.
+
+    These entries are the same in all of them.  None where this machine's own does not show them all.
+    """
+    try:
+        proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            whole = os.readlink("self", dir_fd=proc) == str(os.getpid()) and "sys" in os.listdir(proc)
+            return settings_in(proc) if whole else None
+        finally:
+            os.close(proc)
+    except OSError:
+        return None  # also where something is mounted over one of them
+
+
+def settings_in(proc: int) -> list[bytes]:
+    """Return what in a /proc, beside processes, this user owns and could write to or in: as user 0, a lot.
+
+    Raises OSError, EXDEV for an entry that something is mounted over.
+    """
     listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=proc)
-    user, found = os.geteuid(), []
+    user, found, device = os.geteuid(), [], os.fstat(proc).st_dev
     try:
         for name in os.listdir(listing):
             if not name.isdigit() and name not in _PROC_LINKS:
                 seen = os.stat(name, dir_fd=listing, follow_symlinks=False)
+                if seen.st_dev != device:
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
                 writable = seen.st_mode & (0o200 if seen.st_uid == user else 0o002)
                 # A folder's own mode says nothing about what is in it.
                 if writable or (stat.S_ISDIR(seen.st_mode) and seen.st_uid == user):

@@ -24,6 +24,7 @@ from execserver.sandbox.proxy_bridge import start_bridge
 from execserver.sandbox.proxy_routes import FAILURE
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote import restricted, wrapped
+from execserver.zygote.filtered import FilteredParent, is_for_filtered
 from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, Setup, run_command, run_worker
 from execserver.zygote.known_plans import KnownPlans
 from execserver.zygote.records import (
@@ -38,8 +39,10 @@ from execserver.zygote.requested import (
     decoded_plan,
     decoded_wrapping,
     filter_self,
+    planned,
     preparing_routes,
     routes_of,
+    tying_to_parent,
     view_failure,
 )
 from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd
@@ -92,6 +95,7 @@ class Confinement:
         self._sandboxes: dict[int, _Sandbox] = {}
         self._beginning: dict[int, _Sandbox] = {}
         self._plans = KnownPlans(self._kernel)
+        self._filtered = FilteredParent(self._kernel, libc)
         self._supervisors: Supervisors | None = None
         self._warm_up()
 
@@ -144,7 +148,7 @@ class Confinement:
         command = restricted.command_of(request, descriptors)
         if request.back_end == BACK_END_BUBBLEWRAP:
             return self._start_wrapped(request, command)
-        return self._start_in_view(request, command)
+        return self._start_in_view(request, descriptors, command)
 
     def begin_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
         """Begin to start a file worker on the socket that came with the request; return its pid."""
@@ -237,9 +241,9 @@ class Confinement:
         gc.collect()
         gc.freeze()
 
-    def _start_in_view(self, request: SpawnRequest, command: Command) -> int:
+    def _start_in_view(self, request: SpawnRequest, descriptors: Sequence[int], command: Command) -> int:
         kernel, libc = self._kernel, self._libc
-        plan, prepared = self._plans.take(request.plan)
+        plan = self._plans.plan(request.plan)
         routes = routes_of(command.env) if plan.network == NETWORK_PROXY else None
         enter_cwd(request.cwd)
         try:
@@ -247,12 +251,21 @@ class Confinement:
             lease = self._lease(plan)
             bridge = None
             try:
-                bridge = None if routes is None else start_bridge(routes.endpoints, self._tie_to_parent())
+                bridge = None if routes is None else start_bridge(routes.endpoints, tying_to_parent(kernel))
             except OSError as error:
                 self._give_back(lease, bridge)
                 raise view_failure(error, FAILURE) from None
             before = None if bridge is None or routes is None else preparing_routes(routes, bridge)
             extra = covers_of(lease)
+            if is_for_filtered(plan) and self._filtered.start():
+                filtered, deadline_ns = self._filtered, request.deadline_ns
+                return self._keep(
+                    lambda report: filtered.fork(request, descriptors, extra, report),
+                    deadline_ns,
+                    lease,
+                    None,
+                )
+            prepared = self._plans.view(request.plan)
             return self._fork(
                 flags_for(plan),
                 request.deadline_ns,
@@ -271,8 +284,8 @@ class Confinement:
             from execserver.zygote.supervision.start import Supervisors
 
             self._supervisors = Supervisors(self._kernel, self._libc)
-        plan = decoded_plan(request.plan) if request.plan else None
-        become = self._supervisors.prepare(request, descriptors, plan)
+        plan, program = planned(request)
+        become = self._supervisors.prepare(request, descriptors, plan, program)
         enter_cwd(request.cwd)
         try:
             check_deadline(request)
@@ -318,21 +331,32 @@ class Confinement:
         bridge: Bridge | None,
     ) -> int:
         """Fork the first process of a sandbox and return its pid; how it goes comes on its report."""
-        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         identity = Identity()
-        try:
+
+        def fork(report: int) -> int:
             pid, mapped = fork_into(self._kernel, flags)
+            if pid == 0:
+                gc.disable()
+                try:
+                    become(report, identity if mapped else None)
+                finally:
+                    os._exit(1)
+            return pid
+
+        return self._keep(fork, deadline_ns, lease, bridge)
+
+    def _keep(
+        self, fork: Callable[[int], int], deadline_ns: int, lease: Lease | None, bridge: Bridge | None
+    ) -> int:
+        """Have the first process of a sandbox forked, which is given its report; keep what belongs to it."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            pid = fork(theirs)
         except OSError as error:
             os.close(ours)
             os.close(theirs)
             self._give_back(lease, bridge)
             raise view_failure(error, "cannot make namespaces: ") from None
-        if pid == 0:
-            gc.disable()
-            try:
-                become(theirs, identity if mapped else None)
-            finally:
-                os._exit(1)
         os.close(theirs)
         if bridge is not None:
             bridge.close_channel()
@@ -368,14 +392,3 @@ class Confinement:
             bridge.kill()
         if lease is not None and self._placeholders is not None:
             self._placeholders.release(lease)
-
-    def _tie_to_parent(self) -> Callable[[], None]:
-        """Return what makes a forked child die with this process."""
-        parent = os.getpid()
-
-        def tie() -> None:
-            privileges.die_with_parent(self._kernel)
-            if os.getppid() != parent:
-                os._exit(1)
-
-        return tie

@@ -15,14 +15,14 @@ import _signal  # type: ignore[import-not-found]  # the plain calls, without enu
 import errno
 import fcntl
 import os
-import select
 import struct
 
 from execserver.protocol.errors import os_error_text, strerror
 from execserver.sandbox import landlock, privileges, seccomp
-from execserver.sandbox.namespaces import map_own_ids
 from execserver.sandbox.prepared import PreparedView, can_be_prepared
 from execserver.sandbox.view import ViewFailed, enter_view
+from execserver.zygote.first_steps import EVERY_SIGNAL, say_who, tie_to_starter
+from execserver.zygote.libc import c_strings
 from execserver.zygote.lookup import env_value, pipe_candidates
 from execserver.zygote.spawn import first_that_runs
 
@@ -51,11 +51,9 @@ _SIGHUP = 1
 _SIGCONT = 18
 _SIGCHLD = 17
 _FROM_KERNEL = 0x80
-# All but the two numbers the C library keeps for itself.
-_EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
 
 # What comes from outside, to a group or to the leader of the session; not what a fault of our own would send.
-_AWAITED = tuple(number for number in _EVERY_SIGNAL if number not in (4, 5, 7, 8, 9, 11, 19))
+_AWAITED = tuple(number for number in EVERY_SIGNAL if number not in (4, 5, 7, 8, 9, 11, 19))
 
 
 class Command:
@@ -64,7 +62,7 @@ class Command:
     With `slave` set, the path of a pty's slave, that is stdio and the controlling terminal instead.
     """
 
-    __slots__ = ("arg0", "argv", "cwd", "env", "slave", "stdio")
+    __slots__ = ("arg0", "argv", "cwd", "env", "ready", "slave", "stdio")
 
     def __init__(
         self,
@@ -81,16 +79,25 @@ class Command:
         self.arg0 = arg0
         self.stdio = stdio
         self.slave = slave
+        self.ready: tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]] | None = None
+
+    def make_ready(self) -> None:
+        """Put together what the C library takes, before the fork that uses it."""
+        argv = self.argv if self.arg0 is None else [self.arg0, *self.argv[1:]]
+        candidates = pipe_candidates(self.argv[0], env_value(self.env, b"PATH"))
+        # For the C library calls these stand for the sequences that they were made of.
+        self.ready = candidates, c_strings(argv), c_strings(self.env)  # type: ignore[assignment]
 
 
 class Setup:
     """What the first process of a sandbox needs to become one.
 
     `identity` is None without a user namespace of its own; `extra` are mounts on top of the plan's;
-    `prepared` is the plan's view as `prepare` returns it.
+    `prepared` is the plan's view as `prepare` returns it.  The process is `filtered` if it has inherited the
+    plan's filter.
     """
 
-    __slots__ = ("extra", "identity", "kernel", "plan", "prepared", "report")
+    __slots__ = ("extra", "filtered", "identity", "kernel", "plan", "prepared", "report")
 
     def __init__(
         self,
@@ -100,6 +107,7 @@ class Setup:
         report: int,
         extra: Sequence[Mount] = (),
         prepared: PreparedView | None = None,
+        filtered: bool = False,
     ) -> None:
         self.kernel = kernel
         self.plan = plan
@@ -107,19 +115,37 @@ class Setup:
         self.report = report
         self.extra = extra
         self.prepared = prepared
+        self.filtered = filtered
 
 
-def prepare(kernel: Kernel, plan: ViewPlan, identity: Identity) -> PreparedView | None:
+def prepare(
+    kernel: Kernel,
+    plan: ViewPlan,
+    identity: Identity,
+    filtered: bool = False,
+    settings: Sequence[bytes] | None = None,
+) -> PreparedView | None:
     """Return the way into the view of a plan, for commands that have a user namespace; None if there is none.
 
-    Worth the time for a plan that is used more than once.
+    It is for processes that have inherited the plan's filter if `filtered`, else for those that have not.
     """
     if not can_be_prepared(kernel, plan):
         return None
     version = landlock.abi(kernel)
     privileges.capabilities(kernel)
     limits = _forbidden_namespaces(identity)
-    return PreparedView(kernel, plan, limits, _REPORT + 1, lambda kernel: _give_up(kernel, plan, version))
+    try:
+        return PreparedView(
+            kernel,
+            plan,
+            limits,
+            settings,
+            _REPORT + 1,
+            lambda kernel: say_who(kernel, identity, _REPORT),
+            lambda kernel: _give_up(kernel, plan, version, filtered=filtered),
+        )
+    except (OSError, ViewFailed):
+        return None  # the kernel lacks a call; who builds with care tells
 
 
 def run_command(
@@ -137,11 +163,7 @@ def run_command(
     """
     status = EXIT_NOT_PREPARED
     try:
-        _begin(setup)
-        env = command.env if before is None else before(command.env)
-        take_stdio(command)
-        _take_report(setup, kept)
-        _confine(setup, command.slave)
+        env = _enter(setup, command, before, kept)
         if command.stdio[0] is None and not command.slave:
             _open_null(0)  # the view's own: the one of outside is a file of another root
         child = _start(command, env, start or libc.spawn_in_session)
@@ -155,6 +177,23 @@ def run_command(
         _tell_failure(setup.report, error)
     finally:
         os._exit(status)
+
+
+def _enter(setup: Setup, command: Command, before: Adjust | None, kept: int) -> Sequence[bytes]:
+    """Come to stand in the view with nothing but stdio, report and what is kept; return the variables."""
+    if setup.prepared is not None and setup.identity is not None and before is None and kept < 0:
+        tie_to_starter(setup.kernel)
+        take_stdio(command)
+        _take_report(setup)
+        if not setup.prepared.enter(command.slave, setup.extra):
+            _confine(setup, command.slave)
+        return command.env
+    _begin(setup)
+    env = command.env if before is None else before(command.env)
+    take_stdio(command)
+    _take_report(setup, kept)
+    _confine(setup, command.slave)
+    return env
 
 
 def run_worker(setup: Setup, kept: int, serve: Callable[[int], None]) -> None:
@@ -193,20 +232,8 @@ def run_function(setup: Setup, function: Callable[[], int]) -> None:
 
 
 def _begin(setup: Setup) -> None:
-    """Tie this process to its starter and say who it is."""
-    kernel = setup.kernel
-    privileges.set_dumpable(kernel, False)
-    privileges.die_with_parent(kernel)
-    # The starter's pid means nothing in here; it lives if it holds its end of the pipe.
-    poll = select.poll()
-    poll.register(setup.report, 0)
-    if poll.poll(0):
-        os._exit(EXIT_NOT_PREPARED)
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, _EVERY_SIGNAL)
-    os.setsid()
-    privileges.leave_session_keyring(kernel)
-    if setup.identity is not None:
-        map_own_ids(kernel, setup.identity)
+    tie_to_starter(setup.kernel)
+    say_who(setup.kernel, setup.identity, setup.report)
 
 
 def take_stdio(command: Command) -> None:
@@ -254,25 +281,27 @@ def _above(descriptor: int) -> int:
 
 def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     """Enter the view and give up every privilege for good."""
-    prepared = setup.prepared if setup.identity is not None else None
-    if prepared is not None and prepared.enter(console, setup.extra):
-        return
     kernel, plan = setup.kernel, setup.plan
     version = landlock.abi(kernel)
     # Either bars the way into processes outside, of the same user and without capabilities even.
     barred = setup.identity is not None or version >= landlock.SCOPED_ABI
     enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup.identity), barred)
-    _give_up(kernel, plan, version, files_too)
+    _give_up(kernel, plan, version, files_too, setup.filtered)
 
 
-def _give_up(kernel: Kernel, plan: ViewPlan, version: int, files_too: bool = False) -> None:
+def _give_up(
+    kernel: Kernel, plan: ViewPlan, version: int, files_too: bool = False, filtered: bool = False
+) -> None:
     privileges.drop_capabilities(kernel)
     privileges.no_new_privileges(kernel)
     if files_too and version >= landlock.LEAST_ABI_IN_VIEW:
         landlock.restrict_files(kernel, version, plan)
     else:
         landlock.restrict_scope(kernel, version, plan)
-    seccomp.install(kernel, plan.syscall_filter)
+    if filtered:
+        kernel.run(seccomp.check_inherited, kernel.plain())
+    else:
+        seccomp.install(kernel, plan.syscall_filter)
 
 
 def _forbidden_namespaces(identity: Identity | None) -> tuple[bytes, ...]:
@@ -289,11 +318,10 @@ def _forbidden_namespaces(identity: Identity | None) -> tuple[bytes, ...]:
 
 def _start(command: Command, env: Sequence[bytes], start: StartProgram) -> int:
     """Start the command; return its pid, or minus the status of a command that cannot be started."""
-    shown = os.fsdecode(command.cwd)
     try:
         os.chdir(command.cwd)
     except OSError as error:
-        complain(f"Can't chdir to {shown}: {strerror(error.errno or errno.EIO)}")
+        complain(f"Can't chdir to {os.fsdecode(command.cwd)}: {strerror(error.errno or errno.EIO)}")
         return -EXIT_NOT_PREPARED
     return start_program(command, env, start)
 
@@ -303,6 +331,9 @@ def start_program(command: Command, env: Sequence[bytes], start: StartProgram) -
     program = command.argv[0]
     argv = command.argv if command.arg0 is None else [command.arg0, *command.argv[1:]]
     try:
+        if command.ready is not None and env is command.env:
+            candidates, *strings = command.ready
+            return first_that_runs(candidates, lambda path: start(path, *strings))
         candidates = pipe_candidates(program, env_value(env, b"PATH"))
         return first_that_runs(candidates, lambda path: start(path, argv, env))
     except OSError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import time
 
 from execserver.sandbox.namespaces import Identity
+from execserver.sandbox.view import settings_of_host
 from execserver.zygote.init import prepare
 from execserver.zygote.requested import decoded_plan
 
@@ -15,26 +16,54 @@ if TYPE_CHECKING:
     from execserver.sandbox.syscalls import Kernel
 
 _KEPT = 16  # as many as there are file workers; a view takes about 100 KiB
+_SETTINGS_S = 10  # who starts now is protected at least as who started these seconds ago
 _MOST_BYTES = 64 * 1024  # a larger plan is decoded anew each time
 
 
+class _Known:
+    __slots__ = ("plan", "settings", "view")
+
+    def __init__(self, plan: ViewPlan) -> None:
+        self.plan = plan
+        self.view: PreparedView | None = None
+        self.settings: list[bytes] | bool | None = False
+
+
 class KnownPlans:
-    """What is known by the bytes of a plan; the one used longest ago is forgotten first."""
+    """What is known by the bytes of a plan; the one used longest ago is forgotten first.
 
-    def __init__(self, kernel: Kernel) -> None:
+    The views are for processes that have inherited the filter if `filtered`.
+    """
+
+    def __init__(self, kernel: Kernel, filtered: bool = False) -> None:
         self._kernel = kernel
+        self._filtered = filtered
         self._identity = Identity()
-        self._known: OrderedDict[bytes, tuple[ViewPlan, PreparedView | None]] = OrderedDict()
+        self._known: dict[bytes, _Known] = {}  # in the order of their last use
+        self._settings: list[bytes] | None = None
+        self._looked = 0.0
 
-    def take(self, record: bytes) -> tuple[ViewPlan, PreparedView | None]:
-        """Return a request's plan and the way into its view, if there is one; or raise SpawnFailure."""
-        known = self._known.get(record)
-        if known is None:
-            plan = decoded_plan(record)
-            if len(record) > _MOST_BYTES:
-                return plan, None
-            known = self._known[record] = plan, prepare(self._kernel, plan, self._identity)
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        self._known.move_to_end(record)
+    def plan(self, record: bytes) -> ViewPlan:
+        """Return a request's plan, or raise SpawnFailure."""
+        return self._take(record).plan
+
+    def view(self, record: bytes) -> PreparedView | None:
+        """Return the way into the view of a request's plan, where there is one, or raise SpawnFailure."""
+        known = self._take(record)
+        if len(record) > _MOST_BYTES:
+            return None
+        now = time.monotonic()
+        if not self._looked or now - self._looked > _SETTINGS_S:
+            self._settings, self._looked = settings_of_host(), now
+        if known.settings != self._settings:
+            known.settings = self._settings
+            known.view = prepare(self._kernel, known.plan, self._identity, self._filtered, self._settings)
+        return known.view
+
+    def _take(self, record: bytes) -> _Known:
+        known = self._known.pop(record, None) or _Known(decoded_plan(record))
+        if len(record) <= _MOST_BYTES:
+            self._known[record] = known
+        if len(self._known) > _KEPT:
+            del self._known[next(iter(self._known))]
         return known

@@ -33,6 +33,7 @@ class Libc:
     def __init__(self) -> None:
         self._lib = ctypes.CDLL(None, use_errno=True)
         self._attributes = self._spawn_attributes(_SETSID | _SETSIGDEF | _SETSIGMASK)
+        self._in_session = self._spawn_attributes(_SETSIGDEF | _SETSIGMASK)
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
 
     def spawn_on_pipes(
@@ -74,11 +75,9 @@ class Libc:
 
     def spawn_in_session(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Start a program in this process's session and group, with its stdio; return its pid."""
-        attributes = self._spawn_attributes(_SETSIGDEF | _SETSIGMASK)
         pid = ctypes.c_int()
-        _check(
-            self._lib.posix_spawn(ctypes.byref(pid), path, None, attributes, c_strings(argv), c_strings(env))
-        )
+        strings = c_strings(argv), c_strings(env)
+        _check(self._lib.posix_spawn(ctypes.byref(pid), path, None, self._in_session, *strings))
         return pid.value
 
     def execute(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
@@ -135,7 +134,12 @@ class Libc:
 
 
 def c_strings(strings: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
-    """Return strings as the kernel takes arguments and environments: pointers up to a null pointer."""
+    """Return strings as the kernel takes arguments and environments: pointers up to a null pointer.
+
+    What this has returned before is returned again.
+    """
+    if isinstance(strings, ctypes.Array):
+        return strings
     return (ctypes.c_char_p * (len(strings) + 1))(*strings)
 
 

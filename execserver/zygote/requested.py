@@ -11,7 +11,7 @@ from execserver.sandbox.plan import READ, Mount, PlanRefused
 from execserver.sandbox.plan_record import PlanRecordError, decode_plan
 from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners
 from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
-from execserver.zygote.records import STAGE_VIEW
+from execserver.zygote.records import BACK_END_BUBBLEWRAP, STAGE_VIEW
 from execserver.zygote.spawn import SpawnFailure
 
 TYPE_CHECKING = False
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.proxy_bridge import Bridge
     from execserver.sandbox.proxy_routes import Routes
     from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.records import SpawnRequest
 
 
 def covers_of(lease: Lease | None) -> list[Mount]:
@@ -55,6 +56,17 @@ def routes_of(env: Sequence[bytes]) -> Routes:
         raise SpawnFailure(STAGE_VIEW, errno.EINVAL, details=[os.fsencode(f"{FAILURE}{error}")]) from None
 
 
+def planned(request: SpawnRequest) -> tuple[ViewPlan | None, Bwrap | None]:
+    """Return the plan of a request, None if there is none, and the bubblewrap that is to carry it out, if so.
+
+    Raises SpawnFailure.
+    """
+    if request.back_end == BACK_END_BUBBLEWRAP:
+        program, plan, _ = decoded_wrapping(request.plan)
+        return plan, program
+    return decoded_plan(request.plan) if request.plan else None, None
+
+
 def decoded_plan(plan: bytes) -> ViewPlan:
     """Return the plan of a request, or raise SpawnFailure."""
     try:
@@ -76,6 +88,18 @@ def filter_self(kernel: Kernel, syscall_filter: str) -> None:
     """Put this process under a filter for good."""
     privileges.no_new_privileges(kernel)
     seccomp.install(kernel, syscall_filter)
+
+
+def tying_to_parent(kernel: Kernel) -> Callable[[], None]:
+    """Return what makes a forked child die with this process."""
+    parent = os.getpid()
+
+    def tie() -> None:
+        privileges.die_with_parent(kernel)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return tie
 
 
 def view_failure(error: OSError, what: str) -> SpawnFailure:

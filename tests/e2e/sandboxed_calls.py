@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.e2e.sandbox_places import Place
 from tests.support.peer import Json, RemoteError
+from tests.support.proc import is_filtered_parent
 
 READ_ONLY = (-32603, "Read-only file system (os error 30)")
 REFUSED = (-32600, "Permission denied (os error 13)")
@@ -87,7 +88,9 @@ def workers_of(server_pid: int) -> list[int]:
     found = []
     for zygote in children_of(server_pid):
         command = _command(zygote)
-        found += [pid for pid in children_of(zygote) if _command(pid) == command]
+        found += [
+            pid for pid in children_of(zygote) if _command(pid) == command and not is_filtered_parent(pid)
+        ]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from execserver.zygote import filtered
 from tests.support.waiting import wait_until
 
 GONE = ""
@@ -72,6 +73,15 @@ def marked(mark: str) -> list[int]:
 def zygotes_of(server_pid: int) -> list[int]:
     """Return the starter processes of a server: the children that run its own program."""
     return [pid for pid in children_of(server_pid) if b"--execserver-zygote" in command_line(pid)]
+
+
+def is_filtered_parent(pid: int) -> bool:
+    """Tell whether a process is the child that a zygote keeps to fork sandboxes under the filter."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
+        return name == filtered.NAME and os.getsid(pid) != pid
+    except OSError:
+        return False  # it has ended
 
 
 def command_line(pid: int) -> bytes:

@@ -6,6 +6,8 @@ import json
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from execserver.mcp.elicitation import Answer
 from execserver.mcp.session import (
@@ -219,6 +221,64 @@ def test_a_cancellation_names_the_call() -> None:
 )
 def test_an_answer_is_read(reply: str, meaning: Answer) -> None:
     assert opened().handle(f'{{"jsonrpc":"2.0","id":4,{reply}}}'.encode()) == Answered(4, meaning)
+
+
+KNOWN_METHODS = ["tools/call", UPDATE, "initialize", "notifications/cancelled", "tools/list", "ping", "x"]
+NAMES = [
+    *("name", "arguments", "_meta", META, "command", "workdir", "timeout_ms", "login", "requestId"),
+    *("sandboxPolicy", "sandboxCwd", "permissionProfile", "type", "writable_roots", "file_system"),
+    *("network", "entries", "path", "access", "action", "protocolVersion", "codexLinuxSandboxExe"),
+]
+TEXTS = [
+    "shell",
+    "workspace-write",
+    "managed",
+    "restricted",
+    "accept",
+    "/",
+    "file:///x",
+    "file:",
+    "\0",
+    "\ud800",
+]
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.sampled_from(TEXTS)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"jsonrpc": st.just("2.0")},
+            optional={
+                "id": VALUES,
+                "method": st.sampled_from(KNOWN_METHODS),
+                "params": VALUES,
+                "result": VALUES,
+                "error": VALUES,
+            },
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_comes_is_answered_or_ignored(messages: list[JsonObject]) -> None:
+    session = opened()
+    for message in messages:
+        step = session.handle(json.dumps(message).encode())
+        assert not isinstance(step, WrongStart)
+        if isinstance(step, Send):
+            found = json.loads(step.message)
+            assert ("error" in found) != ("result" in found)
 
 
 def test_a_state_counts_for_the_calls_behind_it() -> None:

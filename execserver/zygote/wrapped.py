@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
 import errno
+import fcntl
 import os
 import select
 import stat
@@ -23,11 +24,11 @@ from execserver.sandbox import bwrap, mounts, privileges, seccomp
 from execserver.sandbox.mounts import NewMounts
 from execserver.sandbox.mounts_old import OldMounts
 from execserver.sandbox.plan import FILTER_NONE, READ, ROOT_EMPTY, WRITE, PlanRefused
-from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, take_stdio
+from execserver.zygote.init import ENDED, FAILED, KEPT, RUNNING, WAIT_STATUS, take_stdio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from execserver.sandbox.bwrap import Bwrap
     from execserver.sandbox.plan import Mount, ViewPlan
@@ -110,14 +111,26 @@ class Wrapper:
 
 
 def guard_command(
-    kernel: Kernel, program: Bwrap, plan: ViewPlan, command: Command, covers: Sequence[Mount], report: int
+    kernel: Kernel,
+    program: Bwrap,
+    plan: ViewPlan,
+    command: Command,
+    covers: Sequence[Mount],
+    report: int,
+    kept: int = -1,
+    watch: Callable[[], None] | None = None,
 ) -> None:
-    """Be the guard of a command until it ends; never returns."""
+    """Be the guard of a command until it ends; never returns.
+
+    `watch` is called before bubblewrap is started, and finds the descriptor `kept` as KEPT.
+    """
     status = _FAILED_STATUS
     try:
         _begin(kernel, report)
         take_stdio(command)
-        report = _keep_only(kernel, report)
+        report = _keep_only(kernel, report, kept)
+        if watch is not None:
+            watch()
         wrapper = Wrapper(kernel, program, plan)
         told, tells = os.pipe2(os.O_CLOEXEC)
         os.set_inheritable(tells, True)
@@ -128,7 +141,7 @@ def guard_command(
         os.close(tells)
         first = os.read(told, _STATUS_BYTES)
         os.write(report, RUNNING)
-        for number in (0, 1, 2):
+        for number in (0, 1, 2) if kept < 0 else (0, 1, 2, KEPT):
             os.close(number)
         ended = _wait_for(child, _number_after(b'"child-pid":', first))
         os.write(report, ENDED + WAIT_STATUS.pack(_true_status(ended, first + _rest(told))))
@@ -179,11 +192,16 @@ def _begin(kernel: Kernel, report: int) -> None:
     privileges.leave_session_keyring(kernel)
 
 
-def _keep_only(kernel: Kernel, report: int) -> int:
-    """Close everything but stdio and the report, whose new number is returned."""
+def _keep_only(kernel: Kernel, report: int, kept: int) -> int:
+    """Close everything but stdio, the report, whose new number is returned, and what is kept as KEPT."""
+    if kept >= 0:
+        # Out of the way of both numbers first.
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, KEPT + 1)
+        kept = fcntl.fcntl(kept, fcntl.F_DUPFD_CLOEXEC, KEPT + 1)
+        os.dup2(kept, KEPT, inheritable=False)
     if report != _REPORT:
         os.dup2(report, _REPORT, inheritable=False)
-    privileges.close_from(kernel, _REPORT + 1)
+    privileges.close_from(kernel, _REPORT + 1 if kept < 0 else KEPT + 1)
     return _REPORT
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import functools
 import os
 import select
 import time
@@ -12,9 +13,11 @@ from pathlib import Path
 
 from execserver.rules.policy import ALLOW, FORBIDDEN, PROMPT, Policy, Rule
 from execserver.rules.policy_record import encode_policy
+from execserver.sandbox.bwrap import encode as encode_bubblewrap
 from execserver.sandbox.plan import ROOT_READ_ONLY, ROOT_WRITABLE, ViewPlan
 from execserver.sandbox.plan_record import encode_plan
 from execserver.zygote.records import (
+    BACK_END_BUBBLEWRAP,
     BACK_END_LANDLOCK,
     BACK_END_NATIVE,
     SECCOMP_NONE,
@@ -34,6 +37,7 @@ from execserver.zygote.supervision.records import (
     encode_supervision,
 )
 from tests.support.views import plan
+from tests.support.ways import WAYS, bubblewrap_for
 from tests.zygote.confined_harness import ConfinedZygote
 from tests.zygote.harness import PATH
 
@@ -41,8 +45,10 @@ ENV = (PATH, b"SHLVL=1")
 READ_ONLY = plan()
 WRITABLE = ViewPlan(ROOT_WRITABLE)
 LIMIT_S = 30.0
-NATIVE, LANDLOCK, FILTER, FULL_ACCESS = "native", "landlock", "filter", "full-access"
-PLACES = (NATIVE, LANDLOCK, FILTER, FULL_ACCESS)
+NATIVE, BUBBLEWRAP, LANDLOCK = "native", "bubblewrap", "landlock"
+FILTER, FULL_ACCESS = "filter", "full-access"
+PLACES = (NATIVE, BUBBLEWRAP, LANDLOCK, FILTER, FULL_ACCESS)
+_BACK_ENDS = {BUBBLEWRAP: BACK_END_BUBBLEWRAP, LANDLOCK: BACK_END_LANDLOCK}
 
 
 def allow(*words: str) -> Rule:
@@ -155,9 +161,9 @@ class Supervised(ConfinedZygote):
             argv or [b"/bin/bash", b"-c", script.encode()],
             env,
             os.fsencode(cwd),
-            plan=encode_plan(view or _plan_of(place)) if place in (NATIVE, LANDLOCK) else b"",
+            plan=_record(place, view),
             seccomp=SECCOMP_RESTRICTED if place == FILTER else SECCOMP_NONE,
-            back_end=BACK_END_LANDLOCK if place == LANDLOCK else BACK_END_NATIVE,
+            back_end=_BACK_ENDS.get(place, BACK_END_NATIVE),
             supervision=encode_supervision(supervision),
         )
         try:
@@ -193,5 +199,13 @@ def _rule(decision: int, words: Sequence[str]) -> Rule:
     return Rule(tuple((word,) for word in words), decision, "rules:1")
 
 
-def _plan_of(place: str) -> ViewPlan:
-    return READ_ONLY if place == NATIVE else ViewPlan(ROOT_READ_ONLY)
+def _record(place: str, view: ViewPlan | None) -> bytes:
+    if place in (FILTER, FULL_ACCESS):
+        return b""
+    record = encode_plan(view or (READ_ONLY if place == NATIVE else ViewPlan(ROOT_READ_ONLY)))
+    return _bubblewrap() + record if place == BUBBLEWRAP else record
+
+
+@functools.cache
+def _bubblewrap() -> bytes:
+    return encode_bubblewrap(bubblewrap_for(next(way for way in WAYS if way.name == "bubblewrap-user")))

@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 class Notified:
     """Takes notifications off a listener, which it owns, and brings them to the desk.
 
-    The first one is the shell itself, which may run.  While the desk is full they wait in the kernel.
+    The first `of_ours` are what builds the sandbox, if it is a program, and the shell: they may run.  While
+    the desk is full notifications wait in the kernel.
     """
 
     def __init__(
-        self, kernel: Kernel, listener: Listener, leave: TrappedExit, desk: Desk, watch: Watch
+        self,
+        kernel: Kernel,
+        listener: Listener,
+        leave: TrappedExit,
+        desk: Desk,
+        watch: Watch,
+        of_ours: int = 1,
     ) -> None:
         self._kernel = kernel
         self._listener = listener
@@ -31,7 +38,7 @@ class Notified:
         self._desk = desk
         self._watch = watch
         self._followed: dict[int, Trapped] = {}
-        self._began = False
+        self._of_ours = of_ours
         self._is_open = True
         self._is_over = False
         self._is_watched = False
@@ -65,8 +72,8 @@ class Notified:
             # Until the last of them is reaped the descriptor would stay ready, with nothing to receive.
             self._is_over = self._listener.is_over()
             return
-        if not self._began:
-            self._began = True
+        if self._of_ours:
+            self._of_ours -= 1
             self._listener.carry_on(notification.id)
             return
         self._bring(notification)

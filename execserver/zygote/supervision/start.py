@@ -18,7 +18,6 @@ from execserver.sandbox.view import ViewFailed
 from execserver.zygote import restricted
 from execserver.zygote.init import KEPT, Command, Setup, run_command
 from execserver.zygote.records import (
-    BACK_END_BUBBLEWRAP,
     BACK_END_LANDLOCK,
     SECCOMP_NONE,
     SECCOMP_PROXY_ROUTED,
@@ -33,12 +32,14 @@ from execserver.zygote.supervision.install import hand_over
 from execserver.zygote.supervision.records import NOTIFY, decode_supervision
 from execserver.zygote.supervision.supervisor import ShellFailed, supervise
 from execserver.zygote.supervision.wrapper_end import shell_variables
+from execserver.zygote.wrapped import guard_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from execserver.rules.policy import Policy
+    from execserver.sandbox.bwrap import Bwrap
     from execserver.sandbox.plan import Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.libc import Libc
@@ -56,15 +57,21 @@ class Supervisors:
         self._libc = libc
         self._policy: tuple[bytes, Policy] | None = None
 
-    def prepare(self, request: SpawnRequest, descriptors: Sequence[int], plan: ViewPlan | None) -> Become:
+    def prepare(
+        self,
+        request: SpawnRequest,
+        descriptors: Sequence[int],
+        plan: ViewPlan | None,
+        program: Bwrap | None = None,
+    ) -> Become:
         """Return what a fork of the zygote, in the command's folder, has to call with its report and covers.
 
-        That never returns.  Raises SpawnFailure.
+        That never returns.  `program` is the bubblewrap that carries out the plan.  Raises SpawnFailure.
         """
         if len(descriptors) != 3 + request.pipe_stdin:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
-        if request.slave or request.back_end == BACK_END_BUBBLEWRAP or _is_proxied(plan):
-            raise _refused("a shell cannot be supervised on a terminal, in a bubblewrap or behind a proxy")
+        if request.slave or _is_proxied(plan):
+            raise _refused("a shell cannot be supervised on a terminal or behind a proxy")
         try:
             supervision = decode_supervision(request.supervision)
             policy = self._decoded(supervision.policy)
@@ -73,12 +80,17 @@ class Supervisors:
         *stdio, questions = descriptors
         command = restricted.command_of(request, stdio)
 
-        shell = _Shell(self._kernel, self._libc, request, plan, supervision)
+        if program is not None and program.setuid and supervision.interception == NOTIFY:
+            raise _refused(
+                "a bubblewrap with the setuid bit cannot build a sandbox whose programs are watched"
+            )
+        shell = _Shell(self._kernel, self._libc, request, plan, program, supervision)
 
         def become(report: int, covers: Sequence[Mount]) -> None:
             supervise(
                 *(self._kernel, self._libc, policy, supervision, command, questions, report),
                 lambda channel: shell.start(covers, channel),
+                1 if program is None else 2,
             )
 
         return become
@@ -98,9 +110,11 @@ class _Shell:
         libc: Libc,
         request: SpawnRequest,
         plan: ViewPlan | None,
+        program: Bwrap | None,
         supervision: Supervision,
     ) -> None:
         self._kernel = kernel
+        self._program = program
         self._libc = libc
         self._request = request
         self._plan = plan
@@ -116,13 +130,13 @@ class _Shell:
         """
         if self._plan is None or self._request.back_end == BACK_END_LANDLOCK:
             return self._start_restricted(channel), -1
+        if self._program is not None:
+            return self._start_in_bubblewrap(self._program, self._plan, covers, channel)
         return self._start_in_view(self._plan, covers, channel)
 
     def _start_in_view(self, plan: ViewPlan, covers: Sequence[Mount], channel: int) -> tuple[int, int]:
         """Fork the first process of a view; return its pid and its report."""
-        request, kernel, libc = self._request, self._kernel, self._libc
-        stdin = 0 if request.pipe_stdin else None
-        command = Command(request.argv, request.env, request.cwd, request.arg0, (stdin, 1, 2))
+        kernel, libc, command = self._kernel, self._libc, self._command()
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         identity = Identity()
         try:
@@ -139,6 +153,34 @@ class _Shell:
                 os._exit(1)
         os.close(theirs)
         return pid, ours
+
+    def _start_in_bubblewrap(
+        self, program: Bwrap, plan: ViewPlan, covers: Sequence[Mount], channel: int
+    ) -> tuple[int, int]:
+        """Fork the guard of a bubblewrap, which is watched itself; return its pid and its report."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        command = self._command()
+        pid = os.fork()
+        if pid == 0:
+            gc.disable()
+            try:
+                guard_command(
+                    *(self._kernel, program, plan, command, covers, theirs, channel), self._watch_bubblewrap
+                )
+            finally:
+                os._exit(1)
+        os.close(theirs)
+        return pid, ours
+
+    def _command(self) -> Command:
+        request = self._request
+        stdin = 0 if request.pipe_stdin else None
+        return Command(request.argv, request.env, request.cwd, request.arg0, (stdin, 1, 2))
+
+    def _watch_bubblewrap(self) -> None:
+        if self._is_notified:
+            privileges.no_new_privileges(self._kernel)
+        self._watch_self()
 
     def _start_watched(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Start the shell from the first process of its view, which is watched itself from then on.

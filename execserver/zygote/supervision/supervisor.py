@@ -83,8 +83,11 @@ class Changes:
 class Supervisor:
     """One call being supervised, in a process that has been made ready for it."""
 
-    def __init__(self, kernel: Kernel, libc: Libc, policy: Policy, supervision: Supervision) -> None:
+    def __init__(
+        self, kernel: Kernel, libc: Libc, policy: Policy, supervision: Supervision, of_ours: int
+    ) -> None:
         self._kernel = kernel
+        self._of_ours = of_ours
         self._watch = watch = Watch()
         self._changes = Changes(libc.block_and_watch((), _SIGCHLD))
         watch.add(self._changes.descriptor, self._changes.note)
@@ -135,7 +138,9 @@ class Supervisor:
             if self._source is not None:
                 self._source.close()  # of a program that could not be executed
             listener = Listener(descriptor, self._kernel.machine)
-            self._source = Notified(self._kernel, listener, self._leave, self._desk, self._watch)
+            self._source = Notified(
+                self._kernel, listener, self._leave, self._desk, self._watch, self._of_ours
+            )
         elif self._is_running:
             self._watch.drop(channel.fileno())
             channel.close()
@@ -210,16 +215,18 @@ def supervise(
     questions: int,
     report: int,
     start_shell: StartShell,
+    of_ours: int = 1,
 ) -> None:
     """Be the supervisor of a call until its end; never returns.
 
-    The shell's stdio is this process's when `start_shell` is called.
+    The shell's stdio is this process's when `start_shell` is called.  The first `of_ours` programs that are
+    started are the shell, the last of them, and what builds its sandbox.
     """
     is_done = False
     try:
         _begin(kernel, libc, command, questions, report)
         try:
-            Supervisor(kernel, libc, policy, supervision).run(start_shell)
+            Supervisor(kernel, libc, policy, supervision, of_ours).run(start_shell)
         except ShellFailed as failed:
             os.write(_REPORT, FAILED + failed.args[0])
         is_done = True

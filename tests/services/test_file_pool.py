@@ -74,12 +74,12 @@ def test_progress_keeps_a_call_alive() -> None:
     step = threading.Event()
 
     def work(pause: Pause) -> str:
-        for _ in range(5):
-            step.wait(0.06)
+        for _ in range(8):
+            step.wait(0.1)
             pause()
         return "done"
 
-    assert FilePool(1, 0.15).call(work) == "done"
+    assert FilePool(1, 0.7).call(work) == "done"
 
 
 def test_a_call_that_was_given_up_ends_at_its_next_pause() -> None:

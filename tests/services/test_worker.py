@@ -139,10 +139,10 @@ def test_an_eager_call_that_is_not_answered_at_once_waits_like_any(played: Playe
 
 
 def test_signs_of_progress_are_waited_over(make: Callable[..., Played]) -> None:
-    played = make(0.3)
+    played = make(0.8)
     call = played.call(records.REMOVE)
-    for _ in range(4):
-        gevent.sleep(0.15)
+    for _ in range(3):
+        gevent.sleep(0.3)
         played.say(records.encode_reply(records.Progress(7)))
     played.say(done(opened=False))
     answer = result(call)

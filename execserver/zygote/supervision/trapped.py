@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 
 from execserver.zygote.supervision.callers import GONE, INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
 from execserver.zygote.supervision.process_files import (
@@ -62,8 +63,12 @@ class Trapped(Caller):
 
     @property
     def is_interrupted(self) -> bool:
-        """Tell whether a signal has ended the wait of a thread that somebody still follows."""
-        return self.alive_fd >= 0 and not self._listener.is_waiting(self._id)
+        """Tell whether a signal has ended the wait of a thread that lives and that somebody still follows."""
+        if self.alive_fd < 0 or self._listener.is_waiting(self._id):
+            return False
+        poll = select.poll()
+        poll.register(self.alive_fd, select.POLLIN)
+        return not poll.poll(0)
 
     def ask_again(self, other: Trapped) -> bool:
         """Wait on in place of this notification, if the same thread has begun the same call again."""
@@ -236,6 +241,7 @@ class Trapped(Caller):
         os.close(descriptor)
 
     def _close(self) -> None:
+        self.execution = None
         if self._memory is not None:
             self._memory.close()
             self._memory = None

@@ -13,6 +13,7 @@ from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE, FAILE
 from tests.support.views import USERS, give
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
+    BUBBLEWRAP,
     ENV,
     FULL_ACCESS,
     LANDLOCK,
@@ -243,7 +244,7 @@ def test_the_end_of_the_shell_ends_everything(zygote: Supervised, user: int, tmp
     assert _alive(pids) == []
 
 
-@pytest.mark.parametrize("place", [NATIVE, LANDLOCK, FULL_ACCESS])
+@pytest.mark.parametrize("place", [NATIVE, BUBBLEWRAP, LANDLOCK, FULL_ACCESS])
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_the_end_of_the_supervisor_ends_everything(
     zygote: Supervised, user: int, tmp_path: Path, place: str, signum: int

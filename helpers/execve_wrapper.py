@@ -233,6 +233,10 @@ def _is_passed_on(number: int) -> bool:
 
 def _write(descriptor: int, text: str) -> None:
     try:
-        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+        data = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        data = text.encode("utf-8", "replace")  # half a character, which stands for no byte
+    try:
+        os.write(descriptor, data)
     except OSError:
         pass  # nobody listens

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "wrapper.h"
 
 #ifndef LOADER
 #error "LOADER: the file name of the dynamic loader in the tree"
@@ -100,6 +101,7 @@ static void start(struct place *places, int count, const struct payload *payload
 }
 
 int main(int argc, char **argv) {
+    if (is_wrapper(argc, argv)) return be_wrapper(argc, argv);
     static struct place places[MOST_PLACES];
     struct payload payload;
     char self[PATH_MAX] = "";

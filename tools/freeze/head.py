@@ -13,7 +13,7 @@ from tools.freeze.archive import Payload, trailer
 from tools.freeze.elf import NotElf, read_elf
 from tools.problems import say
 
-SOURCES = ("launcher.c", "cache.c", "unpack.c")
+SOURCES = ("launcher.c", "cache.c", "unpack.c", "wrapper.c", "json.c")
 SCRIPT = "head.sh"
 REQUIREMENTS = "requirements-compiler.txt"
 

@@ -171,6 +171,12 @@ def test_a_program_outside_has_what_it_would_have_inside(zygote: Supervised, tmp
     assert (session, code, err) == (pid, 0, "")
 
 
+def test_limits_do_not_keep_a_program_from_its_start(zygote: Supervised) -> None:
+    limit = "exec 200>&1; ulimit -S -n 100; ulimit -S -v 30000; ulimit -S -c 5"
+    script = f"{limit}; sh -c 'ulimit -v; ulimit -c'; bash -c 'echo x >&200'"
+    assert zygote.call(script, allow("sh"), allow("bash")) == (0, "30000\n10\nx\n", "")
+
+
 def test_the_loader_listens_to_the_server_only(zygote: Supervised) -> None:
     script = "export LD_LIBRARY_PATH=/evil GCONV_PATH=/evil TMPDIR=/kept; env"
     _, out, _ = zygote.call(script, allow("env"), env=ENV)

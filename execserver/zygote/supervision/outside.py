@@ -26,6 +26,7 @@ _SETSIGDEF_SETSIGMASK_SETSID = 0x04 | 0x08 | 0x80
 _SIGSET_BYTES = 128
 _OPAQUE_BYTES = 1024  # above every C library's posix_spawnattr_t and posix_spawn_file_actions_t
 _KINDS_KEPT = 64
+_SET_AFTERWARDS = (resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)
 _SIGKILL, _SIGCHLD, _SIGTERM, _SIGSTOP = 9, 17, 15, 19
 # Those the C library keeps for itself, those nobody can ignore, and those the supervisor waits for.
 _NEVER_IGNORED = (32, 33, _SIGKILL, _SIGSTOP, _SIGCHLD, _SIGTERM)
@@ -63,6 +64,7 @@ class Outside:
                 os.umask(umask)
             for number, limit in limits:
                 resource.setrlimit(number, limit)
+        self._limit(pid, means.limits)
         self._renice(pid, means.nice)
         return pid
 
@@ -99,9 +101,11 @@ class Outside:
                 os.close(descriptor)
 
     def _take_limits(self, limits: dict[int, int] | None) -> list[tuple[int, tuple[int, int]]]:
-        """Take soft limits on; return what they were."""
+        """Take soft limits on, for a child to inherit; return what they were."""
         before = []
         for number, soft in (limits or {}).items():
+            if number in _SET_AFTERWARDS:
+                continue
             own = resource.getrlimit(number)
             try:
                 resource.setrlimit(number, (soft, own[1]))
@@ -109,6 +113,15 @@ class Outside:
                 continue  # above what this process may have itself
             before.append((number, own))
         return before
+
+    def _limit(self, pid: int, limits: dict[int, int] | None) -> None:
+        """Set the soft limits of a child that its start in this process would have failed under."""
+        for number, soft in (limits or {}).items():
+            if number in _SET_AFTERWARDS:
+                try:
+                    resource.prlimit(pid, number, (soft, resource.getrlimit(number)[1]))
+                except (OSError, ValueError):
+                    pass  # it has ended, or is somebody else's by a set-user-id bit
 
     def _ignore(self, mask: int) -> ctypes.Array[ctypes.c_char]:
         """Ignore exactly the signals of a mask, for a child to inherit; return the attributes for it."""

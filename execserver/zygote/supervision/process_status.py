@@ -14,7 +14,7 @@ _PIDFD_THREAD = os.O_EXCL  # since Linux 6.9
 _INFO = 0xC040FF0B  # PIDFD_GET_INFO; how a process ended since Linux 6.15
 _INFO_EXIT = 8
 _INFO_BYTES = 64
-_RESOURCES = tuple(range(16))
+_RESOURCES = 16  # with limits, on every Linux
 
 
 class Status:
@@ -53,12 +53,18 @@ def death_signal(pidfd: int, tid: int) -> int:
 
 def soft_limits(pid: int) -> dict[int, int]:
     """Return those soft limits of a process that differ from this one's."""
-    found = {}
-    for number in _RESOURCES:
-        soft, _ = resource.prlimit(pid, number)
-        if soft != resource.getrlimit(number)[0]:
-            found[number] = soft
-    return found
+    if _limits_text(pid) == _limits_text(os.getpid()):
+        return {}  # which nearly always is so, and is known for a tenth of the calls
+    limits = {number: resource.prlimit(pid, number)[0] for number in range(_RESOURCES)}
+    return {number: soft for number, soft in limits.items() if soft != resource.getrlimit(number)[0]}
+
+
+def _limits_text(pid: int) -> bytes:
+    opened = os.open(b"/proc/%d/limits" % pid, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(opened, _STATUS_BYTES)
+    finally:
+        os.close(opened)
 
 
 def _exit_status(pidfd: int) -> int | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from execserver.mcp.jsonrpc import Key, encode_notification, encode_request
 from execserver.mcp.quoting import command_line
@@ -82,6 +83,7 @@ class Prompts:
         self._open: dict[Key, _Prompt] = {}
         self._line: deque[_Prompt] = deque()
         self._closed = False
+        self._due = False  # `_let_in` will be called
 
     def answered(self, key: Key, answer: Answer) -> None:
         """Hand an answer to whoever waits for it; one that nobody waits for any more is dropped."""
@@ -89,7 +91,7 @@ class Prompts:
         if prompt is not None:
             prompt.answer = answer
             prompt.done.set()
-            self._let_in()
+            self._let_in_soon()
 
     def close(self) -> None:
         """Fail all questions: the client is gone.  Nothing is sent any more."""
@@ -118,7 +120,14 @@ class Prompts:
             self._forget(prompt)
             prompt.done.set()
 
+    def _let_in_soon(self) -> None:
+        """Let in who waits, once everybody who leaves at this moment has left."""
+        if self._line and not self._due:
+            self._due = True
+            get_hub().loop.run_callback(self._let_in)
+
     def _let_in(self) -> None:
+        self._due = False
         while self._line and len(self._open) < MAX_OPEN:
             prompt = self._line.popleft()
             number = prompt.number = self._next_number
@@ -141,7 +150,7 @@ class Prompts:
             self._send(
                 encode_notification("notifications/cancelled", {"requestId": prompt.number, "reason": reason})
             )
-            self._let_in()
+            self._let_in_soon()
 
 
 class CallPrompts:

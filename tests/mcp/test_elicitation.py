@@ -137,14 +137,33 @@ def test_at_the_bound_questions_wait_in_line(monkeypatch: pytest.MonkeyPatch) ->
     waiting = [client.ask(call, str(number)) for number in range(5)]
     assert client.asked == [0, 1]
     client.prompts.answered(0, Answer.ACCEPT)
+    turns(1)
     assert client.asked == [0, 1, 2]
     waiting[3].kill()  # in line: the client never hears of it
     waiting[1].kill()  # open: the next one takes its place
+    turns(1)
     assert client.withdrawn == [1]
     assert client.asked == [0, 1, 2, 3]
     assert "`/bin/true 4`" in str(client.sent[-1])
     call.close()
     assert client.withdrawn == [1, 2, 3]
+
+
+@pytest.mark.parametrize("way", ["close", "kill"])
+def test_questions_that_leave_together_let_none_of_them_in(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(elicitation, "MAX_OPEN", 2)
+    client = Client()
+    call, other = client.call(), client.call()
+    waiting = [client.ask(call, str(number)) for number in range(5)]
+    last = client.ask(other)
+    if way == "close":
+        call.close()
+    else:
+        gevent.killall(waiting)
+    turns()
+    assert (client.asked, client.withdrawn) == ([0, 1, 2], [0, 1])
+    client.prompts.answered(2, Answer.ACCEPT)
+    assert last.get(timeout=5) is Answer.ACCEPT
 
 
 def test_at_the_bound_of_the_line_a_question_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from execserver.mcp.sandbox_state import SandboxState
 from execserver.mcp.server import ShellToolServer
 from execserver.mcp.tool import ExecParams, ExecResult
 from execserver.settings import Settings
+from execserver.transports.outbox import HIGH_WATER_BYTES
 from execserver.transports.stdio import StdioTransport
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
@@ -211,7 +212,7 @@ def test_a_client_that_does_not_read_is_held_back_and_loses_nothing(
     pings = 30_000
     sender = gevent.spawn(scene.type, *(request(number, "ping") for number in range(pings)))
     outbox = scene.transport.outbox
-    wait_until(lambda: outbox.queued > 10_000 and scene.server._paused, pause=gevent.sleep)
+    wait_until(lambda: outbox.queued > HIGH_WATER_BYTES and scene.server._paused, pause=gevent.sleep)
     queued = outbox.queued
     for _ in range(50):
         turns()

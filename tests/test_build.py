@@ -343,6 +343,15 @@ def test_run_becomes_the_server_that_users_get(tmp_path: Path, monkeypatch: pyte
     assert started == [("/dist/execserver", ["/dist/execserver", "--listen", "stdio"])]
 
 
+# The tests load the official MCP client without its web servers, its sign-in and its checks of schemas.
+LEFT_OUT = {
+    f"mcp needs {name}"
+    for name in (
+        *("httpx2", "jsonschema", "pyjwt", "python-multipart", "sse-starlette", "starlette", "uvicorn"),
+    )
+}
+
+
 def test_every_dependency_of_a_pin_is_pinned() -> None:
     for files in (RUN_FILES, DEV_FILES):
         pinned = {canonicalize_name(pin.partition("==")[0]) for pin in pins(files)}
@@ -354,7 +363,7 @@ def test_every_dependency_of_a_pin_is_pinned() -> None:
             if requirement.marker is None or requirement.marker.evaluate(here)
             if canonicalize_name(requirement.name) not in pinned
         }
-        assert missing == set()
+        assert missing <= LEFT_OUT
 
 
 def test_every_pin_is_exact_and_says_why() -> None:

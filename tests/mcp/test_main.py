@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tests.support.proc import marked
 from tests.support.waiting import wait_until
 
 MARK = "EXECSERVER_TEST_MARK"
+Start = Callable[[str], Server]
 INITIALIZE = {
     "protocolVersion": "2025-06-18",
     "capabilities": {},
@@ -37,9 +38,22 @@ def machine() -> Iterator[Machine]:
     shutil.rmtree(root)
 
 
-def started(machine: Machine, mark: str) -> Server:
-    """Start a server and open the conversation, with full access."""
-    server = Server(machine, variables={MARK: mark})
+@pytest.fixture
+def start(machine: Machine) -> Iterator[Start]:
+    """Starts servers with a mark in their environment, open and with full access."""
+    made: list[Server] = []
+
+    def make(mark: str) -> Server:
+        made.append(Server(machine, variables={MARK: mark}))
+        return opened(made[-1])
+
+    yield make
+    for server in made:
+        if server.process.returncode is None:
+            server.close()
+
+
+def opened(server: Server) -> Server:
     peer = server.peer
     peer.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
     peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -98,9 +112,9 @@ RUNNING = "setsid sh -c 'sleep 60; :' & setsid env sleep 60 & (sleep 60); :"
 
 
 @pytest.mark.parametrize("ending", ["input", "output", "kill", signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_with_the_server_everything_ends(machine: Machine, ending: str | signal.Signals) -> None:
+def test_with_the_server_everything_ends(start: Start, ending: str | signal.Signals) -> None:
     mark = f"ends-{ending}"
-    server = started(machine, mark)
+    server = start(mark)
     call(server, 2, RUNNING)
     # The server, its zygote is without it, the supervisor, the shell, and three times a sleep.
     wait_until(lambda: len(marked(f"{MARK}={mark}")) >= 5)
@@ -122,8 +136,8 @@ def test_with_the_server_everything_ends(machine: Machine, ending: str | signal.
     assert marked(f"{MARK}={mark}") == []
 
 
-def test_a_client_that_reads_nothing_does_not_hold_up_the_end(machine: Machine) -> None:
-    server = started(machine, "unread")
+def test_a_client_that_reads_nothing_does_not_hold_up_the_end(start: Start) -> None:
+    server = start("unread")
     call(server, 10, "head -c 400000 /dev/zero | tr '\\0' x")
     call(server, 11, RUNNING)
     for number in range(1_500):
@@ -134,8 +148,8 @@ def test_a_client_that_reads_nothing_does_not_hold_up_the_end(machine: Machine) 
     server.close()
 
 
-def test_a_cancelled_call_ends_at_once_with_all_it_started(machine: Machine) -> None:
-    server = started(machine, "cancelled")
+def test_a_cancelled_call_ends_at_once_with_all_it_started(start: Start) -> None:
+    server = start("cancelled")
     call(server, 2, RUNNING)
     wait_until(lambda: len(marked(f"{MARK}=cancelled")) >= 5)
     params = {"requestId": 2, "reason": "enough"}
@@ -146,8 +160,8 @@ def test_a_cancelled_call_ends_at_once_with_all_it_started(machine: Machine) -> 
     assert server.close() == (0, "")
 
 
-def test_open_questions_are_taken_back_when_their_call_is_cancelled(machine: Machine) -> None:
-    server = started(machine, "asked")
+def test_open_questions_are_taken_back_when_their_call_is_cancelled(start: Start) -> None:
+    server = start("asked")
     call(server, 2, f"for i in {{1..{MAX_OPEN + 6}}}; do /bin/true $i & done; wait")
     asked = [server.peer.receive() for _ in range(MAX_OPEN)]
     assert [message["id"] for message in asked if message] == list(range(MAX_OPEN))
@@ -166,8 +180,8 @@ def test_open_questions_are_taken_back_when_their_call_is_cancelled(machine: Mac
     assert server.close() == (0, "")
 
 
-def test_a_hundred_calls_at_once_are_all_answered(machine: Machine) -> None:
-    server = started(machine, "hundred")
+def test_a_hundred_calls_at_once_are_all_answered(start: Start) -> None:
+    server = start("hundred")
     for number in range(100):
         call(server, number + 10, f"echo {number}")
     answers = [server.peer.receive() for _ in range(100)]
@@ -177,8 +191,8 @@ def test_a_hundred_calls_at_once_are_all_answered(machine: Machine) -> None:
     assert server.close() == (0, "")
 
 
-def test_rubbish_does_no_harm(machine: Machine) -> None:
-    server = started(machine, "rubbish")
+def test_rubbish_does_no_harm(start: Start) -> None:
+    server = start("rubbish")
     chosen = random.Random(11)
     for _ in range(200):
         server.peer.send_raw(b"\xfe" + chosen.randbytes(chosen.randrange(500)).replace(b"\n", b"") + b"\n")

@@ -41,9 +41,9 @@ def can_be_prepared(kernel: Kernel, plan: ViewPlan) -> bool:
 class PreparedView:
     """The way into the view of a plan.
 
-    Who plays it is alone in fresh namespaces and has the descriptors from 0 on, `taken` of them, open and no
-    others.  `limits` are as for `enter_view`, `settings` as for `Builder.processes`.  `first` and `then` are
-    recorded too: what belongs before the view, and after it.
+    Who plays it is alone in fresh namespaces and has the descriptors from 0 on, `taken` of them, open; others
+    are closed.  `limits` are as for `enter_view`, `settings` as for `Builder.processes`.  `tie`, `first` and
+    `then` are recorded too: what comes before everything, before the view, and after it.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class PreparedView:
         limits: Sequence[bytes],
         settings: Sequence[bytes] | None,
         taken: int,
+        tie: Callable[[Kernel], None],
         first: Callable[[Kernel], None],
         then: Callable[[Kernel], None],
     ) -> None:
@@ -61,6 +62,9 @@ class PreparedView:
         self._covered: list[Identity] = []
         self._missing = [missing.path for missing in plan.missing]
         recording = Recording(kernel, range(taken))
+        tie(recording)
+        self._tie = recording.take()
+        close_from(recording, taken)
         first(recording)
         self._first = recording.take()
         builder = Builder(recording, show_outside=False)
@@ -79,6 +83,10 @@ class PreparedView:
         builder.finish()
         then(recording)
         self._end = recording.take()
+
+    def tie(self) -> None:
+        """Do what comes first of all, while any descriptors are open.  Raises OSError."""
+        self._tie.play()
 
     def enter(self, console: bytes, extra: Sequence[Mount]) -> bool:
         """Do all of it, with mounts on top and a terminal as in `enter_view`.

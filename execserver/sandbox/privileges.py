@@ -38,10 +38,8 @@ def set_dumpable(kernel: Kernel, dumpable: bool) -> None:
 
 def leave_session_keyring(kernel: Kernel) -> None:
     """Leave the keys of the login session behind, where the kernel has any."""
-    try:
-        kernel.call("keyctl", _KEYCTL_JOIN_SESSION_KEYRING, None)
-    except OSError:
-        pass  # no keys in this kernel, or a filter that keeps everybody from them
+    # There may be no keys in this kernel, or a filter that keeps everybody from them.
+    kernel.attempt("keyctl", _KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def no_new_privileges(kernel: Kernel) -> None:

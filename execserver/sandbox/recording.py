@@ -25,8 +25,7 @@ _OPENING = frozenset(("fsmount", "fsopen", "landlock_create_ruleset", "open_tree
 class Recording(Kernel):
     """Stands for a kernel and writes down what it is asked for.
 
-    The process that plays it has the descriptors in `taken` open and no others.  What may fail without harm
-    cannot be recorded.
+    The process that plays it has the descriptors in `taken` open and no others.
     """
 
     def __init__(self, kernel: Kernel, taken: Iterable[int]) -> None:
@@ -46,6 +45,14 @@ class Recording(Kernel):
         self._steps.append((self.syscall, self.arguments(name, arguments), result))
         self._names.append(name)
         return result
+
+    def attempt(self, name: str, *arguments: object) -> None:
+        """Write a system call down whose result does not matter."""
+        try:
+            self._steps.append((self.syscall, self.arguments(name, arguments), None))
+            self._names.append(name)
+        except OSError:
+            pass  # there is no such call
 
     def run(self, act: Callable[..., object], *given: object) -> None:
         """Write a call of a function down."""

@@ -114,10 +114,10 @@ def install(kernel: Kernel, syscall_filter: str) -> None:
         install_program(kernel, code)
 
 
-def check_inherited(kernel: Kernel) -> None:
+def check(kernel: Kernel) -> None:
     """Raise OSError unless this process is under a filter already."""
     if kernel.call("prctl", _PR_GET_SECCOMP) != _MODE_FILTER:
-        raise OSError(errno.EPERM, "the filter of system calls was not inherited")
+        raise OSError(errno.EPERM, "there is no filter of system calls")
 
 
 def install_program(kernel: Kernel, code: bytes) -> None:

@@ -116,6 +116,13 @@ class Kernel:
             raise self.failure(name)
         return result
 
+    def attempt(self, name: str, *arguments: object) -> None:
+        """Make a system call that may fail as well."""
+        try:
+            self.call(name, *arguments)
+        except OSError:
+            pass
+
     def run(self, act: Callable[..., object], *given: object) -> None:
         """Call a function at this point of a sequence of calls; it may raise OSError."""
         act(*given)

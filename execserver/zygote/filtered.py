@@ -130,6 +130,7 @@ class FilteredParent:
         self._kernel.call("prctl", _PR_SET_NAME, NAME)
         privileges.no_new_privileges(self._kernel)
         seccomp.install(self._kernel, FILTER_RESTRICTED)
+        seccomp.check(self._kernel)
         # With everything named, the object asks nothing that the filter refuses.
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, _SOCKET)
         send_record(sock, _READY)

@@ -27,7 +27,7 @@ def tie_to_starter(kernel: Kernel) -> None:
     privileges.set_dumpable(kernel, False)
     privileges.die_with_parent(kernel)
     kernel.call("rt_sigprocmask", _SET_MASK, _SIGNAL_MASK, None, len(_SIGNAL_MASK))
-    os.setsid()
+    kernel.run(os.setsid)
 
 
 def say_who(kernel: Kernel, identity: Identity | None, report: int) -> None:
@@ -36,6 +36,6 @@ def say_who(kernel: Kernel, identity: Identity | None, report: int) -> None:
     watched = ctypes.create_string_buffer(_POLL.pack(report, 0, 0), _POLL.size)
     if kernel.call("ppoll", watched, 1, bytes(16), None, 0):
         raise OSError(errno.EPIPE, os.strerror(errno.EPIPE))
-    kernel.run(privileges.leave_session_keyring, kernel.plain())
+    privileges.leave_session_keyring(kernel)
     if identity is not None:
         map_own_ids(kernel, identity)

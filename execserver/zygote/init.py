@@ -141,6 +141,7 @@ def prepare(
             limits,
             settings,
             _REPORT + 1,
+            tie_to_starter,
             lambda kernel: say_who(kernel, identity, _REPORT),
             lambda kernel: _give_up(kernel, plan, version, filtered=filtered),
         )
@@ -182,9 +183,9 @@ def run_command(
 def _enter(setup: Setup, command: Command, before: Adjust | None, kept: int) -> Sequence[bytes]:
     """Come to stand in the view with nothing but stdio, report and what is kept; return the variables."""
     if setup.prepared is not None and setup.identity is not None and before is None and kept < 0:
-        tie_to_starter(setup.kernel)
+        setup.prepared.tie()
         take_stdio(command)
-        _take_report(setup)
+        _place_report(setup)
         if not setup.prepared.enter(command.slave, setup.extra):
             _confine(setup, command.slave)
         return command.env
@@ -267,12 +268,15 @@ def _take_report(setup: Setup, kept: int = -1) -> None:
         report, socket = _above(setup.report), _above(kept)
         os.dup2(socket, KEPT, inheritable=False)
         first = KEPT + 1
-    else:
-        report = setup.report
-    if report != _REPORT:
-        os.dup2(report, _REPORT, inheritable=False)
-    setup.report = _REPORT
+        setup.report = report
+    _place_report(setup)
     privileges.close_from(setup.kernel, first)
+
+
+def _place_report(setup: Setup) -> None:
+    if setup.report != _REPORT:
+        os.dup2(setup.report, _REPORT, inheritable=False)
+    setup.report = _REPORT
 
 
 def _above(descriptor: int) -> int:
@@ -298,9 +302,7 @@ def _give_up(
         landlock.restrict_files(kernel, version, plan)
     else:
         landlock.restrict_scope(kernel, version, plan)
-    if filtered:
-        kernel.run(seccomp.check_inherited, kernel.plain())
-    else:
+    if not filtered:
         seccomp.install(kernel, plan.syscall_filter)
 
 

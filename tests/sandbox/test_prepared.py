@@ -191,6 +191,9 @@ def test_a_played_function_may_refuse() -> None:
 
 
 def test_a_placeholder_of_another_path_is_not_taken_for_granted(ws: Path) -> None:
-    view = PreparedView(Kernel(), everything(ws), (), None, 4, lambda _: None, lambda _: None)
-    other = Mount(READ, b"/etc", b"/etc", identity(Path("/etc")))
-    assert view.enter(b"", [other]) is False
+    def act() -> int:
+        view = PreparedView(Kernel(), everything(ws), (), None, 64, *[lambda _: None] * 3)
+        other = Mount(READ, b"/etc", b"/etc", identity(Path("/etc")))
+        return (view.enter(b"", [other]) is False) << 8
+
+    assert in_child(act).code == 1

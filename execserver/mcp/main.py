@@ -14,6 +14,11 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
 from execserver.zygote.launch import ensure_stdio, start_zygote
 
+_BY_HAND = """\
+This is a server for an MCP client, which starts it and speaks JSON with it on stdin and stdout.
+Ctrl-D ends it. `execserver mcp --help` tells more.
+"""
+
 
 def main() -> int:
     """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
@@ -28,6 +33,8 @@ def main() -> int:
     except SettingError as error:
         return _failed(str(error))
     _end_at_once_on_signals()
+    if os.isatty(0) and os.isatty(2):
+        sys.stderr.write(_BY_HAND)
     return _serve(options, settings)
 
 

@@ -12,9 +12,22 @@ import json
 import os
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 Seen = dict[str, Any]
+CANCELLED_S = "77.72318"
+
+
+def is_running(command_line: str) -> bool:
+    """Tell whether a process with these arguments is there."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if file.read_bytes() == command_line.encode():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def without_contents(name: str) -> None:
@@ -69,8 +82,12 @@ async def play(command: list[str]) -> Seen:
             for number in range(5):
                 group.start_soon(call, f"parallel {number}", f"echo {number}")
         with anyio.move_on_after(0.3):
-            await call("cancelled", "sleep 77.7231")
+            await call("cancelled", f"sleep {CANCELLED_S}")
         await call("after", "echo still here")
+        with anyio.fail_after(10):
+            while is_running(f"sleep\0{CANCELLED_S}\0"):
+                await anyio.sleep(0.01)
+        seen["cancelled has ended"] = True
     return seen
 
 

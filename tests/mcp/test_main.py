@@ -102,6 +102,23 @@ def test_a_broken_rules_file_ends_with_1_and_names_the_place(tmp_path: Path) -> 
     assert "invalid decision: deny" in done.stderr
 
 
+def test_who_starts_it_by_hand_is_told_what_it_is() -> None:
+    near, far = os.openpty()
+    try:
+        command = [sys.executable, "-I", str(SCRIPT), "mcp"]
+        with subprocess.Popen(command, stdin=far, stdout=subprocess.PIPE, stderr=far) as server:
+            shown = b""
+            while b"tells more." not in shown:
+                shown += os.read(near, 1000)
+            os.write(near, b"\4")  # Ctrl-D
+            assert server.communicate(timeout=30) == (b"", None)
+    finally:
+        os.close(near)
+        os.close(far)
+    assert b"a server for an MCP client" in shown
+    assert server.returncode == 1
+
+
 def test_an_input_that_ends_before_the_greeting_ends_with_1() -> None:
     done = run()
     assert (done.returncode, done.stdout) == (1, "")

@@ -73,6 +73,7 @@ def test_calls_run_side_by_side(seen: dict[str, Any]) -> None:
 
 def test_a_call_it_gives_up_is_ended_and_the_next_one_works(seen: dict[str, Any]) -> None:
     assert "cancelled" not in seen
+    assert seen["cancelled has ended"]
     assert seen["after"]["output"] == "still here\n"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _socket
 import errno
+import gc
 import os
 import select
 import struct
@@ -133,6 +134,8 @@ class FilteredParent:
         seccomp.check(self._kernel)
         # With everything named, the object asks nothing that the filter refuses.
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, _SOCKET)
+        gc.collect()
+        gc.freeze()
         send_record(sock, _READY)
         poll = select.poll()
         poll.register(_SOCKET, select.POLLIN)
@@ -159,6 +162,7 @@ class FilteredParent:
         except OSError as failure:
             error = failure.errno or errno.EIO
         if pid == 0 and not error:
+            gc.disable()
             own = identity if mapped else None
             run_command(
                 Setup(self._kernel, plan, own, report, extra, prepared, filtered=True), self._libc, command

@@ -12,6 +12,7 @@
     python3 build.py lint            check style, format and types
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
                      relay [ARGS]    measure the relay, and executors behind it
+                     shell [ARGS]    measure the shell tool, beside a plain shell and the reference
     python3 build.py docs            write docs/protocol.md anew
 
 Needs Python 3.11 or newer and nothing else: it makes .venv and installs the pinned packages where they are
@@ -112,8 +113,9 @@ def bench(arguments: list[str]) -> int:
     """Measure what `build` made."""
     program, environment = _built()
     module = "bench.compare"
-    if arguments[:1] == ["relay"]:
-        module, arguments = "bench.relay", arguments[1:]
+    if arguments[:1] in (["relay"], ["shell"]):
+        module = "bench.relay" if arguments[0] == "relay" else "bench.shell_tool"
+        arguments = arguments[1:]
     return _call([str(environment.python), "-m", module, "--ours", program, *arguments])
 
 

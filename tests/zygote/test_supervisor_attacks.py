@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -323,6 +324,34 @@ def test_nothing_inside_can_listen_itself(zygote: Supervised) -> None:
     print(errno.errorcode[-call(number, 1, 8, head)])
     """
     assert zygote.call(python(code)) == (0, "EBUSY\n", "")
+
+
+@pytest.mark.parametrize("call", ["openat2", "close_range"])
+def test_rules_hold_where_calls_are_refused(user: int, tmp_path: Path, call: str) -> None:
+    with Supervised(user, Kernel([call]), os.fsencode(tmp_path)) as zygote:
+        script = "uname; echo $?; id -u; nope; echo $?"
+        rules = forbid("uname"), allow("id"), forbid("nope")
+        code, out, err = zygote.call(script, *rules, place=FULL_ACCESS)
+    assert (code, out) == (0, f"1\n{user}\n127\n")
+    assert err.startswith("Execution denied: Execution forbidden by policy\n")
+
+
+def test_a_supervisor_without_free_descriptors_refuses(user: int, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, before[1]))
+    try:
+        zygote = Supervised(user, folder=os.fsencode(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with zygote:
+        with zygote.shell("for i in $(seq 60); do uname & done; wait; echo end", prompt("uname")) as shell:
+            shell.follow(lambda: len(shell.err.splitlines()) + len(shell.questions) >= 60)
+            for question in shell.questions:
+                shell.answer(question.number, DECLINE)
+            assert shell.end() == 0
+            assert 10 < len(shell.questions) < 60
+            assert shell.err.count("Too many open files") + len(shell.questions) == 60
+            assert shell.out == "end\n"
 
 
 def test_on_older_kernels_a_signal_does_not_start_a_program_twice(user: int, tmp_path: Path) -> None:

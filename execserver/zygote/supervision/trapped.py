@@ -37,6 +37,7 @@ _AT_FDCWD = -100
 _AT_EMPTY_PATH = 0x1000
 _AT_SYMLINK_NOFOLLOW = 0x100
 _AT_EXECVE_CHECK = 0x10000  # only asks whether it could be executed
+_OUT_OF_MEANS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _KILLED_TEXT = b"Execution failed: the process could not be ended, and was killed\n"
 
 
@@ -99,6 +100,9 @@ class Trapped(Caller):
         try:
             opened = self._opened(file)
         except OSError as error:
+            if error.errno in _OUT_OF_MEANS:
+                self.fail(error.errno or errno.EAGAIN)
+                return GONE
             # Behind a link of /proc to a file there may be one.
             return INSIDE if error.errno == errno.ELOOP else NOTHING
         try:
@@ -154,9 +158,10 @@ class Trapped(Caller):
         """Get ready for a wait that may take long; False if the thread is gone."""
         try:
             self.alive_fd = open_process(self.tid)
-        except OSError:
-            pass
-        if self.alive_fd >= 0 and self._listener.is_waiting(self._id):
+        except OSError as error:
+            self.fail(error.errno or errno.EAGAIN)
+            return False
+        if self._listener.is_waiting(self._id):
             return True
         self._close()
         return False

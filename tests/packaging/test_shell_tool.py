@@ -1,0 +1,59 @@
+"""The shell tool out of the built files: its rules, its supervisor and its sandbox are all inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.one_file import Box
+from tests.support.stdio_peer import StdioPeer
+
+NAME = "codex-exec-mcp-server"
+INITIALIZE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "t", "version": "0"},
+}
+
+
+@pytest.mark.unpacked
+def test_the_shell_tool_asks_rules_inside_of_a_sandbox(box: Box, tmp_path: Path) -> None:
+    link = tmp_path / NAME
+    link.symlink_to(box.program)
+    rules = tmp_path / "codex" / "rules"
+    rules.mkdir(parents=True)
+    (rules / "a.rules").write_text('prefix_rule(["true"], decision="forbidden")\n')
+    lines = run(box, link, tmp_path, "/bin/true; echo $?; : > made; echo $?").splitlines()
+    assert lines[:2] == ["Execution denied: Execution forbidden by policy", "1"]
+    assert lines[2].endswith(": made: Read-only file system")
+    assert lines[3:] == ["1"]
+    assert not (tmp_path / "made").exists()
+
+
+def run(box: Box, program: Path, folder: Path, command: str) -> str:
+    """Run one command; return its output, of both streams through one pipe."""
+    env = {**box.variables, "CODEX_HOME": str(folder / "codex"), "CODEX_BASH_PATH": "/bin/bash"}
+    reading, typing = os.pipe()
+    shown, writing = os.pipe()
+    with subprocess.Popen(
+        [program], stdin=reading, stdout=writing, stderr=subprocess.PIPE, env=env
+    ) as server:
+        os.close(reading)
+        os.close(writing)
+        peer = StdioPeer(typing, shown)
+        peer.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
+        assert peer.receive() is not None
+        peer.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        arguments = {"command": f"exec 2>&1; {command}", "workdir": str(folder), "login": False}
+        params = {"name": "shell", "arguments": arguments}
+        peer.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
+        answer = peer.receive()
+        peer.close()
+        assert server.communicate(timeout=30)[1] == b""
+    assert answer is not None
+    text: str = json.loads(answer["result"]["content"][0]["text"])["output"]
+    return text

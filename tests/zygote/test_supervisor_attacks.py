@@ -343,15 +343,15 @@ def test_a_supervisor_without_free_descriptors_refuses(user: int, tmp_path: Path
         zygote = Supervised(user, folder=os.fsencode(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    with zygote:
-        with zygote.shell("for i in $(seq 60); do uname & done; wait; echo end", prompt("uname")) as shell:
-            shell.follow(lambda: len(shell.err.splitlines()) + len(shell.questions) >= 60)
-            for question in shell.questions:
-                shell.answer(question.number, DECLINE)
-            assert shell.end() == 0
-            assert 10 < len(shell.questions) < 60
-            assert shell.err.count("Too many open files") + len(shell.questions) == 60
-            assert shell.out == "end\n"
+    script = "for i in $(seq 60); do uname & done; wait; echo end"
+    with zygote, zygote.shell(script, prompt("uname")) as shell:
+        shell.follow(lambda: len(shell.err.splitlines()) + len(shell.questions) >= 60)
+        for question in shell.questions:
+            shell.answer(question.number, DECLINE)
+        assert shell.end() == 0
+        assert 10 < len(shell.questions) < 60
+        assert shell.err.count("Too many open files") + len(shell.questions) == 60
+        assert shell.out == "end\n"
 
 
 def test_on_older_kernels_a_signal_does_not_start_a_program_twice(user: int, tmp_path: Path) -> None:

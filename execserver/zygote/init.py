@@ -124,10 +124,12 @@ def prepare(
     identity: Identity,
     filtered: bool = False,
     settings: Sequence[bytes] | None = None,
+    keeping: bool = False,
 ) -> PreparedView | None:
     """Return the way into the view of a plan, for commands that have a user namespace; None if there is none.
 
-    It is for processes that have inherited the plan's filter if `filtered`, else for those that have not.
+    It is for processes that have inherited the plan's filter if `filtered`, else for those that have not;
+    with `keeping` for those that find a descriptor as KEPT.
     """
     if not can_be_prepared(kernel, plan):
         return None
@@ -140,7 +142,7 @@ def prepare(
             plan,
             limits,
             settings,
-            _REPORT + 1,
+            (KEPT if keeping else _REPORT) + 1,
             tie_to_starter,
             lambda kernel: say_who(kernel, identity, _REPORT),
             lambda kernel: _give_up(kernel, plan, version, filtered=filtered),
@@ -182,10 +184,10 @@ def run_command(
 
 def _enter(setup: Setup, command: Command, before: Adjust | None, kept: int) -> Sequence[bytes]:
     """Come to stand in the view with nothing but stdio, report and what is kept; return the variables."""
-    if setup.prepared is not None and setup.identity is not None and before is None and kept < 0:
+    if setup.prepared is not None and setup.identity is not None and before is None:
         setup.prepared.tie()
         take_stdio(command)
-        _place_report(setup)
+        _place_report(setup, kept)
         if not setup.prepared.enter(command.slave, setup.extra):
             _confine(setup, command.slave)
         return command.env
@@ -262,18 +264,15 @@ def _open_null(number: int) -> None:
 
 def _take_report(setup: Setup, kept: int = -1) -> None:
     """Move what is needed to fixed numbers and close everything else."""
-    first = _REPORT + 1
+    _place_report(setup, kept)
+    privileges.close_from(setup.kernel, (KEPT if kept >= 0 else _REPORT) + 1)
+
+
+def _place_report(setup: Setup, kept: int) -> None:
     if kept >= 0:
         # Out of the way of both numbers first.
-        report, socket = _above(setup.report), _above(kept)
-        os.dup2(socket, KEPT, inheritable=False)
-        first = KEPT + 1
-        setup.report = report
-    _place_report(setup)
-    privileges.close_from(setup.kernel, first)
-
-
-def _place_report(setup: Setup) -> None:
+        setup.report, kept = _above(setup.report), _above(kept)
+        os.dup2(kept, KEPT, inheritable=False)
     if setup.report != _REPORT:
         os.dup2(setup.report, _REPORT, inheritable=False)
     setup.report = _REPORT

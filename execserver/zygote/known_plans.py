@@ -32,12 +32,14 @@ class _Known:
 class KnownPlans:
     """What is known by the bytes of a plan; the one used longest ago is forgotten first.
 
-    The views are for processes that have inherited the filter if `filtered`.
+    The views are for processes that have inherited the filter if `filtered`, and with `keeping` for those
+    that find a descriptor as KEPT.
     """
 
-    def __init__(self, kernel: Kernel, filtered: bool = False) -> None:
+    def __init__(self, kernel: Kernel, filtered: bool = False, keeping: bool = False) -> None:
         self._kernel = kernel
         self._filtered = filtered
+        self._keeping = keeping
         self._identity = Identity()
         self._known: dict[bytes, _Known] = {}  # in the order of their last use
         self._settings: list[bytes] | None = None
@@ -57,7 +59,9 @@ class KnownPlans:
             self._settings, self._looked = settings_of_host(), now
         if known.settings != self._settings:
             known.settings = self._settings
-            known.view = prepare(self._kernel, known.plan, self._identity, self._filtered, self._settings)
+            known.view = prepare(
+                *(self._kernel, known.plan, self._identity, self._filtered, self._settings, self._keeping)
+            )
         return known.view
 
     def _take(self, record: bytes) -> _Known:

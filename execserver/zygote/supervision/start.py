@@ -17,8 +17,10 @@ from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED, NETW
 from execserver.sandbox.view import ViewFailed
 from execserver.zygote import restricted
 from execserver.zygote.init import KEPT, Command, Setup, run_command
+from execserver.zygote.known_plans import KnownPlans
 from execserver.zygote.records import (
     BACK_END_LANDLOCK,
+    BACK_END_NATIVE,
     SECCOMP_NONE,
     SECCOMP_PROXY_ROUTED,
     STAGE_EXEC,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from execserver.rules.policy import Policy
     from execserver.sandbox.bwrap import Bwrap
     from execserver.sandbox.plan import Mount, ViewPlan
+    from execserver.sandbox.prepared import PreparedView
     from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest
@@ -55,6 +58,7 @@ class Supervisors:
     def __init__(self, kernel: Kernel, libc: Libc) -> None:
         self._kernel = kernel
         self._libc = libc
+        self._plans = KnownPlans(kernel, keeping=True)
         self._policy: tuple[bytes, Policy] | None = None
 
     def prepare(
@@ -84,7 +88,9 @@ class Supervisors:
             raise _refused(
                 "a bubblewrap with the setuid bit cannot build a sandbox whose programs are watched"
             )
-        shell = _Shell(self._kernel, self._libc, request, plan, program, supervision)
+        in_view = plan is not None and request.back_end == BACK_END_NATIVE
+        prepared = self._plans.view(request.plan) if in_view else None
+        shell = _Shell(self._kernel, self._libc, request, plan, prepared, program, supervision)
 
         def become(report: int, covers: Sequence[Mount]) -> None:
             supervise(
@@ -110,10 +116,12 @@ class _Shell:
         libc: Libc,
         request: SpawnRequest,
         plan: ViewPlan | None,
+        prepared: PreparedView | None,
         program: Bwrap | None,
         supervision: Supervision,
     ) -> None:
         self._kernel = kernel
+        self._prepared = prepared
         self._program = program
         self._libc = libc
         self._request = request
@@ -147,7 +155,8 @@ class _Shell:
         if pid == 0:
             gc.disable()
             try:
-                setup = Setup(kernel, plan, identity if mapped else None, theirs, covers)
+                own = identity if mapped else None
+                setup = Setup(kernel, plan, own, theirs, covers, self._prepared)
                 run_command(setup, libc, command, None, channel, self._start_watched)
             finally:
                 os._exit(1)

@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 MAX_LINE_BYTES = 16 * 1024 * 1024  # a command is at most 2 MiB long, or no process could be given it
 _STDIN, _STDOUT = 0, 1
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_GREETING_S = 0.02  # the client that has started this program waits: what can be done later is
 _LAST_WORDS_S = 1.0  # for a client that reads slowly; one that does not read delays the end by twice as much
 _YOUNG_OBJECTS = 50_000  # allocations between two looks of the collector
 
@@ -79,9 +80,9 @@ class Host:
         worker.rawlink(lambda _: self._stop.set())
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(server)
-        self._reports.start(0)  # the first call needs to know; the greetings take as long
-        spawn(self._janitor.clean)
-        _settle_collector()
+        self._reports.start(_GREETING_S)  # the first call needs to know
+        gevent.spawn_later(_GREETING_S, self._janitor.clean)
+        gevent.spawn_later(_GREETING_S, _settle_collector)
         self._stop.wait()
         closing = spawn(server.close, self._settings.shutdown_grace_s)
         if transport.done.is_set():

@@ -18,6 +18,7 @@ from execserver.sandbox.back_ends import choose as choose_back_end
 from execserver.sandbox.report import NATIVE, USER_NAMESPACES, Check, Report
 from execserver.sandbox.view import ViewFailed
 from execserver.verbs import doctor
+from execserver.zygote.probe_interception import NOTIFICATION
 from tests.support.source import ROOT
 from tests.support.views import FREE_UID, become, in_child
 from tests.support.ways import refuse_user_namespaces
@@ -54,6 +55,15 @@ def test_json_holds_the_same() -> None:
     assert [policy["name"] for policy in answer["policies"]] == list(policies())
     refused = [policy for policy in answer["policies"] if policy["backEnd"] is None]
     assert done.returncode == (1 if refused else 0)
+
+
+def test_whether_programs_can_be_watched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = Check(NOTIFICATION, False, "", "it is refused", "allow it")
+    monkeypatch.setattr(doctor, "check_notification", lambda: blocked)
+    report = doctor.examine(os.environb)
+    assert report.check(NOTIFICATION) is blocked
+    assert "no   notification      it is refused" in doctor.table(report)
+    assert all("it is refused" not in str(choose_back_end(plan, report)) for plan in policies().values())
 
 
 @pytest.mark.parametrize("argument", ["--jsn", "x", "-j"])

@@ -86,6 +86,7 @@ class Placeholders:
         self._records = None if folder is None else RecordFolder(folder)
         self._folder = folder
         self._held: dict[tuple[int, int], _Held] = {}
+        self._by_path: dict[bytes, _Held] = {}  # those that cover a missing path now
         self._pending: list[_Held] = []
         self._spent: list[_Held] = []  # removed, but not closed: the last close of an inode may take long
 
@@ -102,8 +103,9 @@ class Placeholders:
         lease = Lease()
         try:
             for missing in plan.missing:
-                held = self._cover(missing)
+                held = self._covering(missing) or self._cover(missing)
                 if held is not None:
+                    self._by_path[missing.path] = held
                     self._add(lease, held)
                     lease.covered.append(missing)
             for mount in plan.mounts:
@@ -127,6 +129,8 @@ class Placeholders:
             one.users -= 1
             if not one.users:
                 del self._held[one.identity[:2]]
+                for path in [path for path, known in self._by_path.items() if known is one]:
+                    del self._by_path[path]
                 foreign |= one.record is None
                 self._let_go(one)
         if foreign and self._folder is not None:
@@ -154,6 +158,17 @@ class Placeholders:
         if held is not None:
             held.users += 1
             lease.held.append(held)
+
+    def _covering(self, missing: Missing) -> _Held | None:
+        """Return the placeholder that covers a path for another view now and is what was locked.
+
+        That its path still leads there is looked at by the view.
+        """
+        held = self._by_path.get(missing.path)
+        if held is None or not held.users or missing.directory != stat.S_ISDIR(held.identity[2]):
+            return None
+        in_place = identity_of(os.fstat(held.parent_fd)) == missing.parent
+        return held if in_place and is_at(held.parent_fd, held.name, held.identity) else None
 
     def _cover(self, missing: Missing) -> _Held | None:
         """Return the locked placeholder for a missing path; None where nobody inside could make one."""

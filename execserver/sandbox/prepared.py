@@ -34,6 +34,8 @@ def can_be_prepared(kernel: Kernel, plan: ViewPlan) -> bool:
         plan.root in _ROOTS
         and len(plan.mounts) + len(plan.missing) <= _MOST_MOUNTS
         and all(mount.kind in _KINDS and mount.identity is not None for mount in plan.mounts)
+        # The mount point would have to be made.
+        and not any(mount.path.startswith(b"/dev/") for mount in plan.mounts)
         and mounts.available(kernel)
     )
 

@@ -103,6 +103,24 @@ def test_two_views_of_one_owner_share_it_until_the_second_ends(place: Place) -> 
     owner.close()
 
 
+def test_another_view_shares_only_what_still_is_the_placeholder(place: Place) -> None:
+    owner = place.owner()
+    first = owner.acquire(place.plan())
+    assert owner.acquire(place.plan()).held == first.held
+    (place.workspace / ".git").rmdir()
+    (place.workspace / ".git").mkdir()
+    (place.workspace / ".git" / "config").write_text("")
+    with pytest.raises(PlaceholderError):
+        owner.acquire(place.plan())
+    moved = place.plan()
+    place.workspace.rename(place.workspace.with_name("moved"))
+    place.workspace.mkdir()
+    with pytest.raises(PlaceholderError):
+        owner.acquire(moved)
+    assert [held.users for held in first.held] == [2]
+    owner.close()
+
+
 @pytest.mark.parametrize("maker_ends_first", [True, False])
 def test_two_owners_never_drop_each_others_cover(
     place: Place, tmp_path: Path, maker_ends_first: bool

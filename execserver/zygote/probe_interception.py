@@ -235,10 +235,9 @@ def _explain(step: str, number: int) -> tuple[str, str]:
             "start the container without an agent that listens for system calls",
         )
     if number in (errno.ENOSYS, errno.EINVAL):
-        needed = "5.6" if step == STEP_DESCRIPTORS else "5.5"
         return (
             f"the kernel, or a container's seccomp filter, has no {step or NOTIFICATION} ({name})",
-            f"use Linux {needed} or newer with CONFIG_SECCOMP_FILTER on x86-64 or aarch64; in a container, "
+            "use Linux 5.9 or newer with CONFIG_SECCOMP_FILTER, on x86-64 or aarch64; in a container, "
             f"{_CONTAINER}",
         )
     if number in _REFUSALS and step != STEP_FILTER and scope > 1:

@@ -63,7 +63,7 @@ def test_a_patched_shell_is_the_other_way(tmp_path: Path) -> None:
 def test_without_either_way_the_reasons_and_the_cures_are_told() -> None:
     choice = choose("/bin/sh", LISTENS_NOT)
     assert choice.interception is None
-    assert "/bin/sh has no wrapper patch. What to do: use Linux 5.5 or newer" in choice.reason
+    assert "/bin/sh has no wrapper patch. What to do: use Linux 5.9 or newer" in choice.reason
     assert choice.reason.endswith("; or name a shell with the wrapper patch with --bash")
 
 
@@ -71,8 +71,8 @@ def test_without_either_way_the_reasons_and_the_cures_are_told() -> None:
 @pytest.mark.parametrize(
     ("call", "blocker", "cure"),
     [
-        ("seccomp", "has no filter that tells of system calls (ENOSYS)", "use Linux 5.5"),
-        ("pidfd_getfd", "has no copying of a program's descriptors (ENOSYS)", "use Linux 5.6"),
+        ("seccomp", "has no filter that tells of system calls (ENOSYS)", "use Linux 5.9"),
+        ("pidfd_getfd", "has no copying of a program's descriptors (ENOSYS)", "use Linux 5.9"),
         ("ptrace", "refuses the ptrace of a program (EPERM)", ""),
     ],
 )

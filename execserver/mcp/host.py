@@ -91,8 +91,9 @@ class Host:
         transport.outbox.wait_until_empty(_LAST_WORDS_S)
         self._end()
         transport.restore()
-        wrong = worker.value if worker.successful() else None
-        return wrong if isinstance(wrong, str) else None
+        if worker.ready() and not worker.successful():
+            return "internal error"  # the log has it
+        return worker.value if isinstance(worker.value, str) else None
 
     def _watch_signals(self) -> None:
         for number in _END_SIGNALS:

@@ -10,6 +10,7 @@ import os
 import sys
 
 from execserver.mcp import command_line
+from execserver.protocol.errors import os_error_text
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
 from execserver.zygote.launch import ensure_stdio, start_zygote
@@ -35,7 +36,10 @@ def main() -> int:
     _end_at_once_on_signals()
     if os.isatty(0) and os.isatty(2):
         sys.stderr.write(_BY_HAND)
-    return _serve(options, settings)
+    try:
+        return _serve(options, settings)
+    except OSError as error:
+        return _failed(os_error_text(error.errno) if error.errno else str(error))
 
 
 def _serve(options: command_line.Options, settings: Settings) -> int:

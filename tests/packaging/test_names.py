@@ -82,13 +82,14 @@ def test_the_wrapper_needs_no_tree(one_file: Box, tmp_path: Path) -> None:
     """It starts in other programs' environments, and where nothing can be written."""
     if one_file.program.read_bytes()[:4] != b"\x7fELF":
         pytest.skip("built without a C compiler")
-    link = tmp_path / "codex-execve-wrapper"
+    link, home = tmp_path / "codex-execve-wrapper", tmp_path / "nobodys"
     link.symlink_to(one_file.program)
-    done = subprocess.run(
-        [link, "/bin/true", "true"], env={"HOME": "/"}, capture_output=True, timeout=30, check=False
-    )
+    home.mkdir()
+    variables = {"HOME": str(home), "TMPDIR": str(home)}
+    words = [link, "/bin/true", "true"]
+    done = subprocess.run(words, env=variables, capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (1, b"Error: environment variable not found\n")
-    assert not one_file.cache.exists()
+    assert list(home.iterdir()) == []
 
 
 def test_the_program_checks_itself(box: Box) -> None:

@@ -128,21 +128,16 @@ def test_an_input_that_ends_before_the_greeting_ends_with_1() -> None:
 RUNNING = "setsid sh -c 'sleep 60; :' & setsid env sleep 60 & (sleep 60); :"
 
 
-@pytest.mark.parametrize("ending", ["input", "output", "kill", signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("ending", ["input", "output", signal.SIGINT, signal.SIGHUP])
 def test_with_the_server_everything_ends(start: Start, ending: str | signal.Signals) -> None:
     mark = f"ends-{ending}"
     server = start(mark)
     call(server, 2, RUNNING)
-    # The server, its zygote is without it, the supervisor, the shell, and three times a sleep.
+    # The server (its zygote is without the mark), the supervisor, the shell, and three times a sleep.
     wait_until(lambda: len(marked(f"{MARK}={mark}")) >= 5)
     if isinstance(ending, signal.Signals):
         server.process.send_signal(ending)
         assert server.process.wait(timeout=20) == 0
-    elif ending == "kill":
-        server.process.kill()
-        assert server.close() == (-signal.SIGKILL, "")
-        wait_until(lambda: not marked(f"{MARK}={mark}"))
-        return
     elif ending == "output":
         assert server.peer.output_fd is not None
         os.close(server.peer.output_fd)

@@ -32,19 +32,23 @@ _SIGKILL, _SIGCHLD, _SIGTERM, _SIGSTOP = 9, 17, 15, 19
 _NEVER_IGNORED = (32, 33, _SIGKILL, _SIGSTOP, _SIGCHLD, _SIGTERM)
 _TO_IGNORE = tuple(number for number in range(1, 65) if number not in _NEVER_IGNORED)
 _MASK = sum(1 << number - 1 for number in _TO_IGNORE)
+_IGNORED_BY_THE_INTERPRETER = 1 << _signal.SIGPIPE - 1 | 1 << _signal.SIGXFSZ - 1
 
 
 class Outside:
-    """Starts programs as children of this process, which has one thread and all signals blocked."""
+    """Starts programs as children of this process, which has one thread and all signals blocked.
+
+    It may be made before the fork that uses it.
+    """
 
     def __init__(self) -> None:
         self._lib = ctypes.PyDLL(None)  # one thread needs no lock to be given away
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
         self._no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
         self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}
-        self._ignored = _MASK
+        self._ignored = _IGNORED_BY_THE_INTERPRETER
         self._nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self._ignore(0)
+        self._attributes[0] = self._new_attributes(0)
 
     def start(self, file: bytes, argv: Sequence[bytes], means: Means) -> int:
         """Start a program and return its pid, which leads a session; `means` stay the caller's.

@@ -31,8 +31,10 @@ from execserver.zygote.requested import filter_self
 from execserver.zygote.spawn import SpawnFailure
 from execserver.zygote.supervision.environment import with_variables
 from execserver.zygote.supervision.install import hand_over
+from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import NOTIFY, decode_supervision
 from execserver.zygote.supervision.supervisor import ShellFailed, supervise
+from execserver.zygote.supervision.trapped_exit import TrappedExit
 from execserver.zygote.supervision.wrapper_end import shell_variables
 from execserver.zygote.wrapped import guard_command
 
@@ -60,6 +62,11 @@ class Supervisors:
         self._libc = libc
         self._plans = KnownPlans(kernel, keeping=True)
         self._policy: tuple[bytes, Policy] | None = None
+        # Made here, as each page that a supervisor writes to is copied for it.
+        self._outside = Outside()
+        TrappedExit(kernel, lambda _: None)  # for the types of its buffers
+        gc.collect()
+        gc.freeze()
 
     def prepare(
         self,
@@ -94,7 +101,7 @@ class Supervisors:
 
         def become(report: int, covers: Sequence[Mount]) -> None:
             supervise(
-                *(self._kernel, self._libc, policy, supervision, command, questions, report),
+                *(self._kernel, self._libc, policy, supervision, command, questions, report, self._outside),
                 lambda channel: shell.start(covers, channel),
                 1 if program is None else 2,
             )

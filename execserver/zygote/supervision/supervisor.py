@@ -26,7 +26,6 @@ from execserver.zygote.supervision.environment import OutsideEnvironment
 from execserver.zygote.supervision.install import receive_listener
 from execserver.zygote.supervision.notified import Notified
 from execserver.zygote.supervision.notify import Listener
-from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import NOTIFY
 from execserver.zygote.supervision.trapped_exit import TrappedExit
 from execserver.zygote.supervision.watch import Watch
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from execserver.rules.policy import Policy
     from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.init import Command
+    from execserver.zygote.supervision.outside import Outside
     from execserver.zygote.supervision.records import Supervision
 
     # Starts the shell, which sends its listener through the channel of that number; returns its pid, and its
@@ -84,7 +84,13 @@ class Supervisor:
     """One call being supervised, in a process that has been made ready for it."""
 
     def __init__(
-        self, kernel: Kernel, libc: Libc, policy: Policy, supervision: Supervision, of_ours: int
+        self,
+        kernel: Kernel,
+        libc: Libc,
+        policy: Policy,
+        supervision: Supervision,
+        outside: Outside,
+        of_ours: int,
     ) -> None:
         self._kernel = kernel
         self._of_ours = of_ours
@@ -95,7 +101,7 @@ class Supervisor:
         self._leave = TrappedExit(kernel, self._changes.wait)
         environment = OutsideEnvironment(supervision.server_env)
         asking = Asking(_QUESTIONS, watch)
-        self._desk = Desk(policy, supervision.full_path, environment, Outside(), asking, watch)
+        self._desk = Desk(policy, supervision.full_path, environment, outside, asking, watch)
         self._source: Notified | WrapperEnd | None = None
         self._is_notified = supervision.interception == NOTIFY
         self._shell = 0
@@ -214,6 +220,7 @@ def supervise(
     command: Command,
     questions: int,
     report: int,
+    outside: Outside,
     start_shell: StartShell,
     of_ours: int = 1,
 ) -> None:
@@ -226,7 +233,7 @@ def supervise(
     try:
         _begin(kernel, libc, command, questions, report)
         try:
-            Supervisor(kernel, libc, policy, supervision, of_ours).run(start_shell)
+            Supervisor(kernel, libc, policy, supervision, outside, of_ours).run(start_shell)
         except ShellFailed as failed:
             os.write(_REPORT, FAILED + failed.args[0])
         is_done = True

@@ -22,7 +22,10 @@ GONE = 3  # the caller is no more, and has closed everything
 
 
 class Execution:
-    """One program somebody wants to run: `file` is its absolute path, `argv` includes argv[0]."""
+    """One program somebody wants to run: `file` is its absolute path, `argv` includes argv[0].
+
+    `workdir` may be empty until the caller's `look`.
+    """
 
     __slots__ = ("argv", "file", "workdir")
 

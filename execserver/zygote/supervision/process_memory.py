@@ -15,7 +15,7 @@ PATH_BYTES = 4096  # PATH_MAX
 STRING_BYTES = 32 * 4096  # MAX_ARG_STRLEN
 TOTAL_BYTES = 6 * 1024 * 1024  # more arguments and environment the kernel never takes
 
-_PIECE = 4096
+_PIECE = 1024  # longer than most strings, and mostly in one page
 _POINTER_BYTES = 8
 _FIRST_POINTERS = 32
 _MOST_POINTERS = 4096  # in one read

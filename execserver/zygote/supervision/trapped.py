@@ -98,6 +98,8 @@ class Trapped(Caller):
         if not self._hold():
             return GONE
         try:
+            if self.execution is not None:
+                self.execution.workdir = self.workdir
             opened = self._opened(file)
         except OSError as error:
             if error.errno in _OUT_OF_MEANS:
@@ -183,7 +185,7 @@ class Trapped(Caller):
         if file is None:
             return None
         argv = memory.strings(argv_at) or [b""]
-        return Execution(file, argv, self.workdir)
+        return Execution(file, argv, self._workdir)
 
     @property
     def workdir(self) -> bytes:

@@ -22,6 +22,7 @@ from execserver.services.http.url import BadUrl, Url, parse
 
 MAX_REPLY_BYTES = 1024 * 1024
 _BAD_BODY = "error decoding response body"
+_CONTROLS = bytes(range(32)) + b"\x7f"
 
 Fields = Iterable[tuple[str, str]]
 
@@ -115,7 +116,7 @@ def _prepare(method: str, url: str, fields: Fields, body: bytes, timeout_s: floa
     headers = Headers()
     for name, value in fields:
         data = value.encode("utf-8", "surrogateescape")
-        if data.translate(None, bytes(range(32)) + b"\x7f") != data:
+        if data.translate(None, _CONTROLS) != data:
             raise CallFailed(
                 "builder error", f"the header {name} holds a control character", is_transient=False
             )

@@ -74,7 +74,7 @@ class ShellCalls:
         self._policy = encode_policy(policy)
         self._options = options
         self._interception = interception
-        self._server_cwd = os.getcwd()
+        self._server_cwd = _working_directory()
 
     def run(self, params: ExecParams, state: SandboxState | None, ask: Ask, cancelled: Event) -> ExecResult:
         """Run a command to its end and return what came of it.
@@ -169,6 +169,13 @@ def _result(
                 kept,
             )
     return ExecResult(exit_code, output, duration_ns)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"  # the folder was removed
 
 
 @contextmanager

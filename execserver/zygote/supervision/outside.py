@@ -3,13 +3,15 @@
 It gets what its caller had: folder, environment, descriptors under their numbers, umask, niceness, soft
 limits, ignored signals; and a session of its own, default signals otherwise and an empty mask.  It does not
 get no_new_privs, nor anything of the sandbox.  The supervisor does no fork for it: what posix_spawn cannot
-set it sets for itself around the start, which only a signal that it must not lose itself forbids.
+set it sets for itself around the start, which only a signal that it must not lose itself forbids.  Limits
+that it could not bear itself, like those of memory, take a fork.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -26,7 +28,7 @@ _SETSIGDEF_SETSIGMASK_SETSID = 0x04 | 0x08 | 0x80
 _SIGSET_BYTES = 128
 _OPAQUE_BYTES = 1024  # above every C library's posix_spawnattr_t and posix_spawn_file_actions_t
 _KINDS_KEPT = 64
-_SET_AFTERWARDS = (resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_NOFILE, resource.RLIMIT_AS)
+_NOT_HERE = (resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS)
 _SIGKILL, _SIGCHLD, _SIGTERM, _SIGSTOP = 9, 17, 15, 19
 # Those the C library keeps for itself, those nobody can ignore, and those the supervisor waits for.
 _NEVER_IGNORED = (32, 33, _SIGKILL, _SIGSTOP, _SIGCHLD, _SIGTERM)
@@ -42,7 +44,7 @@ class Outside:
     """
 
     def __init__(self) -> None:
-        self._lib = ctypes.PyDLL(None)  # one thread needs no lock to be given away
+        self._lib = ctypes.PyDLL(None, use_errno=True)  # one thread needs no lock to be given away
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
         self._no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
         self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -56,19 +58,22 @@ class Outside:
         Raises OSError with the errno of the exec.
         """
         self._free(means.descriptors)
-        limits = self._take_limits(means.limits)
+        late = _not_for_this_process(means)
+        limits = self._take_limits(means.limits or {}, late)
         umask = None if means.umask is None else os.umask(means.umask)
         attributes = self._ignore(means.ignored)
         try:
             os.fchdir(means.workdir)
-            pid = self._spawn(file, argv, means.env, means.descriptors, attributes)
+            if late:
+                pid = self._fork(file, argv, means, late)
+            else:
+                pid = self._spawn(file, argv, means.env, means.descriptors, attributes)
         finally:
             os.chdir("/")
             if umask is not None:
                 os.umask(umask)
             for number, limit in limits:
                 resource.setrlimit(number, limit)
-        self._limit(pid, means.limits)
         self._renice(pid, means.nice)
         return pid
 
@@ -104,11 +109,11 @@ class Outside:
                 descriptors[number] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
                 os.close(descriptor)
 
-    def _take_limits(self, limits: dict[int, int] | None) -> list[tuple[int, tuple[int, int]]]:
+    def _take_limits(self, limits: dict[int, int], late: dict[int, int]) -> list[tuple[int, tuple[int, int]]]:
         """Take soft limits on, for a child to inherit; return what they were."""
         before = []
-        for number, soft in (limits or {}).items():
-            if number in _SET_AFTERWARDS:
+        for number, soft in limits.items():
+            if number in late:
                 continue
             own = resource.getrlimit(number)
             try:
@@ -118,14 +123,35 @@ class Outside:
             before.append((number, own))
         return before
 
-    def _limit(self, pid: int, limits: dict[int, int] | None) -> None:
-        """Set the soft limits of a child that its start in this process would have failed under."""
-        for number, soft in (limits or {}).items():
-            if number in _SET_AFTERWARDS:
-                try:
-                    resource.prlimit(pid, number, (soft, resource.getrlimit(number)[1]))
-                except (OSError, ValueError):
-                    pass  # it has ended, or is somebody else's by a set-user-id bit
+    def _fork(self, file: bytes, argv: Sequence[bytes], means: Means, late: dict[int, int]) -> int:
+        """Start a program under limits that this process could not bear itself: as posix_spawn, but slower.
+
+        The program must never run without them, so they are set before the exec.
+        """
+        strings = c_strings(argv), c_strings(means.env)
+        heard, told = os.pipe2(os.O_CLOEXEC)
+        above = max(*means.descriptors, *means.descriptors.values(), 2, told) + 1
+        writer = fcntl.fcntl(told, fcntl.F_DUPFD_CLOEXEC, above)
+        os.close(told)
+        pid = os.fork()
+        if pid == 0:
+            failed = errno.EIO
+            try:
+                _arrange(means.descriptors, late)
+                self._lib.execve(file, *strings)
+                failed = ctypes.get_errno()
+            except OSError as error:
+                failed = error.errno or failed
+            finally:
+                os.write(writer, bytes((failed,)))
+                os._exit(127)
+        os.close(writer)
+        told_errno = os.read(heard, 1)
+        os.close(heard)
+        if told_errno:
+            os.waitpid(pid, 0)
+            _check(told_errno[0])
+        return pid
 
     def _ignore(self, mask: int) -> ctypes.Array[ctypes.c_char]:
         """Ignore exactly the signals of a mask, for a child to inherit; return the attributes for it."""
@@ -164,3 +190,39 @@ def _check(number: int) -> None:
     """The posix_spawn family returns the error instead of setting errno."""
     if number:
         raise OSError(number, os.strerror(number))
+
+
+def _not_for_this_process(means: Means) -> dict[int, int]:
+    """Return the soft limits under which this process could not start a program.
+
+    Too few descriptors are one where those that the program is to get lie above.
+    """
+    limits = means.limits or {}
+    late = {number: limits[number] for number in _NOT_HERE if number in limits}
+    files = limits.get(resource.RLIMIT_NOFILE)
+    if files is not None and (late or files <= max(means.descriptors, default=2)):
+        late[resource.RLIMIT_NOFILE] = files
+    return late
+
+
+def _arrange(descriptors: dict[int, int], limits: dict[int, int]) -> None:
+    """In a child that is to become a program: give it session, descriptors, limits and an empty mask."""
+    os.setsid()
+    for number, descriptor in descriptors.items():
+        os.dup2(descriptor, number)
+    for number in (0, 1, 2):
+        if number not in descriptors:
+            _close(number)
+    for number, soft in limits.items():
+        try:
+            resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
+        except (OSError, ValueError):
+            continue  # above what this process may have itself
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+
+
+def _close(number: int) -> None:
+    try:
+        os.close(number)
+    except OSError:
+        pass  # it is closed

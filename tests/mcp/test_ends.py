@@ -80,7 +80,7 @@ def running() -> Iterator[RunningServer]:
         yield made
     finally:
         made.server.close()
-    shutil.rmtree(root)
+        shutil.rmtree(root)
 
 
 def end_input(running: RunningServer) -> None:

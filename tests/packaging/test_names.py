@@ -86,7 +86,7 @@ def test_the_wrapper_needs_no_tree(one_file: Box, tmp_path: Path) -> None:
     link.symlink_to(one_file.program)
     home.mkdir()
     variables = {"HOME": str(home), "TMPDIR": str(home)}
-    words = [link, "/bin/true", "true"]
+    words = [str(link), "/bin/true", "true"]
     done = subprocess.run(words, env=variables, capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (1, b"Error: environment variable not found\n")
     assert list(home.iterdir()) == []

@@ -56,9 +56,10 @@ def test_its_answers_decide(seen: dict[str, Any]) -> None:
         "Allow agent to run `/bin/true yes` in `/`?",
         "Allow agent to run `/bin/true no` in `/`?",
     ]
-    assert seen["asked about"]["output"].splitlines() == [
-        "ran",
+    # Of two pipes, either may be read first.
+    assert sorted(seen["asked about"]["output"].splitlines()) == [
         "Execution denied: User declined execution",
+        "ran",
         "refused",
     ]
 

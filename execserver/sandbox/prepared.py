@@ -14,7 +14,7 @@ from execserver.sandbox.identity import check_identity
 from execserver.sandbox.plan import HIDDEN_DIRECTORY, HIDDEN_FILE, READ, ROOT_READ_ONLY, ROOT_WRITABLE, WRITE
 from execserver.sandbox.privileges import close_from
 from execserver.sandbox.recording import Recording
-from execserver.sandbox.view import Builder, put_device
+from execserver.sandbox.view import DEVICES, Builder, put_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def can_be_prepared(kernel: Kernel, plan: ViewPlan) -> bool:
         and all(mount.kind in _KINDS and mount.identity is not None for mount in plan.mounts)
         # The mount point would have to be made.
         and not any(mount.path.startswith(b"/dev/") for mount in plan.mounts)
+        and all(os.path.exists(b"/dev/" + name) for name in DEVICES)
         and mounts.available(kernel)
     )
 
@@ -53,7 +54,7 @@ class PreparedView:
         kernel: Kernel,
         plan: ViewPlan,
         limits: Sequence[bytes],
-        settings: Sequence[bytes] | None,
+        settings: Sequence[bytes],
         taken: int,
         tie: Callable[[Kernel], None],
         first: Callable[[Kernel], None],

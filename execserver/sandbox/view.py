@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.plan import Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
-_DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
+DEVICES = (b"null", b"zero", b"full", b"random", b"urandom", b"tty")
 _DEVICE_LINKS = (
     (b"fd", b"/proc/self/fd"),
     (b"stdin", b"/proc/self/fd/0"),
@@ -120,7 +120,7 @@ class Builder:
         self._kernel.close(self._target(b"/dev", True))
         self.dev = dev = tree.tmpfs(root, b"/dev", 0o755)
         self._own[dev] = 0o755
-        for name in _DEVICES:
+        for name in DEVICES:
             put_device(self._kernel, tree, dev, b"/dev/" + name, name)
         for name, target in _DEVICE_LINKS:
             call("symlinkat", target, dev, name)

@@ -129,9 +129,10 @@ def prepare(
     """Return the way into the view of a plan, for commands that have a user namespace; None if there is none.
 
     It is for processes that have inherited the plan's filter if `filtered`, else for those that have not;
-    with `keeping` for those that find a descriptor as KEPT.
+    with `keeping` for those that find a descriptor as KEPT.  `settings` is as `settings_of_host` returns it:
+    where that is unknown, a new /proc is mostly refused, too.
     """
-    if not can_be_prepared(kernel, plan):
+    if settings is None or not can_be_prepared(kernel, plan):
         return None
     version = landlock.abi(kernel)
     privileges.capabilities(kernel)

@@ -94,7 +94,7 @@ def test_a_played_view_is_the_one_that_is_built_with_care(
 
 def test_views_of_the_usual_plans_are_prepared(ws: Path) -> None:
     def act() -> int:
-        return int(prepare(Kernel(), everything(ws), Identity()) is not None) << 8
+        return int(prepare(Kernel(), everything(ws), Identity(), settings=[b"sys"]) is not None) << 8
 
     assert in_child(act).code == 1
 
@@ -103,8 +103,9 @@ def test_what_depends_on_what_is_there_is_not_prepared(ws: Path) -> None:
     unknown = Mount(WRITE, b"/tmp", b"/tmp", None)
     many = plan(*[mount(HIDDEN_DIRECTORY, ws / "secret")] * 65)
     for view in (plan(root=ROOT_EMPTY), plan(unknown), many):
-        assert prepare(Kernel(), view, Identity()) is None
-    assert prepare(Kernel(("mount_setattr",)), plan(), Identity()) is None
+        assert prepare(Kernel(), view, Identity(), settings=[b"sys"]) is None
+    assert prepare(Kernel(), plan(), Identity(), settings=None) is None
+    assert prepare(Kernel(("mount_setattr",)), plan(), Identity(), settings=[b"sys"]) is None
 
 
 @pytest.mark.parametrize("user", USERS)
@@ -192,7 +193,7 @@ def test_a_played_function_may_refuse() -> None:
 
 def test_a_placeholder_of_another_path_is_not_taken_for_granted(ws: Path) -> None:
     def act() -> int:
-        view = PreparedView(Kernel(), everything(ws), (), None, 64, *[lambda _: None] * 3)
+        view = PreparedView(Kernel(), everything(ws), (), (), 64, *[lambda _: None] * 3)
         other = Mount(READ, b"/etc", b"/etc", identity(Path("/etc")))
         return (view.enter(b"", [other]) is False) << 8
 

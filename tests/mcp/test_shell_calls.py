@@ -268,17 +268,17 @@ def test_an_open_question_ends_with_its_process(calls: Calls) -> None:
 
     def wait_for_ever(question: Question) -> Answer:
         try:
+            (calls.folder / "asked").touch()
             Event().wait()
         except gevent.GreenletExit:
             withdrawn.append(question)
             raise
         raise AssertionError
 
-    result = calls.run(
-        "touch f & sleep 0.2; kill -9 $!; wait $!; echo $?", prompt("touch"), ask=wait_for_ever
-    )
+    script = "touch f & until [ -e asked ]; do :; done; kill -9 $!; wait $!; echo $?"
+    result = calls.run(script, prompt("touch"), ask=wait_for_ever)
     assert "137" in result.output.splitlines()
-    assert len(withdrawn) == 1
+    calls.wait_for(lambda: len(withdrawn) == 1)
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "first process", "shell"])

@@ -140,8 +140,12 @@ def test_without_a_server_nobody_can_be_asked(zygote: Supervised) -> None:
         assert shell.err == "Execution denied: nobody could be asked for permission\n" * 2
 
 
-def test_a_question_of_a_killed_process_is_withdrawn(zygote: Supervised) -> None:
-    with zygote.shell("id & sleep 0.1; kill $!; wait $!; echo $?", prompt("id")) as shell:
+def test_a_question_of_a_killed_process_is_withdrawn(zygote: Supervised, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    script = f"id & until [ -e {asked} ]; do :; done; kill $!; wait $!; echo $?"
+    with zygote.shell(script, prompt("id")) as shell:
+        shell.follow(lambda: len(shell.questions) == 1)
+        asked.touch()
         assert shell.end() == 0
         assert shell.out == "143\n"
         assert shell.messages == [shell.questions[0], Withdrawn(shell.questions[0].number)]

@@ -26,12 +26,7 @@ LANES = (
         "tests/e2e/test_sandboxed_files_races.py",
     ),
     (
-        *(
-            "tests/e2e/test_transcripts.py",
-            "tests/e2e/test_relay_faults.py",
-            "tests/services",
-            "tests/client",
-        ),
+        *("tests/e2e/test_transcripts.py", "tests/e2e/test_relay_faults.py"),
         *("tests/mcp", "tests/relay", "tests/remote", "tests/zygote"),
     ),
 )

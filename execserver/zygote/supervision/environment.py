@@ -32,12 +32,18 @@ class OutsideEnvironment:
     def __init__(self, server_env: Sequence[bytes]) -> None:
         self._left_out = _PRIVATE | _LOADERS
         self._own = [entry for entry in server_env if entry.partition(b"=")[0] in _LOADERS]
+        self._last: tuple[Sequence[bytes], list[bytes]] = (), list(self._own)
 
     def of(self, command: Sequence[bytes]) -> list[bytes]:
-        """Return the environment outside for a command's environment inside, in its order."""
-        left_out = self._left_out
-        kept = [entry for entry in command if entry.partition(b"=")[0] not in left_out]
-        return kept + self._own
+        """Return the environment outside for a command's environment inside, in its order.
+
+        It is the same list again for the same environment, as a shell's programs have it: nobody changes it.
+        """
+        if self._last[0] != command:
+            left_out = self._left_out
+            kept = [entry for entry in command if entry.partition(b"=")[0] not in left_out]
+            self._last = command, kept + self._own
+        return self._last[1]
 
 
 def with_variables(env: Sequence[bytes], entries: Sequence[bytes]) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from execserver.zygote.supervision.desk import HELD_AT_ONCE
+from execserver.zygote.supervision.process_status import OwnLimits
 from execserver.zygote.supervision.trapped import Trapped
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ class Notified:
         self._kernel = kernel
         self._listener = listener
         self._leave = leave
+        self._limits = OwnLimits()
         self._desk = desk
         self._watch = watch
         self._followed: dict[int, Trapped] = {}
@@ -79,7 +81,7 @@ class Notified:
         self._bring(notification)
 
     def _bring(self, notification: Notification) -> None:
-        trapped = Trapped(self._kernel, self._listener, self._leave, notification)
+        trapped = Trapped(self._kernel, self._listener, self._leave, self._limits, notification)
         execution = trapped.read()
         if execution is None:
             return

@@ -46,6 +46,9 @@ class Outside:
     def __init__(self) -> None:
         self._lib = ctypes.PyDLL(None, use_errno=True)  # one thread needs no lock to be given away
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        _check(self._lib.posix_spawn_file_actions_init(self._actions))
+        self._arranged: tuple[tuple[int, int], ...] | None = None  # what the actions do
+        self._env: tuple[Sequence[bytes], ctypes.Array[ctypes.c_char_p]] = (), c_strings(())
         self._no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
         self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._ignored = _IGNORED_BY_THE_INTERPRETER
@@ -85,19 +88,27 @@ class Outside:
         descriptors: dict[int, int],
         attributes: ctypes.Array[ctypes.c_char],
     ) -> int:
-        lib, actions, pid = self._lib, self._actions, ctypes.c_int()
-        _check(lib.posix_spawn_file_actions_init(actions))
-        try:
-            for number, descriptor in descriptors.items():
-                _check(lib.posix_spawn_file_actions_adddup2(actions, descriptor, number))
-            for number in (0, 1, 2):
-                if number not in descriptors:
-                    _check(lib.posix_spawn_file_actions_addclose(actions, number))
-            strings = c_strings(argv), c_strings(env)
-            _check(lib.posix_spawn(ctypes.byref(pid), file, actions, attributes, *strings))
-        finally:
-            lib.posix_spawn_file_actions_destroy(actions)
+        self._arrange(descriptors)
+        if self._env[0] is not env:
+            self._env = env, c_strings(env)  # the programs of a shell mostly share theirs
+        pid, strings = ctypes.c_int(), (c_strings(argv), self._env[1])
+        _check(self._lib.posix_spawn(ctypes.byref(pid), file, self._actions, attributes, *strings))
         return pid.value
+
+    def _arrange(self, descriptors: dict[int, int]) -> None:
+        """Have the actions give a program its descriptors, which mostly have the same numbers again."""
+        wanted = tuple(descriptors.items())
+        if wanted == self._arranged:
+            return
+        lib, actions, self._arranged = self._lib, self._actions, None
+        _check(lib.posix_spawn_file_actions_destroy(actions))
+        _check(lib.posix_spawn_file_actions_init(actions))
+        for number, descriptor in descriptors.items():
+            _check(lib.posix_spawn_file_actions_adddup2(actions, descriptor, number))
+        for number in (0, 1, 2):
+            if number not in descriptors:
+                _check(lib.posix_spawn_file_actions_addclose(actions, number))
+        self._arranged = wanted
 
     def _free(self, descriptors: dict[int, int]) -> None:
         """Move descriptors away from the numbers that others must get."""

@@ -45,19 +45,17 @@ def opened_in_root(kernel: Kernel, tid: int, path: bytes) -> int:
     return os.open(shown + path, _O_PATH)
 
 
-def is_program(descriptor: int) -> bool:
-    """Tell whether what is opened is a file that somebody may execute."""
-    mode = os.fstat(descriptor).st_mode
+def is_program(mode: int) -> bool:
+    """Tell whether a mode is that of a file that somebody may execute."""
     return stat.S_ISREG(mode) and bool(mode & 0o111)
 
 
-def is_at(descriptor: int, path: bytes) -> bool:
-    """Tell whether what is opened is what stands at a path here, outside."""
+def is_at(here: os.stat_result, path: bytes) -> bool:
+    """Tell whether what was opened and looked at is what stands at a path here, outside."""
     try:
         there = os.stat(path)
     except (OSError, ValueError):
         return False
-    here = os.fstat(descriptor)
     return here.st_ino == there.st_ino and here.st_dev == there.st_dev
 
 
@@ -89,7 +87,7 @@ def opened_folder(tid: int, path: bytes) -> int | None:
         opened = os.open(path, _O_PATH | os.O_DIRECTORY)
     except OSError:
         return None
-    if is_at(opened, b"/proc/%d/cwd" % tid):
+    if is_at(os.fstat(opened), b"/proc/%d/cwd" % tid):
         return opened
     os.close(opened)
     return None

@@ -19,6 +19,7 @@ _PIECE = 1024  # longer than most strings, and mostly in one page
 _POINTER_BYTES = 8
 _FIRST_POINTERS = 32
 _MOST_POINTERS = 4096  # in one read
+_TOGETHER_BYTES = 64 * 1024  # strings that lie as close as this are read at once
 _HIGHEST = (1 << 63) - TOTAL_BYTES
 
 
@@ -50,13 +51,27 @@ class Memory:
         found: list[bytes] = []
         if not address:
             return found
-        for pointer in self._pointers(address):
+        pointers = self._pointers(address)
+        self._look_ahead(pointers)
+        for pointer in pointers:
             string = self._string(pointer, STRING_BYTES)
             if string is None:
                 raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
             self._spend(len(string) + 1)
             found.append(string)
         return found
+
+    def _look_ahead(self, pointers: list[int]) -> None:
+        """Read strings that lie close together at once; what cannot be had that way is read one by one."""
+        if len(pointers) < 2:
+            return
+        lowest = min(pointers)
+        size = max(pointers) - lowest + _PIECE
+        if size <= _TOGETHER_BYTES:
+            try:
+                self._window, self._base = self._read(lowest, size), lowest
+            except OSError:
+                pass
 
     def _pointers(self, address: int) -> list[int]:
         found: list[int] = []

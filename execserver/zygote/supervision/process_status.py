@@ -51,12 +51,19 @@ def death_signal(pidfd: int, tid: int) -> int:
     return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
 
 
-def soft_limits(pid: int) -> dict[int, int]:
-    """Return those soft limits of a process that differ from this one's."""
-    if _limits_text(pid) == _limits_text(os.getpid()):
-        return {}  # which nearly always is so, and is known for a tenth of the calls
-    limits = {number: resource.prlimit(pid, number)[0] for number in range(_RESOURCES)}
-    return {number: soft for number, soft in limits.items() if soft != resource.getrlimit(number)[0]}
+class OwnLimits:
+    """The limits of this process, which were looked at once: whoever changes them puts them back."""
+
+    def __init__(self) -> None:
+        self._text = b""
+
+    def others(self, pid: int) -> dict[int, int]:
+        """Return those soft limits of a process that differ from this one's."""
+        self._text = self._text or _limits_text(os.getpid())
+        if _limits_text(pid) == self._text:
+            return {}  # which nearly always is so, and is known for a tenth of the calls
+        limits = {number: resource.prlimit(pid, number)[0] for number in range(_RESOURCES)}
+        return {number: soft for number, soft in limits.items() if soft != resource.getrlimit(number)[0]}
 
 
 def _limits_text(pid: int) -> bytes:

@@ -69,8 +69,7 @@ class Changes:
         """Take the signals that came, and remember that some did."""
         self.are_there = True
         try:
-            while os.read(self.descriptor, 4096):
-                pass
+            os.read(self.descriptor, 4096)  # of one signal only two are ever pending
         except BlockingIOError:
             pass
 

@@ -22,7 +22,7 @@ from execserver.zygote.supervision.process_files import (
     write_without_waiting,
 )
 from execserver.zygote.supervision.process_memory import Memory
-from execserver.zygote.supervision.process_status import Status, death_signal, open_process, soft_limits
+from execserver.zygote.supervision.process_status import OwnLimits, Status, death_signal, open_process
 from execserver.zygote.supervision.trapped_exit import kill_thread
 
 TYPE_CHECKING = False
@@ -45,11 +45,17 @@ class Trapped(Caller):
     """A thread that waits in its execve, and the notification that stands for it."""
 
     def __init__(
-        self, kernel: Kernel, listener: Listener, leave: TrappedExit, notification: Notification
+        self,
+        kernel: Kernel,
+        listener: Listener,
+        leave: TrappedExit,
+        limits: OwnLimits,
+        notification: Notification,
     ) -> None:
         self._kernel = kernel
         self._listener = listener
         self._leave = leave
+        self._limits = limits
         self._id = notification.id
         self.tid = notification.tid
         self._arguments = notification.arguments
@@ -108,9 +114,10 @@ class Trapped(Caller):
             # Behind a link of /proc to a file there may be one.
             return INSIDE if error.errno == errno.ELOOP else NOTHING
         try:
-            if not is_program(opened):
+            here = os.fstat(opened)
+            if not is_program(here.st_mode):
                 return NOTHING
-            return OUTSIDE if is_at(opened, file) else INSIDE
+            return OUTSIDE if is_at(here, file) else INSIDE
         finally:
             os.close(opened)
 
@@ -232,7 +239,7 @@ class Trapped(Caller):
             assert self._memory is not None
             env = self._memory.strings(self._env_at)
             nice = os.getpriority(os.PRIO_PROCESS, self.tid)
-            limits = soft_limits(self.tid)
+            limits = self._limits.others(self.tid)
             descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid)
         except BaseException:
             os.close(workdir)

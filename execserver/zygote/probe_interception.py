@@ -171,7 +171,9 @@ def _supervise(kernel: Kernel, listener: Listener, pid: int) -> None:
     _step(STEP_CONTINUE, lambda: listener.carry_on(first))
     second = _next_call(listener, _PATHS[1])
     _step(STEP_DESCRIPTORS, lambda: _copy_a_descriptor(kernel, pid))
-    if not TrappedExit(kernel, _pause).end(listener, second, pid, _CODE):
+    leave = TrappedExit(kernel)
+    leave.await_change = _pause
+    if not leave.end(listener, second, pid, _CODE):
         os.kill(pid, signal.SIGKILL)
         raise _failed(STEP_EXIT, errno.EPERM)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -43,6 +43,7 @@ _INSTRUCTION = struct.Struct("<HBBI")
 _SET_MODE_FILTER = 1
 _NEW_LISTENER = 8
 _WAIT_KILLABLE_RECV = 0x20  # since Linux 5.19; without it a signal makes the caller ask again
+_OURS = "notify"  # the filter's name among those made for a kernel
 WAIT_KILLABLE = "wait killable"  # its name for a kernel that lacks it
 
 _RECEIVE = 0xC0502100
@@ -148,6 +149,12 @@ def program(machine: str) -> bytes:
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)
 
 
+def prepare(kernel: Kernel) -> None:
+    """Make the filter program, so that forked children need not; none without numbers for the CPU."""
+    if kernel.machine in _CALLS:
+        kernel.programs[_OURS] = program(kernel.machine)
+
+
 def install(kernel: Kernel) -> int:
     """Put this thread and all it starts under the filter; return the listener, owned by the caller.
 
@@ -155,10 +162,11 @@ def install(kernel: Kernel) -> int:
     """
     import ctypes
 
-    try:
-        code = program(kernel.machine)
-    except KeyError:
-        raise OSError(errno.ENOSYS, "no system call numbers for this CPU", kernel.machine) from None
+    if _OURS not in kernel.programs:
+        prepare(kernel)
+    code = kernel.programs.get(_OURS)
+    if code is None:
+        raise OSError(errno.ENOSYS, "no system call numbers for this CPU", kernel.machine)
     instructions = ctypes.create_string_buffer(code, len(code))
     address = ctypes.addressof(instructions)
     head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // _INSTRUCTION.size, address))

@@ -29,11 +29,12 @@ from execserver.zygote.records import (
 )
 from execserver.zygote.requested import filter_self
 from execserver.zygote.spawn import SpawnFailure
-from execserver.zygote.supervision.environment import with_variables
+from execserver.zygote.supervision import notify
+from execserver.zygote.supervision.environment import OutsideEnvironment, with_variables
 from execserver.zygote.supervision.install import hand_over
 from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import NOTIFY, decode_supervision
-from execserver.zygote.supervision.supervisor import ShellFailed, supervise
+from execserver.zygote.supervision.supervisor import ShellFailed, Tools, supervise
 from execserver.zygote.supervision.trapped_exit import TrappedExit
 from execserver.zygote.supervision.wrapper_end import shell_variables
 from execserver.zygote.wrapped import guard_command
@@ -64,7 +65,8 @@ class Supervisors:
         self._policy: tuple[bytes, Policy] | None = None
         # Made here, as each page that a supervisor writes to is copied for it.
         self._outside = Outside()
-        TrappedExit(kernel, lambda _: None)  # for the types of its buffers
+        self._leave = TrappedExit(kernel)
+        notify.prepare(kernel)
         gc.collect()
         gc.freeze()
 
@@ -88,6 +90,7 @@ class Supervisors:
             policy = self._decoded(supervision.policy)
         except (RecordError, PolicyRecordError) as error:
             raise _refused(str(error)) from None
+        tools = Tools(self._outside, self._leave, OutsideEnvironment(supervision.server_env))
         *stdio, questions = descriptors
         command = restricted.command_of(request, stdio)
 
@@ -101,7 +104,7 @@ class Supervisors:
 
         def become(report: int, covers: Sequence[Mount]) -> None:
             supervise(
-                *(self._kernel, self._libc, policy, supervision, command, questions, report, self._outside),
+                *(self._kernel, self._libc, policy, supervision, command, questions, report, tools),
                 lambda channel: shell.start(covers, channel),
                 1 if program is None else 2,
             )

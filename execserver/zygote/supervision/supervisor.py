@@ -22,12 +22,10 @@ from execserver.zygote.libc import Libc
 from execserver.zygote.reaper import own_children, reap_ended
 from execserver.zygote.supervision.asking import Asking
 from execserver.zygote.supervision.desk import Desk
-from execserver.zygote.supervision.environment import OutsideEnvironment
 from execserver.zygote.supervision.install import receive_listener
 from execserver.zygote.supervision.notified import Notified
 from execserver.zygote.supervision.notify import Listener
 from execserver.zygote.supervision.records import NOTIFY
-from execserver.zygote.supervision.trapped_exit import TrappedExit
 from execserver.zygote.supervision.watch import Watch
 from execserver.zygote.supervision.wrapper_end import WrapperEnd
 
@@ -38,8 +36,10 @@ if TYPE_CHECKING:
     from execserver.rules.policy import Policy
     from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.init import Command
+    from execserver.zygote.supervision.environment import OutsideEnvironment
     from execserver.zygote.supervision.outside import Outside
     from execserver.zygote.supervision.records import Supervision
+    from execserver.zygote.supervision.trapped_exit import TrappedExit
 
     # Starts the shell, which sends its listener through the channel of that number; returns its pid, and its
     # report, or -1 where the process is the shell itself.
@@ -79,6 +79,17 @@ class Changes:
             self.note()
 
 
+class Tools:
+    """What a supervisor works with and is made before its fork: each page it writes to is copied for it."""
+
+    __slots__ = ("environment", "leave", "outside")
+
+    def __init__(self, outside: Outside, leave: TrappedExit, environment: OutsideEnvironment) -> None:
+        self.outside = outside
+        self.leave = leave
+        self.environment = environment
+
+
 class Supervisor:
     """One call being supervised, in a process that has been made ready for it."""
 
@@ -88,7 +99,7 @@ class Supervisor:
         libc: Libc,
         policy: Policy,
         supervision: Supervision,
-        outside: Outside,
+        tools: Tools,
         of_ours: int,
     ) -> None:
         self._kernel = kernel
@@ -97,10 +108,10 @@ class Supervisor:
         self._changes = Changes(libc.block_and_watch((), _SIGCHLD))
         watch.add(self._changes.descriptor, self._changes.note)
         watch.add(libc.block_and_watch((), _SIGTERM), self._stop)
-        self._leave = TrappedExit(kernel, self._changes.wait)
-        environment = OutsideEnvironment(supervision.server_env)
+        self._leave = tools.leave
+        self._leave.await_change = self._changes.wait
         asking = Asking(_QUESTIONS, watch)
-        self._desk = Desk(policy, supervision.full_path, environment, outside, asking, watch)
+        self._desk = Desk(policy, supervision.full_path, tools.environment, tools.outside, asking, watch)
         self._source: Notified | WrapperEnd | None = None
         self._is_notified = supervision.interception == NOTIFY
         self._shell = 0
@@ -219,7 +230,7 @@ def supervise(
     command: Command,
     questions: int,
     report: int,
-    outside: Outside,
+    tools: Tools,
     start_shell: StartShell,
     of_ours: int = 1,
 ) -> None:
@@ -232,7 +243,7 @@ def supervise(
     try:
         _begin(kernel, libc, command, questions, report)
         try:
-            Supervisor(kernel, libc, policy, supervision, outside, of_ours).run(start_shell)
+            Supervisor(kernel, libc, policy, supervision, tools, of_ours).run(start_shell)
         except ShellFailed as failed:
             os.write(_REPORT, FAILED + failed.args[0])
         is_done = True

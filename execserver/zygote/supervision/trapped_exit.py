@@ -47,14 +47,16 @@ _NO_CALL = 0xFFFFFFFFFFFFFFFF
 class TrappedExit:
     """Ends trapped processes; everything here happens in the one thread of this process.
 
-    `await_change` waits, for some milliseconds at most, until a child or a traced thread has changed.
+    Whoever makes it, perhaps before the fork that uses it, sets `await_change` afterwards: that waits, for
+    some milliseconds at most, until a child or a traced thread has changed.
     """
 
-    def __init__(self, kernel: Kernel, await_change: Callable[[float], None]) -> None:
+    await_change: Callable[[float], None]
+
+    def __init__(self, kernel: Kernel) -> None:
         import ctypes
 
         self._kernel = kernel
-        self._await_change = await_change
         size, *self._places = _REGISTERS[kernel.machine]
         self._registers = ctypes.create_string_buffer(size)
         self._vector = ctypes.create_string_buffer(
@@ -103,7 +105,7 @@ class TrappedExit:
                 self._kill(tid)
                 return False
             # Of many changes at once one may be told, so look again soon.
-            self._await_change(min(left, 0.01) * 1000)
+            self.await_change(min(left, 0.01) * 1000)
 
     def _leave(self, tid: int, code: int) -> None:
         pointer, call, first, restart, length, exit_group = self._places

@@ -84,7 +84,9 @@ class PreparedView:
             builder.cover(path, self._check_cover, index)
         self._covers = recording.take()
         builder.finish()
+        close_from(recording, taken)
         then(recording)
+        close_from(recording, taken)
         self._end = recording.take()
 
     def tie(self) -> None:

@@ -25,7 +25,8 @@ _OPENING = frozenset(("fsmount", "fsopen", "landlock_create_ruleset", "open_tree
 class Recording(Kernel):
     """Stands for a kernel and writes down what it is asked for.
 
-    The process that plays it has the descriptors in `taken` open and no others.
+    The process that plays it has the descriptors in `taken` open and no others.  What is closed with
+    `close` stays open until the next `close_range`.
     """
 
     def __init__(self, kernel: Kernel, taken: Iterable[int]) -> None:
@@ -42,6 +43,10 @@ class Recording(Kernel):
             result = self._next_descriptor()
         elif name == "write" and isinstance(arguments[2], int):
             result = arguments[2]
+        elif name == "close":
+            self._taken = {number for number in self._taken if number != arguments[0]}
+        elif name == "close_range" and isinstance(arguments[0], int):
+            self._taken = {number for number in self._taken if number < arguments[0]}
         self._steps.append((self.syscall, self.arguments(name, arguments), result))
         self._names.append(name)
         return result
@@ -64,9 +69,9 @@ class Recording(Kernel):
         return self._plain
 
     def close(self, descriptor: int) -> None:
-        """Write down that a descriptor is closed."""
-        self._taken.remove(descriptor)
-        self.call("close", descriptor)
+        """Let a descriptor be closed with all others at the next `close_range`: one call for them all."""
+        if descriptor not in self._taken:
+            raise ValueError(f"descriptor {descriptor} is not open")
 
     def taken(self) -> frozenset[int]:
         """Return the descriptors that are open after all that was recorded."""

@@ -311,7 +311,8 @@ def _forbid(kernel: Kernel, proc: int, kind: bytes) -> None:
     try:
         kernel.call("write", limit, b"0", 1)
     finally:
-        kernel.close(limit)
+        # Now, whatever else is closed when: a file that is open for writing keeps /proc from being read-only.
+        kernel.call("close", limit)
 
 
 def _protect_settings(kernel: Kernel, proc: int) -> None:

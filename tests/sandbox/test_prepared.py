@@ -27,7 +27,7 @@ from execserver.sandbox.plan import (
 from execserver.sandbox.prepared import PreparedView
 from execserver.sandbox.recording import Recording
 from execserver.sandbox.syscalls import Kernel
-from execserver.zygote import known_plans
+from execserver.zygote import init, known_plans
 from execserver.zygote.init import prepare
 from tests.support.views import USERS, give, identity, in_child, mount, open_folder, plan
 from tests.zygote.confined_harness import ConfinedZygote
@@ -91,6 +91,17 @@ def test_a_played_view_is_the_one_that_is_built_with_care(
         careful(monkeypatch)
     assert shown[0][0] == 0, shown[0]
     assert shown[1:] == shown[:1] * 3
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_prepared_view_is_played_to_its_end(user: int, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "not played")
+
+    monkeypatch.setattr(init, "_confine", refuse)
+    give(ws, user)
+    with ConfinedZygote(user, folder=os.fsencode(ws)) as zygote:
+        assert zygote.sh("echo here", plan=everything(ws))[:2] == (0, "here\n")
 
 
 def test_views_of_the_usual_plans_are_prepared(ws: Path) -> None:
@@ -159,13 +170,16 @@ def test_a_played_call_that_fails_at_the_end_lets_nothing_run(ws: Path) -> None:
         assert "capset" in zygote.view_refusal(everything(ws))
 
 
-def test_a_recording_knows_the_descriptors_that_will_be_opened() -> None:
+def test_a_recording_knows_the_descriptors_that_will_be_opened_and_closes_them_in_one_go() -> None:
     recording = Recording(Kernel(), range(2))
     first = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
     second = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
     recording.close(first)
     third = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
-    assert (first, second, third, recording.taken()) == (2, 3, 2, frozenset(range(4)))
+    assert (first, second, third, recording.taken()) == (2, 3, 4, frozenset(range(5)))
+    recording.call("close_range", 3, 0xFFFFFFFF, 0)
+    fourth = recording.call("openat", -100, b"/", os.O_PATH | os.O_CLOEXEC, 0)
+    assert (fourth, recording.taken()) == (3, frozenset(range(4)))
 
 
 def test_a_played_descriptor_must_have_the_recorded_number() -> None:

@@ -78,6 +78,26 @@ def test_arguments_have_the_kernels_limits(memory: Memory) -> None:
     del kept, kept_too
 
 
+def test_strings_around_a_hole_in_the_memory_are_read(memory: Memory) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    pages = libc.mmap(None, ctypes.c_size_t(4 * 4096), 3, 0x22, -1, ctypes.c_long(0))
+    assert [libc.munmap(pages + at, 4096) for at in (4096, 3 * 4096)] == [0, 0]
+    places = {b"first": pages, b"second": pages + 100, b"third": pages + 8192, b"last": pages + 3 * 4096 - 5}
+    for string, place in places.items():
+        ctypes.memmove(place, string + b"\0", len(string) + 1)
+    order = [b"last", b"first", b"third", b"second"]
+    array = (ctypes.c_uint64 * 5)(*(places[string] for string in order))
+    assert memory.strings(ctypes.addressof(array)) == order
+    ctypes.memset(pages + 2 * 4096, 1, 4096)
+    with pytest.raises(OSError) as error:
+        memory.strings(ctypes.addressof(array))
+    assert number_of(error) == "EFAULT"
+    for page in (pages, pages + 8192):
+        assert libc.munmap(page, 4096) == 0
+
+
 @pytest.mark.parametrize("address", [1, 4096, (1 << 47) - 4096, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 def test_bad_addresses_are_faults(memory: Memory, address: int) -> None:
     for read in (memory.path, memory.strings):
@@ -92,9 +112,13 @@ def test_the_environment_outside_takes_the_loaders_variables_from_the_server() -
         *(b"B=1", b"LD_PRELOAD=/evil", b"LD_LIBRARY_PATH=/evil", b"A=", b"odd", b"LD_RUN_PATH=/kept"),
         *(b"CODEX_ESCALATE_SOCKET=4", b"EXEC_WRAPPER=/w", b"PATH=/inside"),
     ]
-    assert OutsideEnvironment(server).of(inside) == [
-        *(b"B=1", b"A=", b"odd", b"LD_RUN_PATH=/kept", b"PATH=/inside", b"LD_LIBRARY_PATH=/opt/lib"),
-    ]
+    environment = OutsideEnvironment(server)
+    for _ in range(2):
+        assert environment.of(list(inside)) == [
+            *(b"B=1", b"A=", b"odd", b"LD_RUN_PATH=/kept", b"PATH=/inside", b"LD_LIBRARY_PATH=/opt/lib"),
+        ]
+    assert environment.of([b"LD_PRELOAD=/evil", b"C=3"]) == [b"C=3", b"LD_LIBRARY_PATH=/opt/lib"]
+    assert environment.of([]) == [b"LD_LIBRARY_PATH=/opt/lib"]
     assert with_variables([b"A=1", b"B=2", b"A=3"], [b"A=4"]) == [b"B=2", b"A=4"]
 
 
@@ -108,6 +132,29 @@ def test_a_descriptor_whose_number_another_must_get_is_moved_away() -> None:
         script = f"read -N1 a < /dev/fd/{first}; read -N1 b < /dev/fd/{second}; [ $a$b = 21 ]"
         pid = Outside().start(b"/bin/bash", [b"bash", b"-c", script.encode()], means)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert in_fork(act) == 0
+
+
+def test_each_program_gets_its_own_descriptors_and_variables() -> None:
+    def act() -> int:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        outside, here, env = Outside(), os.open("/", os.O_RDONLY), [b"A=1"]
+        first, second = (os.memfd_create(name) for name in ("first", "second"))
+        statuses = []
+        for variables, descriptors, wanted in (
+            (env, {60: first}, "1,60"),
+            (env, {60: first}, "1,60"),
+            (env, {61: second, 60: first}, "1,60,61"),
+            ([b"A=2"], {61: second}, "2,61"),
+        ):
+            given = {number: os.dup(descriptor) for number, descriptor in descriptors.items()}
+            script = f'x=$A; for n in 60 61; do [ -e /dev/fd/$n ] && x=$x,$n; done; [ "$x" = {wanted} ]'
+            means = Means(variables, {0: os.dup(here), **given}, os.dup(here))
+            pid = outside.start(b"/bin/bash", [b"bash", b"-c", script.encode()], means)
+            means.close()
+            statuses.append(os.waitpid(pid, 0)[1])
+        return sum(bool(status) << at for at, status in enumerate(statuses))
 
     assert in_fork(act) == 0
 

@@ -263,15 +263,25 @@ class Placeholders:
             return None
         held = None
         try:
-            held = self._lock(parent_fd, os.path.basename(path), None, stat.S_ISDIR(found.st_mode))
-            if held is None:
-                raise PlaceholderError(f"{os.fsdecode(path)} is being removed")
+            held = self._lock_still(parent_fd, path, identity)
         except NotEmpty:
             return None
         finally:
             if held is None or held.parent_fd != parent_fd:
                 os.close(parent_fd)
         return held
+
+    def _lock_still(self, parent_fd: int, path: bytes, identity: Identity) -> _Held:
+        """Lock what has that path, also when somebody tries just now whether he can remove it."""
+        name = os.path.basename(path)
+        end = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            held = self._lock(parent_fd, name, None, stat.S_ISDIR(identity[2]))
+            if held is not None:
+                return held
+            if time.monotonic() > end or not is_at(parent_fd, name, identity):
+                raise PlaceholderError(f"{os.fsdecode(path)} is being removed")
+            time.sleep(_LOCK_PAUSE_S)
 
     def _let_go(self, one: _Held) -> None:
         if one.record is None:

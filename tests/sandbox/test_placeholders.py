@@ -253,6 +253,58 @@ def test_a_lock_that_somebody_holds_refuses_the_view_after_a_moment(place: Place
     owner.close()
 
 
+def test_a_placeholder_that_is_removed_while_it_is_looked_at_is_made_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, plan = place.owner(), place.plan()
+    there = place.workspace / ".git"
+    there.mkdir(0o555)
+    real = os.listdir
+
+    def listdir(what: int) -> list[str]:
+        monkeypatch.undo()
+        there.rmdir()  # as its owner does between our opening it and our looking into it
+        return real(what)
+
+    before = real("/proc/self/fd")
+    monkeypatch.setattr(os, "listdir", listdir)
+    lease = owner.acquire(plan)
+    assert [held.record is not None for held in lease.held] == [True]
+    owner.release(lease)
+    owner.close()
+    assert (place.names(), os.listdir("/proc/self/fd")) == ([], before)
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_who_tries_to_remove_a_guarded_placeholder_is_waited_for(
+    removed: bool, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = place.workspace / ".git"
+    there.mkdir(0o555)
+    path, identity = os.fsencode(there), identity_of(os.lstat(there))
+    held = os.open(there, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    def sleep(_: float) -> None:
+        monkeypatch.undo()
+        if removed:
+            there.rmdir()
+        fcntl.flock(held, fcntl.LOCK_UN)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    owner = place.owner()
+    plan = ViewPlan(ROOT_READ_ONLY, mounts=(Mount(READ, path, path, identity),))
+    if removed:
+        with pytest.raises(PlaceholderError, match="is being removed"):
+            owner.acquire(plan)
+    else:
+        lease = owner.acquire(plan)
+        assert [one.identity for one in lease.held] == [identity]
+        owner.release(lease)
+    os.close(held)
+    owner.close()
+
+
 def test_without_a_folder_for_records_only_plans_that_need_none_are_taken(place: Place) -> None:
     owner = Placeholders(None)
     mounts = (Mount(WRITE, os.fsencode(place.workspace), os.fsencode(place.workspace)),)

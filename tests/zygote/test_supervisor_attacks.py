@@ -17,6 +17,7 @@ from execserver.zygote.supervision.desk import HELD_AT_ONCE
 from execserver.zygote.supervision.notify import WAIT_KILLABLE
 from execserver.zygote.supervision.process_files import MOST_DESCRIPTORS
 from execserver.zygote.supervision.records import DECLINE
+from tests.conftest import LONG
 from tests.support.views import USERS, give, plan
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
@@ -182,11 +183,12 @@ def test_who_cannot_be_read_runs_nothing_or_is_read_all_the_same(zygote: Supervi
 
 
 def test_threads_and_vforks_get_what_is_theirs(zygote: Supervised) -> None:
+    spawns = 200 if LONG else 25
     code = """
     import _posixsubprocess
     def work(results):
         import subprocess
-        for number in range(25):
+        for number in range(SPAWNS):
             name = "true" if number % 2 else "false"
             results.append(subprocess.run([name]).returncode == (number + 1) % 2)
     sys.path[:0] = ["/usr/lib/python3"]
@@ -199,9 +201,9 @@ def test_threads_and_vforks_get_what_is_theirs(zygote: Supervised) -> None:
     thread.start()
     time.sleep(20)
     """
-    script = python(code).replace("-I -S", "-I")
+    script = python(code.replace("SPAWNS", str(spawns))).replace("-I -S", "-I")
     code_, out, err = zygote.call(f"({script}\n); echo $?", allow("true"), allow("false"))
-    assert (code_, out, err) == (0, "200 True\n1\n", "")
+    assert (code_, out, err) == (0, f"{8 * spawns} True\n1\n", "")
 
 
 def test_jobs_in_the_background_and_traps_do_not_disturb_each_other(zygote: Supervised) -> None:

@@ -6,9 +6,7 @@ period, SIGKILL, and the zygote last.  A second signal does not hurry it: the la
 
 from __future__ import annotations
 
-import gc
 import logging
-import resource
 import signal
 import socket
 import sys
@@ -22,6 +20,7 @@ from execserver import name_services
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
+from execserver.own_process import raise_open_files_limit, settle_collector
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
@@ -49,7 +48,6 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # How long greenlets that only yield may pass turns among themselves before the loop looks for input again.
 # At the default of 5 ms a flood delays everybody's keystrokes by as much.
 _TURN_S = 0.0002
-_YOUNG_OBJECTS = 50_000  # allocations between two looks of the collector: one look delays a request by less
 
 
 class Server:
@@ -68,7 +66,7 @@ class Server:
         gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
         Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
         sys.setswitchinterval(_TURN_S)
-        _raise_open_files_limit()
+        raise_open_files_limit()
         name_services.use_built_in_ones()
         self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
@@ -95,7 +93,7 @@ class Server:
         listener.start()
         self._sandbox_reports.start()
         spawn(self._janitor.clean)
-        _settle_collector()
+        settle_collector()
         self._stop.wait()
         listener.close()
         self._end()
@@ -111,7 +109,7 @@ class Server:
         self._sandbox_reports.start()
         worker = spawn(connection.run)
         spawn(self._janitor.clean)
-        _settle_collector()
+        settle_collector()
         self._stop.wait()
         if transport.done.is_set():
             worker.join(self._settings.close_timeout_s)
@@ -132,7 +130,7 @@ class Server:
         self._sandbox_reports.start()
         worker = spawn(serving.run, self._stop.set)
         spawn(self._janitor.clean)
-        _settle_collector()
+        settle_collector()
         self._stop.wait()
         serving.close()
         worker.kill()
@@ -164,16 +162,3 @@ class Server:
         self._services.filesystem.close()
         self._services.sandbox.close()
         self._spawner.shutdown(self._settings.shutdown_grace_s)
-
-
-def _raise_open_files_limit() -> None:
-    """Take all descriptors the system grants; children keep the limit the server was started with."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _settle_collector() -> None:
-    """Exempt what was imported from garbage collection, and collect less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 50)

@@ -41,6 +41,7 @@ LEAVES = {
     "listen_url",
     "log",
     "name_services",
+    "own_process",
     "runtime_paths",
     "settings",
     "version",

@@ -6,9 +6,7 @@ those that run are ended, what is answered already is sent, and the zygote goes 
 
 from __future__ import annotations
 
-import gc
 import logging
-import resource
 import signal
 
 import gevent
@@ -20,6 +18,7 @@ from execserver.mcp.call import ShellCalls, ShellOptions
 from execserver.mcp.interception import Interception
 from execserver.mcp.lines import BoundedLines
 from execserver.mcp.server import ShellToolServer
+from execserver.own_process import raise_open_files_limit, settle_collector
 from execserver.rules.policy import Policy
 from execserver.services.janitor import Janitor
 from execserver.services.sandbox import SandboxService
@@ -37,7 +36,6 @@ _STDIN, _STDOUT = 0, 1
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GREETING_S = 0.02  # the client that has started this program waits: what can be done later is
 _LAST_WORDS_S = 1.0  # for a client that reads slowly; one that does not read delays the end by twice as much
-_YOUNG_OBJECTS = 50_000  # allocations between two looks of the collector
 
 
 class Host:
@@ -57,7 +55,7 @@ class Host:
         self._settings = settings
         gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
         Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
-        _raise_open_files_limit()
+        raise_open_files_limit()
         inherited = shell.inherited
         self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
@@ -82,7 +80,7 @@ class Host:
         transport.start(server)
         self._reports.start(_GREETING_S)  # the first call needs to know
         gevent.spawn_later(_GREETING_S, self._janitor.clean)
-        gevent.spawn_later(_GREETING_S, _settle_collector)
+        gevent.spawn_later(_GREETING_S, settle_collector)
         self._stop.wait()
         closing = spawn(server.close, self._settings.shutdown_grace_s)
         if transport.done.is_set():
@@ -105,16 +103,3 @@ class Host:
         self._reports.close()
         self._sandbox.close()
         self._spawner.shutdown(self._settings.shutdown_grace_s)
-
-
-def _raise_open_files_limit() -> None:
-    """Take all descriptors the system grants; children keep the limit the server was started with."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _settle_collector() -> None:
-    """Exempt what was imported from garbage collection, and collect less often."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 50)

@@ -7,10 +7,8 @@ certificate and tokens anew.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -25,6 +23,7 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver import name_services
+from execserver.own_process import raise_open_files_limit, settle_collector
 from execserver.relay.api import Api
 from execserver.relay.limits import Limits
 from execserver.relay.listener import RelayListener
@@ -39,7 +38,6 @@ from execserver.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-_YOUNG_OBJECTS = 50_000
 _POLL_S = 0.05
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_BYTES = 16 * 1024 * 1024
@@ -91,7 +89,7 @@ class Relay:
 
     def run(self, announce: Callable[[], None]) -> int:
         """Serve until a signal; call `announce` once requests are answered.  Return the exit status."""
-        _raise_open_files_limit()
+        raise_open_files_limit()
         _keep_freed_memory()
         for number in _END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -102,7 +100,8 @@ class Relay:
         watch.start(self._look_at_tokens)
         self._listener.start()
         announce()
-        _settle_collector()
+        settle_collector()
+        sys.setswitchinterval(0.0002)
         _log.info("relay serving: known=%d", len(self._book))
         self._stop.wait()
         self._drain()
@@ -178,11 +177,6 @@ def _open_state(path: str | None) -> RelayState:
     return SqliteState(path)
 
 
-def _raise_open_files_limit() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def _keep_freed_memory() -> None:
     """Let the C library keep what is freed: given back and fetched anew, each record would cost page faults.
 
@@ -194,10 +188,3 @@ def _keep_freed_memory() -> None:
     if tune is not None:
         tune(_TRIM_THRESHOLD, _KEPT_BYTES)
         tune(_MMAP_THRESHOLD, _MAPPED_BYTES)
-
-
-def _settle_collector() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 20, 50)
-    sys.setswitchinterval(0.0002)

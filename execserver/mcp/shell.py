@@ -15,6 +15,7 @@ from execserver.mcp.tool import ExecParams
 NETWORK_DISABLED = b"CODEX_SANDBOX_NETWORK_DISABLED"
 # What a server above this one has set for its own shell means nothing to ours.
 _OF_ANOTHER_SERVER = (b"CODEX_ESCALATE_SOCKET", b"BASH_EXEC_WRAPPER", b"EXEC_WRAPPER")
+_OUTERMOST = (b"", b"0")  # values of SHLVL
 
 
 def shell_argv(bash: bytes, params: ExecParams) -> list[bytes]:
@@ -32,6 +33,10 @@ def shell_environment(inherited: Mapping[bytes, bytes], state: SandboxState) -> 
     env = {name: value for name, value in inherited.items() if name not in left_out}
     if not state.network:
         env[NETWORK_DISABLED] = b"1"
+        if env.get(b"SHLVL", b"0") in _OUTERMOST:
+            # The filter refuses getpeername, from which an outermost Bash concludes that it serves a network
+            # connection: it would read the person's ~/.bashrc before each command.
+            env[b"SHLVL"] = b"1"
     return env
 
 

@@ -34,6 +34,14 @@ def test_a_variable_tells_that_there_is_no_network(policy: dict[str, object], va
     assert shell_environment({}, state(**policy)).get(b"CODEX_SANDBOX_NETWORK_DISABLED") == variable
 
 
+@pytest.mark.parametrize(
+    ("inherited", "level"), [({}, b"1"), ({b"SHLVL": b"0"}, b"1"), ({b"SHLVL": b"3"}, b"3")]
+)
+def test_no_shell_under_the_filter_is_the_outermost(inherited: dict[bytes, bytes], level: bytes) -> None:
+    assert shell_environment(inherited, state(type="read-only"))[b"SHLVL"] == level
+    assert shell_environment(inherited, state(type="danger-full-access")) == inherited
+
+
 def test_the_servers_environment_comes_along_without_its_credentials() -> None:
     inherited = {
         b"PATH": b"/bin",

@@ -79,6 +79,7 @@ class FakeExecutor:
             if not self._closed and self._connect():
                 self._each(lambda stream: stream.restored(monotonic()))
                 self._flush()
+        self._socket.close()  # which may have come while this was closed
 
     def _connect(self) -> bool:
         try:

@@ -22,7 +22,11 @@ def cycle(of: type) -> None:
 
 
 def test_what_is_freed_by_its_reference_count_is_not_found() -> None:
-    left = left_by(lambda _: [Thing(), Foreign(), gevent.spawn(gevent.sleep)], 1000)
+    def life(_: int) -> None:
+        things = Thing(), Foreign(), gevent.spawn(gevent.sleep)
+        things[-1].join()
+
+    left = left_by(life, 1000)
     assert (left.ours, left.foreign) == ({}, {})
     assert left.blocks_per_life < 1
 

@@ -17,5 +17,6 @@ def at_most(seconds: float) -> Iterator[None]:
     except Timeout as expired:
         if expired is not timeout:
             raise
+        expired.__traceback__ = None  # this frame is in it, and holds it
     finally:
         timeout.close()

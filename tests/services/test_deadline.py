@@ -7,6 +7,7 @@ import pytest
 from gevent.event import Event
 
 from execserver.services.deadline import at_most
+from tests.support.lives import assert_freed
 
 
 def test_a_block_that_is_done_in_time_is_run_whole() -> None:
@@ -74,3 +75,11 @@ def test_time_that_was_not_spent_waiting_is_not_cut() -> None:
             pass
         reached.append("end")
     assert reached == ["end"]
+
+
+def test_a_deadline_that_passes_leaves_nothing() -> None:
+    def life(number: int) -> None:
+        with at_most(0.0):
+            Event().wait()
+
+    assert_freed(life, 50)

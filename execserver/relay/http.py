@@ -54,6 +54,7 @@ class HttpConnection:
                 self._respond(decided, request)
                 resting_s = self._limits.keep_alive_s
         except h11.RemoteProtocolError as error:
+            error.__traceback__ = None  # a frame of h11's in it holds the error
             self._refuse(error.error_status_hint)
         except (_Gone, OSError):
             pass

@@ -219,6 +219,7 @@ class Link:
             watch.discard(self)
         shared.liveness.forget(self)
         self._wire.sock.close()
+        self._frames.let_go()
         self._queue.clear()
         self._release(everybody=True)
         for holder in self._held_by:

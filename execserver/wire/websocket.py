@@ -17,6 +17,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 from websockets.speedups import apply_mask
 
+from execserver.wire.ended_protocol import let_go
+
 GOING_AWAY: Final = 1001
 PROTOCOL_ERROR: Final = 1002
 INVALID_DATA: Final = 1007
@@ -128,6 +130,10 @@ class ServerFrames:
             self._protocol.fail(code, _fit(reason))
         self._collect_control()
         self.finished = True
+
+    def let_go(self) -> None:
+        """Free what only the garbage collector would: to be called once nothing will be fed any more."""
+        let_go(self._protocol)
 
     def _is_whole(self, data: bytes | bytearray | memoryview, at: int) -> bool:
         """Tell whether the frame is a message by itself, with nothing that the library must judge."""

@@ -1,0 +1,18 @@
+"""Frees a connection of the `websockets` library once it has ended.
+
+Such a connection holds its parser, a generator whose frame holds the connection; and the error that ended
+the parser holds that frame, too.  Left alone, each would wait for the garbage collector with its buffers.
+"""
+
+from __future__ import annotations
+
+from websockets.client import ClientProtocol
+from websockets.protocol import Protocol
+
+
+def let_go(protocol: Protocol) -> None:
+    """End the parser, and forget why it ended.  The connection must not be fed any more."""
+    protocol.parser.close()
+    protocol.parser_exc = None
+    if isinstance(protocol, ClientProtocol):
+        protocol.handshake_exc = None

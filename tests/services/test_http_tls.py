@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -118,6 +119,24 @@ def test_a_body_cut_without_goodbye_is_no_answer(folder: Path) -> None:
         peer.send(b"HTTP/1.1 200 OK\r\n\r\nabc")
         peer.sock.shutdown(2)  # TCP ends, TLS does not
 
+    with serving(play, tls=context(folder)) as server:
+        assert trusting(folder).stream_all(server.url) == (b"abc", "error decoding response body")
+
+
+def test_a_body_cut_without_goodbye_is_no_answer_on_older_pythons(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lenient(protocol: int) -> SSLContext:
+        made = SSLContext(protocol)
+        made.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
+        return made
+
+    def play(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(b"HTTP/1.1 200 OK\r\n\r\nabc")
+        peer.sock.shutdown(2)
+
+    monkeypatch.setattr("execserver.services.http.tls.SSLContext", lenient)
     with serving(play, tls=context(folder)) as server:
         assert trusting(folder).stream_all(server.url) == (b"abc", "error decoding response body")
 

@@ -10,6 +10,7 @@ says so.
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 
 from gevent import socket
@@ -51,6 +52,8 @@ class Tls:
         self._bundles = bundles
         context = SSLContext(PROTOCOL_TLS_CLIENT)
         context.minimum_version = TLSVersion.TLSv1_2
+        # Older Pythons, as 3.11.2 of Debian 12, set it: the bare end of TCP then passes for a goodbye.
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         context.set_alpn_protocols(["http/1.1"])
         trusts_own = self._trust_own_file(context)
         if not self._trust_system(context) and not trusts_own:

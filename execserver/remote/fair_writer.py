@@ -69,8 +69,12 @@ class FairWriter:
         self._ready.pop(source, None)
 
     def close(self) -> None:
-        """Let `run` return once what it writes now is written."""
+        """Let `run` return once what it writes now is written; let go of whatever else there is."""
         self._closed = True
+        self._urgent.clear()
+        self._ready.clear()
+        self._write = _nowhere
+        self._broken = None
         self._due.set()
 
     def flush(self) -> None:
@@ -83,7 +87,8 @@ class FairWriter:
             if batch:
                 self._write(batch)
         except OSError as error:
-            self._broken = error
+            if not self._closed:
+                self._broken = error
         finally:
             self._is_writing = False
             self._due.set()
@@ -117,3 +122,7 @@ class FairWriter:
                 buffers += self._frame(message)
                 size += len(message)
         return buffers
+
+
+def _nowhere(buffers: list[bytes]) -> None:
+    """Write what nobody waits for any more."""

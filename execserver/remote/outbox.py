@@ -104,7 +104,28 @@ class StreamOutbox:
         self.closed = True
         self._wake()
 
+    def let_go(self) -> None:
+        """Forget the carrier, which is over: it holds this object, and would wait for a collection."""
+        self.finish()
+        self._carrier = _OVER
+
     def _wake(self) -> None:
         room, self._room = self._room, None
         if room is not None:
             room.set()
+
+
+class _Over:
+    """What the queue of a carrier that is over belongs to."""
+
+    queued_bytes = 0
+    max_message_bytes = 0
+
+    def queue(self, message: bytes) -> None:
+        """Take nothing."""
+
+    def flush(self) -> None:
+        """Write nothing."""
+
+
+_OVER = _Over()

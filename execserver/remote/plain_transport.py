@@ -35,7 +35,7 @@ class PlainTransport:
         """Hand on what arrives until the connection is over."""
         while self._may_read.wait() and (message := self._carrier.receive()) is not None:
             receiver.receive([message])
-        self.outbox.finish()
+        self.outbox.let_go()
         receiver.ended()
 
     def queue(self, message: bytes) -> None:

@@ -229,6 +229,7 @@ class RelayTransport:
         if writer is not None:
             writer.forget(self)
         self._streams.ended(self, reset=reset)
-        self.outbox.finish()
-        if self._receiver is not None:
-            self._receiver.ended()
+        self.outbox.let_go()
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.ended()

@@ -39,6 +39,7 @@ from execserver.wire.client_frames import (
     ping_frame,
     text_frames,
 )
+from execserver.wire.ended_protocol import let_go
 
 MAX_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
@@ -277,8 +278,11 @@ class RendezvousSocket:
         self.writer.close()
         me = gevent.getcurrent()
         gevent.killall([each for each in self._helpers if each is not me], block=False)
+        self._helpers.clear()
         self._queue.room.set()
         self._sock.close()
+        self._frames.let_go()
+        let_go(self._protocol)
 
 
 class _Queue:
@@ -326,6 +330,15 @@ def _parse(url: str) -> WebSocketURI:
 def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[ClientProtocol, bytes]:
     """Return the library's side of the connection, and what came behind the answer."""
     protocol = ClientProtocol(uri, max_size=(max_bytes, max_bytes))
+    try:
+        return protocol, _exchange_heads(sock, protocol)
+    except BaseException:
+        let_go(protocol)
+        raise
+
+
+def _exchange_heads(sock: socket.socket, protocol: ClientProtocol) -> bytes:
+    """Ask for the upgrade and take the answer; return what came behind it."""
     protocol.send_request(protocol.connect())
     sock.sendall(b"".join(protocol.data_to_send()))
     received = b""
@@ -345,7 +358,7 @@ def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[Cl
     if protocol.handshake_exc is not None:
         raise ConnectFailed(f"the rendezvous answered the upgrade wrongly: {protocol.handshake_exc}")
     protocol.events_received()  # the answer itself
-    return protocol, early
+    return early
 
 
 def _os_text(error: Exception) -> str:

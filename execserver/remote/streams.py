@@ -181,7 +181,6 @@ class StreamTable:
         question.start()
 
     def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
-        me = gevent.getcurrent()
         answer = _Answer(stream_id, responder)
         get_hub().loop.run_callback(answer.make)  # while the registry is asked
         reason = ""
@@ -190,7 +189,8 @@ class StreamTable:
                 self._validate(self.registration.registration_id, harness, authorization, stream_id)
         except Rejected as rejected:
             reason = str(rejected)
-        if self._pending.get(stream_id) is not me:
+        # Not kept in a name: this frame may outlive the greenlet, by the traceback of what has killed that.
+        if self._pending.get(stream_id) is not gevent.getcurrent():
             return
         del self._pending[stream_id]
         if reason:

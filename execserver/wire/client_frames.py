@@ -69,7 +69,7 @@ class ClientFrames:
 
     def arrived(self, count: int) -> None:
         """Take the bytes that were read into `space`."""
-        end = self._held + count
+        end = min(self._held + count, len(self._buffer))  # there is none any more if it ended meanwhile
         at = 0
         while at < end:
             after = self._step(at, end)
@@ -79,6 +79,11 @@ class ClientFrames:
         self._held = max(0, end - at)
         if at and self._held:
             self._buffer[: self._held] = self._buffer[at:end]
+
+    def let_go(self) -> None:
+        """Give the buffer back, and forget whom to tell; nothing can be taken any more."""
+        self._buffer = memoryview(b"")
+        self._message, self._other = _ignored, _refused
 
     def _step(self, at: int, end: int) -> int:
         """Take the frame that begins at `at`, or a part of it; return where the next step begins.
@@ -105,6 +110,14 @@ class ClientFrames:
     def _note_fragments(self, lead: int) -> None:
         if not lead & _CONTROL:
             self._in_fragments = not lead & _FINAL
+
+
+def _ignored(message: bytes) -> None:
+    """Take a message that came after the end."""
+
+
+def _refused(data: bytes) -> bool:
+    return False
 
 
 def _borders(view: memoryview, at: int, end: int) -> tuple[int, int]:

@@ -312,16 +312,16 @@ class RelayStream:
 
     def _raise_if_over(self) -> None:
         if self.error is not None:
-            raise type(self.error)(str(self.error))
+            raise _copied(self.error)
 
     def _fail(self, error: StreamError, *, tell: bool = True) -> NoReturn:
         self._end(error, tell=tell)
-        raise error
+        raise _copied(error)
 
     def _end(self, error: StreamError, *, tell: bool) -> None:
         if self.error is not None:
             return
-        self.error = error
+        self.error = _copied(error)
         self._messages.clear()
         self._control.clear()
         self._kept = []
@@ -332,3 +332,8 @@ class RelayStream:
 
     def _tells_of_errors(self) -> bool:
         return True
+
+
+def _copied(error: StreamError) -> StreamError:
+    """Return the same error without a traceback: one that is kept would hold the stream it is kept by."""
+    return type(error)(str(error))

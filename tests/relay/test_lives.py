@@ -2,164 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import gevent
 import pytest
-from gevent import socket
 from gevent.ssl import SSLContext
 
-from execserver.listen_url import WsListen
-from execserver.relay.api import Api
-from execserver.relay.limits import Limits
-from execserver.relay.listener import RelayListener, bind
-from execserver.relay.metrics import Metrics
-from execserver.relay.registry import Registry
-from execserver.relay.rendezvous import Rendezvous
-from execserver.relay.state import MemoryState
-from execserver.relay.tokens import TokenBook, create
 from execserver.relay.wires import server_context
-from execserver.settings import Settings
-from execserver.wire.relay_frames import (
-    RESET_HARNESS_LOST,
-    Body,
-    Data,
-    Handshake,
-    RelayFrame,
-    Reset,
-    Resume,
-    decode_frame,
-    encode_frame,
-)
+from execserver.wire.relay_frames import RESET_HARNESS_LOST, Data, Handshake, Reset, Resume
 from tests.conftest import LONG
 from tests.support.certificates import make_authority
 from tests.support.greenlets import turns
 from tests.support.lives import assert_freed
 from tests.support.relay_process import key_object, masked_frame
+from tests.support.relay_stage import LIMITS, RelayEnd, RelayStage, connected
 from tests.support.waiting import wait_until
 
 LIVES = 1000 if LONG else 60
-NAME = "box-1"
-LIMITS = Limits(calls_per_s=1_000_000, grants=4, resume_grace_s=0.02, close_timeout_s=0.5)
-
-
-class End:
-    """One websocket of an executor or a harness; every read gives the relay its turn."""
-
-    def __init__(self, port: int, url: str) -> None:
-        self.sock = connected(port)
-        path = url[url.index("/rendezvous") :]
-        self.sock.sendall(
-            f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-        )
-        self.received = b""
-        while b"\r\n\r\n" not in self.received:
-            self.fill()
-        head, _, self.received = self.received.partition(b"\r\n\r\n")
-        assert b" 101 " in head, head
-
-    def fill(self) -> None:
-        data = self.sock.recv(1 << 18)
-        assert data, "the relay hung up"
-        self.received += data
-
-    def send(self, stream_id: str, body: Body) -> None:
-        self.sock.sendall(masked_frame(2, encode_frame(RelayFrame(stream_id, body))))
-
-    def receive(self) -> Body:
-        """Return what the next frame says."""
-        while True:
-            head, size = 2, self.received[1] if len(self.received) > 1 else 0
-            if size >= 126:
-                wide = 2 if size == 126 else 8
-                head, size = 2 + wide, int.from_bytes(self.received[2 : 2 + wide], "big")
-            if len(self.received) >= max(2, head + size):
-                message, self.received = self.received[head : head + size], self.received[head + size :]
-                return decode_frame(message).body
-            self.fill()
-
-    def leave(self) -> None:
-        """Say goodbye, and wait for the relay's."""
-        self.sock.sendall(masked_frame(8, b"\x03\xe8"))
-        while self.sock.recv(4096):
-            pass
-        self.sock.close()
-
-    def drop(self) -> None:
-        self.sock.close()
-
-
-def connected(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.settimeout(10)
-    sock.connect(("127.0.0.1", port))
-    return sock
-
-
-class Stage:
-    """A relay in this process, and those who come to it."""
-
-    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
-        token_file = str(folder / "tokens.json")
-        _, self.token = create(token_file, NAME, "both")
-        book, state, metrics = TokenBook(token_file), MemoryState(), Metrics()
-        self.rendezvous = Rendezvous(state, book, limits, metrics, time.time, 30.0)
-        registry = Registry(state, self.rendezvous, limits, metrics, time.time)
-        sock = bind(WsListen("127.0.0.1", 0), Settings())
-        self.port = int(sock.getsockname()[1])
-        base = f"ws://127.0.0.1:{self.port}"
-        api = Api(registry, self.rendezvous, book, metrics, base=base, fixed_base=True, public_metrics=False)
-        self.listener = RelayListener(sock, limits, api.answer, self.rendezvous.attach)
-        self.listener.links = self.rendezvous.count_links
-        self.listener.start()
-
-    def call(self, name: str, body: object) -> Any:
-        """Make a registry call on a connection of its own."""
-        sock = connected(self.port)
-        data = json.dumps(body).encode()
-        sock.sendall(
-            f"POST /cloud/environment/{NAME}/{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-            f"Authorization: Bearer {self.token}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            + data
-        )
-        answer = b""
-        while piece := sock.recv(65536):
-            answer += piece
-        sock.close()
-        return json.loads(answer.partition(b"\r\n\r\n")[2])
-
-    def executor(self) -> End:
-        body = {"security_profile": "noise_hybrid_ik_v1", "executor_public_key": key_object(0)}
-        return End(self.port, self.call("register", body)["url"])
-
-    def harness(self, seed: int = 1000) -> End:
-        return End(self.port, self.call("connect", {"harness_public_key": key_object(seed)})["url"])
-
-    def gauge(self, name: str) -> float:
-        """Return a figure of the metrics page."""
-        return self.rendezvous.gauges()[name][1]
-
-    def close(self) -> None:
-        self.rendezvous.end()
-        self.listener.close()
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
+def stage(tmp_path: Path) -> Iterator[RelayStage]:
+    made = RelayStage(tmp_path)
     yield made
     made.close()
     turns()
 
 
-def test_a_registry_call(stage: Stage) -> None:
+def test_a_registry_call(stage: RelayStage) -> None:
     with_executor = stage.executor()
 
     def life(number: int) -> None:
@@ -171,7 +44,7 @@ def test_a_registry_call(stage: Stage) -> None:
     with_executor.drop()
 
 
-def test_rubbish_and_a_connection_that_says_nothing(stage: Stage) -> None:
+def test_rubbish_and_a_connection_that_says_nothing(stage: RelayStage) -> None:
     def life(number: int) -> None:
         sock = connected(stage.port)
         if number % 2:
@@ -183,7 +56,7 @@ def test_rubbish_and_a_connection_that_says_nothing(stage: Stage) -> None:
 
 
 def test_a_request_that_takes_too_long(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, LIMITS._replace(request_timeout_s=0.002))
+    stage = RelayStage(tmp_path, LIMITS._replace(request_timeout_s=0.002))
 
     def life(number: int) -> None:
         sock = connected(stage.port)
@@ -195,19 +68,19 @@ def test_a_request_that_takes_too_long(tmp_path: Path) -> None:
     stage.close()
 
 
-@pytest.mark.parametrize("how", [End.leave, End.drop])
-def test_an_executors_connection(stage: Stage, how: Callable[[End], None]) -> None:
+@pytest.mark.parametrize("how", [RelayEnd.leave, RelayEnd.drop])
+def test_an_executors_connection(stage: RelayStage, how: Callable[[RelayEnd], None]) -> None:
     assert_freed(lambda number: how(stage.executor()), LIVES)
 
 
-@pytest.mark.parametrize("how", [End.leave, End.drop])
-def test_a_harnesss_connection(stage: Stage, how: Callable[[End], None]) -> None:
+@pytest.mark.parametrize("how", [RelayEnd.leave, RelayEnd.drop])
+def test_a_harnesss_connection(stage: RelayStage, how: Callable[[RelayEnd], None]) -> None:
     executor = stage.executor()
     assert_freed(lambda number: how(stage.harness()), LIVES)
     executor.drop()
 
 
-def test_a_stream_that_ends_with_a_reset(stage: Stage) -> None:
+def test_a_stream_that_ends_with_a_reset(stage: RelayStage) -> None:
     executor, harness = stage.executor(), stage.harness()
 
     def life(number: int) -> None:
@@ -224,7 +97,7 @@ def test_a_stream_that_ends_with_a_reset(stage: Stage) -> None:
     executor.drop()
 
 
-def test_streams_of_a_lost_harness(stage: Stage) -> None:
+def test_streams_of_a_lost_harness(stage: RelayStage) -> None:
     executor = stage.executor()
 
     def life(number: int) -> None:
@@ -244,7 +117,7 @@ def test_streams_of_a_lost_harness(stage: Stage) -> None:
     executor.drop()
 
 
-def test_a_stream_that_moves_to_another_connection(stage: Stage) -> None:
+def test_a_stream_that_moves_to_another_connection(stage: RelayStage) -> None:
     executor = stage.executor()
 
     def life(number: int) -> None:
@@ -264,7 +137,7 @@ def test_a_stream_that_moves_to_another_connection(stage: Stage) -> None:
     executor.drop()
 
 
-def test_a_connection_with_half_a_frame_in_and_much_unsent(stage: Stage) -> None:
+def test_a_connection_with_half_a_frame_in_and_much_unsent(stage: RelayStage) -> None:
     executor = stage.executor()
 
     def life(number: int) -> None:
@@ -283,7 +156,7 @@ def test_a_connection_with_half_a_frame_in_and_much_unsent(stage: Stage) -> None
     executor.drop()
 
 
-def test_an_executor_that_another_one_replaces(stage: Stage) -> None:
+def test_an_executor_that_another_one_replaces(stage: RelayStage) -> None:
     def life(number: int) -> None:
         before = stage.executor()
         after = stage.executor()
@@ -293,7 +166,7 @@ def test_an_executor_that_another_one_replaces(stage: Stage) -> None:
     assert_freed(life, LIVES)
 
 
-def test_connections_with_tls(stage: Stage, tmp_path: Path) -> None:
+def test_connections_with_tls(stage: RelayStage, tmp_path: Path) -> None:
     authority = make_authority()
     (tmp_path / "server.pem").write_bytes(authority.issue("127.0.0.1"))
     stage.listener.context = server_context(str(tmp_path / "server.pem"), str(tmp_path / "server.pem"))
@@ -320,7 +193,7 @@ def test_connections_with_tls(stage: Stage, tmp_path: Path) -> None:
     [b"\xff" * 64, masked_frame(1, b"\xff"), masked_frame(2, b"no frame") * 65],
     ids=["framing", "text", "frames"],
 )
-def test_a_peer_that_breaks_the_rules(stage: Stage, sent: bytes) -> None:
+def test_a_peer_that_breaks_the_rules(stage: RelayStage, sent: bytes) -> None:
     def life(number: int) -> None:
         peer = stage.executor()
         peer.sock.sendall(sent)

@@ -124,6 +124,7 @@ class Scene:
     def attach(self) -> FairWriter:
         """Give the table a new websocket."""
         writer = FairWriter(self._keep, lambda buffers: None)
+        self._writers = [each for each in self._writers if not each.ready()]
         self._writers.append(gevent.spawn(writer.run))
         self.table.attach(writer)
         return writer

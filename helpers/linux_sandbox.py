@@ -116,7 +116,7 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
     here = os.getcwdb()
     policy_cwd = os.path.normpath(os.path.join(here, os.fsencode(options.policy_cwd)))
     context = FileSystemSandboxContext(profile, PathUri.from_native(policy_cwd))
-    host = PlaceholderHost(os.environb.get(b"TMPDIR"))
+    host = PlaceholderHost(os.environb.get(b"TMPDIR"), os.environb.get(b"XDG_RUNTIME_DIR"))
     try:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)

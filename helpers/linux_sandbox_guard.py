@@ -10,9 +10,10 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
 import os
 
+from execserver.sandbox.placeholder_cleaning import clean
 from execserver.sandbox.placeholder_files import PlaceholderError
-from execserver.sandbox.placeholder_records import state_folder
-from execserver.sandbox.placeholders import Placeholders, clean
+from execserver.sandbox.placeholder_records import record_places, state_folder
+from execserver.sandbox.placeholders import Placeholders
 from execserver.sandbox.plan import READ, Mount
 from execserver.sandbox.syscalls import Kernel
 from execserver.sandbox.view import ViewFailed
@@ -41,7 +42,7 @@ def run_guarded(plan: ViewPlan, runtime_dir: bytes | None, run: Run, failed: Cal
     """
     libc, kernel, parent = Libc(), Kernel(), os.getpid()
     libc.set_child_subreaper()  # what a killed guard leaves must be waited for
-    folder = state_folder(runtime_dir)
+    folder, places = state_folder(runtime_dir), record_places(runtime_dir)
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, (*_PASSED_ON, _SIGCHLD, PARENT_DIED))
     guard = os.fork()
     if guard == 0:
@@ -50,23 +51,29 @@ def run_guarded(plan: ViewPlan, runtime_dir: bytes | None, run: Run, failed: Cal
             os.setsid()  # signals of the terminal reach it through the first process only
             kernel.call("prctl", _PR_SET_PDEATHSIG, PARENT_DIED)
             if os.getppid() == parent:
-                status = _guard(plan, folder, run, failed)
+                status = _guard(plan, folder, places, run, failed)
         finally:
             os._exit(status)
     try:
         status, killed = _wait(guard)
         if killed and folder is not None:
             _wait_for_the_rest()
-            clean(folder)
+            clean(folder, places)
         return status
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
 
-def _guard(plan: ViewPlan, folder: bytes | None, run: Run, failed: Callable[[str], int]) -> int:
-    owner = Placeholders(folder)
+def _guard(
+    plan: ViewPlan,
+    folder: bytes | None,
+    places: Sequence[bytes],
+    run: Run,
+    failed: Callable[[str], int],
+) -> int:
+    owner = Placeholders(folder, places)
     if folder is not None:
-        clean(folder)
+        clean(folder, places)
     try:
         lease = owner.acquire(plan)
         try:

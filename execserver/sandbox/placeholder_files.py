@@ -1,9 +1,8 @@
-"""The objects that placeholders are: made, opened, locked and removed by descriptor, never through a link."""
+"""The objects that placeholders are: made, opened and removed by descriptor, never through a link."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 
@@ -94,6 +93,11 @@ def may_be_own_placeholder(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and may_be_placeholder(status)
 
 
+def may_write_below(folder_fd: int) -> bool:
+    """Tell whether this user may make files in a folder."""
+    return os.access(b".", os.W_OK, dir_fd=folder_fd, effective_ids=True)
+
+
 def nobody_may_create(error: OSError, parent_fd: int) -> bool:
     """Tell whether a failure shows that the command, with no more rights than this, cannot make it either."""
     if error.errno == errno.EROFS:
@@ -122,12 +126,3 @@ def remove_if_still(parent_fd: int, name: bytes, identity: Identity) -> None:
             os.unlink(name, dir_fd=parent_fd)
     except OSError:
         return  # not empty, or gone
-
-
-def try_lock(fd: int, operation: int) -> bool:
-    """Take or convert a lock; False when others' locks are in the way (a shared one of ours is lost then)."""
-    try:
-        fcntl.flock(fd, operation | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -1,8 +1,12 @@
-"""What an owner of placeholders writes down before it makes one, so that others can clean up after its death.
+"""What an owner of placeholders writes down, so that others know what it uses and clean up after its death.
 
-`<folder>/<pid>-<random>/` belongs to one owner while it holds the lock of the `lock` in it; each other file
-there is one record, named by its number.  A record is its placeholder's device, inode, kind and path; device
-and inode are 0 until it was made.
+`<folder>/<owner>/` belongs to one owner (`owners.py`); each file there is a note about one object: what is
+about to be made, was made, is used though it was there, or is just being removed.  The name of the note says
+which, with device and inode, so others read folders only; its content is the kind and the path.
+
+Two owners never drop each other's cover: whoever uses an object notes it first and then looks for somebody
+who removes it; whoever removes one notes that first and then looks for users.  So one of two sees the other.
+No lock is asked: a command inside can hold any lock on what it can open, and decides nothing by it.
 """
 
 from __future__ import annotations
@@ -11,96 +15,104 @@ import fcntl
 import os
 import stat
 
+from execserver.sandbox import owners
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from execserver.sandbox.plan import Identity
 
-_LOCK = b"lock"
-_NEW_LOCK = b"new-lock"
-_IDENTITY = b"%020d %020d "
+NEW, MADE, USED, GOING = b"new", b"made", b"used", b"going"
+_NO_IDENTITY = b"%020d %020d " % (0, 0)  # where versions before this one had it
 _IDENTITY_BYTES = 42
 _MOST_BYTES = 64 * 1024
+_NEW_LOCK = b"new-lock"
+_IN_RUNTIME_DIR = b"execserver"
 
 
-class Record:
-    """One placeholder that was made or was about to be (`identity` None)."""
+class Note:
+    """A note about one object, in the folder `place` of who owns it."""
 
-    __slots__ = ("directory", "identity", "name", "path")
+    __slots__ = ("identity", "number", "place", "state")
 
-    def __init__(self, name: bytes, path: bytes, directory: bool, identity: Identity | None) -> None:
-        self.name = name
-        self.path = path
-        self.directory = directory
+    def __init__(self, place: bytes, number: bytes, state: bytes, identity: Identity | None) -> None:
+        self.place = place
+        self.number = number
+        self.state = state
         self.identity = identity
+
+    @property
+    def path(self) -> bytes:
+        """Where the note is."""
+        if self.state == NEW or self.identity is None:
+            return self.place + b"/" + self.number
+        return b"%b/%b.%d.%d.%b" % (self.place, self.number, *self.identity[:2], self.state)
+
+    def change(self, state: bytes, identity: Identity | None = None) -> None:
+        """Note what became of the object.  Raises OSError."""
+        before, was = self.path, (self.state, self.identity)
+        self.state, self.identity = state, identity or self.identity
+        try:
+            os.rename(before, self.path)
+        except OSError:
+            self.state, self.identity = was
+            raise
+
+    def drop(self) -> None:
+        """Forget the object: it is not there any more, or not used."""
+        _unlink(self.path)
 
 
 class RecordFolder:
-    """The records of this process below a private folder; nothing is made there before the first one."""
+    """The records of this process below a private folder; nothing is made there before the first one.
 
-    def __init__(self, folder: bytes) -> None:
-        self._folder = folder
+    `others` are the further places where owners of this user may keep theirs.
+    """
+
+    def __init__(self, folder: bytes, others: Sequence[bytes] = ()) -> None:
+        self.folder = folder
+        self.places = tuple(dict.fromkeys((folder, *others)))
         self._own: bytes | None = None
         self._lock_fd = -1
         self._count = 0
 
-    def add(self, path: bytes, directory: bool) -> bytes:
-        """Note a placeholder that is about to be made; return the record's name.  Raises OSError."""
+    def add(self, path: bytes, directory: bool, state: bytes = NEW, identity: Identity | None = None) -> Note:
+        """Note an object that is about to be made, or is used.  Raises OSError."""
         own = self._own or self._begin()
         self._count += 1
-        name = b"%d" % self._count
-        fd = os.open(own + b"/" + name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        note = Note(own, b"%d" % self._count, state, identity)
+        fd = os.open(note.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, _IDENTITY % (0, 0) + (b"d " if directory else b"f ") + path)
+            os.write(fd, _NO_IDENTITY + (b"d " if directory else b"f ") + path)
         finally:
             os.close(fd)
-        return name
+        return note
 
-    def identify(self, name: bytes, identity: Identity) -> None:
-        """Note which object was made.  Raises OSError."""
-        fd = os.open(self._path(name), os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.pwrite(fd, _IDENTITY % identity[:2], 0)
-        finally:
-            os.close(fd)
+    def is_used_by_others(self, identity: Identity) -> bool:
+        """Tell whether another owner needs an object to stay."""
+        return is_noted(self.places, identity, (MADE, USED), self._own or b"")
 
-    def drop(self, name: bytes) -> None:
-        """Forget a placeholder that is not there any more."""
-        _unlink(self._path(name))
+    def is_removed_by_others(self, identity: Identity) -> bool:
+        """Tell whether another owner is just removing an object."""
+        return is_noted(self.places, identity, (GOING,), self._own or b"")
 
     def close(self) -> None:
         """Give up ownership, and the folder if nothing is recorded."""
         if self._own is not None:
-            _end(self._own, self._lock_fd)
+            _end(self._own)
+            os.close(self._lock_fd)
             self._own = None
 
-    @staticmethod
-    def dead_owners(folder: bytes) -> Iterator[DeadOwner]:
-        """Yield the owners that have ended without `close`, each locked; the caller closes them."""
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            return
-        for name in names:
-            path = folder + b"/" + name
-            fd = _locked(path + b"/" + _LOCK)
-            if fd is not None:
-                yield DeadOwner(path, fd)
-
-    def _path(self, name: bytes) -> bytes:
-        assert self._own is not None
-        return self._own + b"/" + name
-
     def _begin(self) -> bytes:
-        own = self._folder + b"/%d-%s" % (os.getpid(), os.urandom(4).hex().encode())
+        own = self.folder + b"/" + owners.new_name()
         os.mkdir(own, 0o700)
         new = own + b"/" + _NEW_LOCK
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            # Locked before it has its name: a folder whose lock can be had belongs to somebody dead.
+            # Locked before it has its name: to those of other pid namespaces who has no lock is dead.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(new, own + b"/" + _LOCK)
+            os.rename(new, own + b"/" + owners.LOCK)
         except OSError:
             os.close(fd)
             raise
@@ -109,30 +121,77 @@ class RecordFolder:
 
 
 class DeadOwner:
-    """The records of an owner that has died; locked until `close`."""
+    """The records of an owner that has died, taken over until `close`."""
 
-    def __init__(self, path: bytes, lock_fd: int) -> None:
-        self._path = path
-        self._lock_fd = lock_fd
+    def __init__(self, path: bytes) -> None:
+        self.path = path
 
-    def records(self) -> Iterator[Record]:
-        """Yield what was recorded; what cannot be understood was never made, and is dropped."""
-        for name in os.listdir(self._path):
-            if name in (_LOCK, _NEW_LOCK):
+    def records(self) -> Iterator[tuple[Note, bytes, bool]]:
+        """Yield each note of what may be left, its path and whether it is a directory; drop the others."""
+        for name in os.listdir(self.path):
+            if name in (owners.LOCK, _NEW_LOCK):
                 continue
-            record = _read(self._path, name)
+            record = _read(self.path, name)
             if record is None:
-                _unlink(self._path + b"/" + name)
+                _unlink(self.path + b"/" + name)
             else:
                 yield record
 
-    def drop(self, record: Record) -> None:
-        """Forget a placeholder that is not there any more."""
-        _unlink(self._path + b"/" + record.name)
-
     def close(self) -> None:
-        """Unlock; the folder goes if nothing is recorded any more."""
-        _end(self._path, self._lock_fd)
+        """Leave the rest to whoever cleans next; the folder goes if nothing is recorded any more."""
+        _end(self.path)
+
+
+def dead_owners(folder: bytes) -> Iterator[DeadOwner]:
+    """Yield the owners that have ended without `close`, each taken over; the caller closes them."""
+    for name in _names_in(folder):
+        path = folder + b"/" + name
+        if owners.lives(path):
+            continue
+        try:
+            taken = folder + b"/" + owners.new_name()
+            os.rename(path, taken)
+        except OSError:
+            continue  # somebody else has taken it over
+        yield DeadOwner(taken)
+
+
+def is_noted(
+    places: Sequence[bytes], identity: Identity, states: Sequence[bytes], besides: bytes = b""
+) -> bool:
+    """Tell whether a living owner, `besides` one folder, has a note of one of the states about an object."""
+    return find_note(places, identity, states, besides) is not None
+
+
+def find_note(
+    places: Sequence[bytes],
+    identity: Identity,
+    states: Sequence[bytes],
+    besides: bytes = b"",
+    user: int | None = None,
+) -> bytes | None:
+    """Return the path of a living owner's note about an object; `is_noted` says which.
+
+    It is an owner of this user's, or of another `user`, whose records only root can read.
+    """
+    endings = tuple(b".%d.%d.%b" % (*identity[:2], state) for state in states)
+    for place in places:
+        found = _names_in(place)
+        if not found or not _is_private(place, user):
+            continue
+        for name in found:
+            path = place + b"/" + name
+            if path == besides:
+                continue
+            for note in _names_in(path):
+                if note.endswith(endings) and owners.lives(path):
+                    return path + b"/" + note
+    return None
+
+
+def is_made_by(user: int, identity: Identity) -> bool:
+    """Tell whether an object is the placeholder of a living owner of that user, where that can be known."""
+    return find_note(record_places(None, user=user), identity, (MADE, GOING), user=user) is not None
 
 
 def private_folder(path: bytes, make: bool = True) -> bytes | None:
@@ -144,12 +203,7 @@ def private_folder(path: bytes, make: bool = True) -> bytes | None:
         pass
     except OSError:
         return None
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-    return path if private else None
+    return path if _is_private(path) else None
 
 
 def state_folder(
@@ -160,16 +214,26 @@ def state_folder(
     It lies in `runtime_dir` (XDG_RUNTIME_DIR) or what usually is that, if it belongs to this user; for root
     in `run_dir`; else in the temporary folder, where a name that somebody else has taken is refused.
     """
-    user = os.geteuid()
-    for place in (runtime_dir, run_dir + b"/user/%d" % user):
-        if place and os.path.isabs(place) and _is_own_folder(place):
-            folder = private_folder(place + b"/execserver", make)
-            if folder is not None:
-                return folder
-    name = b"/execserver-records-%d" % user
-    places = (run_dir, temp_dir) if user == 0 else (temp_dir,)
-    found = (private_folder(place + name, make) for place in places)
+    found = (
+        private_folder(path, make)
+        for path in record_places(runtime_dir, temp_dir, run_dir)
+        if os.path.basename(path) != _IN_RUNTIME_DIR or _is_own_folder(os.path.dirname(path))
+    )
     return next((folder for folder in found if folder is not None), None)
+
+
+def record_places(
+    runtime_dir: bytes | None,
+    temp_dir: bytes = b"/tmp",
+    run_dir: bytes = b"/run",
+    user: int | None = None,
+) -> tuple[bytes, ...]:
+    """Return every folder where a user's records may be; the best first, none of them looked at."""
+    user = os.geteuid() if user is None else user
+    at = [runtime_dir] if runtime_dir and os.path.isabs(runtime_dir) else []
+    own = b"/execserver-records-%d" % user
+    places = [place + b"/" + _IN_RUNTIME_DIR for place in (*at, run_dir + b"/user/%d" % user)]
+    return tuple(dict.fromkeys([*places, *([run_dir + own] if user == 0 else []), temp_dir + own]))
 
 
 def _is_own_folder(path: bytes) -> bool:
@@ -180,48 +244,53 @@ def _is_own_folder(path: bytes) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def _read(folder: bytes, name: bytes) -> Record | None:
+def _is_private(path: bytes, user: int | None = None) -> bool:
     try:
-        fd = os.open(folder + b"/" + name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        found = os.lstat(path)
+    except OSError:
+        return False
+    owner = os.geteuid() if user is None else user
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner and not found.st_mode & 0o077
+
+
+def _read(folder: bytes, name: bytes) -> tuple[Note, bytes, bool] | None:
+    """Return a note of what its owner made or was about to make; None for any other."""
+    try:
+        fd = os.open(folder + b"/" + name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         content = os.read(fd, _MOST_BYTES)
     finally:
         os.close(fd)
-    numbers, kind, path = content[:_IDENTITY_BYTES].split(), content[_IDENTITY_BYTES:][:2], content[44:]
-    if len(numbers) != 2 or kind not in (b"d ", b"f ") or not path.startswith(b"/"):
-        return None
+    number, *said = name.split(b".")
+    old, kind, path = content[:_IDENTITY_BYTES].split(), content[_IDENTITY_BYTES:][:2], content[44:]
     directory = kind == b"d "
-    device, inode = int(numbers[0]), int(numbers[1])
+    if len(old) != 2 or kind not in (b"d ", b"f ") or not path.startswith(b"/") or said[2:] == [USED]:
+        return None
+    device, inode = (int(value) for value in (said[:2] if len(said) == 3 else old))
     identity = (device, inode, stat.S_IFDIR if directory else stat.S_IFREG) if inode else None
-    return Record(name, path, directory, identity)
+    return Note(folder, number, said[2] if len(said) == 3 else NEW, identity), path, directory
 
 
-def _locked(path: bytes) -> int | None:
-    """Open and lock a dead owner's lock; None when the owner lives or there is no lock."""
+def _end(folder: bytes) -> None:
+    """Remove an owner's folder if it holds no record; else leave it to whoever cleans next."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
-
-
-def _end(folder: bytes, lock_fd: int) -> None:
-    """Remove an owner's folder if it holds no record; else leave it unlocked for whoever cleans next."""
-    try:
-        if set(os.listdir(folder)) <= {_LOCK, _NEW_LOCK}:
+        if set(os.listdir(folder)) <= {owners.LOCK, _NEW_LOCK}:
             _unlink(folder + b"/" + _NEW_LOCK)
-            _unlink(folder + b"/" + _LOCK)
+            _unlink(folder + b"/" + owners.LOCK)
             os.rmdir(folder)
+        else:
+            os.rename(folder, os.path.dirname(folder) + b"/" + owners.left_name())
     except OSError:
         pass
-    os.close(lock_fd)
+
+
+def _names_in(folder: bytes) -> list[bytes]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _unlink(path: bytes) -> None:

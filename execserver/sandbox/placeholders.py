@@ -2,63 +2,68 @@
 
 A view can only cover a name that exists, so an empty directory or file is made on the host before the view is
 built and removed when the last view that needs it has ended.  Removing it earlier would drop the cover in
-every view, so each user holds a shared lock on the placeholder itself, and only who gets the exclusive lock,
-and finds it empty and still the object that was made, removes it.  That holds between any number of
-processes, whether they know of each other or not.
+every view, so each owner notes what it uses where the other owners of this user look, and only who finds no
+such note, and the object empty and still the one that was made, removes it.  What others hold (a lock, a
+descriptor, a folder entered) decides nothing: a command inside can hold it, too.
 
 Before a placeholder is made there is a record of it on disk; `clean` removes those whose owner has died.  An
-empty protected object that is there already, perhaps the placeholder of another owner, is locked too and
-never removed.  Paths are walked without following links and used by descriptor.
+empty protected object that is there already, perhaps the placeholder of another owner, is noted too and never
+removed.  Of another user's owners nothing is known, so what may be a placeholder of theirs refuses the view.
+Paths are walked without following links and used by descriptor.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import time
 
+from execserver.sandbox.placeholder_cleaning import clean, remove_recorded
 from execserver.sandbox.placeholder_files import (
     NotEmpty,
     PlaceholderError,
     identity_of,
     is_at,
     make,
-    may_be_own_placeholder,
     may_be_placeholder,
+    may_write_below,
     nobody_may_create,
     open_empty,
     open_parent,
     remove_if_still,
-    try_lock,
 )
-from execserver.sandbox.placeholder_records import RecordFolder
+from execserver.sandbox.placeholder_records import GOING, MADE, NEW, USED, Note, RecordFolder, is_made_by
 from execserver.sandbox.plan import HIDDEN_DIRECTORY, HIDDEN_FILE, READ
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from execserver.sandbox.plan import Identity, Missing, ViewPlan
 
-_LOCK_WAIT_S = 0.25  # another owner that removes its placeholder holds the lock for microseconds
-_LOCK_PAUSE_S = 0.001
+_WAIT_S = 0.25  # another owner takes microseconds to remove its placeholder
+_PAUSE_S = 0.001
 _MOST_SPENT = 48  # two descriptors each
 _COVERED = (READ, HIDDEN_DIRECTORY, HIDDEN_FILE)
 
 
 class _Held:
-    """One locked object: `fd` holds the lock, `parent_fd` its folder; `record` is None unless it is ours."""
+    """One object that is used: `fd` keeps its inode from being given out again, `parent_fd` is its folder."""
 
-    __slots__ = ("fd", "identity", "name", "parent_fd", "record", "users")
+    __slots__ = ("fd", "identity", "name", "note", "parent_fd", "users")
 
-    def __init__(
-        self, fd: int, parent_fd: int, name: bytes, identity: Identity, record: bytes | None
-    ) -> None:
+    def __init__(self, fd: int, parent_fd: int, name: bytes, identity: Identity, note: Note) -> None:
         self.fd = fd
         self.parent_fd = parent_fd
         self.name = name
         self.identity = identity
-        self.record = record
+        self.note = note
         self.users = 0
+
+    @property
+    def ours(self) -> bool:
+        """True for what this owner made, and so removes."""
+        return self.note.state != USED
 
     def close(self) -> None:
         os.close(self.fd)
@@ -80,11 +85,13 @@ class Lease:
 
 
 class Placeholders:
-    """All placeholders of one owner.  Without a folder for records every plan that needs one is refused."""
+    """All placeholders of one owner.  Without a folder for records every plan that needs one is refused.
 
-    def __init__(self, folder: bytes | None) -> None:
-        self._records = None if folder is None else RecordFolder(folder)
-        self._folder = folder
+    `places` are all folders where other owners of this user may keep their records.
+    """
+
+    def __init__(self, folder: bytes | None, places: Sequence[bytes] = ()) -> None:
+        self._records = None if folder is None else RecordFolder(folder, places)
         self._held: dict[tuple[int, int], _Held] = {}
         self._by_path: dict[bytes, _Held] = {}  # those that cover a missing path now
         self._pending: list[_Held] = []
@@ -96,7 +103,7 @@ class Placeholders:
         return bool(self._pending or self._spent)
 
     def acquire(self, plan: ViewPlan) -> Lease:
-        """Make and lock what a plan needs, before its view is built.
+        """Make and note what a plan needs, before its view is built.
 
         Raises PlaceholderError; nothing is left behind then.
         """
@@ -122,7 +129,7 @@ class Placeholders:
         return lease
 
     def release(self, lease: Lease) -> None:
-        """Give back a lease: everything of it that no other view needs is unlocked, and removed if ours."""
+        """Give back a lease: everything of it that no other view needs is removed if ours."""
         foreign = False
         held, lease.held = lease.held, []
         for one in held:
@@ -131,10 +138,12 @@ class Placeholders:
                 del self._held[one.identity[:2]]
                 for path in [path for path, known in self._by_path.items() if known is one]:
                     del self._by_path[path]
-                foreign |= one.record is None
+                foreign |= not one.ours
                 self._let_go(one)
-        if foreign and self._folder is not None:
-            clean(self._folder)  # its owner may have died while it was in use here
+        if foreign and self._records is not None:
+            clean(
+                self._records.folder, self._records.places
+            )  # its owner may have died while it was in use here
 
     def retry(self) -> bool:
         """Try again to remove what other owners' views still used; return whether some is left."""
@@ -160,7 +169,7 @@ class Placeholders:
             lease.held.append(held)
 
     def _covering(self, missing: Missing) -> _Held | None:
-        """Return the placeholder that covers a path for another view now and is what was locked.
+        """Return the placeholder that covers a path for another view now and is what was noted.
 
         That its path still leads there is looked at by the view.
         """
@@ -171,20 +180,20 @@ class Placeholders:
         return held if in_place and is_at(held.parent_fd, held.name, held.identity) else None
 
     def _cover(self, missing: Missing) -> _Held | None:
-        """Return the locked placeholder for a missing path; None where nobody inside could make one."""
+        """Return the placeholder for a missing path; None where nobody inside could make one."""
         if self._records is None:
             raise PlaceholderError("there is no private folder for the records of placeholders")
         parent_fd = open_parent(missing.path, missing.parent)
         held = None
         try:
-            end = time.monotonic() + _LOCK_WAIT_S
+            end = time.monotonic() + _WAIT_S
             while True:
-                held = self._make_and_lock(self._records, parent_fd, missing)
+                held = self._make_and_note(self._records, parent_fd, missing)
                 if held is not None:
                     return held
                 if time.monotonic() > end:
-                    raise PlaceholderError(f"{os.fsdecode(missing.path)} is locked by another program")
-                time.sleep(_LOCK_PAUSE_S)
+                    raise PlaceholderError(f"{os.fsdecode(missing.path)} is being removed")
+                time.sleep(_PAUSE_S)
         except OSError as error:
             if nobody_may_create(error, parent_fd):
                 return None
@@ -193,69 +202,80 @@ class Placeholders:
             if held is None or held.parent_fd != parent_fd:
                 os.close(parent_fd)
 
-    def _make_and_lock(self, records: RecordFolder, parent_fd: int, missing: Missing) -> _Held | None:
-        """Make the object unless it is there, and lock it; None when it is gone again or locked."""
-        name = os.path.basename(missing.path)
-        record: bytes | None = records.add(missing.path, missing.directory)
+    def _make_and_note(self, records: RecordFolder, parent_fd: int, missing: Missing) -> _Held | None:
+        """Make the object unless it is there, and use it; None when it is gone again or being removed."""
+        note: Note | None = _noted(records, missing.path, missing.directory)
         held = None
         try:
-            if not make(parent_fd, name, missing.directory):
-                records.drop(record or b"")
-                record = None
-            held = self._lock(parent_fd, name, record, missing.directory)
+            if not make(parent_fd, os.path.basename(missing.path), missing.directory):
+                assert note is not None
+                note.drop()
+                note = None
+            held = self._use(records, parent_fd, missing.path, missing.directory, note)
             return held
         finally:
-            if record is not None and held is None:  # nobody uses it; who locked it may be removing it
-                self._undo(records, record, missing)
+            if note is not None and (held is None or held.note is not note):
+                self._undo(records, note, missing)  # nobody uses it
 
-    def _undo(self, records: RecordFolder, record: bytes, missing: Missing) -> None:
+    def _undo(self, records: RecordFolder, note: Note, missing: Missing) -> None:
         try:
-            if not _remove_recorded(missing.path, None, missing.directory):
+            if not remove_recorded(note, missing.path, missing.directory, records.places, note.place):
                 return  # the record stays, for whoever cleans when this owner has ended
         except OSError:
             return
-        records.drop(record)
+        note.drop()
 
-    def _lock(self, parent_fd: int, name: bytes, record: bytes | None, directory: bool) -> _Held | None:
-        """Lock the object of that name; None when it is gone again or somebody removes it just now.
+    def _use(
+        self, records: RecordFolder, parent_fd: int, path: bytes, directory: bool, note: Note | None
+    ) -> _Held | None:
+        """Use the object of a path, made by us if there is a `note`; None when it is gone or being removed.
 
         Raises PlaceholderError when it is no empty object of the kind.
         """
+        name = os.path.basename(path)
         fd = open_empty(parent_fd, name, directory)
         if fd is None:
             return None
-        identity = identity_of(os.fstat(fd))
-        known = self._held.get(identity[:2])
-        if known is not None:
-            os.close(fd)
-            return known
-        if not try_lock(fd, fcntl.LOCK_SH) or not is_at(parent_fd, name, identity):
-            os.close(fd)
-            return None
-        if record is None:
-            record = self._take_back(identity)
-        elif self._records is not None:
-            self._records.identify(record, identity)
-        held = _Held(fd, parent_fd, name, identity, record)
-        self._held[identity[:2]] = held
+        kept = False
+        try:
+            found = os.fstat(fd)
+            identity = identity_of(found)
+            known = self._held.get(identity[:2])
+            if known is not None:
+                return known
+            if note is not None:
+                used = note
+                used.change(MADE, identity)
+            else:
+                _refuse_others(path, found, parent_fd)
+                used = self._take_back(identity) or _noted(records, path, directory, identity)
+            if records.is_removed_by_others(identity) or not is_at(parent_fd, name, identity):
+                if note is None:
+                    used.drop()
+                return None
+            kept = True
+        finally:
+            if not kept:
+                os.close(fd)
+        held = self._held[identity[:2]] = _Held(fd, parent_fd, name, identity, used)
         return held
 
-    def _take_back(self, identity: Identity) -> bytes | None:
+    def _take_back(self, identity: Identity) -> Note | None:
         """Use one of ours again that still waits to be removed; return its record."""
         for one in self._pending:
             if one.identity == identity:
                 self._pending.remove(one)
                 one.close()
-                return one.record
+                return one.note
         return None
 
     def _guard(self, path: bytes, identity: Identity) -> _Held | None:
-        """Lock an existing protected object that may be a placeholder; None for any other."""
+        """Use an existing protected object that may be a placeholder; None for any other."""
         try:
             found = os.lstat(path)
         except OSError:
             return None  # the view will find out
-        if identity_of(found) != identity or not may_be_placeholder(found):
+        if self._records is None or identity_of(found) != identity or not may_be_placeholder(found):
             return None
         try:
             parent_fd = open_parent(path, None)
@@ -263,7 +283,7 @@ class Placeholders:
             return None
         held = None
         try:
-            held = self._lock_still(parent_fd, path, identity)
+            held = self._use_still(self._records, parent_fd, path, identity)
         except NotEmpty:
             return None
         finally:
@@ -271,30 +291,31 @@ class Placeholders:
                 os.close(parent_fd)
         return held
 
-    def _lock_still(self, parent_fd: int, path: bytes, identity: Identity) -> _Held:
-        """Lock what has that path, also when somebody tries just now whether he can remove it."""
+    def _use_still(self, records: RecordFolder, parent_fd: int, path: bytes, identity: Identity) -> _Held:
+        """Use what has that path, also when somebody finds out just now whether he can remove it."""
         name = os.path.basename(path)
-        end = time.monotonic() + _LOCK_WAIT_S
+        end = time.monotonic() + _WAIT_S
         while True:
-            held = self._lock(parent_fd, name, None, stat.S_ISDIR(identity[2]))
+            held = self._use(records, parent_fd, path, stat.S_ISDIR(identity[2]), None)
             if held is not None:
                 return held
             if time.monotonic() > end or not is_at(parent_fd, name, identity):
                 raise PlaceholderError(f"{os.fsdecode(path)} is being removed")
-            time.sleep(_LOCK_PAUSE_S)
+            time.sleep(_PAUSE_S)
 
     def _let_go(self, one: _Held) -> None:
-        if one.record is None:
+        if not one.ours:
+            one.note.drop()
             one.close()
             return
         assert self._records is not None
-        if not try_lock(one.fd, fcntl.LOCK_EX):
-            # The failed upgrade has lost the shared lock as well: nothing here needs it any more.
+        _try_change(one.note, GOING)
+        if self._records.is_used_by_others(one.identity):
+            _try_change(one.note, MADE)
             self._pending.append(one)
             return
         remove_if_still(one.parent_fd, one.name, one.identity)
-        fcntl.flock(one.fd, fcntl.LOCK_UN)
-        self._records.drop(one.record)
+        one.note.drop()
         self._spent.append(one)
         if len(self._spent) > _MOST_SPENT:
             self._close_spent()
@@ -305,42 +326,30 @@ class Placeholders:
             one.close()
 
 
-def clean(folder: bytes) -> None:
-    """Remove the placeholders of owners that have died, as far as no view uses them; never raises OSError."""
-    for owner in RecordFolder.dead_owners(folder):
-        for record in owner.records():
-            try:
-                removed = _remove_recorded(record.path, record.identity, record.directory)
-            except OSError:
-                removed = False
-            if removed:
-                owner.drop(record)
-        owner.close()
+def _noted(records: RecordFolder, path: bytes, directory: bool, identity: Identity | None = None) -> Note:
+    """Note what is about to be made or, with its identity, what is used."""
+    try:
+        return records.add(path, directory, NEW if identity is None else USED, identity)
+    except OSError as error:
+        # Not to be taken for an error of the place itself.
+        raise PlaceholderError(f"a placeholder cannot be noted: {os.strerror(error.errno or 0)}") from None
 
 
-def _remove_recorded(path: bytes, identity: Identity | None, directory: bool) -> bool:
-    """Remove what a dead owner made; return whether its record has served."""
+def _try_change(note: Note, state: bytes) -> None:
     try:
-        parent_fd = open_parent(path, None)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    name = os.path.basename(path)
-    try:
-        fd = open_empty(parent_fd, name, directory)
-        if fd is None:
-            return True
-        try:
-            found = os.fstat(fd)
-            # Without an identity its owner was killed between making it and noting which object it is.
-            if not may_be_own_placeholder(found) or identity not in (None, identity_of(found)):
-                return True
-            if not try_lock(fd, fcntl.LOCK_EX):
-                return False
-            remove_if_still(parent_fd, name, identity_of(found))
-            return True
-        finally:
-            os.close(fd)
-    except NotEmpty:
-        return True
-    finally:
-        os.close(parent_fd)
+        note.change(state)
+    except OSError:
+        pass  # somebody has emptied the folder of records; what was made must go in any case
+
+
+def _refuse_others(path: bytes, found: os.stat_result, parent_fd: int) -> None:
+    """Raise PlaceholderError for what another user's owner may have made: it goes without our being asked."""
+    if found.st_uid == os.geteuid() or not may_be_placeholder(found):
+        return
+    # Root sees all records.  Others need no cover where they may not write: then nobody inside can, either.
+    theirs = is_made_by(found.st_uid, identity_of(found)) if os.geteuid() == 0 else may_write_below(parent_fd)
+    if theirs:
+        raise PlaceholderError(
+            f"{os.fsdecode(path)} is empty and belongs to user {found.st_uid}: if a command of theirs runs "
+            "here, start this one when it has ended; else remove it"
+        )

@@ -10,8 +10,8 @@ import os
 
 from gevent.hub import get_hub
 
-from execserver.sandbox.placeholder_records import state_folder
-from execserver.sandbox.placeholders import clean
+from execserver.sandbox.placeholder_cleaning import clean
+from execserver.sandbox.placeholder_records import record_places, state_folder
 
 
 class Janitor:
@@ -24,4 +24,4 @@ class Janitor:
         """Remove what dead owners have left, in a thread if there are any: their files may lie anywhere."""
         folder = state_folder(self._runtime_dir, make=False)
         if folder is not None and os.listdir(folder):
-            get_hub().threadpool.apply(clean, (folder,))
+            get_hub().threadpool.apply(clean, (folder, record_places(self._runtime_dir)))

@@ -89,7 +89,7 @@ class SandboxService:
         self.choose = choose
         self._server_cwd = os.getcwdb()
         self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
-        self._file_host = PlaceholderHost(inherited.get(b"TMPDIR"))
+        self._file_host = PlaceholderHost(inherited.get(b"TMPDIR"), self._runtime_dir)
         self._mounts = mounts or MountTable()
         self._pool = FilePool(_PLANNING_THREADS, settings.file_call_timeout_s)
         self._remembered: OrderedDict[object, _Planned] = OrderedDict()
@@ -147,7 +147,7 @@ class SandboxService:
                 find_routes([name + b"=" + value for name, value in env.items()])
             except RouteError as error:
                 return Confinement(refusal=f"codex-linux-sandbox: {FAILURE}{error}", refusal_status=101)
-        host = PlaceholderHost(env.get(b"TMPDIR"))
+        host = PlaceholderHost(env.get(b"TMPDIR"), self._runtime_dir)
 
         def make(facts: Facts) -> ViewPlan:
             policy = process_policy(context, host, cwd)

@@ -17,7 +17,7 @@ import time
 from execserver.sandbox import landlock, landlock_only, mounts, privileges, seccomp
 from execserver.sandbox.namespaces import Identity, flags_for, fork_into
 from execserver.sandbox.placeholder_files import PlaceholderError
-from execserver.sandbox.placeholder_records import state_folder
+from execserver.sandbox.placeholder_records import record_places, state_folder
 from execserver.sandbox.placeholders import Placeholders
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED, NETWORK_PROXY
 from execserver.sandbox.proxy_bridge import start_bridge
@@ -381,7 +381,9 @@ class Confinement:
         if not plan.missing and not plan.mounts:
             return None
         if self._placeholders is None:
-            self._placeholders = Placeholders(state_folder(self._runtime_dir))
+            self._placeholders = Placeholders(
+                state_folder(self._runtime_dir), record_places(self._runtime_dir)
+            )
         try:
             return self._placeholders.acquire(plan)
         except PlaceholderError as error:

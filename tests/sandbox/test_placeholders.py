@@ -5,16 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from execserver.sandbox.placeholder_cleaning import clean
 from execserver.sandbox.placeholder_files import PlaceholderError, identity_of
 from execserver.sandbox.placeholder_host import PlaceholderHost
-from execserver.sandbox.placeholder_records import private_folder, state_folder
-from execserver.sandbox.placeholders import Placeholders, clean
+from execserver.sandbox.placeholder_records import GOING, RecordFolder, private_folder, state_folder
+from execserver.sandbox.placeholders import Placeholders
 from execserver.sandbox.plan import (
     READ,
     ROOT_READ_ONLY,
@@ -23,6 +26,7 @@ from execserver.sandbox.plan import (
     Mount,
     ViewPlan,
 )
+from tests.support.views import FREE_UID, become, give, in_child, open_folder
 
 NOWHERE = b"/nowhere"
 
@@ -36,9 +40,16 @@ class Place:
         state = private_folder(os.fsencode(folder / "state"))
         assert state is not None
         self.state = state
+        self.runtime_dir = os.fsencode(folder)
+        self.other_state = os.fsencode(folder / "other")
 
     def owner(self) -> Placeholders:
-        return Placeholders(self.state)
+        return Placeholders(self.state, (self.other_state,))
+
+    def owner_elsewhere(self) -> Placeholders:
+        """An owner of the same user, started with another folder for its records."""
+        private_folder(self.other_state)
+        return Placeholders(self.other_state, (self.state,))
 
     def missing(self, name: str = ".git", directory: bool = True) -> Missing:
         path = os.fsencode(self.workspace / name)
@@ -59,6 +70,12 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.fixture
+def open_place() -> Iterator[Place]:
+    with open_folder() as folder:
+        yield Place(folder)
 
 
 @pytest.fixture(autouse=True)
@@ -122,11 +139,8 @@ def test_another_view_shares_only_what_still_is_the_placeholder(place: Place) ->
 
 
 @pytest.mark.parametrize("maker_ends_first", [True, False])
-def test_two_owners_never_drop_each_others_cover(
-    place: Place, tmp_path: Path, maker_ends_first: bool
-) -> None:
-    maker, other = place.owner(), Placeholders(os.fsencode(tmp_path / "other"))
-    private_folder(os.fsencode(tmp_path / "other"))
+def test_two_owners_never_drop_each_others_cover(place: Place, maker_ends_first: bool) -> None:
+    maker, other = place.owner(), place.owner_elsewhere()
     made, used = maker.acquire(place.plan()), other.acquire(place.plan())
     if maker_ends_first:
         maker.release(made)
@@ -241,16 +255,52 @@ def test_a_moved_workspace_is_cleaned_where_it_went(place: Place, tmp_path: Path
     owner.close()
 
 
-def test_a_lock_that_somebody_holds_refuses_the_view_after_a_moment(place: Place) -> None:
-    owner = place.owner()
-    plan = place.plan()
-    (place.workspace / ".git").mkdir(0o555)
+@pytest.mark.parametrize("operation", [fcntl.LOCK_EX, fcntl.LOCK_SH])
+def test_a_strangers_lock_decides_nothing(place: Place, operation: int) -> None:
+    owner, other = place.owner(), place.owner()
+    first = owner.acquire(place.plan())
     held = os.open(place.workspace / ".git", os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    with pytest.raises(PlaceholderError, match="is locked by another program"):
-        owner.acquire(plan)
+    fcntl.flock(held, operation)
+    second = other.acquire(place.plan())
+    owner.release(first)
+    assert (place.names(), owner.pending) == ([".git"], True)
+    other.release(second)
+    assert not owner.retry()
+    assert place.names() == []
     os.close(held)
     owner.close()
+    other.close()
+
+
+@pytest.mark.parametrize("operation", [fcntl.LOCK_EX, fcntl.LOCK_SH])
+def test_a_strangers_lock_on_an_empty_folder_of_the_users_refuses_nothing(
+    place: Place, operation: int
+) -> None:
+    owner, plan = place.owner(), place.plan()
+    (place.workspace / ".git").mkdir(0o555)
+    held = os.open(place.workspace / ".git", os.O_RDONLY)
+    fcntl.flock(held, operation)
+    lease = owner.acquire(plan)
+    assert [one.ours for one in lease.held] == [False]
+    owner.release(lease)
+    assert place.names() == [".git"]
+    os.close(held)
+    owner.close()
+
+
+@pytest.mark.parametrize("operation", [fcntl.LOCK_EX, fcntl.LOCK_SH])
+def test_locks_on_the_records_keep_nothing_on_the_host(place: Place, operation: int) -> None:
+    pid = killed_owner(place)
+    (folder,) = (os.path.join(place.state, name) for name in os.listdir(place.state))
+    held = [os.open(os.path.join(folder, name), os.O_RDONLY) for name in (b"", *os.listdir(folder))]
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    for one in held:
+        fcntl.flock(one, operation)
+    clean(place.state)
+    assert (place.names(), place.records()) == ([], [])
+    for one in held:
+        os.close(one)
 
 
 def test_a_placeholder_that_is_removed_while_it_is_looked_at_is_made_again(
@@ -269,7 +319,7 @@ def test_a_placeholder_that_is_removed_while_it_is_looked_at_is_made_again(
     before = real("/proc/self/fd")
     monkeypatch.setattr(os, "listdir", listdir)
     lease = owner.acquire(plan)
-    assert [held.record is not None for held in lease.held] == [True]
+    assert [held.ours for held in lease.held] == [True]
     owner.release(lease)
     owner.close()
     assert (place.names(), os.listdir("/proc/self/fd")) == ([], before)
@@ -282,14 +332,14 @@ def test_who_tries_to_remove_a_guarded_placeholder_is_waited_for(
     there = place.workspace / ".git"
     there.mkdir(0o555)
     path, identity = os.fsencode(there), identity_of(os.lstat(there))
-    held = os.open(there, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    remover = RecordFolder(place.state)
+    note = remover.add(path, True, GOING, identity)
 
     def sleep(_: float) -> None:
         monkeypatch.undo()
         if removed:
             there.rmdir()
-        fcntl.flock(held, fcntl.LOCK_UN)
+        note.drop()
 
     monkeypatch.setattr("time.sleep", sleep)
     owner = place.owner()
@@ -301,7 +351,7 @@ def test_who_tries_to_remove_a_guarded_placeholder_is_waited_for(
         lease = owner.acquire(plan)
         assert [one.identity for one in lease.held] == [identity]
         owner.release(lease)
-    os.close(held)
+    remover.close()
     owner.close()
 
 
@@ -411,7 +461,8 @@ def test_a_name_that_somebody_else_took_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_placeholder_in_use_counts_as_absent_and_its_look_alike_does_not(place: Place) -> None:
-    host, owner = PlaceholderHost(), place.owner()
+    owner = Placeholders(state_folder(place.runtime_dir))
+    host = PlaceholderHost(runtime_dir=place.runtime_dir)
     (place.workspace / "own").mkdir(0o555)
     lease = owner.acquire(
         ViewPlan(ROOT_READ_ONLY, missing=(place.missing(), place.missing("file", directory=False)))
@@ -444,6 +495,77 @@ def test_a_forged_record_removes_nothing_but_what_looks_like_a_placeholder(place
     (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
     clean(place.state)
     assert place.names() == ["empty"]
+
+
+def test_a_placeholder_is_known_however_many_locks_there_are(place: Place) -> None:
+    owner = Placeholders(state_folder(place.runtime_dir))
+    host = PlaceholderHost(runtime_dir=place.runtime_dir)
+    lease = owner.acquire(place.plan())
+    file = os.open(place.workspace.parent / "locked", os.O_RDWR | os.O_CREAT)
+    for offset in range(0, 2 * 20_000, 2):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, offset)
+    began = time.process_time()
+    found = [host.stamp(os.fsencode(place.workspace / ".git")) for _ in range(20)]
+    assert found == [None] * 20
+    assert time.process_time() - began < 1  # each look took 0.1 s where all locks were read
+    os.close(file)
+    owner.release(lease)
+    owner.close()
+
+
+def test_a_look_alike_of_another_user_refuses_the_view_where_it_may_go(
+    open_place: Place,
+) -> None:
+    place = open_place
+    if os.geteuid() != 0:
+        pytest.skip("only root can make another user's placeholder")
+    give(place.workspace.parent, FREE_UID)
+    plan = place.plan()
+    (place.workspace / ".git").mkdir(0o555)
+
+    def another_owner() -> int:
+        owner = Placeholders(private_folder(os.fsencode(place.workspace.parent / "theirs")))
+        with pytest.raises(PlaceholderError, match="belongs to user 0: if a command of theirs runs here"):
+            owner.acquire(plan)
+        return 0
+
+    assert in_child(another_owner, FREE_UID).status == 0
+    assert place.names() == [".git"]
+
+
+def test_root_is_refused_where_a_users_placeholder_is_and_not_where_a_users_folder_is(
+    open_place: Place,
+) -> None:
+    place = open_place
+    if os.geteuid() != 0:
+        pytest.skip("only root uses what others have made")
+    give(place.workspace.parent, FREE_UID)
+    plan, root = place.plan(), place.owner()
+
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        become(FREE_UID)
+        owner = Placeholders(state_folder(None, run_dir=NOWHERE))
+        lease = owner.acquire(plan)
+        theirs.send(b"x")
+        theirs.recv(1)
+        owner.release(lease)
+        owner.close()
+        os._exit(0)
+    assert ours.recv(1) == b"x"
+    with pytest.raises(PlaceholderError, match=f"belongs to user {FREE_UID}"):
+        root.acquire(plan)
+    ours.send(b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert place.names() == []
+    (place.workspace / ".git").mkdir(0o555)
+    os.chown(place.workspace / ".git", FREE_UID, FREE_UID)
+    root.release(root.acquire(plan))
+    assert place.names() == [".git"]
+    root.close()
+    ours.close()
+    theirs.close()
 
 
 def test_what_was_removed_is_closed_by_the_next_retry_or_when_it_becomes_much(place: Place) -> None:

@@ -10,6 +10,7 @@ description.
 from __future__ import annotations
 
 import enum
+import functools
 import types
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -26,6 +27,7 @@ from execserver.protocol.session import NoParams
 
 RecordType = TypeVar("RecordType", bound=Record)
 Fields = tuple[msgspec.structs.FieldInfo, ...]
+_fields = functools.cache(msgspec.structs.fields)  # each look of the library leaves a cycle and takes 0.1 ms
 
 # Nullable members that may nevertheless be left out at the end of an array.
 _OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
@@ -67,7 +69,7 @@ def _check(value: Any, wanted: Any, where: str) -> object:
 
 
 def _struct(value: Any, kind: type[Record], where: str) -> dict[str, object]:
-    fields = msgspec.structs.fields(kind)
+    fields = _fields(kind)
     if not isinstance(value, (dict, list)):
         raise wrong_type(value, f"struct {kind.__name__}", where)
     if isinstance(value, list):

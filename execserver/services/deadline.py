@@ -20,3 +20,4 @@ def at_most(seconds: float) -> Iterator[None]:
         expired.__traceback__ = None  # this frame is in it, and holds it
     finally:
         timeout.close()
+        del timeout  # when it is raised, its traceback holds this frame

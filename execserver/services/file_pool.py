@@ -45,6 +45,20 @@ class _Task(Generic[T]):
         except BaseException as error:  # raised again where the call was made
             self.error = error
 
+    def outcome(self) -> T:
+        """Return or raise what came of it, once.
+
+        Both may hold this task: an error by its traceback, a value by the `pause` it was given.
+        """
+        value, self.value = self.value, None
+        error, self.error = self.error, None
+        try:
+            if error is not None:
+                raise error
+            return value  # type: ignore[return-value]
+        finally:
+            del error
+
     def _pause(self) -> None:
         self.last_progress = time.monotonic()
         if self.given_up:
@@ -83,9 +97,7 @@ class FilePool:
                 self._slots.release()
             else:
                 self._abandon(task, finished, discard)
-        if task.error is not None:
-            raise task.error
-        return task.value  # type: ignore[return-value]
+        return task.outcome()
 
     def _start(self, task: _Task[T]) -> AsyncResult[None]:
         if self._pool is None:

@@ -219,6 +219,7 @@ class Process:
             return
         if self.stdin is not None:
             self.stdin.close()
+        self._pumps = []  # they call this process: without this only a collection would free both
         seq = self.state.record_closed()
         self._attachment.send(self._templates.closed(seq))
         self._news()

@@ -72,8 +72,9 @@ class Pump:
             return
         self.ended = True
         self._watcher.stop()  # before the close: the loop aborts on a watcher of a closed descriptor
-        if self._greenlet is not None:
-            self._greenlet.kill(block=False)
+        greenlet, self._greenlet = self._greenlet, None  # which keeps the traceback of its end, and so us
+        if greenlet is not None:
+            greenlet.kill(block=False)
         self._on_end()
         os.close(self._fd)
 

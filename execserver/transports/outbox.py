@@ -178,6 +178,7 @@ class Outbox:
         self._queue.clear()
         self._queued = 0
         self._held_bytes = 0
+        self._on_broken = self._on_written = _nothing  # they lead back to here
         self._wake()
 
     def _wait(self) -> None:
@@ -275,5 +276,10 @@ class Outbox:
 
     def _break(self) -> None:
         """The peer is gone: nothing can be delivered any more."""
+        on_broken = self._on_broken
         self.close()
-        self._on_broken()
+        on_broken()
+
+
+def _nothing() -> None:
+    """Stand for a callback of a transport that is gone."""

@@ -197,10 +197,12 @@ class WebSocketTransport:
         self.outbox.close()
         self._shared.liveness.forget(self)
         self.sock.close()
+        self._frames.let_go()
         if self._peer_gone is not None:
             self._peer_gone.set()
-        if self._receiver is not None:
-            self._receiver.ended()
+        receiver, self._receiver = self._receiver, None  # which holds this transport
+        if receiver is not None:
+            receiver.ended()
 
 
 _FRAMING = WebSocketFraming()

@@ -132,7 +132,9 @@ class ServerFrames:
         self.finished = True
 
     def let_go(self) -> None:
-        """Free what only the garbage collector would: to be called once nothing will be fed any more."""
+        """Free an unfinished message, and what only a collection would; nothing is parsed any more."""
+        self.finished = True
+        self._begun, self._parts = b"", []
         let_go(self._protocol)
 
     def _is_whole(self, data: bytes | bytearray | memoryview, at: int) -> bool:

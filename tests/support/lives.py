@@ -109,22 +109,23 @@ def assert_freed(
 
 
 def explained(kinds: Iterable[str]) -> str:
-    """Say for one object of each type which cycle holds it, or else who does."""
+    """Say for one object of each type which cycle holds it; without a cycle, who holds it."""
     wanted = set(kinds)
     samples: dict[str, object] = {}
     for each in reversed(gc.get_objects()):  # the newest come last
         kind = _kind(each)
         if kind in wanted:
             samples.setdefault(kind, each)
-    return "\n".join(f"{kind}: {_held(sample)}" for kind, sample in samples.items())
+    ways = {kind: _way_back(sample) for kind, sample in samples.items()}
+    cycles = [f"{kind}: cycle {' -> '.join(map(_name, way))}" for kind, way in ways.items() if way]
+    return "\n".join(
+        cycles or [f"{kind}: no cycle; held by {_holders(each)}" for kind, each in samples.items()]
+    )
 
 
-def _held(sample: object) -> str:
-    way = _way_back(sample)
-    if way:
-        return "cycle " + " -> ".join(map(_name, way))
-    holders = [each for each in gc.get_referrers(sample) if type(each) is not types.FrameType]
-    return "no cycle; held by " + ", ".join(_name(each) for each in holders[:_HOLDERS])
+def _holders(sample: object) -> str:
+    found = [each for each in gc.get_referrers(sample) if type(each) not in (types.FrameType, types.CellType)]
+    return ", ".join(_name(each) for each in found[:_HOLDERS])
 
 
 def _way_back(start: object) -> list[object]:

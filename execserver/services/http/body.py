@@ -67,8 +67,9 @@ class BodyStream:
     def close(self) -> None:
         """End the stream at once."""
         self._closed = True
-        if self._pump is not None:
-            self._pump.kill(block=False)
+        pump, self._pump = self._pump, None  # which keeps the traceback of its end, and so this stream
+        if pump is not None:
+            pump.kill(block=False)
         self._answer.exchange.close()
 
     def _run(self) -> None:

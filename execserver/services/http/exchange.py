@@ -64,7 +64,7 @@ class Exchange:
         self._parser.send(h11.EndOfMessage())
         self._events = 0
         self._ended = False
-        self._failure: BrokenResponse | None = None
+        self._failure = ""  # what an exception says; itself it would hold this exchange by its traceback
 
     def send(self, request: bytes) -> None:
         """Send the request; a large one goes out beside, since a server may answer while it reads."""
@@ -94,15 +94,15 @@ class Exchange:
 
         What came before a failure is returned first.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self._failure:
+            raise BrokenResponse(self._failure)
         pieces: list[bytes] = []
         try:
             self._collect(pieces)
         except BrokenResponse as failure:
             if not pieces:
                 raise
-            self._failure = failure
+            self._failure = str(failure) or "the response broke off"
         return b"".join(pieces)
 
     def release(self) -> tuple[socket.socket, tuple[type[OSError], ...]] | None:

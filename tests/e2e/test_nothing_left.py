@@ -1,0 +1,36 @@
+"""What ends in a server is freed at once: with the garbage collector off, nothing of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import LONG
+from tests.support.counted_server import CountedServer
+from tests.support.http_fixture import HttpFixture
+from tests.support.server_lives import LIVES, SETTINGS, Scene
+
+ROUNDS = 1000 if LONG else 25
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A server without a collector."""
+    web = HttpFixture()
+    try:
+        with CountedServer(SETTINGS) as server:
+            made = Scene(server, web, tmp_path_factory.mktemp("place"))
+            yield made
+            made.peer.close()
+            assert "Traceback" not in server.errors()
+    finally:
+        web.stop()
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_nothing_is_left_of(scene: Scene, life: str) -> None:
+    server = scene.server
+    assert isinstance(server, CountedServer)
+    left = server.left_by(lambda number: LIVES[life](scene, number), ROUNDS)
+    assert (left.ours, left.foreign) == ({}, {}), left.explained

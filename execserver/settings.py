@@ -65,6 +65,7 @@ class Settings:
 
     # Carriers
     upgrade_timeout_s = Seconds(10.0, "a peer that has not finished its HTTP request by then is dropped")
+    waiting_upgrades = Count(1024, "peers that are not upgraded yet; the oldest is dropped for a further one")
     ping_interval_s = Seconds(30.0, "an empty ping per WebSocket connection, this long apart")
     close_timeout_s = Seconds(5.0, "how long a WebSocket close handshake may take")
     keepalive_idle_s = Count(10, "silence before the kernel probes whether a peer is alive")

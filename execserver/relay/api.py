@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import time
+from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
@@ -23,7 +24,9 @@ _CALL = re.compile(r"/cloud/environment/([A-Za-z0-9_-]{1,128})/(register|connect
 _RENDEZVOUS = re.compile(r"/rendezvous/([A-Za-z0-9_-]{1,128})")
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,255}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 _REASON_HEADER = "x-codex-rendezvous-rejection-reason"
-_METRICS_TEXT = "metrics are told to this machine only"
+_METRICS_TEXT = "metrics are told to this machine only, asked by `localhost` or a loopback address"
+# Who comes by a proxy comes from elsewhere, whatever the address of the proxy.
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 Headers = list[tuple[str, str]]
 
@@ -91,6 +94,19 @@ class Api:
                 "other", ApiError(503, "state_unavailable", "the relay cannot answer just now")
             )
 
+    def knows(self, request: Request) -> bool:
+        """Tell whether a request shows a token, or for the rendezvous a credential, that is good."""
+        path, _, query = request.target.partition("?")
+        way_in = _RENDEZVOUS.fullmatch(path)
+        try:
+            if way_in:
+                self._rendezvous.admit(way_in[1], _ticket(query))
+            else:
+                self._token(request)
+        except (ApiError, NotAdmitted, CannotServe):
+            return False
+        return True
+
     def _answer(self, request: Request) -> Response | Upgrade:
         path, _, query = request.target.partition("?")
         call, way_in = _CALL.fullmatch(path), _RENDEZVOUS.fullmatch(path)
@@ -141,7 +157,7 @@ class Api:
         return token
 
     def _enter(self, request: Request, environment_id: str, query: str) -> Response | Upgrade:
-        given = dict(parse_qsl(query)).get("token", "")
+        given = _ticket(query)
         role = "executor" if given.startswith("x-") else "harness"
         decided = handshake.answer(handshake.Request(request.method, "/", False, request.headers), _date())
         if not decided.upgraded:
@@ -157,7 +173,7 @@ class Api:
         return Upgrade(decided.data, identity)
 
     def _metrics_page(self, request: Request) -> Response:
-        if not (request.is_local or self._public_metrics):
+        if not (self._public_metrics or _is_of_this_machine(request)):
             return _error(ApiError(403, "forbidden", _METRICS_TEXT))
         return Response(200, self._metrics.page(self._rendezvous.gauges()), [("content-type", CONTENT_TYPE)])
 
@@ -176,6 +192,27 @@ class Api:
         if self._fixed_base or len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
             return self._base
         return f"{self._base.partition('://')[0]}://{hosts[0]}"
+
+
+def _ticket(query: str) -> str:
+    return dict(parse_qsl(query)).get("token", "")
+
+
+def _is_of_this_machine(request: Request) -> bool:
+    """Tell whether this machine asks, and by a name of its own: a web page can have its name lead here."""
+    if not request.is_local or any(request.values(name) for name in _FORWARDED):
+        return False
+    return all(_is_loopback(host) for host in request.values("host"))
+
+
+def _is_loopback(host: str) -> bool:
+    if not _HOST.fullmatch(host):
+        return False
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    try:
+        return name.lower() == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 _JSON = ("content-type", "application/json")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -27,6 +28,7 @@ from execserver.own_process import raise_open_files_limit, settle_collector
 from execserver.relay.api import Api
 from execserver.relay.limits import Limits
 from execserver.relay.listener import RelayListener
+from execserver.relay.lobby import Lobby
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Registry
 from execserver.relay.rendezvous import Rendezvous
@@ -39,6 +41,7 @@ from execserver.settings import Settings
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
+_OTHER_DESCRIPTORS = 128  # for files, and for strangers beyond the places
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT_BYTES = 16 * 1024 * 1024
 _MAPPED_BYTES = 4 * 1024 * 1024
@@ -82,14 +85,15 @@ class Relay:
             fixed_base=config.public_url is not None,
             public_metrics=config.public_metrics,
         )
-        self._listener = RelayListener(sock, config.limits, api.answer, self._rendezvous.attach)
+        self._lobby = Lobby(config.limits.connections, self._rendezvous.count_sockets)
+        self._listener = RelayListener(sock, config.limits, self._lobby, api, self._rendezvous.attach)
         self._listener.context = context
-        self._listener.links = self._rendezvous.count_links
         self._stop, self._hurry = Event(), Event()
 
     def run(self, announce: Callable[[], None]) -> int:
         """Serve until a signal; call `announce` once requests are answered.  Return the exit status."""
         raise_open_files_limit()
+        self._heed_open_files_limit()
         _keep_freed_memory()
         for number in _END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -121,6 +125,14 @@ class Relay:
             return
         self._rendezvous.end_revoked()
         _log.info("reloaded: known=%d", len(self._book))
+
+    def _heed_open_files_limit(self) -> None:
+        """Promise no more places than there are descriptors for."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        places = max(1, limit - _OTHER_DESCRIPTORS)
+        if limit != resource.RLIM_INFINITY and places < self._lobby.places:
+            _log.warning("the limit of open files, %d, leaves room for %d connections", limit, places)
+            self._lobby.places = places
 
     def _end_soon(self) -> None:
         if self._stop.is_set():

@@ -1,28 +1,54 @@
-"""HTTP/1.1 on one accepted socket, until it is upgraded or ends.  Parsing is h11's: strict and bounded.
+"""HTTP/1.1 on one accepted socket, until it is upgraded or ends.
 
-The socket belongs to whoever accepted it.  A request must be whole within its time limit, between two the
-connection may rest; a client that takes no answer is given up.
+A head is read by our own strict rules first, which know one meaning only, then by h11, which reads bodies.
+The socket belongs to whoever accepted it.  A stranger's request must be whole within the strangers' time; who
+shows a token gets longer, and may rest between two requests.  A client that takes no answer is given up.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 import h11
+from gevent import sleep
 from gevent.hub import get_hub
 
 from execserver.relay.api import Request, Response, Upgrade
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
+from execserver.relay.lobby import Lobby
 from execserver.relay.wires import Wire
 from execserver.services.deadline import at_most
+from execserver.wire.handshake import BadRequest, never_a_head, parse_head
 
 _READY_READ, _READY_WRITE = 1, 2
 _RECEIVE_BYTES = 16 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
+_END_OF_HEAD = b"\r\n\r\n"
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_FRAMING = 4  # the chunks of a body may come in so many times its own bytes
 
-Answer = Callable[[Request], Response | Upgrade]
+# One is enough for all, since what was read is copied before anybody else gets a turn.
+_BUFFER = memoryview(bytearray(_RECEIVE_BYTES))
+
+_TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
+
+
+class Service(Protocol):
+    """Who answers."""
+
+    def knows(self, request: Request) -> bool:
+        """Tell whether a request, whose body is not read yet, shows a token or a credential that is good."""
+
+    def answer(self, request: Request) -> Response | Upgrade:
+        """Answer it; may block this greenlet."""
 
 
 class _Gone(Exception):
@@ -32,63 +58,116 @@ class _Gone(Exception):
 class HttpConnection:
     """Answers the requests of one socket."""
 
-    def __init__(self, wire: Wire, peer: str, is_local: bool, limits: Limits) -> None:
+    def __init__(self, wire: Wire, peer: str, is_local: bool, limits: Limits, lobby: Lobby) -> None:
         self._wire = wire
         self._peer = peer
         self._is_local = is_local
         self._limits = limits
+        self._lobby = lobby
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
-        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._ends = time.monotonic() + limits.stranger_s  # what is waited for must have come by then
+        self._fresh = False  # TLS is made, and no answer was given yet
+        self._unwanted = False
 
-    def serve(self, answer: Answer) -> tuple[Identity, bytes] | None:
+    def serve(self, service: Service) -> tuple[Identity, bytes] | None:
         """Serve until the end; return whose socket it is now and what came behind the upgrade, or None."""
+        self._lobby.enter(self)
         try:
-            self._in_time(self._wire.handshake)
-            resting_s = self._limits.request_timeout_s
+            self._in_time(_READY_READ, self._wire.handshake)
+            self._fresh = True
             while True:
-                request = self._next_request(resting_s)
-                decided = answer(request)
+                request, known = self._next_request(service)
+                decided = service.answer(request)
+                self._ends = time.monotonic() + self._limits.request_timeout_s
                 if isinstance(decided, Upgrade):
                     self._send(decided.data)
                     return decided.identity, self._http.trailing_data[0]
                 self._respond(decided, request)
-                resting_s = self._limits.keep_alive_s
+                self._lobby.rest(self)
+                limits = self._limits
+                self._ends = time.monotonic() + (limits.keep_alive_s if known else limits.stranger_s)
+                sleep(0)  # a peer that asks without pause must not keep the others from being served
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None  # a frame of h11's in it holds the error
             self._refuse(error.error_status_hint)
         except (_Gone, OSError):
             pass
+        finally:
+            self._lobby.leave(self)
         return None
 
-    def _next_request(self, resting_s: float) -> Request:
-        """Wait for a request to begin, then read all of it."""
-        while self._http.their_state is h11.IDLE and not self._http.trailing_data[0]:
-            self._receive(resting_s)
-            break
-        ends = time.monotonic() + self._limits.request_timeout_s
-        head: h11.Request | None = None
+    def turn_away(self) -> None:
+        """See `lobby.Guest`; called from another greenlet or the event loop."""
+        self._unwanted = True
+        try:
+            if self._fresh and self._http.our_state is h11.IDLE:
+                self._wire.write([_TURNED_AWAY])
+            # Of the socket itself: the TLS around it may be in the middle of its handshake.
+            socket.socket.shutdown(self._wire.sock, socket.SHUT_RDWR)
+        except OSError:
+            pass  # it left by itself
+
+    def _next_request(self, service: Service) -> tuple[Request, bool]:
+        """Read a request; tell whether it comes from somebody known."""
+        self._read_head()
+        event = self._http.next_event()
+        if not isinstance(event, h11.Request):
+            raise _Gone
+        self._fresh = False
+        request = self._made(event)
+        known = service.knows(request)
+        if not self._lobby.recognize(self, known):
+            raise h11.RemoteProtocolError("no place is left", error_status_hint=503)
+        if known:
+            self._ends = time.monotonic() + self._limits.request_timeout_s
+        in_chunks = bool(request.values("transfer-encoding"))
+        return request._replace(body=self._read_body(in_chunks)), known
+
+    def _read_head(self) -> None:
+        """Wait until a whole head is there that has one meaning only."""
+        while True:
+            head, end, _ = self._http.trailing_data[0].partition(_END_OF_HEAD)
+            if len(head) > _MAX_HEAD_BYTES:
+                raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
+            try:
+                if never_a_head(head):
+                    raise BadRequest("line end")
+                if end:
+                    parse_head(head)
+                    return
+            except BadRequest as error:
+                raise h11.RemoteProtocolError(str(error)) from None
+            resting = not head
+            self._receive()
+            if resting:  # a request has begun
+                self._ends = min(self._ends, time.monotonic() + self._limits.request_timeout_s)
+
+    def _read_body(self, in_chunks: bool) -> bytes:
         body = bytearray()
+        raw = bytearray(self._http.trailing_data[0])
         while True:
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 if self._http.they_are_waiting_for_100_continue:
                     self._send_event(h11.InformationalResponse(status_code=100, headers=[]))
-                self._receive(ends - time.monotonic())
-            elif isinstance(event, h11.Request):
-                head = event
+                raw += self._receive()
             elif isinstance(event, h11.Data):
                 body += event.data
-                if len(body) > self._limits.body_bytes:
-                    raise h11.RemoteProtocolError("the body is too large", error_status_hint=413)
-            elif isinstance(event, h11.EndOfMessage) and head is not None:
-                return self._made(head, bytes(body))
+            elif isinstance(event, h11.EndOfMessage):
+                used = raw[: len(raw) - len(self._http.trailing_data[0])]
+                if in_chunks and not _is_plainly_chunked(bytes(used)):
+                    raise h11.RemoteProtocolError("extensions or trailers")
+                return bytes(body)
             else:
                 raise _Gone
+            limit = self._limits.body_bytes
+            if len(body) > limit or len(raw) > _FRAMING * limit + _RECEIVE_BYTES:
+                raise h11.RemoteProtocolError("the body is too large", error_status_hint=413)
 
-    def _made(self, head: h11.Request, body: bytes) -> Request:
+    def _made(self, head: h11.Request) -> Request:
         headers = [(name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers]
         target = head.target.decode("ascii", "replace")
-        return Request(head.method.decode("ascii"), target, headers, body, self._peer, self._is_local)
+        return Request(head.method.decode("ascii"), target, headers, b"", self._peer, self._is_local)
 
     def _respond(self, response: Response, request: Request) -> None:
         length = ("content-length", str(len(response.body)))
@@ -105,10 +184,12 @@ class HttpConnection:
         self._http.start_next_cycle()
 
     def _refuse(self, status: int) -> None:
-        """Answer what is no request, if an answer can still be sent."""
+        """Answer what is no request, or cannot be served, if an answer can still be sent."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         headers = [("content-length", "0"), ("connection", "close"), ("date", _date())]
+        if status == 503:
+            headers.append(("retry-after", "1"))
         try:
             self._send_event(h11.Response(status_code=status, headers=headers))
         except (_Gone, OSError, h11.LocalProtocolError):
@@ -117,29 +198,26 @@ class HttpConnection:
     def _send_event(self, event: h11.Event) -> None:
         self._send(self._http.send(event) or b"")
 
-    def _receive(self, seconds: float) -> None:
-        count = self._in_time(lambda: self._wire.read(memoryview(self._buffer)), seconds)
-        self._http.receive_data(bytes(self._buffer[:count]))
-        if not count and self._http.their_state is h11.IDLE:
+    def _receive(self) -> bytes:
+        count = self._in_time(_READY_READ, lambda: self._wire.read(_BUFFER))
+        data = bytes(_BUFFER[:count])
+        self._http.receive_data(data)
+        if self._unwanted or (not data and self._http.their_state is h11.IDLE):
             raise _Gone
+        return data
 
     def _send(self, data: bytes) -> None:
-        ends = time.monotonic() + self._limits.request_timeout_s
         left = memoryview(data)
         while left:
-            try:
-                left = left[self._wire.write([left]) :]
-            except BlockingIOError:
-                self._wait(_READY_WRITE, ends - time.monotonic())
+            left = left[self._in_time(_READY_WRITE, partial(self._wire.write, [left])) :]
 
-    def _in_time(self, step: Callable[[], int | None], seconds: float | None = None) -> int:
-        """Do a step that may have to wait for input."""
-        ends = time.monotonic() + (self._limits.request_timeout_s if seconds is None else seconds)
+    def _in_time(self, event: int, step: Callable[[], int | None]) -> int:
+        """Do a step that may have to wait."""
         while True:
             try:
                 return step() or 0
             except BlockingIOError:
-                self._wait(_READY_READ, ends - time.monotonic())
+                self._wait(event, self._ends - time.monotonic())
 
     def _wait(self, event: int, seconds: float) -> None:
         if seconds <= 0:
@@ -151,6 +229,23 @@ class HttpConnection:
             ready = True
         if not ready:
             raise _Gone
+
+
+def _is_plainly_chunked(raw: bytes) -> bool:
+    """Tell whether a body in chunks has no extensions, no trailers, and every line its CR.
+
+    h11 ignores these, as it may; another reader of the same bytes could find a second request in them.
+    """
+    at, length = 0, 1
+    while length:
+        size, end, _ = raw[at : at + 10].partition(b"\r\n")
+        if not end or not _CHUNK_SIZE.fullmatch(size):
+            return False
+        length = int(size, 16)
+        at += len(size) + 2 + length + 2
+        if raw[at - 2 : at] != b"\r\n":
+            return False
+    return at == len(raw)
 
 
 def _date() -> str:

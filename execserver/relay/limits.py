@@ -41,8 +41,9 @@ class Limits(NamedTuple):
     grant_ttl_s: float = 60.0  # a granted connection must be made by then
     connect_wait_s: float = 4.0  # a harness's call waits for an executor that is registered but away
     ping_s: float = 30.0  # between two pings; a peer that is silent for two of them is gone
-    request_timeout_s: float = 10.0  # for a whole HTTP request, and for the TLS handshake
-    keep_alive_s: float = 120.0  # an HTTP connection may rest for so long between two requests
+    stranger_s: float = 5.0  # for TLS and a whole request of somebody who has shown no token; between two
+    request_timeout_s: float = 10.0  # for a whole request with a token, and for taking an answer
+    keep_alive_s: float = 120.0  # a connection that showed a token may rest for so long
     close_timeout_s: float = 5.0  # for the close handshake
     drain_s: float = 5.0  # between the signal to end and the goodbye
     body_bytes: int = 16 * _KIB  # of one request

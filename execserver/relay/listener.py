@@ -12,9 +12,10 @@ from gevent import spawn
 from gevent.hub import get_hub
 
 from execserver.listen_url import WsListen
-from execserver.relay.http import Answer, HttpConnection
+from execserver.relay.http import HttpConnection, Service
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
+from execserver.relay.lobby import Lobby
 from execserver.relay.wires import PlainWire, TlsWire, Wire
 from execserver.settings import Settings
 from execserver.transports.tuning import tune
@@ -23,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 _READY_READ = 1
 _RETRY_S = 0.1  # after accept failed for want of descriptors
+_MADE_FREE = 16  # connections that end then; other parts need descriptors too
 
 
 def bind(listen: WsListen, settings: Settings) -> socket.socket:
@@ -47,14 +49,15 @@ Attach = Callable[[Identity, Wire, str, bytes], None]
 class RelayListener:
     """Serves a listening, non-blocking socket, which it owns."""
 
-    def __init__(self, sock: socket.socket, limits: Limits, answer: Answer, attach: Attach) -> None:
+    def __init__(
+        self, sock: socket.socket, limits: Limits, lobby: Lobby, service: Service, attach: Attach
+    ) -> None:
         self._sock = sock
         self._limits = limits
-        self._answer = answer
+        self._lobby = lobby
+        self._service = service
         self._attach = attach
         self.context: ssl.SSLContext | None = None  # may be replaced at any time
-        self._http = 0  # connections that are not upgraded
-        self.links: Callable[[], int] = lambda: 0  # how many are
         loop = get_hub().loop
         self._accepting = loop.io(sock.fileno(), _READY_READ)
         self._retry = loop.timer(_RETRY_S, _RETRY_S)
@@ -78,12 +81,10 @@ class RelayListener:
         except OSError as error:
             _log.warning("cannot accept connections for a moment: %s", error)
             self._accepting.stop()
+            for _ in range(_MADE_FREE):
+                self._lobby.make_room()
             self._retry.again(self.start)
             return
-        if self._http + self.links() >= self._limits.connections:
-            sock.close()
-            return
-        self._http += 1
         spawn(self._serve, sock, address)
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
@@ -95,11 +96,11 @@ class RelayListener:
             sock.setblocking(False)
             wire = self._wire(sock)
             is_local = ip_address(host.partition("%")[0]).is_loopback
-            upgraded = HttpConnection(wire, peer, is_local, self._limits).serve(self._answer)
+            connection = HttpConnection(wire, peer, is_local, self._limits, self._lobby)
+            upgraded = connection.serve(self._service)
         except OSError as error:
             _log.info("a connection was lost: peer=%s error=%s", peer, error)
         finally:
-            self._http -= 1
             if upgraded is None:
                 (sock if wire is None else wire.sock).close()
         if upgraded is not None and wire is not None:

@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 _READY_READ = 1
 _RETRY_S = 0.1  # after accept failed for want of descriptors
+_MADE_FREE = 16  # peers that have said nothing yet and go then; starting processes needs descriptors too
 
 
 class WebSocketListener:
@@ -33,6 +34,7 @@ class WebSocketListener:
         self._make_call = make_call
         self._shared = Shared(settings)
         self._transports: set[WebSocketTransport] = set()
+        self._waiting: dict[socket.socket, None] = {}  # not upgraded yet, in the order they came
         loop = get_hub().loop
         self._accepting = loop.io(sock.fileno(), _READY_READ)
         self._retry = loop.timer(_RETRY_S, _RETRY_S)  # a timer that does not repeat forgets its delay
@@ -64,9 +66,22 @@ class WebSocketListener:
         except OSError as error:
             _log.warning("cannot accept connections for a moment: %s", error)
             self._accepting.stop()
+            self._drop_oldest(len(self._waiting) - _MADE_FREE)
             self._retry.again(self.start)
             return
+        self._waiting[sock] = None
+        self._drop_oldest(self._settings.waiting_upgrades)
         spawn(self._serve, sock, address)
+
+    def _drop_oldest(self, kept: int) -> None:
+        """End the longest waiting peers: who means to speak has done so, and none must keep others out."""
+        while len(self._waiting) > max(0, kept):
+            sock = next(iter(self._waiting))
+            del self._waiting[sock]
+            try:
+                sock.shutdown(socket.SHUT_RDWR)  # whoever reads from it sees the end, and closes it
+            except OSError:
+                pass  # it left by itself
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
         early = None
@@ -75,6 +90,7 @@ class WebSocketListener:
             early = upgrade(sock, self._settings)
         except OSError as error:
             _log.info("a connection was lost before its upgrade: %s", error)
+        self._waiting.pop(sock, None)
         if early is None:
             sock.close()
             return

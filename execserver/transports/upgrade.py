@@ -10,7 +10,7 @@ from gevent.hub import get_hub
 
 from execserver.services.deadline import at_most
 from execserver.settings import Settings
-from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, parse_head
+from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, never_a_head, parse_head
 
 _READY_READ = 1
 _RECEIVE_BYTES = 8192
@@ -60,7 +60,7 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
     with at_most(settings.upgrade_timeout_s):
         while found[0] is None:
             head, end, rest = received.partition(_END_OF_HEAD)
-            if end or len(head) > settings.max_header_bytes:
+            if end or len(head) > settings.max_header_bytes or never_a_head(head):
                 found = head, rest
                 continue
             try:

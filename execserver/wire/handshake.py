@@ -3,12 +3,16 @@
 The rules are data in, data out: `parse_head` makes a request of the bytes before the empty line, `answer`
 decides.  The order of the checks is the contract's: Origin, path, method, Connection, Upgrade, version,
 key.  `date` is the text of the Date header, so that no clock is read here.
+
+A head that two readers could understand differently is no request: whoever sits in front of us may be the
+other one, and would then take a part of one request for the next.
 """
 
 from __future__ import annotations
 
 import binascii
 import hashlib
+import re
 from typing import NamedTuple
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
@@ -25,6 +29,8 @@ _REASONS = {
 _TOKEN_BYTES = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TARGET_BYTES = bytes(range(33, 127))
 _VALUE_BYTES = b"\t" + bytes(range(32, 127)) + bytes(range(128, 256))
+_LONE_LINE_FEED = re.compile(rb"(?<!\r)\n")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 
 
 class BadRequest(Exception):
@@ -47,6 +53,11 @@ class Request(NamedTuple):
         """Tell whether a comma separated header holds a token, whatever its case."""
         return any(part.strip().lower() == token for value in self.values(name) for part in value.split(","))
 
+    @property
+    def has_body(self) -> bool:
+        """Tell whether bytes of its own follow the head."""
+        return self.values("content-length") not in ([], ["0"]) or bool(self.values("transfer-encoding"))
+
 
 class Answer(NamedTuple):
     """The response: its bytes, and what becomes of the connection."""
@@ -67,7 +78,15 @@ def parse_head(head: bytes) -> Request:
         raise BadRequest("request line")
     headers = [_header(line) for line in lines[1:] if line]
     path = target.split(b"?", 1)[0].decode("ascii")
-    return Request(method.decode("ascii"), path, version == b"HTTP/1.0", headers)
+    request = Request(method.decode("ascii"), path, version == b"HTTP/1.0", headers)
+    if _is_ambiguous(request):
+        raise BadRequest("more than one meaning")
+    return request
+
+
+def never_a_head(received: bytes) -> bool:
+    """Tell whether bytes that hold no whole head yet never will: a line of theirs ends without CR."""
+    return _LONE_LINE_FEED.search(received) is not None
 
 
 def answer(request: Request, date: str) -> Answer:
@@ -109,6 +128,8 @@ def _upgrade_refusal(request: Request) -> str | None:
         return "`Sec-WebSocket-Version` header did not include '13'"
     if not request.values("sec-websocket-key"):
         return "`Sec-WebSocket-Key` header missing"
+    if request.has_body:
+        return "A WebSocket upgrade has no body"
     return None
 
 
@@ -125,10 +146,7 @@ def _plain(
         lines.append("content-type: text/plain; charset=utf-8")
     lines.append(f"content-length: {len(body)}")
     # A body that was announced is not read: the connection ends instead of being parsed at the wrong place.
-    has_body = request.values("content-length") not in ([], ["0"]) or bool(
-        request.values("transfer-encoding")
-    )
-    keep_alive = not (request.http10 or has_body or request.has_token("connection", "close"))
+    keep_alive = not (request.http10 or request.has_body or request.has_token("connection", "close"))
     if not keep_alive and not request.http10:
         lines.insert(0, "connection: close")
     head = _head(status, lines, date, http10=request.http10)
@@ -147,6 +165,16 @@ def _header(line: bytes) -> tuple[str, str]:
     if not colon or not _is_token(name) or value.translate(None, _VALUE_BYTES):
         raise BadRequest("header")
     return name.decode("ascii").lower(), value.strip(b" \t").decode("latin-1")
+
+
+def _is_ambiguous(request: Request) -> bool:
+    """Tell whether two readers may see another end of the body or another host (RFC 9112, 3.2 and 6.3)."""
+    lengths, codings = request.values("content-length"), request.values("transfer-encoding")
+    if codings and (lengths or request.http10):
+        return True
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        return True
+    return len(codings) > 1 or len(request.values("host")) > 1
 
 
 def _is_token(text: bytes) -> bool:

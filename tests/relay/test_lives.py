@@ -56,7 +56,7 @@ def test_rubbish_and_a_connection_that_says_nothing(stage: RelayStage) -> None:
 
 
 def test_a_request_that_takes_too_long(tmp_path: Path) -> None:
-    stage = RelayStage(tmp_path, LIMITS._replace(request_timeout_s=0.002))
+    stage = RelayStage(tmp_path, LIMITS._replace(stranger_s=0.002))
 
     def life(number: int) -> None:
         sock = connected(stage.port)

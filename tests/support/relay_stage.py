@@ -13,6 +13,7 @@ from execserver.listen_url import WsListen
 from execserver.relay.api import Api
 from execserver.relay.limits import Limits
 from execserver.relay.listener import RelayListener, bind
+from execserver.relay.lobby import Lobby
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Registry
 from execserver.relay.rendezvous import Rendezvous
@@ -93,8 +94,8 @@ class RelayStage:
         self.port = int(sock.getsockname()[1])
         base = f"ws://127.0.0.1:{self.port}"
         api = Api(registry, self.rendezvous, book, metrics, base=base, fixed_base=True, public_metrics=False)
-        self.listener = RelayListener(sock, limits, api.answer, self.rendezvous.attach)
-        self.listener.links = self.rendezvous.count_links
+        lobby = Lobby(limits.connections, self.rendezvous.count_sockets)
+        self.listener = RelayListener(sock, limits, lobby, api, self.rendezvous.attach)
         self.listener.start()
 
     def call(self, name: str, body: object) -> Any:

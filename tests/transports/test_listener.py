@@ -36,6 +36,16 @@ def listening(family: socket.AddressFamily = socket.AF_INET) -> socket.socket:
     return sock
 
 
+def is_at_end(sock: socket.socket) -> bool:
+    """Tell whether the other side has ended a connection."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 class Listening:
     """A listener over a real socket, with fake calls, and the clients of a test."""
 
@@ -114,6 +124,19 @@ def test_connections_are_upgraded_and_served(listen: Listen) -> None:
         host, port = client.getsockname()
         error = json.loads(answer.payload)["error"]["message"]
         assert f"websocket {host}:{port}: EOF while" in error
+
+
+def test_silent_peers_lock_nobody_out(listen: Listen) -> None:
+    server = listen(waiting_upgrades=3)
+    here = server.upgraded()
+    silent = [server.connect() for _ in range(5)]
+    wait_until(lambda: is_at_end(silent[1]), pause=gevent.sleep)
+    assert is_at_end(silent[0])
+    assert not any(map(is_at_end, [here, *silent[2:]]))
+    server.upgraded()
+    assert not is_at_end(here)
+    silent[-1].sendall(UPGRADE)
+    wait_until(lambda: server.listener.connections == 3, pause=gevent.sleep)
 
 
 def test_an_ipv6_peer_is_named_in_brackets(listen: Listen) -> None:

@@ -109,6 +109,22 @@ def test_some_answers_end_the_connection(upgrading: Upgrading, request_text: byt
     assert upgrading.result() is None
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /readyz HTTP/1.1\nHost: x\n\n",
+        b"GET /readyz HTTP/1.1\r\nHost: x\n",
+        UPGRADE.replace(b"\r\n", b"\n"),
+        UPGRADE.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
+    ],
+)
+def test_what_has_two_meanings_is_refused_at_once(upgrading: Upgrading, head: bytes) -> None:
+    answer = upgrading.send(head + READY)
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert upgrading.result() is None
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", READY])
 def test_a_peer_that_leaves_ends_it(upgrading: Upgrading, sent: bytes) -> None:
     upgrading.send(sent)

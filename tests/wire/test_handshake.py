@@ -103,6 +103,14 @@ def test_a_request_with_a_body_ends_the_connection_because_the_body_is_not_read(
     assert not ask("GET /readyz HTTP/1.1\r\nTransfer-Encoding: chunked").keep_alive
 
 
+def test_an_upgrade_with_a_body_is_refused() -> None:
+    reply = ask(UPGRADE + "\r\nContent-Length: 5")
+    assert (status(reply), body(reply)) == (400, b"A WebSocket upgrade has no body")
+    assert not reply.upgraded
+    assert not reply.keep_alive
+    assert ask(UPGRADE + "\r\nContent-Length: 0").upgraded
+
+
 def test_connection_close_is_honoured() -> None:
     assert not ask("GET /readyz HTTP/1.1\r\nConnection: close").keep_alive
 
@@ -120,6 +128,18 @@ def test_connection_close_is_honoured() -> None:
         "GET / HTTP/1.1\r\nname : space before the colon",
         "GET / HTTP/1.1\r\nfolded: a\r\n  b",
         "GET /\x7f HTTP/1.1",
+        "GET / HTTP/1.1\r\nHost: x\r\nHost: x",
+        "GET / HTTP/1.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked",
+        "GET / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 0",
+        "GET / HTTP/1.1\r\nContent-Length: 0, 0",
+        "GET / HTTP/1.1\r\nContent-Length: +0",
+        "GET / HTTP/1.1\r\nContent-Length:",
+        "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+        "GET / HTTP/1.0\r\nTransfer-Encoding: chunked",
+        "GET / HTTP/1.1\r\nA: b\nContent-Length: 5",
+        "GET / HTTP/1.1\r\nA: b\rC: d",
+        "GET / HTTP/1.1\r\nA: \0",
+        "GET http://x/ HTTP/1.1",
         "",
     ],
 )

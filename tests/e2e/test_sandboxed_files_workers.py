@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.sandbox_places import Place, place_for
 from tests.e2e.sandboxed_calls import NOT_THERE, READ_ONLY, REFUSED, Files, children_of, workers_of
+from tests.support.proc import descriptor_count, require_a_look_into
 from tests.support.sandboxes import read_only, rule, workspace_write
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
@@ -104,6 +105,7 @@ def test_a_worker_holds_little_memory_of_its_own(own_place: Place) -> None:
         files.write(own_place.ws / "n")
     files.names("/usr/bin")
     (worker,) = workers_of(pid_of(own_place))
+    require_a_look_into(worker)
     rollup = Path(f"/proc/{worker}/smaps_rollup").read_text()
     private = sum(int(kib) for kib in re.findall(r"Private_\w+:\s+(\d+)", rollup))
     assert private <= PRIVATE_KIB
@@ -202,7 +204,7 @@ def test_a_thousand_calls_leave_nothing_behind(steady_place: Place) -> None:
 
     def resources() -> tuple[int, list[int]]:
         everyone = [server, *children_of(server), *workers_of(server)]
-        return len(everyone), [len(os.listdir(f"/proc/{pid}/fd")) for pid in everyone]
+        return len(everyone), [descriptor_count(pid) for pid in everyone]
 
     files.write_opened(steady_place.ws / "g")
     files.ask("fs/remove", steady_place.ws / "none")  # starts the worker for what may take long

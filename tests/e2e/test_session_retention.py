@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
-from tests.support.proc import descriptors, marked, wait_over
+from tests.support.proc import descriptor_count, marked, wait_over
 from tests.support.running import PATH, output_until, read, run, start
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
@@ -165,6 +165,6 @@ def test_coming_and_going_leaves_nothing_open(start_server: StartServer, connect
         session = peer.open_session(session)
         if number == 0:
             start(peer, "p", "exec sleep 100")
-        counts.append(len(descriptors(server.pid)))
+        counts.append(descriptor_count(server.pid))
         peer.abort() if number % 2 else peer.close()
     assert max(counts) <= counts[0] + 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
-from tests.support.proc import descriptors
+from tests.support.proc import descriptor_count, descriptors
 from tests.support.raw_http import RawHttp
 from tests.support.running import run, start, terminate
 from tests.support.server_process import ServerProcess
@@ -50,7 +50,7 @@ def start_many(peer: WsPeer, tty: bool, started: list[str]) -> None:
 def test_a_start_without_descriptors_fails_and_later_ones_work(
     own_server: ServerProcess, peer: WsPeer, tty: bool
 ) -> None:
-    before = len(descriptors(own_server.pid))
+    before = descriptor_count(own_server.pid)
     limit_descriptors(own_server, SPARE)
     started: list[str] = []
     with pytest.raises(RemoteError) as refusal:
@@ -62,7 +62,7 @@ def test_a_start_without_descriptors_fails_and_later_ones_work(
     assert len(started) >= 2
     for name in started:
         assert terminate(peer, name)
-    wait_until(lambda: len(descriptors(own_server.pid)) <= before)
+    wait_until(lambda: descriptor_count(own_server.pid) <= before)
     assert run(peer, "again", "echo x", tty=tty).exit_code == 0
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import signal
 from pathlib import Path
 
 import pytest
 
+from tests.support.accounts import account_shell
 from tests.support.peer import RemoteError
 from tests.support.proc import stat_fields
 from tests.support.running import PATH, Outcome, outcome, output_until, run, start, terminate, write
@@ -80,7 +79,7 @@ def test_control_c_interrupts(peer: WsPeer) -> None:
 
 
 def test_the_environment_is_the_given_one_and_shell(peer: WsPeer) -> None:
-    shell = pwd.getpwuid(os.getuid()).pw_shell
+    shell = account_shell() or "/bin/sh"
     assert sorted(shown(peer, ["env"], env={"A": "1", **PATH})) == sorted(
         ["A=1", "PATH=/usr/bin:/bin", f"SHELL={shell}"]
     )

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.proc import descriptors
+from tests.support.proc import descriptor_count
 from tests.support.raw_http import RawHttp
 from tests.support.server_process import ServerProcess
 
@@ -68,9 +68,9 @@ def test_a_peer_that_drips_its_head_is_dropped_all_the_same(http: RawHttp) -> No
 
 
 def test_dropped_peers_leave_no_descriptor_behind(server: ServerProcess) -> None:
-    before = len(descriptors(server.pid))
+    before = descriptor_count(server.pid)
     with ExitStack() as stack:
         silent = [stack.enter_context(RawHttp(server.url)) for _ in range(20)]
         for connection in silent:
             connection.wait_for_end()
-    assert len(descriptors(server.pid)) <= before
+    assert descriptor_count(server.pid) <= before

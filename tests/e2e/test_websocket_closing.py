@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.e2e.conftest import Connect, StartServer
-from tests.support.proc import descriptors
+from tests.support.proc import descriptor_count
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import CLOSE, CONTINUATION, PING, TEXT, Ending, WsPeer, client_frame
@@ -123,12 +123,12 @@ def test_a_peer_that_does_not_answer_a_close_is_dropped(
 ) -> None:
     server = start_server(settings={"close_timeout_s": 0.3})
     connect(server).open_session()
-    before = len(descriptors(server.pid))
+    before = descriptor_count(server.pid)
     peer = connect(server)
     peer.open_session()
     peer.send_raw(violation)
     assert peer.wait_for_end() is Ending.CLOSE_FRAME
-    wait_until(lambda: len(descriptors(server.pid)) == before)
+    wait_until(lambda: descriptor_count(server.pid) == before)
 
 
 @close_frames

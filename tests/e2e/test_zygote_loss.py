@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import RemoteError
-from tests.support.proc import descriptors, marked, state, zygotes_of
+from tests.support.proc import descriptor_count, marked, state, zygotes_of
 from tests.support.running import (
     PATH,
     Outcome,
@@ -88,14 +88,14 @@ def test_after_its_death_sessions_see_exits_and_the_next_start_works(
 
 def test_deaths_one_after_the_other_leave_nothing_open(own_server: ServerProcess, peer: WsPeer) -> None:
     run(peer, "warm", "exit 0")
-    before = len(descriptors(own_server.pid))
+    before = descriptor_count(own_server.pid)
     for number in range(5):
         start(peer, f"p{number}", "exec sleep 100", tty=number % 2 == 0)
         (zygote,) = zygotes_of(own_server.pid)
         os.kill(zygote, signal.SIGKILL)
         outcome(peer, f"p{number}")
         assert run(peer, f"q{number}", "exit 3").exit_code == 3
-    wait_until(lambda: len(descriptors(own_server.pid)) <= before)
+    wait_until(lambda: descriptor_count(own_server.pid) <= before)
     assert "Traceback" not in own_server.errors()
 
 
@@ -162,9 +162,9 @@ def test_a_start_that_outlasts_its_session_leaves_no_process(
     mark = str(uuid.uuid4())
     with hanging_zygote(server):
         params = start_params("p", "exec sleep 100", env=PATH | {"MARK": mark})
-        before = len(descriptors(server.pid))
+        before = descriptor_count(server.pid)
         peer.send({"id": 1000, "method": "process/start", "params": params})
-        wait_until(lambda: len(descriptors(server.pid)) > before)  # else the other start could come first
+        wait_until(lambda: descriptor_count(server.pid) > before)  # else the other start could come first
         peer.close()
         run(clock, "clock", ["sleep", "0.4"])  # by a second zygote
         with pytest.raises(RemoteError, match="unknown session id"):

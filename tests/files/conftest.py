@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ def shared_folder() -> Iterator[bytes]:
     path = os.fsencode(tempfile.mkdtemp())
     os.chmod(path, 0o755)
     yield path
+    os.chmod(path, 0o700)
     for parent, names, _ in os.walk(path):
         for name in names:
             os.chmod(os.path.join(parent, name), 0o700)
@@ -42,13 +44,14 @@ def shared_folder() -> Iterator[bytes]:
 
 
 @pytest.fixture
-def unprivileged() -> Callable[[], AbstractContextManager[None]]:
-    """A context in which permissions count, also when the tests run as root."""
+def unprivileged(shared_folder: bytes) -> Callable[[], AbstractContextManager[None]]:
+    """A context in which what is in the shared folder is somebody else's, also when the tests run as root."""
 
     @contextmanager
     def act() -> Iterator[None]:
         if os.geteuid() != 0:
-            yield
+            with _without_the_owners_rights(shared_folder):
+                yield
             return
         os.seteuid(NOBODY)
         try:
@@ -57,3 +60,20 @@ def unprivileged() -> Callable[[], AbstractContextManager[None]]:
             os.seteuid(0)
 
     return act
+
+
+@contextmanager
+def _without_the_owners_rights(folder: bytes) -> Iterator[None]:
+    """Leave the owner what everybody has: it cannot become somebody else."""
+    paths = [folder]
+    for parent, folders, files in os.walk(folder):
+        if os.access(parent, os.X_OK):
+            paths += [os.path.join(parent, name) for name in (*folders, *files)]
+    modes = {path: stat.S_IMODE(os.lstat(path).st_mode) for path in paths if not os.path.islink(path)}
+    for path in reversed(modes):
+        os.chmod(path, modes[path] & 0o7077 | (modes[path] & 0o007) << 6)
+    try:
+        yield
+    finally:
+        for path, mode in modes.items():
+            os.chmod(path, mode)

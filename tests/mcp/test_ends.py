@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import LONG
 from tests.mcp.calling import Calls, allow, starter
 from tests.mcp.replaying import Machine, Server
-from tests.support.proc import command_line, descendants_of, descriptors, marked, zygotes_of
+from tests.support.proc import command_line, descendants_of, descriptor_count, marked, zygotes_of
 from tests.support.waiting import wait_until
 
 COMMAND = "sleep 81 & setsid sleep 82 & setsid sh -c 'trap \"\" TERM HUP; sleep 83; true' & sleep 84; true"
@@ -124,7 +124,7 @@ def test_many_calls_leave_nothing_behind(tmp_path: Path) -> None:
 
         run(0)
         (zygote,) = zygotes_of(os.getpid())
-        before = [descriptors(os.getpid()).keys(), descriptors(zygote).keys()]
+        before = [descriptor_count(os.getpid()), descriptor_count(zygote)]
         waiting = list(range(CALLS))
 
         def work() -> None:
@@ -133,5 +133,5 @@ def test_many_calls_leave_nothing_behind(tmp_path: Path) -> None:
 
         gevent.joinall([gevent.spawn(work) for _ in range(SIDE_BY_SIDE)], raise_error=True)
         calls.wait_until_nothing_is_left()
-        assert [descriptors(os.getpid()).keys(), descriptors(zygote).keys()] == before
+        assert [descriptor_count(os.getpid()), descriptor_count(zygote)] == before
         assert descendants_of(zygote) == []

@@ -166,7 +166,7 @@ def test_a_cancelled_call_ends_at_once_with_all_it_started(start: Start) -> None
     wait_until(lambda: len(marked(f"{MARK}=cancelled")) >= 5)
     params = {"requestId": 2, "reason": "enough"}
     server.peer.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-    wait_until(lambda: marked(f"{MARK}=cancelled") == [server.process.pid])
+    wait_until(lambda: set(marked(f"{MARK}=cancelled")) <= {server.process.pid})
     server.peer.send({"jsonrpc": "2.0", "id": 3, "method": "ping"})
     assert server.peer.receive() == {"jsonrpc": "2.0", "id": 3, "result": {}}
     assert server.close() == (0, "")
@@ -186,7 +186,7 @@ def test_open_questions_are_taken_back_when_their_call_is_cancelled(start: Start
     assert sorted(message["params"]["requestId"] for message in withdrawn if message) == [
         *range(1, MAX_OPEN + 1)
     ]
-    wait_until(lambda: marked(f"{MARK}=asked") == [server.process.pid])
+    wait_until(lambda: set(marked(f"{MARK}=asked")) <= {server.process.pid})
     server.peer.send({"jsonrpc": "2.0", "id": 3, "method": "ping"})
     assert server.peer.receive() == {"jsonrpc": "2.0", "id": 3, "result": {}}
     assert server.close() == (0, "")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.one_file import Box, new_mounts
 from tests.support.peer import Peer, RemoteError
-from tests.support.proc import zygotes_of
+from tests.support.proc import require_a_look_into, zygotes_of
 from tests.support.running import run
 from tests.support.server_process import Flavour, ServerProcess
 
@@ -66,6 +66,7 @@ def test_the_zygote_has_no_environment(box: Box) -> None:
     with serve(box, MY_SECRET="x") as server, server.connect() as peer:
         peer.open_session()
         (zygote,) = zygotes_of(server.pid)
+        require_a_look_into(zygote)
         assert Path(f"/proc/{zygote}/environ").read_bytes().strip(b"\0") == b""
 
 

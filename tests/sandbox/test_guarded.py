@@ -254,6 +254,8 @@ def grow(root: bytes, tree: dict[bytes, str | bytes]) -> None:
     """Make what of a tree can be made, shorter paths first."""
     for path, kind in sorted(tree.items()):
         where = root + b"/" + path
+        if not os.path.realpath(os.path.dirname(where)).startswith(root):
+            continue  # a link made before leads out of the tree, and nothing of it belongs there
         try:
             os.makedirs(os.path.dirname(where), exist_ok=True)
             if kind == "file":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from execserver.zygote import filtered
 from tests.support.waiting import wait_until
 
@@ -92,8 +94,34 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+def may_look_into(pid: int) -> bool:
+    """Tell whether the tests may see a process' descriptors, environment and files.
+
+    The server and its zygotes let nobody who is not root, see `Libc.set_undumpable`.
+    """
+    return os.access(f"/proc/{pid}/fd", os.R_OK | os.X_OK)
+
+
+def require_a_look_into(pid: int) -> None:
+    """Skip where a process lets the user of the tests see nothing of it."""
+    if not may_look_into(pid):
+        pytest.skip("only root can look into a process that lets nobody")
+
+
+def descriptor_count(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    if may_look_into(pid):
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    # Linux 6.2 and newer tell the number to everybody.
+    count = os.stat(f"/proc/{pid}/fd").st_size
+    if not count:
+        pytest.skip("only root can count descriptors of a process that lets nobody, before Linux 6.2")
+    return count
+
+
 def descriptors(pid: int) -> dict[int, str]:
     """Return the open descriptors of a process and what they are open on."""
+    require_a_look_into(pid)
     found = {}
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -120,6 +148,7 @@ def peak_bytes(pid: int) -> int:
 
 def reset_peak(pid: int) -> None:
     """Begin to measure `peak_bytes` anew."""
+    require_a_look_into(pid)
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

@@ -36,7 +36,7 @@ class Stage:
         self.feed = feed
         env = base_environment()
         if name.startswith("03-"):
-            env = START_ENVIRONMENT | {key: env[key] for key in ("PATH", "HOME")}
+            env = START_ENVIRONMENT | {key: env[key] for key in ("PATH", "HOME") if key in env}
         settings = SHORT_PERIODS if name.startswith("05-") else {}
         listen = "stdio" if stdio else "ws://127.0.0.1:0"
         self.server = ServerProcess(flavour, listen=listen, env=env, settings=settings, cwd=ROOT)

@@ -37,7 +37,8 @@ from execserver.zygote.confine import confine_self_then_call, run_confined
 ENV = (b"PATH=/usr/bin:/bin",)
 FREE_UID = 54321  # of nobody; no entry anywhere is needed
 # Who runs a view; an ordinary user where the tests run as one.
-USERS = (0, FREE_UID) if os.geteuid() == 0 else (os.geteuid(),)
+SELF = os.geteuid()
+USERS = (0, FREE_UID) if SELF == 0 else (SELF,)
 # What kernels before 5.12 lack, and what before 5.3 and 5.13 besides.
 OLD_KERNEL = (
     *("openat2", "open_tree", "mount_setattr", "clone3", "close_range"),
@@ -94,7 +95,7 @@ def run(
     view: ViewPlan,
     script: str | Sequence[str],
     *,
-    user: int = 0,
+    user: int = SELF,
     cwd: Path | str = "/",
     env: Sequence[bytes] = ENV,
     arg0: bytes | None = None,
@@ -120,7 +121,7 @@ def run(
 
 
 def call(
-    view: ViewPlan, function: Callable[[], object], *, user: int = 0, kernel: Kernel | None = None
+    view: ViewPlan, function: Callable[[], object], *, user: int = SELF, kernel: Kernel | None = None
 ) -> Outcome:
     """Call a function inside a view, as a file worker is; the outcome's `value` is its result."""
 
@@ -136,7 +137,7 @@ def call(
     return in_child(lambda: confine_self_then_call(view, checked, kernel) << 8, user)
 
 
-def in_child(act: Callable[[], int], user: int = 0, stdin: str = "") -> Outcome:
+def in_child(act: Callable[[], int], user: int = SELF, stdin: str = "") -> Outcome:
     """Call `act`, which returns a wait status, in a forked child with pipes as stdio, as a user."""
     into, out, err, end = (os.pipe() for _ in range(4))
     os.write(into[1], stdin.encode())

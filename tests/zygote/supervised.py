@@ -155,13 +155,14 @@ class Supervised(ConfinedZygote):
         if supervision is None:
             supervision = Supervision(encode_policy(Policy(rules)), server_env=[PATH])
         self._next_id += 1
+        record = _record(place, view)  # skips where there is no bubblewrap, and must find nothing open then
         out, err, questions = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), _socket.socketpair()
         request = SpawnRequest(
             self._next_id,
             argv or [b"/bin/bash", b"-c", script.encode()],
             env,
             os.fsencode(cwd),
-            plan=_record(place, view),
+            plan=record,
             seccomp=SECCOMP_RESTRICTED if place == FILTER else SECCOMP_NONE,
             back_end=_BACK_ENDS.get(place, BACK_END_NATIVE),
             supervision=encode_supervision(supervision),

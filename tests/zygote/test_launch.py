@@ -12,6 +12,7 @@ import pytest
 
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.zygote.launch import start_zygote
+from tests.support.proc import require_a_look_into
 from tests.zygote.harness import Zygote
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_zygote_has_an_empty_environment_and_its_own_session() -> None:
     with Zygote() as zygote:
         zygote.start_quietly(b"true")
+        require_a_look_into(zygote.pid)
         assert Path(f"/proc/{zygote.pid}/environ").read_bytes() == b""
         assert os.getsid(zygote.pid) == zygote.pid
         assert Path(f"/proc/{zygote.pid}/cwd").readlink() == Path("/")
@@ -31,6 +33,7 @@ def test_the_zygote_holds_its_socket_and_no_descriptor_of_the_server(tmp_path: P
     try:
         with Zygote() as zygote:
             zygote.start_quietly(b"true")
+            require_a_look_into(zygote.pid)
             numbers = {
                 int(entry.name): entry.readlink() for entry in Path(f"/proc/{zygote.pid}/fd").iterdir()
             }
@@ -51,6 +54,7 @@ if sys.argv[1] == "with":
         ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-1], "without"])
 sys.path.insert(0, {str(ROOT)!r})
+from tests.support.waiting import wait_until
 from tests.zygote.harness import Zygote
 def readable(pid):
     try:
@@ -59,6 +63,8 @@ def readable(pid):
         return False
 with Zygote() as zygote:
     child = zygote.start_quietly(b"sleep", b"60")
+    # An exec closes what tells of its success before it lets others look in again.
+    wait_until(lambda: readable(child.pid))
     print(readable(zygote.pid), readable(child.pid))
 """
     done = subprocess.run(
@@ -108,6 +114,7 @@ sys.path.insert(0, {str(ROOT)!r})
 report = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 for number in (0, 1, 2):
     os.close(number)
+from tests.support.proc import require_a_look_into
 from tests.zygote.harness import Zygote
 with Zygote() as zygote:
     os.write(report, repr(zygote.run(b"sh", b"-c", b"echo out; echo err >&2")).encode())

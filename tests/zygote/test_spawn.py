@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import signal
 import sys
 import time
@@ -15,6 +14,8 @@ import pytest
 
 from execserver.zygote import lookup
 from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
+from tests.support.accounts import account_home, account_shell
+from tests.support.proc import require_a_look_into
 from tests.support.waiting import wait_until
 from tests.zygote.harness import Zygote
 
@@ -83,6 +84,7 @@ def test_signals_are_default_and_unblocked(zygote: Zygote) -> None:
 def test_a_child_starts_in_its_cwd_and_the_zygote_stays_at_the_root(zygote: Zygote, folder: bytes) -> None:
     assert zygote.run(b"pwd", cwd=folder)[1] == folder + b"\n"
     assert zygote.refusal(b"nope", cwd=folder).stage == STAGE_EXEC
+    require_a_look_into(zygote.pid)
     assert Path(f"/proc/{zygote.pid}/cwd").readlink() == Path("/")
 
 
@@ -170,7 +172,7 @@ def test_a_terminal_is_the_controlling_one(zygote: Zygote) -> None:
 
 
 def test_a_terminal_child_gets_its_environment_and_a_shell(zygote: Zygote) -> None:
-    shell = pwd.getpwuid(os.getuid()).pw_shell.encode() or b"/bin/sh"
+    shell = (account_shell() or "/bin/sh").encode()
     _, shown = zygote.run_on_terminal(b"/bin/cat", b"/proc/self/environ", env=[b"A=1", b"Z=2"])
     assert shown == b"A=1\0SHELL=%b\0Z=2\0" % shell
     _, shown = zygote.run_on_terminal(b"/bin/cat", b"/proc/self/environ", env=[b"Z=2", b"SHELL=/zz", b"A=1"])
@@ -199,7 +201,7 @@ def test_a_terminal_without_a_cwd_starts_at_home(zygote: Zygote, folder: bytes, 
     _, shown = zygote.run_on_terminal(b"./prog", cwd=folder + cwd, env=[home])
     assert shown == folder + b"/./prog\r\n"
     _, shown = zygote.run_on_terminal(b"/bin/pwd", cwd=folder + cwd, env=[])
-    assert shown == pwd.getpwuid(os.getuid()).pw_dir.encode() + b"\r\n"
+    assert shown == (account_home() or "/").encode() + b"\r\n"
 
 
 @pytest.mark.parametrize("home", [b"HOME=/no/such/home", b"HOME="])
@@ -217,4 +219,5 @@ def test_a_terminal_program_that_execs_badly_is_refused(zygote: Zygote, folder: 
 
 def test_the_interpreter_of_the_zygote_is_this_one(zygote: Zygote) -> None:
     """Nothing searches a PATH to start it."""
+    require_a_look_into(zygote.pid)
     assert Path(f"/proc/{zygote.pid}/exe").resolve() == Path(sys.executable).resolve()

@@ -1,0 +1,26 @@
+"""Whose account the tests run in; there may be none, as for a user of a container."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+
+def account() -> pwd.struct_passwd | None:
+    """Return the entry of the user who runs the tests, or None without one."""
+    try:
+        return pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return None
+
+
+def account_home() -> str | None:
+    """Return the home folder in that entry."""
+    entry = account()
+    return entry.pw_dir if entry else None
+
+
+def account_shell() -> str | None:
+    """Return the shell in that entry, which may be empty."""
+    entry = account()
+    return entry.pw_shell if entry else None

@@ -13,6 +13,7 @@ from execserver.client.errors import (
     RequestFailed,
     StdinUnavailable,
     TransportClosed,
+    kept,
 )
 from execserver.client.event_log import Output
 
@@ -81,7 +82,7 @@ def communicate(
     finally:
         writer.kill()
     if collected.gaps and not allow_gaps:
-        raise collected.gaps[0]
+        raise kept(collected.gaps[0])
     return CompletedProcess(
         exit_code, collected.stdout.joined(), collected.stderr.joined(), tuple(collected.gaps)
     )
@@ -106,7 +107,7 @@ def _collect(process: RemoteProcess, deadline: float | None, max_output: int) ->
         try:
             event = process.next_event(_left(deadline))
         except OutputGap as gap:
-            collected.gaps.append(gap)
+            collected.gaps.append(kept(gap))
             continue
         if event is None:
             return collected

@@ -21,6 +21,7 @@ from execserver.client.errors import (
     ProtocolViolation,
     TransportClosed,
     WaitTimeout,
+    kept,
     request_failed,
 )
 from execserver.client.event_log import Output
@@ -28,6 +29,8 @@ from execserver.client.flow import Gate
 
 OnNotification: TypeAlias = Callable[[str, msgspec.Raw], None]
 OnOutput: TypeAlias = Callable[[str, Output], None]
+# An error is given as a value: raised by the result itself, it would be held by a frame of its own traceback.
+_Answer: TypeAlias = "AsyncResult[msgspec.Raw | ExecServerError]"
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
 
 
@@ -50,7 +53,7 @@ class Connection:
         self._on_notification = on_notification
         self._on_output = on_output
         self._on_lost = on_lost
-        self._pending: dict[int, tuple[str, AsyncResult[msgspec.Raw]]] = {}
+        self._pending: dict[int, tuple[str, _Answer]] = {}
         self._last_id = 0
         self._reader: gevent.Greenlet[[], None] | None = None
 
@@ -68,13 +71,16 @@ class Connection:
             self._last_id += 1
             call_id = self._last_id
             message = wire.encode_request(call_id, method, params)
-            answer: AsyncResult[msgspec.Raw] = AsyncResult()
+            answer: _Answer = AsyncResult()
             self._pending[call_id] = (method, answer)
             try:
                 self._send(message)
-                return cast(msgspec.Raw, answer.get())
+                result = cast(msgspec.Raw | ExecServerError, answer.get())
             finally:
                 self._pending.pop(call_id, None)
+            if isinstance(result, ExecServerError):
+                raise kept(result)
+            return result
 
     def notify(self, method: str, params: object) -> None:
         """Send a notification.  Raises `TransportClosed`."""
@@ -107,7 +113,7 @@ class Connection:
                 else:
                     self._dispatch(wire.decode_message(message))
         except ExecServerError as error:
-            end = error
+            end = kept(error)
         finally:
             self._finish(end)
 
@@ -136,18 +142,19 @@ class Connection:
             victims = [message.id] if isinstance(message.id, int) and message.id in self._pending else []
         for call_id in victims:
             method, answer = self._pending.pop(call_id)
-            answer.set_exception(request_failed(code, text, method))
+            answer.set(request_failed(code, text, method))
 
     def _finish(self, error: ExecServerError) -> None:
         if self.lost is not None:
             return
-        self.lost = error
-        if self._reader is not None and self._reader is not gevent.getcurrent():
-            self._reader.kill(block=False)
+        self.lost = lost = kept(error)
+        reader, self._reader = self._reader, None  # once killed it holds this object by a traceback
+        if reader is not None and reader is not gevent.getcurrent():
+            reader.kill(block=False)
         pending, self._pending = self._pending, {}
-        self._on_lost(self, error)
+        self._on_lost(self, lost)
         for _, answer in pending.values():
-            answer.set_exception(_closed_by(error))
+            answer.set(_closed_by(lost))
         self._carrier.close()  # last: it may have to wait for a child to end
 
 

@@ -7,6 +7,10 @@ can no longer be had (`OutputGap`).
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+_E = TypeVar("_E", bound=BaseException)
+
 
 class ExecServerError(Exception):
     """The root of everything this package raises on purpose."""
@@ -136,3 +140,16 @@ _BY_CODE: dict[int, type[RequestFailed]] = {
 def request_failed(code: int, message: str, method: str = "") -> RequestFailed:
     """Return the error of the class that stands for `code`."""
     return _BY_CODE.get(code, RequestFailed)(code, message, method)
+
+
+def kept(error: _E) -> _E:
+    """Return a copy for whoever keeps an error, or raises a kept one: without tracebacks, with its cause.
+
+    A traceback holds the frames that led to the error, and with them whoever keeps it: both would wait for
+    the garbage collector.
+    """
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(vars(error))
+    cause = error.__cause__
+    made.__cause__ = cause if cause is None or cause.__traceback__ is None else kept(cause)
+    return made

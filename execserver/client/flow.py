@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import Final
+from weakref import ref
 
 import gevent
 from gevent.event import Event
@@ -23,11 +24,21 @@ _MESSAGES_PER_TURN: Final = 32
 class Inlet:
     """What one consumer has not taken yet: the bytes held, and the greenlet that took something last."""
 
-    __slots__ = ("held", "reader")
+    __slots__ = ("_reader", "held")
 
     def __init__(self) -> None:
         self.held = 0
-        self.reader: greenlet | None = None
+        self._reader: ref[greenlet] | None = None  # one that was killed holds, by a traceback, what it read
+
+    @property
+    def reader(self) -> greenlet | None:
+        """The greenlet that took something last, if there still is one."""
+        return None if self._reader is None else self._reader()
+
+    @reader.setter
+    def reader(self, reader: greenlet | None) -> None:
+        """Note who takes something."""
+        self._reader = None if reader is None else ref(reader)
 
 
 class Gate:

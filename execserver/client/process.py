@@ -23,11 +23,11 @@ from execserver.client.communicate import MAX_COLLECTED, CompletedProcess, commu
 from execserver.client.errors import (
     ExecServerError,
     OutputGap,
-    RequestFailed,
     StdinUnavailable,
     TransportClosed,
     UnsupportedByServer,
     WaitTimeout,
+    kept,
 )
 from execserver.client.event_log import Event, EventLog, ReadState
 from execserver.client.flow import Gate, Inlet
@@ -120,7 +120,7 @@ class RemoteProcess:
         item = self._log.take()
         self._note_held()
         if isinstance(item, OutputGap):
-            raise item
+            raise kept(item)  # its traceback holds this frame, which has the other one
         return item
 
     def wait(self, timeout: float | None = None) -> int:
@@ -227,13 +227,13 @@ class RemoteProcess:
     def fail(self, error: ExecServerError) -> None:
         """Give up: every event that arrived can still be taken, then `error` is raised."""
         if not self._log.complete and self._failure is None:
-            self._failure = error
+            self._failure = kept(error)
             self._changed.set()
 
     def raise_failure(self) -> None:
         """Raise why the process can no longer be followed, if it cannot."""
         if self._failure is not None:
-            raise _fresh(self._failure)
+            raise kept(self._failure)
 
     def _update(self) -> None:
         self._note_held()
@@ -274,12 +274,3 @@ class RemoteProcess:
 def _require(offered: bool, method: str) -> None:
     if not offered:
         raise UnsupportedByServer(f"this server does not have {method}")
-
-
-def _fresh(error: ExecServerError) -> ExecServerError:
-    """Return a copy of an error that several callers are told."""
-    if isinstance(error, RequestFailed):
-        return type(error)(error.code, error.message, error.method)
-    copy = type(error)(*error.args)
-    copy.__cause__ = error.__cause__
-    return copy

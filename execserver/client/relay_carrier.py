@@ -22,7 +22,7 @@ import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from execserver.client.errors import ConnectFailed, ExecServerError, RegistryRefused, TransportClosed
+from execserver.client.errors import ConnectFailed, ExecServerError, RegistryRefused, TransportClosed, kept
 from execserver.client.relay_dialer import RelayDialer
 from execserver.remote.registry import Bundle
 from execserver.remote.rendezvous import ConnectionEnded, RendezvousSocket
@@ -175,7 +175,7 @@ class RelayCarrier:
     def _finish(self, error: Exception) -> None:
         """Note why it is over and wake everybody; `close` releases what is held."""
         if self._end is None:
-            self._end = error
+            self._end = kept(error)
             self._alarm.close()
             for event in (self._arrived, self._room, self._taken):
                 event.set()

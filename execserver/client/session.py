@@ -31,6 +31,7 @@ from execserver.client.errors import (
     SessionBusyError,
     TransportClosed,
     WaitTimeout,
+    kept,
 )
 from execserver.client.event_log import Output
 from execserver.client.flow import Gate
@@ -163,8 +164,9 @@ class Session:
             return
         connection = self._connection
         self._finish(TransportClosed("this client was closed"))
-        if self._recovery is not None and self._recovery is not gevent.getcurrent():
-            self._recovery.kill()
+        recovery, self._recovery = self._recovery, None  # once killed it holds this object by a traceback
+        if recovery is not None and recovery is not gevent.getcurrent():
+            recovery.kill()
         if connection is not None:
             connection.close()
 
@@ -253,7 +255,7 @@ class Session:
             try:
                 self._adopt(*self._attach(self.session_id, left))
             except (TransportClosed, SessionBusyError) as error:
-                last = error
+                last = kept(error)
             except ExecServerError as error:
                 self._finish(_ended(ResumeFailed, f"the session could not be resumed: {error}", error))
                 return
@@ -275,5 +277,5 @@ class Session:
 
 def _ended(kind: type[TransportClosed], text: str, cause: Exception) -> TransportClosed:
     error = kind(text)
-    error.__cause__ = cause
+    error.__cause__ = kept(cause)
     return error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import socket as _socket
 from collections import deque
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -33,6 +34,7 @@ from execserver.client.errors import (
     TransportClosed,
 )
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.wire.ended_protocol import let_go
 
 _READ_SIZE: Final = 128 * 1024
 _CLOSE_PATIENCE: Final = 1.0  # seconds for the Close frame to leave
@@ -89,6 +91,26 @@ class WebSocketCarrier:
         except BaseException:
             _close(sock)
             raise
+
+    def exchange_heads(self, headers: Mapping[str, str]) -> None:
+        """Ask for the upgrade and take the answer.  Raises `InvalidUrl` or `ConnectFailed`."""
+        protocol = self._protocol
+        request = protocol.connect()
+        for name, value in headers.items():
+            if "\r" in value or "\n" in value:
+                raise InvalidUrl(f"the header {name} holds a line end")
+            request.headers[name] = value
+        protocol.send_request(request)
+        self._write(protocol.data_to_send())
+        while protocol.state is CONNECTING and protocol.handshake_exc is None:
+            data = self._socket.recv(_READ_SIZE)
+            if data:
+                protocol.receive_data(data)
+            else:
+                protocol.receive_eof()
+        if protocol.handshake_exc is not None:
+            raise ConnectFailed(_refusal(protocol.handshake_exc)) from protocol.handshake_exc
+        self._take_events()
 
     def receive(self) -> bytes | None:
         """Return the next message, or None at the end of the connection (see `Carrier`)."""
@@ -187,6 +209,7 @@ class WebSocketCarrier:
             self._sending.release()
         self._closed = self._ended = True
         _close(self._socket)
+        let_go(self._protocol)
 
     def _say_goodbye(self) -> None:
         try:
@@ -251,23 +274,12 @@ def _upgrade(
     options: ExecServerClientConnectOptions,
 ) -> WebSocketCarrier:
     protocol = ClientProtocol(uri, max_size=(options.max_message_bytes, options.max_frame_bytes))
-    request = protocol.connect()
-    for name, value in options.headers.items():
-        if "\r" in value or "\n" in value:
-            raise InvalidUrl(f"the header {name} holds a line end")
-        request.headers[name] = value
-    protocol.send_request(request)
     carrier = cls(sock, protocol, options.send_fragment_bytes)
-    carrier._write(protocol.data_to_send())
-    while protocol.state is CONNECTING and protocol.handshake_exc is None:
-        data = sock.recv(_READ_SIZE)
-        if data:
-            protocol.receive_data(data)
-        else:
-            protocol.receive_eof()
-    if protocol.handshake_exc is not None:
-        raise ConnectFailed(_refusal(protocol.handshake_exc)) from protocol.handshake_exc
-    carrier._take_events()
+    try:
+        carrier.exchange_heads(options.headers)
+    except BaseException:
+        let_go(protocol)
+        raise
     return carrier
 
 

@@ -7,12 +7,19 @@ the parser holds that frame, too.  Left alone, each would wait for the garbage c
 from __future__ import annotations
 
 from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus
 from websockets.protocol import Protocol
 
 
 def let_go(protocol: Protocol) -> None:
     """End the parser, and forget why it ended.  The connection must not be fed any more."""
     protocol.parser.close()
-    protocol.parser_exc = None
+    errors, protocol.parser_exc = [protocol.parser_exc], None
     if isinstance(protocol, ClientProtocol):
+        errors.append(protocol.handshake_exc)
         protocol.handshake_exc = None
+    for error in errors:
+        if error is not None:
+            error.__traceback__ = None
+        if isinstance(error, InvalidStatus):
+            error.response._exception = None  # the answer that refuses, which the error holds

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gevent.event import Event
 from gevent.queue import Queue
 
-from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed
+from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed, kept
 
 SESSION = "00000000-0000-4000-8000-000000000001"
 
@@ -52,7 +52,7 @@ class FakeCarrier:
     def receive(self) -> bytes | None:
         item = self._inbox.get()
         if isinstance(item, ExecServerError):
-            raise item
+            raise kept(item)
         return item
 
     def send(self, message: bytes) -> None:

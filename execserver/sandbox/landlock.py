@@ -6,11 +6,13 @@ workers, and commands where there is nothing else, get the file rights too.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import struct
 
 from execserver.sandbox.identity import check_identity
+from execserver.sandbox.landlock_places import all_but_devices
 from execserver.sandbox.mounts_old import OldMounts
 from execserver.sandbox.plan import NETWORK_HOST, READ, ROOT_EMPTY, ROOT_HOST, ROOT_WRITABLE, WRITE
 
@@ -28,11 +30,14 @@ SCOPED_ABI = 6  # the first that knows scopes, and the domain every command gets
 _SCOPE_ABSTRACT_SOCKETS = 1
 _SCOPE_SIGNALS = 2
 
+_READABLE_DEVICES = (b"zero", b"full", b"random", b"urandom")
 _REFERENCE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 READING = EXECUTE | READ_FILE | READ_DIR
 _REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
+# What who has opened a file may do with it anyway.
+_HELD = {os.O_RDONLY: READ_FILE, os.O_WRONLY: WRITE_FILE, os.O_RDWR: READ_FILE | WRITE_FILE}
 _ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _FIRST_RIGHTS = (1 << 13) - 1
 # What later ABIs added to the rights of the first.
@@ -77,12 +82,19 @@ def restrict_files(kernel: Kernel, version: int, plan: ViewPlan, within_view: bo
     rights = file_rights(version)
     ruleset = _ruleset(kernel, version, rights, _scopes(plan) if version >= SCOPED_ABI else 0)
     try:
-        if within_view or plan.root != ROOT_EMPTY:
+        if within_view:
             _allow(kernel, ruleset, os.open("/", _REFERENCE), READING)
+            # All of it is the view's own.
+            _allow(kernel, ruleset, os.open("/dev", _REFERENCE), rights)
+        else:
+            if plan.root != ROOT_EMPTY:
+                # Names are no secret.
+                _allow(kernel, ruleset, os.open("/", _REFERENCE), READ_DIR)
+                for path in all_but_devices():
+                    _allow_what_is_there(kernel, ruleset, path, READING)
+            _allow_devices(kernel, ruleset, rights)
         if plan.root in (ROOT_HOST, ROOT_WRITABLE):
             _allow(kernel, ruleset, os.open("/", _REFERENCE), rights)
-        # Inside, all of /dev is the view's own.
-        _allow(kernel, ruleset, os.open("/dev" if within_view else "/dev/null", _REFERENCE), rights)
         opener = OldMounts(kernel)
         for mount in plan.mounts:
             if mount.kind == WRITE or (mount.kind == READ and not within_view):
@@ -106,6 +118,32 @@ def _ruleset(kernel: Kernel, version: int, rights: int, scopes: int) -> int:
     # A kernel takes only as much as it knows; what is left off is zero.
     size = 24 if version >= SCOPED_ABI else 16 if version >= 4 else 8
     return kernel.call("landlock_create_ruleset", attributes[:size], size, 0)
+
+
+def _allow_devices(kernel: Kernel, ruleset: int, rights: int) -> None:
+    """Grant the devices that do no harm, and of terminals the caller's own, as far as it holds them open."""
+    for name in _READABLE_DEVICES:
+        _allow_what_is_there(kernel, ruleset, b"/dev/" + name, READING)
+    for name in (b"null", b"tty"):
+        _allow_what_is_there(kernel, ruleset, b"/dev/" + name, rights)
+    for number in (0, 1, 2):
+        if os.isatty(number):
+            mode = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+            granted = rights & (_IOCTL_DEVICE | _HELD[mode])
+            # Not the name, which may be another terminal's here; the path leads to the very file.
+            opened = os.open(b"/proc/self/fd/%d" % number, os.O_PATH | os.O_CLOEXEC)
+            _allow(kernel, ruleset, opened, granted)
+
+
+def _allow_what_is_there(kernel: Kernel, ruleset: int, path: bytes, rights: int) -> None:
+    try:
+        opened = os.open(path, _REFERENCE)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(os.fstat(opened).st_mode):
+        os.close(opened)  # what it leads to is granted, or not, by itself
+        return
+    _allow(kernel, ruleset, opened, rights)
 
 
 def _allow(kernel: Kernel, ruleset: int, opened: int, rights: int) -> None:

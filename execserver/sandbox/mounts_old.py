@@ -206,10 +206,10 @@ def _mounts() -> Iterator[tuple[int, int, bytes]]:
     """Yield number, parent and path of every mount of the namespace."""
     for line in _read("/proc/self/mountinfo").splitlines():
         fields = line.split(b" ")
-        yield int(fields[0]), int(fields[1]), _unescaped(fields[4])
+        yield int(fields[0]), int(fields[1]), unescaped(fields[4])
 
 
-def _unescaped(path: bytes) -> bytes:
+def unescaped(path: bytes) -> bytes:
     """Undo the octal escapes of blanks and backslashes."""
     first, *others = path.split(b"\\")
     return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in others)

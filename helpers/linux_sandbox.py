@@ -205,10 +205,12 @@ def _under_landlock(options: Options, env: Sequence[bytes], plan: ViewPlan) -> i
 
 
 def _inner_stage(options: Options, profile: PermissionProfile, env: Sequence[bytes]) -> int:
-    from execserver.sandbox.plan import FILTER_NONE, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
+    from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
 
     if not options.proxy:
-        return _become(options, env, FILTER_NONE if profile.network_enabled else FILTER_RESTRICTED, True)
+        unfiltered = FILTER_NONE if profile.entries is None else FILTER_OPEN
+        chosen = unfiltered if profile.network_enabled else FILTER_RESTRICTED
+        return _become(options, env, chosen, always=True)
     from helpers.linux_sandbox_routes import RouteSpecError, activate
 
     if options.route_spec is None:

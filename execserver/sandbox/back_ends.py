@@ -10,6 +10,7 @@ from execserver.sandbox import landlock_only
 from execserver.sandbox import report as reports
 from execserver.sandbox.plan import (
     FILTER_NONE,
+    FILTER_OPEN,
     FILTER_PROXY_ROUTED,
     NETWORK_HOST,
     NETWORK_NONE,
@@ -72,7 +73,8 @@ def choose(plan: ViewPlan, report: Report) -> BackEnd | Refusal:
     """Return the back end for a plan on the machine of a report."""
     if plan.syscall_filter != FILTER_NONE and not report.seccomp:
         check = report.check(reports.SECCOMP)
-        return Refusal(f"the network cannot be withheld: {check.blocker}", check.cure)
+        what = "system calls cannot be" if plan.syscall_filter == FILTER_OPEN else "the network cannot be"
+        return Refusal(f"{what} withheld: {check.blocker}", check.cure)
     if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
         return BackEnd(NOTHING if plan.syscall_filter == FILTER_NONE else FILTER)
     if report.native:
@@ -129,7 +131,7 @@ def policies() -> dict[str, ViewPlan]:
             readable=(b"/usr",),
         ),
         "network-on": ViewPlan(
-            *(ROOT_READ_ONLY, (work, kept), missing, (), NETWORK_HOST, FILTER_NONE),
+            *(ROOT_READ_ONLY, (work, kept), missing, (), NETWORK_HOST, FILTER_OPEN),
             writable=(_WORKSPACE,),
             read_only=(metadata,),
         ),

@@ -28,9 +28,10 @@ NETWORK_HOST = "host"
 NETWORK_NONE = "none"
 NETWORK_PROXY = "proxy"  # loopback only, with routes to proxies of the host
 
-FILTER_NONE = "none"
+FILTER_NONE = "none"  # where nothing is restricted
 FILTER_RESTRICTED = "restricted"  # the wire contract's restricted network filter
 FILTER_PROXY_ROUTED = "proxy-routed"
+FILTER_OPEN = "open"  # for a network that is open: what no sandboxed command may do
 
 # Device, inode and file type (the S_IFMT bits of the mode); None where nothing exists.
 Identity = tuple[int, int, int]

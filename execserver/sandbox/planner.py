@@ -18,6 +18,7 @@ from execserver.sandbox.host import Host
 from execserver.sandbox.places import FROM_GIT_FILE, FROM_PATTERN, Place, Places, refused
 from execserver.sandbox.plan import (
     FILTER_NONE,
+    FILTER_OPEN,
     FILTER_PROXY_ROUTED,
     FILTER_RESTRICTED,
     HIDDEN_DIRECTORY,
@@ -75,7 +76,8 @@ def plan_for_process(
     if managed_network:
         return _plan(policy, host, facts, NETWORK_PROXY, FILTER_PROXY_ROUTED)
     if policy.network_enabled:
-        return _plan(policy, host, facts, NETWORK_HOST, FILTER_NONE)
+        chosen = FILTER_NONE if policy.full_write else FILTER_OPEN
+        return _plan(policy, host, facts, NETWORK_HOST, chosen)
     network = NETWORK_HOST if policy.full_write else NETWORK_NONE
     return _plan(policy, host, facts, network, FILTER_RESTRICTED)
 

@@ -10,16 +10,24 @@ from __future__ import annotations
 import errno
 import struct
 
-from execserver.sandbox.plan import FILTER_PROXY_ROUTED, FILTER_RESTRICTED
+from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
+from execserver.sandbox.seccomp_numbers import NUMBERS
 from execserver.sandbox.seccomp_table import (
+    ABSENT,
     ALWAYS,
     ARCHITECTURES,
-    DOMAIN_NOT,
+    COMMON,
+    FIRST_NOT,
     NO_CALL,
-    NUMBERS,
+    OPEN,
     PROXY_ROUTED,
+    REQUEST_OUTSIDE,
     RESTRICTED,
+    SECOND_NOT,
+    SECOND_WITHIN,
+    TYPE_IS,
     TYPE_MASK,
+    WITHOUT_NAMESPACES,
     X32_BIT,
 )
 
@@ -30,36 +38,61 @@ if TYPE_CHECKING:
     from execserver.sandbox.seccomp_table import Rule
     from execserver.sandbox.syscalls import Kernel
 
+    Instruction = tuple[int, int, int, int]
+
 LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 AND = 0x54  # BPF_ALU | BPF_AND | BPF_K
+JUMP = 0x05  # BPF_JMP | BPF_JA: over as many instructions as the operand says
 JUMP_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 JUMP_GREATER_EQUAL = 0x35  # BPF_JMP | BPF_JGE | BPF_K
 RETURN = 0x06  # BPF_RET | BPF_K
 
 ALLOW = 0x7FFF0000
-REFUSE = 0x00050000 | 1  # SECCOMP_RET_ERRNO with EPERM
+_ERRNO = 0x00050000  # SECCOMP_RET_ERRNO, with the errno in the low bits
+REFUSE = _ERRNO | 1  # EPERM
+LACK = _ERRNO | 38  # ENOSYS
+MISFIT = _ERRNO | 25  # ENOTTY
 KILL = 0x80000000  # the whole process
 
 _NUMBER_AT = 0
 _ARCHITECTURE_AT = 4
 _ARGUMENTS_AT = 16
+_FARTHEST = 255  # that a conditional jump goes
+_FEW = 3  # calls that are looked for one by one
 _INSTRUCTION = struct.Struct("<HBBI")
 _PROGRAM = struct.Struct("@HP")
 _SET_MODE_FILTER = 1
 _PR_GET_SECCOMP = 21
 _MODE_FILTER = 2
 
-_TABLES = {FILTER_RESTRICTED: RESTRICTED, FILTER_PROXY_ROUTED: PROXY_ROUTED}
+_TABLES: dict[str, Sequence[Rule]] = {
+    FILTER_RESTRICTED: RESTRICTED,
+    FILTER_PROXY_ROUTED: PROXY_ROUTED,
+    FILTER_OPEN: OPEN,
+}
 
 
-def rules_of(syscall_filter: str) -> Sequence[Rule]:
-    """Return the rules of a plan's filter; none for FILTER_NONE."""
-    return _TABLES.get(syscall_filter, ())
+def rules_of(syscall_filter: str, namespaces: bool = True) -> Sequence[Rule]:
+    """Return the rules of a plan's filter; none for FILTER_NONE.
+
+    Without namespaces the filter stands in for them, whatever the plan's.
+    """
+    if namespaces:
+        return _TABLES.get(syscall_filter, ())
+    return (*_TABLES.get(syscall_filter, COMMON), *WITHOUT_NAMESPACES)
 
 
 def program(rules: Sequence[Rule], machine: str) -> bytes:
-    """Return the filter program of the rules; an unknown machine raises KeyError."""
+    """Return the filter program of the rules; an unknown machine raises KeyError.
+
+    The call is looked for by halving: every call of every process goes this way, and so does the kernel once
+    for each number, when it finds out for which ones it need not ask the filter.
+    """
     numbers = NUMBERS[machine]
+    of_call: dict[int, list[Rule]] = {}
+    for rule in rules:
+        if rule[0] in numbers:
+            of_call.setdefault(numbers[rule[0]], []).append(rule)
     code = [
         (LOAD, 0, 0, _ARCHITECTURE_AT),
         (JUMP_EQUAL, 1, 0, ARCHITECTURES[machine]),
@@ -67,51 +100,103 @@ def program(rules: Sequence[Rule], machine: str) -> bytes:
         (LOAD, 0, 0, _NUMBER_AT),
     ]
     if machine == "x86_64":
-        code += [(JUMP_EQUAL, 2, 0, NO_CALL), (JUMP_GREATER_EQUAL, 0, 1, X32_BIT), (RETURN, 0, 0, KILL)]
-    for name, condition, values in rules:
-        body = _body(condition, values)
-        code += [(JUMP_EQUAL, 0, len(body), numbers[name]), *body]
-    code.append((RETURN, 0, 0, ALLOW))
+        code += [(JUMP_GREATER_EQUAL, 0, 2, X32_BIT), (JUMP_EQUAL, 1, 0, NO_CALL), (RETURN, 0, 0, KILL)]
+    code += _search([(number, _body(of_call[number])) for number in sorted(of_call)])
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in code)
 
 
-def _body(condition: str, values: Sequence[int]) -> list[tuple[int, int, int, int]]:
-    """Return what decides once the number matches; it refuses, or falls through with the number loaded."""
+def _search(calls: Sequence[tuple[int, list[Instruction]]]) -> list[Instruction]:
+    """Return what finds the loaded number among calls and goes on with its body; every way ends there."""
+    if len(calls) > _FEW:
+        middle = len(calls) // 2
+        lower, upper = _search(calls[:middle]), _search(calls[middle:])
+        return [*_unless(JUMP_GREATER_EQUAL, calls[middle][0], lower), *upper]
+    code: list[Instruction] = []
+    for number, body in calls:
+        if len(body) <= _FARTHEST:
+            code += [(JUMP_EQUAL, 0, len(body), number), *body]
+        else:
+            code += [(JUMP_EQUAL, 1, 0, number), (JUMP, 0, 0, len(body)), *body]
+    return [*code, (RETURN, 0, 0, ALLOW)]
+
+
+def _unless(test: int, operand: int, code: list[Instruction]) -> list[Instruction]:
+    """Return code with what jumps over it when a test succeeds."""
+    if len(code) <= _FARTHEST:
+        return [(test, len(code), 0, operand), *code]
+    return [(test, 0, 1, operand), (JUMP, 0, 0, len(code)), *code]
+
+
+def _body(rules: Sequence[Rule]) -> list[Instruction]:
+    """Return what decides once the number matches."""
+    code: list[Instruction] = []
+    for _, condition, values in rules:
+        code += _decision(condition, values)
+        if condition in _FINAL:
+            return code
+    return [*code, (RETURN, 0, 0, ALLOW)]
+
+
+def _decision(condition: str, values: Sequence[int]) -> list[Instruction]:
+    """Return what refuses when a condition holds; else what follows decides, unless it is one of _FINAL."""
     refuse = (RETURN, 0, 0, REFUSE)
-    if condition == ALWAYS:
-        return [refuse]
-    back = (LOAD, 0, 0, _NUMBER_AT)
+    if condition in (ALWAYS, ABSENT):
+        return [refuse if condition == ALWAYS else (RETURN, 0, 0, LACK)]
+    second = (LOAD, 0, 0, _ARGUMENTS_AT + 8)
+    if condition in (SECOND_WITHIN, REQUEST_OUTSIDE):
+        verdict = refuse if condition == SECOND_WITHIN else (RETURN, 0, 0, ALLOW)
+        return [second, *_within(values, verdict), *_FINAL.get(condition, ())]
     count = len(values)
-    if condition == DOMAIN_NOT:
+    if condition in (FIRST_NOT, SECOND_NOT):
+        load = second if condition == SECOND_NOT else (LOAD, 0, 0, _ARGUMENTS_AT)
         # A match jumps over the rest and the refusal.
-        tests = [(JUMP_EQUAL, count - index, 0, value) for index, value in enumerate(values)]
-        return [(LOAD, 0, 0, _ARGUMENTS_AT), *tests, refuse, back]
-    tests = [(JUMP_EQUAL, count - index - 1, 0, value) for index, value in enumerate(values[:-1])]
+        return [load, *((JUMP_EQUAL, count - i, 0, value) for i, value in enumerate(values)), refuse]
+    mask = [(AND, 0, 0, TYPE_MASK)] if condition == TYPE_IS else []
+    tests = [(JUMP_EQUAL, count - i - 1, 0, value) for i, value in enumerate(values[:-1])]
     # A match jumps to the refusal, which the last test jumps over when it does not match.
-    return [
-        (LOAD, 0, 0, _ARGUMENTS_AT + 8),
-        (AND, 0, 0, TYPE_MASK),
-        *tests,
-        (JUMP_EQUAL, 0, 1, values[-1]),
-        refuse,
-        back,
-    ]
+    return [second, *mask, *tests, (JUMP_EQUAL, 0, 1, values[-1]), refuse]
+
+
+def _within(bounds: Sequence[int], verdict: Instruction) -> list[Instruction]:
+    """Return what gives a verdict on what is loaded if it lies between the two of a pair of bounds."""
+    code: list[Instruction] = []
+    for first, last in zip(bounds[::2], bounds[1::2], strict=True):
+        if first == last:
+            code += [(JUMP_EQUAL, 0, 1, first), verdict]
+        else:
+            code += [(JUMP_GREATER_EQUAL, 0, 2, first), (JUMP_GREATER_EQUAL, 1, 0, last + 1), verdict]
+    return code
+
+
+# Conditions after which nothing is left to decide, and the verdict where they hold.
+_FINAL: dict[str, tuple[Instruction, ...]] = {
+    ALWAYS: (),
+    ABSENT: (),
+    REQUEST_OUTSIDE: ((RETURN, 0, 0, MISFIT),),
+}
 
 
 def prepare(kernel: Kernel) -> None:
     """Make the programs of all filters, so that forked children need not."""
-    for name, rules in _TABLES.items():
-        kernel.programs[name] = program(rules, kernel.machine)
+    for name in (FILTER_NONE, *_TABLES):
+        for namespaces in (True, False):
+            _program_of(kernel, name, namespaces)
 
 
-def install(kernel: Kernel, syscall_filter: str) -> None:
+def install(kernel: Kernel, syscall_filter: str, namespaces: bool = True) -> None:
     """Put the calling thread and all it starts under a filter; needs no_new_privs.  Raises OSError."""
-    rules = rules_of(syscall_filter)
-    if rules:
-        code = kernel.programs.get(syscall_filter)
-        if code is None:
-            code = kernel.programs[syscall_filter] = program(rules, kernel.machine)
+    code = _program_of(kernel, syscall_filter, namespaces)
+    if code:
         install_program(kernel, code)
+
+
+def _program_of(kernel: Kernel, syscall_filter: str, namespaces: bool) -> bytes:
+    key = syscall_filter if namespaces else f"{syscall_filter} without namespaces"
+    code = kernel.programs.get(key)
+    if code is None:
+        rules = rules_of(syscall_filter, namespaces)
+        code = kernel.programs[key] = program(rules, kernel.machine) if rules else b""
+    return code
 
 
 def check(kernel: Kernel) -> None:

@@ -1,39 +1,92 @@
-"""The system call filters, as a table to be read (wire contract, the network rules of the sandbox).
+"""The system call filters, as tables to be read (wire contract, the network rules of the sandbox).
 
-A filter lists refused calls; every other call is allowed.  A refused call answers EPERM.  A rule may look at
-arguments: `domain` is the first and `type` the second of `socket` and `socketpair`, the type without its
-flags. Calls of a foreign architecture, x32 included, kill the process: their numbers mean something else.
+A filter lists refused calls; every other call is allowed.  A refused call answers EPERM, but for the two
+conditions that say otherwise.  Rules look at the low 32 bits of arguments, which is all the kernel takes
+of those they look at.  Calls of a foreign architecture, x32 included, kill the process: their numbers mean
+something else.  docs/system-calls.md names every call of the kernel, refused or not, with the reason.
 """
 
 from __future__ import annotations
 
+from execserver.sandbox.seccomp_requests import KNOWN_REQUESTS, REFUSED_RANGES, REFUSED_REQUESTS
+
 AF_UNIX = 1
 AF_INET = 2
 AF_INET6 = 10
+AF_NETLINK = 16
 SOCK_DGRAM = 2
 SOCK_RAW = 3  # a Unix socket of this type is a datagram socket
 TYPE_MASK = 0xF  # what is not a flag like SOCK_CLOEXEC
 
 ALWAYS = "always"
-DOMAIN_NOT = "domain not"  # refused unless the domain is one of the values
-TYPE_IS = "type is"  # refused when the type is one of the values
+ABSENT = "always, as by a kernel without the call"  # ENOSYS, which programs take as a reason to do without
+FIRST_NOT = "first argument not"  # refused unless the first argument is one of the values
+SECOND_NOT = "second argument not"
+SECOND_IS = "second argument is"  # refused when the second argument is one of the values
+SECOND_WITHIN = "second argument within"  # refused from one value to the next: pairs of a first and a last
+TYPE_IS = "type is"  # refused when the second argument without the flags of `socket` is one of the values
+# Refused with ENOTTY, "no such request for this file", outside of these pairs of a first and a last one.
+REQUEST_OUTSIDE = "request outside"
 
-# Looking into other processes, and rings that make system calls no filter sees.
-_BOTH = (
-    ("ptrace", ALWAYS, ()),
-    ("process_vm_readv", ALWAYS, ()),
-    ("process_vm_writev", ALWAYS, ()),
+Rule = tuple[str, str, tuple[int, ...]]
+
+_F_SETLEASE, _F_SETDELEG = 1024, 1040
+_PRIO_PROCESS = 0
+_IOPRIO_WHO_PROCESS = 1
+_ONESELF = 0
+
+# For every sandboxed command, whatever its policy and whatever enforces it.
+COMMON: tuple[Rule, ...] = (
+    # For a key that is missing the kernel runs a helper of the machine, as root and outside every namespace;
+    # and the keys of a user are those of all that the user runs.
+    ("add_key", ABSENT, ()),
+    ("request_key", ABSENT, ()),
+    ("keyctl", ABSENT, ()),
+    # Rings make system calls that no filter sees.
     ("io_uring_setup", ALWAYS, ()),
     ("io_uring_enter", ALWAYS, ()),
     ("io_uring_register", ALWAYS, ()),
+    # For managers of a machine, and for who attacks its kernel.
+    ("acct", ALWAYS, ()),
+    ("bpf", ALWAYS, ()),
+    ("delete_module", ALWAYS, ()),
+    ("fanotify_init", ALWAYS, ()),
+    ("finit_module", ALWAYS, ()),
+    ("init_module", ALWAYS, ()),
+    ("ioperm", ALWAYS, ()),
+    ("iopl", ALWAYS, ()),
+    ("kexec_file_load", ALWAYS, ()),
+    ("kexec_load", ALWAYS, ()),
+    ("lookup_dcookie", ALWAYS, ()),
+    ("open_by_handle_at", ALWAYS, ()),
+    ("perf_event_open", ALWAYS, ()),
+    ("quotactl", ALWAYS, ()),
+    ("quotactl_fd", ALWAYS, ()),
+    ("swapoff", ALWAYS, ()),
+    ("swapon", ALWAYS, ()),
+    ("userfaultfd", ALWAYS, ()),
+    # Who has a lease on a file holds up whoever opens it, 45 s each time; to read the file is enough for one.
+    ("fcntl", SECOND_IS, (_F_SETLEASE, _F_SETDELEG)),
+    # Other targets are all processes of a user or of a group: the caller's, where there is no namespace.
+    ("setpriority", FIRST_NOT, (_PRIO_PROCESS,)),
+    ("ioprio_set", FIRST_NOT, (_IOPRIO_WHO_PROCESS,)),
+    ("ioctl", SECOND_IS, REFUSED_REQUESTS),
+    ("ioctl", SECOND_WITHIN, REFUSED_RANGES),
+)
+
+_LOOKING_INTO_OTHERS: tuple[Rule, ...] = (
+    ("ptrace", ALWAYS, ()),
+    ("process_vm_readv", ALWAYS, ()),
+    ("process_vm_writev", ALWAYS, ()),
 )
 
 # A member of a connected datagram pair can still send to any named socket of the host, and `sendmsg` has to
 # stay allowed for stream pairs between parent and child.
 _DATAGRAMS = (SOCK_DGRAM, SOCK_RAW)
 
-RESTRICTED = (
-    *_BOTH,
+RESTRICTED: tuple[Rule, ...] = (
+    *COMMON,
+    *_LOOKING_INTO_OTHERS,
     ("connect", ALWAYS, ()),
     ("accept", ALWAYS, ()),
     ("accept4", ALWAYS, ()),
@@ -47,71 +100,52 @@ RESTRICTED = (
     ("recvmmsg", ALWAYS, ()),
     ("getsockopt", ALWAYS, ()),
     ("setsockopt", ALWAYS, ()),
-    ("socket", DOMAIN_NOT, (AF_UNIX,)),
+    ("socket", FIRST_NOT, (AF_UNIX,)),
     ("socket", TYPE_IS, _DATAGRAMS),
-    ("socketpair", DOMAIN_NOT, (AF_UNIX,)),
+    ("socketpair", FIRST_NOT, (AF_UNIX,)),
     ("socketpair", TYPE_IS, _DATAGRAMS),
 )
 
-PROXY_ROUTED = (
-    *_BOTH,
-    ("socket", DOMAIN_NOT, (AF_INET, AF_INET6)),
-    ("socketpair", DOMAIN_NOT, (AF_UNIX,)),
+PROXY_ROUTED: tuple[Rule, ...] = (
+    *COMMON,
+    *_LOOKING_INTO_OTHERS,
+    ("socket", FIRST_NOT, (AF_INET, AF_INET6)),
+    ("socketpair", FIRST_NOT, (AF_UNIX,)),
     ("socketpair", TYPE_IS, _DATAGRAMS),
 )
 
-Rule = tuple[str, str, tuple[int, ...]]
+# Where the network is open.  A socket of a family that is not loaded makes the kernel start modprobe, as root
+# and outside; AF_ALG is the kernel's cryptography, AF_VSOCK leads to the host of a virtual machine.
+OPEN: tuple[Rule, ...] = (
+    *COMMON,
+    ("socket", FIRST_NOT, (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)),
+    ("socketpair", FIRST_NOT, (AF_UNIX,)),
+)
 
-# Architecture as the filter sees it, and the numbers of the calls above.
+# Besides, where there are no namespaces: what Landlock does not govern, to whatever file or process.
+WITHOUT_NAMESPACES: tuple[Rule, ...] = (
+    *((name, ALWAYS, ()) for name in ("chmod", "fchmod", "fchmodat", "fchmodat2")),
+    *((name, ALWAYS, ()) for name in ("chown", "fchown", "lchown", "fchownat")),
+    *((name, ALWAYS, ()) for name in ("utime", "utimes", "futimesat", "utimensat")),
+    *((name, ALWAYS, ()) for name in ("setxattr", "lsetxattr", "fsetxattr", "setxattrat")),
+    *((name, ALWAYS, ()) for name in ("removexattr", "lremovexattr", "fremovexattr", "removexattrat")),
+    ("file_setattr", ALWAYS, ()),
+    # Queues, semaphores and memory of the host.
+    *((name, ALWAYS, ()) for name in ("shmget", "shmat", "shmctl")),
+    *((name, ALWAYS, ()) for name in ("semget", "semop", "semctl", "semtimedop")),
+    *((name, ALWAYS, ()) for name in ("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink")),
+    # Other processes.  A descriptor of one may have any number, 0 too.
+    *_LOOKING_INTO_OTHERS,
+    *((name, ALWAYS, ()) for name in ("kcmp", "pidfd_getfd", "process_madvise", "process_mrelease")),
+    ("setns", ALWAYS, ()),
+    *((name, FIRST_NOT, (_ONESELF,)) for name in ("migrate_pages", "move_pages", "prlimit64")),
+    *((name, FIRST_NOT, (_ONESELF,)) for name in ("sched_setaffinity", "sched_setattr")),
+    *((name, FIRST_NOT, (_ONESELF,)) for name in ("sched_setparam", "sched_setscheduler")),
+    *((name, SECOND_NOT, (_ONESELF,)) for name in ("setpriority", "ioprio_set")),
+    ("ioctl", REQUEST_OUTSIDE, KNOWN_REQUESTS),
+)
+
+# Architecture as the filter sees it.
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32_BIT = 0x40000000  # set in the numbers of the x32 calls, which share the architecture of x86_64
 NO_CALL = 0xFFFFFFFF  # what a debugger writes to skip a call; it has the bit and means nothing
-
-NUMBERS = {
-    "x86_64": {
-        "ptrace": 101,
-        "process_vm_readv": 310,
-        "process_vm_writev": 311,
-        "io_uring_setup": 425,
-        "io_uring_enter": 426,
-        "io_uring_register": 427,
-        "socket": 41,
-        "connect": 42,
-        "accept": 43,
-        "sendto": 44,
-        "shutdown": 48,
-        "bind": 49,
-        "listen": 50,
-        "getsockname": 51,
-        "getpeername": 52,
-        "socketpair": 53,
-        "setsockopt": 54,
-        "getsockopt": 55,
-        "accept4": 288,
-        "recvmmsg": 299,
-        "sendmmsg": 307,
-    },
-    "aarch64": {
-        "ptrace": 117,
-        "process_vm_readv": 270,
-        "process_vm_writev": 271,
-        "io_uring_setup": 425,
-        "io_uring_enter": 426,
-        "io_uring_register": 427,
-        "socket": 198,
-        "socketpair": 199,
-        "bind": 200,
-        "listen": 201,
-        "accept": 202,
-        "connect": 203,
-        "getsockname": 204,
-        "getpeername": 205,
-        "sendto": 206,
-        "setsockopt": 208,
-        "getsockopt": 209,
-        "shutdown": 210,
-        "accept4": 242,
-        "recvmmsg": 243,
-        "sendmmsg": 269,
-    },
-}

@@ -24,7 +24,7 @@ from execserver.sandbox.proxy_bridge import start_bridge
 from execserver.sandbox.proxy_routes import FAILURE
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote import restricted, wrapped
-from execserver.zygote.filtered import FilteredParent, is_for_filtered
+from execserver.zygote.filtered import INHERITED, FilteredParent
 from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, Setup, run_command, run_worker
 from execserver.zygote.known_plans import KnownPlans
 from execserver.zygote.records import (
@@ -95,7 +95,7 @@ class Confinement:
         self._sandboxes: dict[int, _Sandbox] = {}
         self._beginning: dict[int, _Sandbox] = {}
         self._plans = KnownPlans(self._kernel)
-        self._filtered = FilteredParent(self._kernel, libc)
+        self._filtered = {name: FilteredParent(self._kernel, libc, name) for name in INHERITED}
         self._supervisors: Supervisors | None = None
         self._warm_up()
 
@@ -257,13 +257,11 @@ class Confinement:
                 raise view_failure(error, FAILURE) from None
             before = None if bridge is None or routes is None else preparing_routes(routes, bridge)
             extra = covers_of(lease)
-            if is_for_filtered(plan) and self._filtered.start():
-                filtered, deadline_ns = self._filtered, request.deadline_ns
+            filtered = self._filtered.get(plan.syscall_filter) if bridge is None else None
+            if filtered is not None and filtered.start():
+                fork, deadline_ns = filtered.fork, request.deadline_ns
                 return self._keep(
-                    lambda report: filtered.fork(request, descriptors, extra, report),
-                    deadline_ns,
-                    lease,
-                    None,
+                    lambda report: fork(request, descriptors, extra, report), deadline_ns, lease, None
                 )
             prepared = self._plans.view(request.plan)
             return self._fork(

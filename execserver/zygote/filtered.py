@@ -1,9 +1,9 @@
-"""A child of the zygote that is under the filter of restricted commands and forks sandboxes in its place.
+"""A child of the zygote that is under the filter of sandboxed commands and forks sandboxes in its place.
 
 To install a filter takes 0.4 to 0.9 ms, most of it for memory that the kernel makes executable; to inherit
-one takes nothing.  So there is one process that has it, does nothing but this, and ends when it was idle for
-a while.  What it forks are children of the zygote like any other, in every respect.  It runs our code only,
-and holds no descriptor but its socket.
+one takes nothing.  So for each of two filters there is a process that has it, does nothing but this, and ends
+when it was idle for a while.  What it forks are children of the zygote like any other, in every respect.  It
+runs our code only, and holds no descriptor but its socket.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 
 from execserver.sandbox import privileges, seccomp
 from execserver.sandbox.namespaces import Identity, flags_for, fork_into
-from execserver.sandbox.plan import FILTER_RESTRICTED, NETWORK_PROXY, ROOT_READ_ONLY, ViewPlan
+from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, ROOT_READ_ONLY, ViewPlan
 from execserver.sandbox.plan_record import decode_plan, encode_plan
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.init import Setup, run_command
@@ -43,16 +43,16 @@ _ANSWER = struct.Struct("<ii")  # pid, errno
 _READY = b"R"
 
 
-def is_for_filtered(plan: ViewPlan) -> bool:
-    """Tell whether commands of a plan may come from a process under the filter."""
-    return plan.syscall_filter == FILTER_RESTRICTED and plan.network != NETWORK_PROXY
+# Under the filter of a managed proxy a command's first process could not reach the bridge.
+INHERITED = (FILTER_RESTRICTED, FILTER_OPEN)
 
 
 class FilteredParent:
     """The zygote's side.  The process is started at the first need, and again after it has ended."""
 
-    def __init__(self, kernel: Kernel, libc: Libc) -> None:
+    def __init__(self, kernel: Kernel, libc: Libc, syscall_filter: str = FILTER_RESTRICTED) -> None:
         self._kernel = kernel
+        self._filter = syscall_filter
         self._libc = libc
         self._plans = KnownPlans(kernel, filtered=True)
         self._socket: _socket.socket | None = None
@@ -129,8 +129,10 @@ class FilteredParent:
         os.dup2(sock.detach(), _SOCKET, inheritable=False)
         privileges.close_from(self._kernel, _SOCKET + 1)
         self._kernel.call("prctl", _PR_SET_NAME, NAME)
+        # Under the filter nobody joins another one.
+        privileges.leave_session_keyring(self._kernel)
         privileges.no_new_privileges(self._kernel)
-        seccomp.install(self._kernel, FILTER_RESTRICTED)
+        seccomp.install(self._kernel, self._filter)
         seccomp.check(self._kernel)
         # With everything named, the object asks nothing that the filter refuses.
         sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, _SOCKET)

@@ -36,7 +36,9 @@ plans = st.builds(
     ),
     globs=_many_paths,
     network=st.sampled_from([words.NETWORK_HOST, words.NETWORK_NONE, words.NETWORK_PROXY]),
-    syscall_filter=st.sampled_from([words.FILTER_NONE, words.FILTER_RESTRICTED, words.FILTER_PROXY_ROUTED]),
+    syscall_filter=st.sampled_from(
+        [words.FILTER_NONE, words.FILTER_OPEN, words.FILTER_RESTRICTED, words.FILTER_PROXY_ROUTED]
+    ),
     writable=_many_paths,
     readable=_many_paths,
     read_only=_many_paths,

@@ -86,7 +86,7 @@ def test_full_write_access_but_for_a_pattern_is_a_view() -> None:
 def test_the_network_is_the_profiles_for_commands_and_none_for_file_workers() -> None:
     host = FakeHost()
     open_ = plan(host, ROOT_READ, network="enabled")
-    assert (open_.network, open_.syscall_filter) == (words.NETWORK_HOST, words.FILTER_NONE)
+    assert (open_.network, open_.syscall_filter) == (words.NETWORK_HOST, words.FILTER_OPEN)
     worker = plan(host, ROOT_READ, network="enabled", for_files=True)
     assert (worker.network, worker.syscall_filter) == (words.NETWORK_NONE, words.FILTER_RESTRICTED)
 

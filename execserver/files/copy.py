@@ -11,10 +11,11 @@ import os
 import stat
 
 from execserver.files.chain import DirectoryChain
-from execserver.files.copy_data import copy_data, copy_to_device
+from execserver.files.copy_data import copy_data, copy_sparse, copy_to_device, data_bytes, has_holes
 from execserver.files.metadata import canonicalize, create_directory
 from execserver.files.opening import open_entry, open_target
 from execserver.files.pausing import no_pause
+from execserver.files.space import CHECKED_BYTES, give_back, refuse_without_room
 from execserver.files.writing import DEVICE_TIMEOUT_S, cut_behind
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import display
@@ -139,18 +140,39 @@ def copy_opened(reading: int, open_writing: Callable[[], int], options: CopyOpti
             if not stat.S_ISREG(there.st_mode):
                 copy_to_device(reading, writing, options.device_timeout_s, options.pause)
                 return True
+            stored = min(status.st_size, status.st_blocks * 512)
+            if stored > CHECKED_BYTES:
+                pause, size = options.pause, status.st_size
+                refuse_without_room(writing, stored, status.st_dev, lambda: data_bytes(reading, size, pause))
             # Before the data, so that nobody reads it who may not read the source.
             if stat.S_IMODE(there.st_mode) != mode:
                 os.fchmod(writing, mode)
-            try:
-                copy_data(reading, writing, status.st_size, options.pause)
-            finally:
-                cut_behind(writing, there.st_size)
+            _copy_content(reading, writing, (status, there), options.pause)
         finally:
             os.close(writing)
     finally:
         os.close(reading)
     return True
+
+
+def _copy_content(
+    reading: int, writing: int, statuses: tuple[os.stat_result, os.stat_result], pause: Pause
+) -> None:
+    """Copy the bytes of one regular file over those of another, and its holes."""
+    status, there = statuses
+    size = status.st_size
+    try:
+        if has_holes(reading, status):
+            if there.st_size:
+                os.ftruncate(writing, 0)  # what was there must not show through the holes
+            copy_sparse(reading, writing, size, pause)
+        else:
+            copy_data(reading, writing, size, pause)
+    except OSError as error:
+        give_back(writing, error, there.st_size)
+        raise
+    finally:
+        cut_behind(writing, there.st_size)
 
 
 class TreeCopy:

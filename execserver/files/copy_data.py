@@ -1,4 +1,7 @@
-"""Copying the bytes of one file to another, by the cheapest way the two file systems allow."""
+"""Copying the bytes of one file to another, by the cheapest way the two file systems allow.
+
+Holes stay holes: a file of 4 TB with nothing in it takes no room, nor does its copy.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from execserver.files.writing import write_all, write_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from execserver.files.pausing import Pause
 
 _PIECE_BYTES = 4 * 1024 * 1024  # about 2 ms of copying in the kernel between two pauses
@@ -41,6 +46,59 @@ def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> N
             pause()
     while not size and _by_hand(source, target, _PIECE_BYTES):
         pause()
+
+
+def copy_sparse(source: int, target: int, size: int, pause: Pause = no_pause) -> None:
+    """Copy a regular file that has holes into an empty one; as `copy_data`, but only the data is written."""
+    end = size
+    for start, stop in _data_ranges(source, size):
+        os.lseek(source, start, os.SEEK_SET)
+        os.lseek(target, start, os.SEEK_SET)
+        copy_data(source, target, stop - start, pause)
+        end = min(size, os.fstat(source).st_size)  # it may be cut meanwhile
+        if os.lseek(source, 0, os.SEEK_CUR) < stop:
+            break
+        pause()
+    os.ftruncate(target, end)
+    os.lseek(target, end, os.SEEK_SET)
+
+
+def has_holes(source: int, status: os.stat_result) -> bool:
+    """Tell whether a file has holes; of a small one only what its number of blocks tells."""
+    size = status.st_size
+    if status.st_blocks * 512 < size or size < _PIECE_BYTES:
+        return status.st_blocks * 512 < size
+    try:
+        return os.lseek(source, 0, os.SEEK_HOLE) < size  # also blocks that were set aside and never written
+    except OSError:
+        return False
+    finally:
+        os.lseek(source, 0, os.SEEK_SET)
+
+
+def data_bytes(source: int, size: int, pause: Pause = no_pause) -> int:
+    """Return how many bytes of a file are no holes."""
+    total = 0
+    for start, stop in _data_ranges(source, size):
+        total += stop - start
+        pause()
+    os.lseek(source, 0, os.SEEK_SET)
+    return total
+
+
+def _data_ranges(source: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of all data; a file system that does not know its holes has data everywhere."""
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(source, at, os.SEEK_DATA)
+            at = min(size, os.lseek(source, start, os.SEEK_HOLE))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole is left
+            start, at = at, size
+        if start < at:
+            yield start, at
 
 
 def copy_to_device(source: int, device: int, timeout_s: float, pause: Pause = no_pause) -> None:

@@ -14,6 +14,7 @@ import time
 
 from execserver.files.opening import open_target
 from execserver.files.pausing import no_pause
+from execserver.files.space import CHECKED_BYTES, give_back, refuse_without_room
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ def replace_content(
         if not stat.S_ISREG(status.st_mode):
             write_device(fd, content, device_timeout_s)
             return
+        if len(content) > CHECKED_BYTES:
+            refuse_without_room(fd, len(content))
         try:
             write_all(fd, content, pause)
+        except OSError as error:
+            give_back(fd, error, status.st_size)
+            raise
         finally:
             cut_behind(fd, status.st_size)
         if not content and not status.st_size:

@@ -226,3 +226,11 @@ def test_files_of_processes_are_nobodys(place: Place, files: Files) -> None:
                     answer = look(f"/proc/{process}/{name}")
                     assert isinstance(answer, tuple), (process, name, answer)
             assert isinstance(reader.names(f"/proc/{process}/fd"), tuple)
+
+
+def test_a_copied_hole_takes_no_room(place: Place, files: Files) -> None:
+    with open(place.ws / "hole", "wb") as file:
+        file.truncate(2**41)
+    files.copy(place.ws / "hole", place.ws / "copy")
+    status = os.stat(place.ws / "copy")
+    assert (status.st_size, status.st_blocks) == (2**41, 0)

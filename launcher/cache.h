@@ -5,15 +5,19 @@
 #include <limits.h>
 #include <stddef.h>
 
+#include "prove.h"
+
 struct payload {
     const unsigned char *data;
     size_t size;
     char hash[65]; /* names the tree */
+    struct manifest manifest;
 };
 
 struct place {
     char path[PATH_MAX - 128]; /* room is left for names inside; symlinks are resolved once it is open */
     char why_not[192];         /* empty while nothing speaks against it */
+    int is_doubted;            /* sandboxes may often write there: nothing in it is believed without proof */
 };
 
 enum { MOST_PLACES = 6 };
@@ -21,8 +25,9 @@ enum { MOST_PLACES = 6 };
 /* Fill `places`, which has room for MOST_PLACES, in the order they are to be tried; returns their number. */
 int find_places(struct place *places);
 
-/* Return a descriptor of the tree in a place, locked against removal, or -1: not there, or `why_not` says more.
- * The descriptor is not close-on-exec: the lock lasts as long as the program runs. */
+/* Return a descriptor that keeps the tree in a place from being removed, or -1: not there, or `why_not` says more.
+ * In a place that is doubted the tree has been proven; one that is not ours is put aside.
+ * The descriptor is not close-on-exec: it serves as long as the program runs. */
 int open_tree(struct place *place, const struct payload *payload);
 
 /* Make the place if needed and unpack the tree into it; 0, or -1 and `why_not`. */

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The head of dist/execserver where it was built without a C compiler.  It needs sh, tail, tar and gzip, and loses
-# what a script cannot do: a name forced into argv[0] (symlinks work), locks on trees in use, refusing noexec folders.
+# what a script cannot do: a name forced into argv[0] (symlinks work), locks on trees in use, refusing noexec folders,
+# and proving a tree.  So it takes none from where sandboxes may often write: not from the temporary folders.
 hash=@HASH@ start=@START@ loader=@LOADER@
 fail() {
     echo "execserver: $1" >&2
@@ -10,12 +11,8 @@ fail() {
 if [ -n "$EXECSERVER_CACHE_DIR" ]; then
     set_of_places="$EXECSERVER_CACHE_DIR"
 else
-    own=$(id -u)
     set_of_places="${XDG_CACHE_HOME:+$XDG_CACHE_HOME/execserver
-}${HOME:+$HOME/.cache/execserver
-}${TMPDIR:-/tmp}/execserver-$own
-/dev/shm/execserver-$own
-/var/tmp/execserver-$own"
+}${HOME:+$HOME/.cache/execserver}"
 fi
 newline='
 '

@@ -38,16 +38,19 @@ static int fail(const char *what, const char *cure) {
 static int read_payload(int self, struct payload *payload) {
     struct stat file;
     char trailer[TRAILER + 1] = "";
-    uint64_t start = 0, size = 0;
+    uint64_t start = 0, size = 0, listed = 0;
     if (fstat(self, &file) || file.st_size < TRAILER) return -1;
     if (pread(self, trailer, TRAILER, file.st_size - TRAILER) != TRAILER) return -1;
-    if (sscanf(trailer, "execserver tree %" SCNu64 " %" SCNu64 " %64[0-9a-f]\n", &start, &size, payload->hash) != 3)
+    if (sscanf(trailer, "execserver tree %" SCNu64 " %" SCNu64 " %64[0-9a-f] %" SCNu64 "\n", &start, &size,
+               payload->hash, &listed) != 4)
         return -1;
-    if (start + size + TRAILER != (uint64_t)file.st_size) return -1;
+    if (start + size + listed + TRAILER != (uint64_t)file.st_size || size < 4) return -1;
     const unsigned char *data = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, self, 0);
     if (data == MAP_FAILED) return -1;
     payload->data = data + start;
     payload->size = (size_t)size;
+    payload->manifest.text = (const char *)data + start + size;
+    payload->manifest.size = (size_t)listed;
     return 0;
 }
 
@@ -86,16 +89,25 @@ static void become(const char *tree, int lock, const char *self, int argc, char 
     execve(words[0], words, environment);
 }
 
-/* Start from the first place that has the tree; returns when none has or can. */
+/* Start from the first usable place, and from no other: unpack there if need be.  Returns when there is none. */
 static void start(struct place *places, int count, const struct payload *payload, const char *self, int argc,
                   char **argv) {
     char tree[PATH_MAX];
     for (int i = 0; i < count; i++) {
-        int lock = open_tree(&places[i], payload);
+        struct place *place = &places[i];
+        int lock = open_tree(place, payload);
+        if (lock < 0 && !place->why_not[0] && !install_tree(place, payload)) {
+            for (int j = 0; j < i; j++)
+                fprintf(stderr, "execserver: %s is not used: %s\n", places[j].path, places[j].why_not);
+            if (i) fprintf(stderr, "execserver: unpacked into %s instead\n", place->path);
+            lock = open_tree(place, payload);
+            if (lock < 0 && !place->why_not[0])
+                snprintf(place->why_not, sizeof place->why_not, "what was unpacked is not there any more");
+        }
         if (lock < 0) continue;
-        snprintf(tree, sizeof tree, "%s/%s", places[i].path, payload->hash);
+        snprintf(tree, sizeof tree, "%s/%s", place->path, payload->hash);
         become(tree, lock, self, argc, argv);
-        snprintf(places[i].why_not, sizeof places[i].why_not, "cannot start from it: %s", strerror(errno));
+        snprintf(place->why_not, sizeof place->why_not, "cannot start from it: %s", strerror(errno));
         close(lock);
     }
 }
@@ -114,13 +126,6 @@ int main(int argc, char **argv) {
         return fail("this file is damaged or incomplete", "copy it again from where it came from");
     int count = find_places(places);
     start(places, count, &payload, self, argc, argv);
-    for (int i = 0; i < count; i++) {
-        if (places[i].why_not[0] || install_tree(&places[i], &payload)) continue;
-        for (int j = 0; j < i; j++)
-            fprintf(stderr, "execserver: %s is not used: %s\n", places[j].path, places[j].why_not);
-        if (i) fprintf(stderr, "execserver: unpacked into %s instead\n", places[i].path);
-        start(&places[i], 1, &payload, self, argc, argv);
-    }
     fputs("execserver: there is no folder to unpack into\n", stderr);
     for (int i = 0; i < count; i++) fprintf(stderr, "  %s: %s\n", places[i].path, places[i].why_not);
     return fail("cannot start", "name a folder that is yours alone, by its full path, in EXECSERVER_CACHE_DIR");

@@ -182,7 +182,7 @@ def test_it_works_on_an_older_system(one_file: Box, tmp_path: Path) -> None:
 
 def payload_of(file: Path) -> Payload:
     data = file.read_bytes()
-    _, _, start, size, digest = data[-TRAILER_BYTES:].rstrip(b"\0").split()
+    _, _, start, size, digest, _ = data[-TRAILER_BYTES:].rstrip(b"\0").split()
     return Payload(data[int(start) : int(start) + int(size)], digest.decode())
 
 

@@ -90,15 +90,18 @@ def test_trees_unused_for_a_month_are_removed(box: Box) -> None:
     stranger = box.cache / "notes"
     stranger.mkdir()
     age(stranger, 400)
-    lock = os.open(used, os.O_RDONLY)
+    lock = os.open(box.cache / f".use-{used.name}", os.O_WRONLY | os.O_CREAT, 0o200)
+    stranger_lock = os.open(old, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
+        fcntl.flock(stranger_lock, fcntl.LOCK_SH)  # as anybody can who may read it: of no account
         box.run()
         assert old.exists(), "looked for on a day's first start only"
         age(current, 2)
         assert is_version(box.run())
     finally:
         os.close(lock)
+        os.close(stranger_lock)
     assert not old.exists()
     assert (used / "folder" / "file").exists()
     assert young.exists()
@@ -112,7 +115,7 @@ def test_a_running_program_holds_its_tree(one_file: Box) -> None:
         try:
             assert server.stdout is not None
             assert server.stdout.readline().startswith(b"ws://")
-            lock = os.open(one_file.tree, os.O_RDONLY)
+            lock = os.open(one_file.cache / f".use-{one_file.tree.name}", os.O_WRONLY)
             with pytest.raises(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.close(lock)

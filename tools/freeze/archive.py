@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 TRAILER_BYTES = 128  # the launcher reads as many from the end of its file
 HASH_DIGITS = 32
+DIGEST_BYTES = 32  # of BLAKE2b, for each file
 _LEVEL, _MEMORY = 7, 9  # level 9 takes three times as long and saves half a percent
 _GZIP_HEAD = (
     b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"  # deflate, no time, best compression, no system named
@@ -18,16 +19,17 @@ _GZIP_HEAD = (
 
 
 class Payload(NamedTuple):
-    """A compressed tree and the name it is unpacked under."""
+    """A compressed tree, the name it is unpacked under, and what an unpacked one is compared with."""
 
     data: bytes
     hash: str
+    manifest: bytes = b""
 
 
 def pack(tree: Path) -> Payload:
     """Return the tree as the launcher unpacks it."""
     data = compress(_tar(tree))
-    return Payload(data, hashlib.sha256(data).hexdigest()[:HASH_DIGITS])
+    return Payload(data, hashlib.sha256(data).hexdigest()[:HASH_DIGITS], _manifest(tree))
 
 
 def compress(data: bytes) -> bytes:
@@ -39,8 +41,27 @@ def compress(data: bytes) -> bytes:
 
 def trailer(start: int, payload: Payload) -> bytes:
     """Return the last bytes of the one file: where the payload begins, its size and its hash."""
-    text = f"execserver tree {start} {len(payload.data)} {payload.hash}\n"
+    text = f"execserver tree {start} {len(payload.data)} {payload.hash} {len(payload.manifest)}\n"
     return text.encode().ljust(TRAILER_BYTES, b"\0")
+
+
+def _manifest(tree: Path) -> bytes:
+    """Return a line for each folder and file of a tree, as launcher/prove.h says.
+
+    A symlink has no line: a tree with one cannot be proven, and ours has none.
+    """
+    lines = []
+    for path in sorted(tree.rglob("*")):
+        name = path.relative_to(tree)
+        if path.is_symlink():
+            continue
+        if path.is_dir():
+            lines.append(f"d {name}\n")
+        else:
+            data = path.read_bytes()
+            digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+            lines.append(f"f {len(data)} {digest} {name}\n")
+    return "".join(lines).encode()
 
 
 def _tar(tree: Path) -> bytes:

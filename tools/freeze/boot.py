@@ -95,7 +95,7 @@ def take_over(tree: str, words: list[str]) -> None:
     lock, own_file, *sys.argv = words
     if int(lock) >= 0:
         posix.set_inheritable(int(lock), False)
-    start = (sys.executable, "-I", "-S", "-Xutf8", script, "-1", own_file, PROGRAM_NAME)
+    start = (sys.executable, "-I", "-S", "-Xutf8", *_cache_options(), script, "-1", own_file, PROGRAM_NAME)
     before = _find_modules(tree)
     if before:
         sys.executable = own_file  # the interpreter in the tree cannot be started by its path alone
@@ -103,6 +103,11 @@ def take_over(tree: str, words: list[str]) -> None:
     sys.frozen = (*before, *start)  # type: ignore[attr-defined]
     _give_names_back()
     _name_process(sys.argv[0])
+
+
+def _cache_options() -> tuple[str, ...]:
+    """Return what keeps this interpreter from taking compiled modules that lie beside others."""
+    return ("-B", f"-Xpycache_prefix={sys.pycache_prefix}") if sys.pycache_prefix else ()
 
 
 def _find_modules(tree: str) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ from tools.freeze.archive import Payload, trailer
 from tools.freeze.elf import NotElf, read_elf
 from tools.problems import say
 
-SOURCES = ("launcher.c", "cache.c", "unpack.c", "wrapper.c", "json.c")
+SOURCES = ("launcher.c", "cache.c", "prove.c", "unpack.c", "wrapper.c", "json.c")
 SCRIPT = "head.sh"
 REQUIREMENTS = "requirements-compiler.txt"
 
 _START = "@START@"
-_FLAGS = ("-std=gnu11", "-Os", "-s", "-static", "-Wall", "-Wextra", "-Wl,--build-id=none")
+_FLAGS = ("-std=gnu11", "-O2", "-s", "-static", "-Wall", "-Wextra", "-Wl,--build-id=none")
 _COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -33,7 +33,7 @@ def join(launcher: Path, compiled: Path | None, loader: str, payload: Payload) -
     """Return the one file: the compiled launcher, or the script, and the payload."""
     if compiled is not None:
         head = compiled.read_bytes()
-        return head + payload.data + trailer(len(head), payload)
+        return head + payload.data + payload.manifest + trailer(len(head), payload)
     script = (launcher / SCRIPT).read_text().replace("@HASH@", payload.hash).replace("@LOADER@", loader)
     # As long as what it replaces; `tail -c +N` counts from 1.
     start = f"{len(script.encode()) + 1:<{len(_START)}}"

@@ -1,7 +1,9 @@
 """`__main__` of dist/execserver.pyz: unpacks the zip for this Python once, then becomes the program in it.
 
-It follows the rules of the one file's launcher (launcher/cache.c): the same places in the same order, none
-that others can write to, a tree is there completely or not at all, locks tell which trees are in use.
+It follows the rules of the one file's launcher (launcher/cache.c): the same places in the same order, of
+which the first usable one counts, none that others can write to, a tree is there completely or not at all,
+locks that only those can hold who may write there, and no start depends on one.  Where sandboxes may often
+write, a tree is compared with the zip before anything of it runs, and no compiled modules are taken from it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import zipfile
     from collections.abc import Iterator
 
 TREES_FILE = "trees"  # a line for each kind of interpreter that is served: its tag and the name of its tree
 COMMON, START = "any", "boot.py"
-UNFINISHED = ".new-"
+NOWHERE = "/dev/null/none"  # in it is nothing, and nothing can be made
+UNFINISHED, IN_USE, LOCK = ".new-", ".use-", ".lock"
 DAY_S = 24 * 60 * 60
 KEPT_UNUSED_S = 30 * DAY_S
-LOCK_WAIT_S = 20.0
+LOCK_WAIT_S = 5.0
+LEFT_ALONE_S = 60 * 60  # what is younger may be just being filled, where locks tell nothing
+NO_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Unusable(Exception):
@@ -40,18 +46,18 @@ def tag() -> str:
     return f"{kind}{version}-{os.uname().machine}-{library}"
 
 
-def places() -> Iterator[str]:
-    """Yield the folders to try, in order."""
+def places() -> Iterator[tuple[str, bool]]:
+    """Yield the folders to try, in order, and whether sandboxes may often write there."""
     chosen = os.environ.get("EXECSERVER_CACHE_DIR")
     if chosen:
-        yield chosen
+        yield chosen, False
         return
     if os.environ.get("XDG_CACHE_HOME"):
-        yield os.environ["XDG_CACHE_HOME"] + "/execserver"
+        yield os.environ["XDG_CACHE_HOME"] + "/execserver", False
     if os.environ.get("HOME"):
-        yield os.environ["HOME"] + "/.cache/execserver"
+        yield os.environ["HOME"] + "/.cache/execserver", False
     for folder in dict.fromkeys((os.environ.get("TMPDIR") or "/tmp", "/tmp", "/dev/shm", "/var/tmp")):
-        yield f"{folder}/execserver-{os.geteuid()}"
+        yield f"{folder}/execserver-{os.geteuid()}", True
 
 
 def check(place: str) -> str:
@@ -73,98 +79,185 @@ def check(place: str) -> str:
     return real
 
 
-def lock_tree(place: str, name: str) -> tuple[str, int] | None:
-    """Return the tree in a place and the descriptor that keeps it from being removed, or None."""
+def find_tree(place: str, name: str, archive: str, doubted: bool) -> tuple[str, int] | None:
+    """Return the tree in a place and the descriptor that keeps it from being removed, or None.
+
+    One that is not ours is put aside.  Raises OSError and Unusable.
+    """
     try:
         real = check(place)
-        tree = f"{real}/{name}"
-        lock = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
-    held = os.fstat(lock)
-    if held.st_uid != os.geteuid() or held.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Unusable("others can write to the tree in it")
+    tree = f"{real}/{name}"
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if not os.path.samestat(os.lstat(tree), held):
-            raise FileNotFoundError
-    except (BlockingIOError, FileNotFoundError):
-        os.close(lock)
+        folder = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
         return None
-    if not 0 <= time.time() - held.st_mtime < DAY_S:
-        note_use(real, name)
+    except OSError:
+        put_aside(real, name, doubted)
+        return None
+    held = os.fstat(folder)
+    os.close(folder)
+    if not doubted and (held.st_uid != os.geteuid() or held.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        raise Unusable("others can write to the tree in it")
+    lock, locked = use_lock(real, name)
+    if not locked or not 0 <= time.time() - held.st_mtime < DAY_S:
+        note_use(real, name, locked, doubted)
+    if doubted:
+        from pyz_proof import is_proven  # type: ignore[import-not-found]  # beside this one in the zip
+
+        if not is_proven(tree, archive, wanted):
+            os.close(lock)
+            put_aside(real, name, doubted)
+            return None
     os.set_inheritable(lock, True)
     return tree, lock
 
 
-def note_use(place: str, name: str) -> None:
-    """Once a day: mark the tree as used and remove those that nobody uses."""
+def put_aside(place: str, name: str, doubted: bool) -> None:
+    """Put what lies in the way of our tree out of it; where nobody may do that to our own, it is refused."""
+    if not doubted:
+        raise Unusable("its tree cannot be opened")
+    os.rename(f"{place}/{name}", unfinished(place))
+
+
+def unfinished(place: str) -> str:
+    """Return a name for what is being filled or removed."""
+    return f"{place}/{UNFINISHED}{os.getpid()}-{time.time_ns() % 10**9}"
+
+
+def use_lock(place: str, name: str) -> tuple[int, bool]:
+    """Return a descriptor that holds the lock on a tree, and whether it does.
+
+    Without a lock a start goes on: that is a stranger's, or the place is read-only, or locks do not work.
+    """
+    try:
+        lock = open_lock(f"{place}/{IN_USE}{name}")
+    except OSError:
+        return os.open(f"{place}/{name}", os.O_RDONLY | os.O_DIRECTORY), False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return lock, False
+    return lock, True
+
+
+def open_lock(path: str) -> int:
+    """Open a file for locks, made if need be: who may not write there cannot open it, nor lock it."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | NO_WAITING, 0o200)
+
+
+def wanted(packed: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
+    """Yield the members of a zip that belong into the tree of this interpreter, and their paths in it."""
+    for member in packed.namelist():
+        part, _, path = member.partition("/")
+        if path and part in (COMMON, tag()):
+            yield member, path
+
+
+def note_use(place: str, name: str, locked: bool, doubted: bool) -> None:
+    """Once a day, or when it must be told without a lock: mark the tree as used; remove what nobody uses."""
     try:
         os.utime(f"{place}/{name}")
-        with open(f"{place}/.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            prune(place, name)
+        if locked:
+            lock = open_lock(f"{place}/{LOCK}")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                prune(place, name, doubted)
+            finally:
+                os.close(lock)
     except OSError:
         return
 
 
-def prune(place: str, current: str) -> None:
+def prune(place: str, current: str, doubted: bool) -> None:
     """Remove old trees and what interrupted starts have left; the caller holds the place's lock."""
     for name in os.listdir(place):
-        unfinished = name.startswith(UNFINISHED)
+        is_rubbish = name.startswith(UNFINISHED)
         is_tree = len(name) == len(current) and not set(name) - set("0123456789abcdef")
-        if not unfinished and (not is_tree or name == current):
+        if not is_rubbish and (not is_tree or name == current):
             continue
-        path = f"{place}/{name}"
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            if time.time() - os.fstat(folder).st_mtime >= (0 if unfinished else KEPT_UNUSED_S):
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                doomed = path if unfinished else f"{place}/{UNFINISHED}{name}"
-                os.rename(path, doomed)
-                shutil.rmtree(doomed, ignore_errors=True)
-        except BlockingIOError:
-            pass  # in use
-        finally:
-            os.close(folder)
+        path, kept = f"{place}/{name}", KEPT_UNUSED_S if is_tree else LEFT_ALONE_S if doubted else 0
+        lock = -1 if is_rubbish else lock_of_unused(f"{place}/{IN_USE}{name}")
+        # Looked at while it is held: whoever starts meanwhile and cannot have the lock sets the time.
+        if lock is not None and time.time() - os.lstat(path).st_mtime >= kept:
+            doomed = path if is_rubbish else f"{place}/{UNFINISHED}{name}"
+            os.rename(path, doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+            if is_tree and lock >= 0:
+                os.unlink(f"{place}/{IN_USE}{name}")
+        if lock is not None and lock >= 0:
+            os.close(lock)
 
 
-def install(place: str, name: str, archive: str) -> None:
+def lock_of_unused(path: str) -> int | None:
+    """Return a tree's lock, -1 if it has none; None when somebody runs from the tree."""
+    try:
+        lock = os.open(path, os.O_WRONLY | NO_WAITING)
+    except FileNotFoundError:
+        return -1
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def install(place: str, name: str, archive: str, doubted: bool) -> None:
     """Unpack into a place, unless another start has done it meanwhile.  Raises Unusable and OSError."""
     if not place.startswith("/"):
         raise Unusable("it is no full path")
     os.makedirs(place, 0o700, exist_ok=True)
     real = check(place)
-    with open(f"{real}/.lock", "w") as lock:
-        deadline = time.monotonic() + LOCK_WAIT_S
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
+    try:
+        lock = open_lock(f"{real}/{LOCK}")
+    except OSError:
+        lock = -1
+    try:
+        # A lock where others write may be anybody's: there it is not waited for.
+        locked = lock >= 0 and wait_for(lock, f"{real}/{name}", 0 if doubted else LOCK_WAIT_S)
         if not os.path.isdir(f"{real}/{name}"):
             fill(real, name, archive)
-            prune(real, name)
+            if locked:
+                prune(real, name, doubted)
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
+def wait_for(lock: int, tree: str, limit: float) -> bool:
+    """Take a place's lock; False if it cannot be had, or somebody else has unpacked the tree."""
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline or os.path.isdir(tree):
+                return False
+            time.sleep(0.02)
+        except OSError:
+            return False
+        else:
+            return True
 
 
 def fill(place: str, name: str, archive: str) -> None:
     """Unpack the parts of the zip for this interpreter."""
     import zipfile
 
-    fresh = f"{place}/{UNFINISHED}{os.getpid()}-{time.time_ns() % 10**9}"
+    fresh = unfinished(place)
     os.mkdir(fresh, 0o700)
     folder = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with zipfile.ZipFile(archive) as packed:
-            for member in packed.namelist():
-                part, _, path = member.partition("/")
-                if path and part in (COMMON, tag()):
-                    target = f"{fresh}/{path}"
-                    os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
-                    with open(target, "wb", opener=_private) as file:
-                        file.write(packed.read(member))
+            for member, path in wanted(packed):
+                target = f"{fresh}/{path}"
+                os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+                with open(target, "wb", opener=_private) as file:
+                    file.write(packed.read(member))
         _sync(folder)
         os.rename(fresh, f"{place}/{name}")
     except OSError:
@@ -196,26 +289,25 @@ def given_environment() -> dict[bytes, bytes]:
     return {name: value for name, _, value in entries}
 
 
-def find_tree(name: str, archive: str) -> tuple[str, int] | None:
-    """Return a tree and its lock, unpacked now if it was nowhere; None after telling why there is none."""
+def obtain_tree(name: str, archive: str) -> tuple[str, int, bool] | None:
+    """Return a tree, what holds it, and whether sandboxes may write there; unpacked now if need be.
+
+    The first usable place counts, and no other.  None after telling why there is none.
+    """
     refused: dict[str, str] = {}
-    for place in places():
+    for place, in_temporary in places():
         try:
-            found = lock_tree(place, name)
-            if found:
-                return found
-        except (OSError, Unusable) as error:
-            refused[place] = str(error)
-    for place in places():
-        if place in refused:
-            continue
-        try:
-            install(place, name, archive)
-            found = lock_tree(place, name)
-            if found:
+            doubted = in_temporary or is_moved(place)
+            found = find_tree(place, name, archive, doubted)
+            if not found:
+                install(place, name, archive, doubted)
+                doubted = in_temporary or is_moved(place)
                 for other, why in refused.items():
                     sys.stderr.write(f"execserver: {other} is not used: {why}\n")
-                return found
+                found = find_tree(place, name, archive, doubted)
+            if found:
+                return (*found, doubted)
+            refused[place] = "what was unpacked is not there any more"
         except (OSError, Unusable) as error:
             refused[place] = str(error)
     sys.stderr.write("execserver: there is no folder to unpack into\n")
@@ -225,6 +317,18 @@ def find_tree(name: str, archive: str) -> tuple[str, int] | None:
         "  What to do: name a folder that is yours alone, by its full path, in EXECSERVER_CACHE_DIR\n"
     )
     return None
+
+
+def is_moved(place: str) -> bool:
+    """Tell whether a place lies behind a link that our user could replace."""
+    if os.path.realpath(place) == place:
+        return False
+    from pyz_proof import links_are_roots
+
+    try:
+        return not links_are_roots(place)
+    except OSError:
+        return True  # not there yet, behind a link or not: asked again once it is
 
 
 def main() -> int:
@@ -237,11 +341,13 @@ def main() -> int:
         )
         return 1
     archive = os.path.realpath(globals()["__loader__"].archive)
-    found = find_tree(trees[tag()], archive)
+    found = obtain_tree(trees[tag()], archive)
     if found is None:
         return 1
-    tree, lock = found
-    words = [sys.executable, "-I", "-S", "-Xutf8", f"{tree}/{START}", str(lock), archive, *sys.argv]
+    tree, lock, doubted = found
+    # Compiled modules are none of the zip's: they cannot be compared with anything.
+    options = ("-B", f"-Xpycache_prefix={NOWHERE}") if doubted else ()
+    words = [sys.executable, "-I", "-S", "-Xutf8", *options, f"{tree}/{START}", str(lock), archive, *sys.argv]
     return os.execve(sys.executable, words, given_environment())
 
 

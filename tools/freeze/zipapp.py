@@ -1,6 +1,7 @@
 """dist/execserver.pyz: the program as a zip for machines with a Python.
 
 __main__.py   finds or makes the unpacked tree
+pyz_proof.py  compares it with the zip where that is needed
 trees         the interpreters it serves, and the names of their trees: hashes of what is in them
 any/          what is the same for all of them
 cp3.../       what is not: compiled modules
@@ -15,7 +16,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.freeze import boot, pyz_main
+from tools.freeze import boot, pyz_main, pyz_proof
 from tools.freeze.archive import HASH_DIGITS
 from tools.freeze.contents import PRODUCT_PACKAGES
 from tools.freeze.wheels import PYTHONS, wheels_for
@@ -50,6 +51,7 @@ def make(root: Path, work: Path) -> bytes:
             same = all(other.get(name) == data for other in served.values())
             members[f"{pyz_main.COMMON if same else tag}/{name}"] = data
     members["__main__.py"] = Path(pyz_main.__file__).read_bytes()
+    members["pyz_proof.py"] = Path(pyz_proof.__file__).read_bytes()
     members[pyz_main.TREES_FILE] = "".join(f"{tag} {_name(members, tag)}\n" for tag in served).encode()
     return _zip(members)
 

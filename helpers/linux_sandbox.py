@@ -121,7 +121,7 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)
         plan = plan_for_process(policy, host, None, options.proxy and not options.use_landlock)
-        return keep_own_files(plan, host, os.environb.get(b"XDG_RUNTIME_DIR"))
+        return keep_own_files(plan, host, os.environb)
     except RpcError as error:
         raise _Fatal(error.message) from None
     except OSError as error:

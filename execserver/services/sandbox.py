@@ -88,6 +88,7 @@ class SandboxService:
     ) -> None:
         self.choose = choose
         self._server_cwd = os.getcwdb()
+        self._inherited = inherited
         self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
         self._file_host = PlaceholderHost(inherited.get(b"TMPDIR"), self._runtime_dir)
         self._mounts = mounts or MountTable()
@@ -198,7 +199,7 @@ class SandboxService:
         if known is not None and known.facts.hold(host):
             self._remember(key, known)
             return known
-        planned = _plan(make, host, self._runtime_dir)
+        planned = _plan(make, host, self._inherited)
         if planned.facts.cacheable:
             self._remember(key, planned)
         else:
@@ -212,11 +213,11 @@ class SandboxService:
             self._remembered.popitem(last=False)
 
 
-def _plan(make: _Make, host: Host, runtime_dir: bytes | None) -> _Planned:
+def _plan(make: _Make, host: Host, inherited: Mapping[bytes, bytes]) -> _Planned:
     facts = Facts()
     try:
         plan = make(facts)
-        plan = keep_own_files(plan, facts.noting(host), runtime_dir)
+        plan = keep_own_files(plan, facts.noting(host), inherited)
         return _Planned(facts, plan, encode_plan(plan))
     except (PlanRefused, PlanRecordError) as refused:
         return _Planned(facts, None, refusal=str(refused))

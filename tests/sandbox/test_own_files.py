@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.sandbox import own_files
 from execserver.sandbox.host import Host
-from execserver.sandbox.own_files import keep_own_files
+from execserver.sandbox.own_files import keep_own_files, places_of_the_program
 from execserver.sandbox.plan import (
     HIDDEN_DIRECTORY,
+    HIDDEN_FILE,
     READ,
     ROOT_EMPTY,
     ROOT_HOST,
@@ -31,11 +35,15 @@ class Files:
         self.run = self.home + b"/run"
         self.records = self.run + b"/execserver"
         self.unpacked = self.home + b"/.cache/execserver"
+        self.environ = {b"XDG_RUNTIME_DIR": self.run}
         os.mkdir(self.run, 0o700)
         os.makedirs(self.unpacked)
 
+    def plan(self, root: str, *mounts: Mount) -> ViewPlan:
+        return keep_own_files(ViewPlan(root, mounts=mounts), Host(), self.environ)
+
     def added(self, root: str, *mounts: Mount) -> list[tuple[str, bytes]]:
-        plan = keep_own_files(ViewPlan(root, mounts=mounts), Host(), self.run)
+        plan = self.plan(root, *mounts)
         assert plan.mounts[: len(mounts)] == mounts
         assert all(mount.identity is not None for mount in plan.mounts[len(mounts) :])
         return [(mount.kind, mount.path) for mount in plan.mounts[len(mounts) :]]
@@ -45,6 +53,8 @@ class Files:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     made = Files(tmp_path)
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: made.unpacked))
+    monkeypatch.setattr(own_files, "_home", [made.home])
+    monkeypatch.setattr(own_files, "_TEMPORARY", (made.home + b"/tmp",))
     return made
 
 
@@ -68,23 +78,72 @@ def test_records_are_hidden_and_the_program_kept(files: Files) -> None:
 
 
 def test_folders_on_the_way_cannot_be_moved(files: Files) -> None:
+    own = b"/execserver-%d" % os.geteuid()
     assert files.added(ROOT_READ_ONLY, write(files.home)) == [
         (WRITE, files.run),
         (HIDDEN_DIRECTORY, files.records),
         (WRITE, files.home + b"/.cache"),
         (READ, files.unpacked),
+        (WRITE, files.home + b"/tmp"),
+        (READ, files.home + b"/tmp" + own),
     ]
     added = files.added(ROOT_WRITABLE)
     assert added[0] == (WRITE, b"/" + files.home.split(b"/")[1])
-    assert added[-1] == (READ, files.unpacked)
+    assert (READ, files.unpacked) in added
 
 
 def test_what_keeps_them_counts_for_other_back_ends(files: Files) -> None:
-    plan = keep_own_files(ViewPlan(ROOT_READ_ONLY, mounts=(write(files.home),)), Host(), files.run)
+    plan = files.plan(ROOT_READ_ONLY, write(files.home + b"/.cache"), write(files.run))
     assert (plan.read_only, plan.denied) == ((files.unpacked,), (files.records,))
 
 
-def test_from_source_only_the_records_are_hidden(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert ExecServerRuntimePaths.unpacked_folder() is None
-    assert files.added(ROOT_READ_ONLY, write(files.run)) == [(HIDDEN_DIRECTORY, files.records)]
+def test_from_source_the_places_are_closed_too(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: None))
+    assert files.added(ROOT_READ_ONLY, write(files.home + b"/.cache")) == [(READ, files.unpacked)]
+
+
+def test_every_place_a_start_may_unpack_into_is_known(files: Files) -> None:
+    variables = ("EXECSERVER_CACHE_DIR", "XDG_CACHE_HOME", "HOME", "TMPDIR")
+    environ = {name.encode(): files.home + b"/" + name.encode() for name in variables}
+    own = b"/execserver-%d" % os.geteuid()
+    found = places_of_the_program({**environ, b"HOME": b"relative"})
+    assert [path.removeprefix(files.home) for path in found] == [
+        b"/.cache/execserver",
+        b"/EXECSERVER_CACHE_DIR",
+        b"/XDG_CACHE_HOME/execserver",
+        b"/TMPDIR" + own,
+        b"/tmp" + own,
+    ]
+    assert files.home + b"/HOME/.cache/execserver" in places_of_the_program(environ)
+
+
+def test_what_is_not_there_yet_is_made_before_a_command_can(files: Files) -> None:
+    files.environ[b"XDG_CACHE_HOME"] = files.home + b"/new/er"
+    files.added(ROOT_READ_ONLY, write(files.home))
+    for path in (b"/new", b"/new/er", b"/new/er/execserver"):
+        assert os.lstat(files.home + path).st_mode == stat.S_IFDIR | 0o700
+
+
+def test_what_this_user_cannot_make_needs_no_mount(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: bytes, mode: int) -> None:
+        raise PermissionError(errno.EACCES, "refused")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    files.environ[b"XDG_CACHE_HOME"] = files.home + b"/.cache/new"
+    assert files.added(ROOT_READ_ONLY, write(files.home + b"/.cache")) == [(READ, files.unpacked)]
+
+
+def test_a_place_below_a_file_refuses_the_plan(files: Files) -> None:
+    """A command could remove the file and make folders there."""
+    Path(os.fsdecode(files.home), ".cache", "file").touch()
+    files.environ[b"XDG_CACHE_HOME"] = files.home + b"/.cache/file"
+    with pytest.raises(NotADirectoryError):
+        files.plan(ROOT_READ_ONLY, write(files.home + b"/.cache"))
+
+
+def test_masks_below_a_folder_on_the_way_stay_on_top(files: Files) -> None:
+    """What a pattern matches is masked alone; a mount over a folder above it would uncover it."""
+    mask = Mount(HIDDEN_FILE, files.home + b"/.cache/secret")
+    plan = files.plan(ROOT_READ_ONLY, write(files.home), mask)
+    paths = [mount.path for mount in plan.mounts]
+    assert paths.index(files.home + b"/.cache") < paths.index(mask.path)

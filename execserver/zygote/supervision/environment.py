@@ -22,6 +22,7 @@ _LOADERS = frozenset(
         *(b"GCONV_PATH", b"GETCONF_DIR", b"GLIBC_TUNABLES", b"HOSTALIASES", b"LOCALDOMAIN", b"LOCPATH"),
         *(b"MALLOC_CHECK_", b"MALLOC_PERTURB_", b"MALLOC_TRACE", b"NIS_PATH", b"NLSPATH"),
         *(b"RESOLV_HOST_CONF", b"RES_OPTIONS", b"TZDIR", b"MUSL_LOCPATH"),
+        b"EXECSERVER_CACHE_DIR",  # from where our own file, which may be allowed, takes what it runs
     )
 )
 

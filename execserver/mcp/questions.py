@@ -62,10 +62,12 @@ class Questions:
 
     def close(self) -> None:
         """Withdraw everything and close the socket."""
-        if self._reader is not None:
-            self._reader.kill()
+        reader, self._reader = self._reader, None  # once killed it holds this object by a traceback
+        if reader is not None:
+            reader.kill()
         for number in list(self._waiting):
             self._withdraw(number)
+        self._pause = self._resume = _nothing  # they hold the call, which holds this object
         self._sock.close()
 
     def _read(self) -> None:
@@ -126,6 +128,10 @@ class Questions:
                 self._sock.sendall(records.encode_message(answer))
         except OSError:
             pass  # the supervisor is gone, and whoever waited for the answer with it
+
+
+def _nothing() -> None:
+    """Pause no call, since it is over."""
 
 
 def _shown(question: records.Question) -> Question:

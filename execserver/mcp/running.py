@@ -77,7 +77,8 @@ class RunningCall:
             self._questions.close()
             self._end()
         finally:
-            for pump in self._pumps:
+            pumps, self._pumps = self._pumps, []  # which hold this call
+            for pump in pumps:
                 pump.stop()
 
     def _wait_for_outcome(self, cancelled: Event) -> Outcome:

@@ -1,0 +1,87 @@
+"""What a shell call leaves in the server: nothing, however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from execserver.mcp.elicitation import Answer, Question
+from execserver.mcp.tool import ToolError
+from execserver.services.spawner import Spawner
+from tests.conftest import LONG
+from tests.mcp.calling import Calls, Person, allow, prompt, starter
+from tests.support.lives import assert_freed
+
+LIVES = 1000 if LONG else 20
+
+
+@pytest.fixture(scope="module")
+def spawner() -> Iterator[Spawner]:
+    with starter() as made:
+        yield made
+
+
+@pytest.fixture
+def calls(spawner: Spawner, tmp_path: Path) -> Iterator[Calls]:
+    made = Calls(spawner, tmp_path)
+    yield made
+    made.wait_until_nothing_is_left()
+
+
+def test_a_call_that_ends_by_itself(calls: Calls) -> None:
+    def life(number: int) -> None:
+        assert calls.run("echo text; true", allow("true")).output == "text\n"
+        assert calls.run("exit 3").exit_code == 3
+
+    assert_freed(life, LIVES)
+
+
+@pytest.mark.parametrize("answer", [Answer.ACCEPT, Answer.DECLINE, Answer.FAILED])
+def test_a_call_with_questions(calls: Calls, answer: Answer) -> None:
+    def life(number: int) -> None:
+        calls.run("/bin/true; /bin/true", prompt("true"), ask=Person(answer).ask)
+
+    assert_freed(life, LIVES)
+
+
+def test_a_call_that_takes_too_long(calls: Calls) -> None:
+    def life(number: int) -> None:
+        with pytest.raises(ToolError, match="timed out"):
+            calls.run("sleep 60", timeout_ms=1)
+
+    assert_freed(life, LIVES)
+
+
+def test_a_call_that_is_cancelled_while_it_asks(calls: Calls) -> None:
+    def life(number: int) -> None:
+        cancelled = Event()
+
+        def never(question: Question) -> Answer:
+            cancelled.set()
+            Event().wait()
+            raise AssertionError
+
+        with pytest.raises(ToolError, match="cancelled"):
+            calls.run("/bin/true", prompt("true"), ask=never, cancelled=cancelled)
+
+    assert_freed(life, LIVES)
+
+
+def test_a_call_whose_greenlet_is_killed(calls: Calls) -> None:
+    def life(number: int) -> None:
+        asked = Event()
+
+        def note(question: Question) -> Answer:
+            asked.set()
+            Event().wait()
+            raise AssertionError
+
+        call = gevent.spawn(calls.run, "/bin/true", prompt("true"), ask=note)
+        asked.wait()
+        call.kill()
+
+    assert_freed(life, LIVES)

@@ -16,7 +16,7 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver.mcp.jsonrpc import Key, encode_notification, encode_request
-from execserver.mcp.quoting import command_line
+from execserver.mcp.quoting import quote_cut, visible_line
 
 MAX_OPEN = 64
 MAX_IN_LINE = 1024
@@ -55,10 +55,15 @@ Ask = Callable[[Question], Answer]
 
 
 def message_of(question: Question) -> str:
-    """Return the question as the person reads it.  argv[0] is not shown: it says nothing that is checked."""
-    command = command_line(question.file, question.argv[1:])
-    text = f"Allow agent to run `{command}` in `{question.workdir}`?"
-    return text.encode("utf-8", "replace").decode()
+    """Return the question as the person reads it.
+
+    argv[0] is shown where it is another name than the file's: the program will hear that name.
+    """
+    name = question.argv[0] if question.argv else ""
+    is_own = name.rpartition("/")[2] == question.file.rpartition("/")[2]
+    alias = "" if is_own or not question.argv else f" under the name `{quote_cut(name)}`"
+    command = visible_line(question.file, question.argv[1:])
+    return f"Allow agent to run `{command}`{alias} in `{quote_cut(question.workdir)}`?"
 
 
 class _Prompt:

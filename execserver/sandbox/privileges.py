@@ -78,6 +78,11 @@ def drop_capabilities(kernel: Kernel) -> None:
         if error.errno != errno.EINVAL:  # before Linux 4.3
             raise
     kernel.call("prctl", _PR_SET_SECUREBITS, _SECUREBITS, 0, 0, 0)
+    empty_capabilities(kernel)
+
+
+def empty_capabilities(kernel: Kernel) -> None:
+    """Give up the capabilities of this process, which only a program that it executes may have again."""
     kernel.call("capset", struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 

@@ -72,10 +72,30 @@ def test_a_question_is_sent_as_recorded() -> None:
     assert client.withdrawn == []
 
 
-def test_bytes_that_are_no_text_are_shown_as_well_as_they_can_be() -> None:
-    question = Question("/bin/\udcff", ["x", "\udc80"], "/\udcfe")
-    assert message_of(question) == "Allow agent to run `/bin/? '?'` in `/?`?"
+def test_bytes_that_are_no_text_are_shown_as_what_they_are() -> None:
+    question = Question("/bin/\udcff", ["\udcff", "\udc80"], "/\udcfe")
+    assert message_of(question) == r"Allow agent to run `$'/bin/\377' $'\200'` in `$'/\376'`?"
     assert message_of(Question("/bin/ls", [], "/")) == "Allow agent to run `/bin/ls` in `/`?"
+
+
+def test_a_command_cannot_end_the_quotes_of_a_question() -> None:
+    forged = "/safe`?\nAllow agent to run `/bin/true"
+    shown = r"$'/safe\140?\nAllow agent to run \140/bin/true'"
+    assert message_of(Question(forged, ["true", forged], forged)) == (
+        f"Allow agent to run `{shown} {shown}` in `{shown}`?"
+    )
+    assert message_of(Question("/bin/a b", ["a b"], "/c d")) == "Allow agent to run `'/bin/a b'` in `'/c d'`?"
+
+
+def test_a_name_that_is_not_the_files_is_shown() -> None:
+    def shown(name: str) -> str:
+        return message_of(Question("/usr/bin/pgrep", [name, "-f", "x"], "/")).partition("x`")[2]
+
+    assert [shown(name) for name in ("pgrep", "./pgrep", "/usr/bin/pgrep")] == [" in `/`?"] * 3
+    assert shown("pkill") == " under the name `pkill` in `/`?"
+    assert shown("-pgrep") == " under the name `-pgrep` in `/`?"
+    assert shown("") == " under the name `''` in `/`?"
+    assert shown("\n`") == r" under the name `$'\n\140'` in `/`?"
 
 
 def test_numbers_go_on_over_calls_and_answers_find_their_question() -> None:

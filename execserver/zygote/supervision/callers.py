@@ -40,10 +40,10 @@ class Means:
 
     `descriptors` maps the numbers it must find to descriptors of this process, which `close` closes along
     with `workdir` (a descriptor of its folder).  `ignored` is a mask of ignored signals, bit N-1 for signal
-    N. `umask`, `nice` and `limits` (resource to soft limit) are None where they stay the supervisor's.
+    N. `umask` and `nice` are None where they stay the supervisor's.
     """
 
-    __slots__ = ("descriptors", "env", "ignored", "limits", "nice", "umask", "workdir")
+    __slots__ = ("descriptors", "env", "ignored", "nice", "umask", "workdir")
 
     def __init__(
         self,
@@ -53,7 +53,6 @@ class Means:
         ignored: int = 0,
         umask: int | None = None,
         nice: int | None = None,
-        limits: dict[int, int] | None = None,
     ) -> None:
         self.env = env
         self.descriptors = descriptors
@@ -61,7 +60,6 @@ class Means:
         self.ignored = ignored
         self.umask = umask
         self.nice = nice
-        self.limits = limits
 
     def close(self) -> None:
         """Close what came along."""

@@ -13,12 +13,12 @@ import errno
 import os
 
 from execserver.rules.policy import ASK_TO_ESCALATE, ASK_TO_RUN, DENY, FORBIDDEN_REASON, RUN
-from execserver.zygote.supervision.callers import GONE, INSIDE, NOTHING
+from execserver.zygote.supervision.callers import GONE, INSIDE, NOTHING, OUTSIDE
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from execserver.rules.policy import Policy
     from execserver.zygote.supervision.asking import Asking
@@ -93,6 +93,8 @@ class Desk:
         found = caller.look(execution.file)
         if found == GONE:
             return
+        if found == OUTSIDE and not _is_called_by_name(execution):
+            found = INSIDE
         if found == NOTHING:
             caller.run()
         elif action == DENY:
@@ -203,7 +205,7 @@ class Desk:
         execution = held.execution
         try:
             means.env = self._environment.of(means.env)
-            held.pid = self._outside.start(execution.file, execution.argv, means)
+            held.pid = self._outside.start(execution.file, _argv_outside(execution), means)
         except OSError as error:
             self._release(held)
             held.caller.fail(error.errno or errno.EIO)
@@ -211,3 +213,15 @@ class Desk:
         finally:
             means.close()
         self._started[held.pid] = held
+
+
+def _is_called_by_name(execution: Execution) -> bool:
+    """Tell whether argv[0] names the file that was judged, not what else a program of many names can do."""
+    return os.path.basename(execution.argv[0]) == os.path.basename(execution.file)
+
+
+def _argv_outside(execution: Execution) -> Sequence[bytes]:
+    """Return the argv outside, where a program that looks for its files by argv[0] must find its own."""
+    if b"/" not in execution.argv[0]:
+        return execution.argv
+    return [execution.file, *execution.argv[1:]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 
 from execserver.zygote.supervision.desk import HELD_AT_ONCE
-from execserver.zygote.supervision.process_status import OwnLimits
 from execserver.zygote.supervision.trapped import Trapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.supervision.complaints import Complaints
     from execserver.zygote.supervision.desk import Desk
     from execserver.zygote.supervision.notify import Listener, Notification
     from execserver.zygote.supervision.trapped_exit import TrappedExit
@@ -29,6 +29,7 @@ class Notified:
         kernel: Kernel,
         listener: Listener,
         leave: TrappedExit,
+        complaints: Complaints,
         desk: Desk,
         watch: Watch,
         of_ours: int = 1,
@@ -36,7 +37,7 @@ class Notified:
         self._kernel = kernel
         self._listener = listener
         self._leave = leave
-        self._limits = OwnLimits()
+        self._complaints = complaints
         self._desk = desk
         self._watch = watch
         self._followed: dict[int, Trapped] = {}
@@ -48,7 +49,8 @@ class Notified:
 
     def go_on(self) -> None:
         """Listen, or do not, as the desk has room; to be called once per turn."""
-        wanted = self._is_open and not self._is_over and not self._desk.is_full
+        has_room = not self._desk.is_full and not self._complaints.is_full
+        wanted = self._is_open and not self._is_over and has_room
         if wanted != self._is_watched:
             if wanted:
                 self._watch.add(self._listener.descriptor, self._take)
@@ -81,7 +83,7 @@ class Notified:
         self._bring(notification)
 
     def _bring(self, notification: Notification) -> None:
-        trapped = Trapped(self._kernel, self._listener, self._leave, self._limits, notification)
+        trapped = Trapped(self._kernel, self._listener, self._leave, self._complaints, notification)
         execution = trapped.read()
         if execution is None:
             return

@@ -1,10 +1,11 @@
 """Starting a program outside, in place of a process that stays inside.
 
-It gets what its caller had: folder, environment, descriptors under their numbers, umask, niceness, soft
-limits, ignored signals; and a session of its own, default signals otherwise and an empty mask.  It does not
-get no_new_privs, nor anything of the sandbox.  The supervisor does no fork for it: what posix_spawn cannot
-set it sets for itself around the start, which only a signal that it must not lose itself forbids.  Limits
-that it could not bear itself, like those of memory, take a fork.
+It gets what its caller had as far as that cannot turn it against anybody outside: folder, environment,
+descriptors under their numbers, a stricter umask, a higher niceness, ignored signals of a shell's own making;
+and a session of its own, default signals otherwise and an empty mask.  Resource limits are the supervisor's:
+one that a command has chosen would end the program halfway, or have it dump core.  It does not get
+no_new_privs, nor anything of the sandbox.  The supervisor does no fork for it: what posix_spawn cannot set it
+sets for itself around the start, which only a signal that it must not lose itself forbids.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
 _SETSIGDEF_SETSIGMASK_SETSID = 0x04 | 0x08 | 0x80
 _SIGSET_BYTES = 128
 _OPAQUE_BYTES = 1024  # above every C library's posix_spawnattr_t and posix_spawn_file_actions_t
-_KINDS_KEPT = 64
-_NOT_HERE = (resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS)
-_SIGKILL, _SIGCHLD, _SIGTERM, _SIGSTOP = 9, 17, 15, 19
-# Those the C library keeps for itself, those nobody can ignore, and those the supervisor waits for.
-_NEVER_IGNORED = (32, 33, _SIGKILL, _SIGSTOP, _SIGCHLD, _SIGTERM)
-_TO_IGNORE = tuple(number for number in range(1, 65) if number not in _NEVER_IGNORED)
-_MASK = sum(1 << number - 1 for number in _TO_IGNORE)
-_IGNORED_BY_THE_INTERPRETER = 1 << _signal.SIGPIPE - 1 | 1 << _signal.SIGXFSZ - 1
+# What shells have their jobs and `nohup` its program ignore.  A program that is deaf to its own alarms, to
+# SIGCHLD or to SIGTERM would behave otherwise than whoever allowed it knows.
+_MAY_BE_IGNORED = (
+    *(_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE),
+    *(_signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU),
+)
+_MASK = sum(1 << number - 1 for number in _MAY_BE_IGNORED)
+_IGNORED_BY_THE_INTERPRETER = 1 << _signal.SIGPIPE - 1
+_NOT_OF_THE_OWNER = 0o077  # who takes the owner's rights away has the program fail on its own files
+_NULL = b"/dev/null"
 
 
 class Outside:
@@ -53,6 +56,8 @@ class Outside:
         self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._ignored = _IGNORED_BY_THE_INTERPRETER
         self._nice = os.getpriority(os.PRIO_PROCESS, 0)
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
         self._attributes[0] = self._new_attributes(0)
 
     def start(self, file: bytes, argv: Sequence[bytes], means: Means) -> int:
@@ -60,23 +65,21 @@ class Outside:
 
         Raises OSError with the errno of the exec.
         """
+        close_treacherous(means.descriptors)
+        if max(means.descriptors, default=0) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._free(means.descriptors)
-        late = _not_for_this_process(means)
-        limits = self._take_limits(means.limits or {}, late)
-        umask = None if means.umask is None else os.umask(means.umask)
+        refused = (means.umask or 0) & _NOT_OF_THE_OWNER & ~self._umask
         attributes = self._ignore(means.ignored)
         try:
             os.fchdir(means.workdir)
-            if late:
-                pid = self._fork(file, argv, means, late)
-            else:
-                pid = self._spawn(file, argv, means.env, means.descriptors, attributes)
+            if refused:
+                os.umask(self._umask | refused)
+            pid = self._spawn(file, argv, means.env, means.descriptors, attributes)
         finally:
             os.chdir("/")
-            if umask is not None:
-                os.umask(umask)
-            for number, limit in limits:
-                resource.setrlimit(number, limit)
+            if refused:
+                os.umask(self._umask)
         self._renice(pid, means.nice)
         return pid
 
@@ -107,7 +110,8 @@ class Outside:
             _check(lib.posix_spawn_file_actions_adddup2(actions, descriptor, number))
         for number in (0, 1, 2):
             if number not in descriptors:
-                _check(lib.posix_spawn_file_actions_addclose(actions, number))
+                # Else the first file that the program opens would be its stderr.
+                _check(lib.posix_spawn_file_actions_addopen(actions, number, _NULL, os.O_RDWR, 0))
         self._arranged = wanted
 
     def _free(self, descriptors: dict[int, int]) -> None:
@@ -120,63 +124,17 @@ class Outside:
                 descriptors[number] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above)
                 os.close(descriptor)
 
-    def _take_limits(self, limits: dict[int, int], late: dict[int, int]) -> list[tuple[int, tuple[int, int]]]:
-        """Take soft limits on, for a child to inherit; return what they were."""
-        before = []
-        for number, soft in limits.items():
-            if number in late:
-                continue
-            own = resource.getrlimit(number)
-            try:
-                resource.setrlimit(number, (soft, own[1]))
-            except (OSError, ValueError):
-                continue  # above what this process may have itself
-            before.append((number, own))
-        return before
-
-    def _fork(self, file: bytes, argv: Sequence[bytes], means: Means, late: dict[int, int]) -> int:
-        """Start a program under limits that this process could not bear itself: as posix_spawn, but slower.
-
-        The program must never run without them, so they are set before the exec.
-        """
-        strings = c_strings(argv), c_strings(means.env)
-        heard, told = os.pipe2(os.O_CLOEXEC)
-        above = max(*means.descriptors, *means.descriptors.values(), 2, told) + 1
-        writer = fcntl.fcntl(told, fcntl.F_DUPFD_CLOEXEC, above)
-        os.close(told)
-        pid = os.fork()
-        if pid == 0:
-            failed = errno.EIO
-            try:
-                _arrange(means.descriptors, late)
-                self._lib.execve(file, *strings)
-                failed = ctypes.get_errno()
-            except OSError as error:
-                failed = error.errno or failed
-            finally:
-                os.write(writer, bytes((failed,)))
-                os._exit(127)
-        os.close(writer)
-        told_errno = os.read(heard, 1)
-        os.close(heard)
-        if told_errno:
-            os.waitpid(pid, 0)
-            _check(told_errno[0])
-        return pid
-
     def _ignore(self, mask: int) -> ctypes.Array[ctypes.c_char]:
-        """Ignore exactly the signals of a mask, for a child to inherit; return the attributes for it."""
+        """Ignore what may be ignored of a mask, for a child to inherit; return the attributes for it."""
         mask &= _MASK
         if mask != self._ignored:
-            for number in _TO_IGNORE:
+            for number in _MAY_BE_IGNORED:
                 if (mask ^ self._ignored) >> number - 1 & 1:
                     ignored = mask >> number - 1 & 1
                     _signal.signal(number, _signal.SIG_IGN if ignored else _signal.SIG_DFL)
             self._ignored = mask
         found = self._attributes.get(mask)
         if found is None:
-            if len(self._attributes) >= _KINDS_KEPT:
-                self._attributes.clear()
             found = self._attributes[mask] = self._new_attributes(mask)
         return found
 
@@ -190,11 +148,11 @@ class Outside:
         return attributes
 
     def _renice(self, pid: int, nice: int | None) -> None:
-        if nice is not None and nice != self._nice:
+        if nice is not None and nice > self._nice:
             try:
                 os.setpriority(os.PRIO_PROCESS, pid, nice)
             except OSError:
-                pass  # only who may raise it
+                pass  # a set-user-id program that is somebody else's by now
 
 
 def _check(number: int) -> None:
@@ -203,37 +161,20 @@ def _check(number: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _not_for_this_process(means: Means) -> dict[int, int]:
-    """Return the soft limits under which this process could not start a program.
+def forbid_cores() -> None:
+    """Have nothing that is started from now on dump core: where, its caller's folder and arguments say."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    Too few descriptors are one where those that the program is to get lie above.
+
+def close_treacherous(descriptors: dict[int, int]) -> None:
+    """Close, and forget, descriptors that lead further outside than they do inside.
+
+    A program that opens `/dev/stderr` opens what its descriptor leads to once more, with its own rights: a
+    file that the caller could not write, though it could open it for reading or as a mere path.
     """
-    limits = means.limits or {}
-    late = {number: limits[number] for number in _NOT_HERE if number in limits}
-    files = limits.get(resource.RLIMIT_NOFILE)
-    if files is not None and (late or files <= max(means.descriptors, default=2)):
-        late[resource.RLIMIT_NOFILE] = files
-    return late
-
-
-def _arrange(descriptors: dict[int, int], limits: dict[int, int]) -> None:
-    """In a child that is to become a program: give it session, descriptors, limits and an empty mask."""
-    os.setsid()
-    for number, descriptor in descriptors.items():
-        os.dup2(descriptor, number)
-    for number in (0, 1, 2):
-        if number not in descriptors:
-            _close(number)
-    for number, soft in limits.items():
-        try:
-            resource.setrlimit(number, (soft, resource.getrlimit(number)[1]))
-        except (OSError, ValueError):
-            continue  # above what this process may have itself
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-
-
-def _close(number: int) -> None:
-    try:
-        os.close(number)
-    except OSError:
-        pass  # it is closed
+    for number, descriptor in list(descriptors.items()):
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        unwritable = number in (1, 2) and flags & os.O_ACCMODE == os.O_RDONLY
+        if flags & os.O_PATH or unwritable:
+            del descriptors[number]
+            os.close(descriptor)

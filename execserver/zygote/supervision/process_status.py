@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import struct
 
 from execserver.zygote.groups import process_stat, zombie_status
@@ -14,7 +13,6 @@ _PIDFD_THREAD = os.O_EXCL  # since Linux 6.9
 _INFO = 0xC040FF0B  # PIDFD_GET_INFO; how a process ended since Linux 6.15
 _INFO_EXIT = 8
 _INFO_BYTES = 64
-_RESOURCES = 16  # with limits, on every Linux
 
 
 class Status:
@@ -49,29 +47,6 @@ def death_signal(pidfd: int, tid: int) -> int:
         stat = process_stat(tid)
         status = None if stat is None else zombie_status(tid, stat[1])
     return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
-
-
-class OwnLimits:
-    """The limits of this process, which were looked at once: whoever changes them puts them back."""
-
-    def __init__(self) -> None:
-        self._text = b""
-
-    def others(self, pid: int) -> dict[int, int]:
-        """Return those soft limits of a process that differ from this one's."""
-        self._text = self._text or _limits_text(os.getpid())
-        if _limits_text(pid) == self._text:
-            return {}  # which nearly always is so, and is known for a tenth of the calls
-        limits = {number: resource.prlimit(pid, number)[0] for number in range(_RESOURCES)}
-        return {number: soft for number, soft in limits.items() if soft != resource.getrlimit(number)[0]}
-
-
-def _limits_text(pid: int) -> bytes:
-    opened = os.open(b"/proc/%d/limits" % pid, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(opened, _STATUS_BYTES)
-    finally:
-        os.close(opened)
 
 
 def _exit_status(pidfd: int) -> int | None:

@@ -21,10 +21,12 @@ from execserver.zygote.init import ENDED, FAILED, RUNNING, WAIT_STATUS, take_std
 from execserver.zygote.libc import Libc
 from execserver.zygote.reaper import own_children, reap_ended
 from execserver.zygote.supervision.asking import Asking
+from execserver.zygote.supervision.complaints import Complaints
 from execserver.zygote.supervision.desk import Desk
 from execserver.zygote.supervision.install import receive_listener
 from execserver.zygote.supervision.notified import Notified
 from execserver.zygote.supervision.notify import Listener
+from execserver.zygote.supervision.outside import forbid_cores
 from execserver.zygote.supervision.records import NOTIFY
 from execserver.zygote.supervision.watch import Watch
 from execserver.zygote.supervision.wrapper_end import WrapperEnd
@@ -110,6 +112,7 @@ class Supervisor:
         watch.add(libc.block_and_watch((), _SIGTERM), self._stop)
         self._leave = tools.leave
         self._leave.await_change = self._changes.wait
+        self._complaints = Complaints(kernel, watch)
         asking = Asking(_QUESTIONS, watch)
         self._desk = Desk(policy, supervision.full_path, tools.environment, tools.outside, asking, watch)
         self._source: Notified | WrapperEnd | None = None
@@ -131,6 +134,7 @@ class Supervisor:
         self._shell, self._told_by = start_shell(theirs.fileno())
         theirs.close()
         _leave_stdio()
+        forbid_cores()  # outside; the shell has its own limit by now
         if self._told_by >= 0:
             self._watch.add(self._told_by, self._hear)
         else:
@@ -155,7 +159,8 @@ class Supervisor:
                 self._source.close()  # of a program that could not be executed
             listener = Listener(descriptor, self._kernel.machine)
             self._source = Notified(
-                self._kernel, listener, self._leave, self._desk, self._watch, self._of_ours
+                *(self._kernel, listener, self._leave, self._complaints, self._desk, self._watch),
+                self._of_ours,
             )
         elif self._is_running:
             self._watch.drop(channel.fileno())
@@ -191,8 +196,8 @@ class Supervisor:
         for pid, status in reap_ended():
             if pid == self._shell:
                 self._shell_ended(status)
-            else:
-                self._desk.ended(pid, status)
+            elif not self._desk.ended(pid, status):
+                self._complaints.ended(pid)
 
     def _shell_ended(self, status: int) -> None:
         if self._status is not None:

@@ -19,10 +19,9 @@ from execserver.zygote.supervision.process_files import (
     opened_folder,
     opened_in_root,
     resolved,
-    write_without_waiting,
 )
 from execserver.zygote.supervision.process_memory import Memory
-from execserver.zygote.supervision.process_status import OwnLimits, Status, death_signal, open_process
+from execserver.zygote.supervision.process_status import Status, death_signal, open_process
 from execserver.zygote.supervision.trapped_exit import kill_thread
 
 TYPE_CHECKING = False
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from execserver.sandbox.syscalls import Kernel
+    from execserver.zygote.supervision.complaints import Complaints
     from execserver.zygote.supervision.notify import Listener, Notification
     from execserver.zygote.supervision.trapped_exit import TrappedExit
 
@@ -49,13 +49,13 @@ class Trapped(Caller):
         kernel: Kernel,
         listener: Listener,
         leave: TrappedExit,
-        limits: OwnLimits,
+        complaints: Complaints,
         notification: Notification,
     ) -> None:
         self._kernel = kernel
         self._listener = listener
         self._leave = leave
-        self._limits = limits
+        self._complaints = complaints
         self._id = notification.id
         self.tid = notification.tid
         self._arguments = notification.arguments
@@ -133,17 +133,16 @@ class Trapped(Caller):
 
     def deny(self, text: str) -> None:
         """Write the text to the process's stderr, and make it exit with 1."""
-        self._complain(os.fsencode(text) + b"\n")
-        self.exit(1)
+        self._complain(os.fsencode(text) + b"\n", lambda: self.exit(1))
 
     def exit(self, code: int) -> None:
         """Make the process exit; one that cannot be made to is killed."""
         if self._listener.is_waiting(self._id) and not self._leave.end(
             self._listener, self._id, self.tid, code
         ):
-            self._complain(_KILLED_TEXT)
-            kill_thread(self.tid)
-        self._close()
+            self._complain(_KILLED_TEXT, self._kill)
+        else:
+            self._close()
 
     def collect(self, then: Callable[[Means | None], None]) -> None:
         """Copy what the program would inherit; raises OSError with what the call is to be answered with."""
@@ -239,20 +238,24 @@ class Trapped(Caller):
             assert self._memory is not None
             env = self._memory.strings(self._env_at)
             nice = os.getpriority(os.PRIO_PROCESS, self.tid)
-            limits = self._limits.others(self.tid)
             descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid)
         except BaseException:
             os.close(workdir)
             raise
-        return Means(env, descriptors, workdir, status.ignored, status.umask, nice, limits)
+        return Means(env, descriptors, workdir, status.ignored, status.umask, nice)
 
-    def _complain(self, text: bytes) -> None:
+    def _complain(self, text: bytes, then: Callable[[], None]) -> None:
         try:
             descriptor = self._kernel.call("pidfd_getfd", self.alive_fd, 2, 0)
         except OSError:
+            then()
             return
-        write_without_waiting(descriptor, text)
-        os.close(descriptor)
+        self._complaints.say(descriptor, text, then)
+
+    def _kill(self) -> None:
+        if self._listener.is_waiting(self._id):
+            kill_thread(self.tid)
+        self._close()
 
     def _close(self) -> None:
         self.execution = None

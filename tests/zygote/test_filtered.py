@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from execserver.sandbox import seccomp
-from execserver.sandbox.plan import FILTER_NONE, NETWORK_HOST, WRITE
+from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, NETWORK_HOST, WRITE
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote import filtered
 from tests.support.proc import descriptors, is_filtered_parent, stat_fields
@@ -46,6 +46,15 @@ def test_one_process_forks_every_restricted_command(zygote: ConfinedZygote, tmp_
 def own_filters() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith("Seccomp_filters")), 0)
+
+
+def test_each_filter_has_a_process_of_its_own(zygote: ConfinedZygote) -> None:
+    open_ = plan(network=NETWORK_HOST, syscall_filter=FILTER_OPEN)
+    count = "grep Seccomp_filters: /proc/self/status"
+    for view in (open_, plan(), open_):
+        status, out, _ = zygote.sh(count, plan=view)
+        assert (status, out.split()[-1]) == (0, str(1 + own_filters()))
+    assert len(filtered_parents(zygote)) == 2
 
 
 def test_commands_without_the_filter_are_forked_by_the_zygote(zygote: ConfinedZygote) -> None:

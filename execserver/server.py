@@ -20,10 +20,16 @@ from execserver import name_services
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
-from execserver.own_process import raise_open_files_limit, settle_collector
+from execserver.own_process import (
+    raise_open_files_limit,
+    return_free_memory,
+    settle_allocator,
+    settle_collector,
+)
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.idle_memory import IdleMemory
 from execserver.services.janitor import Janitor
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
@@ -67,6 +73,7 @@ class Server:
         Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
         sys.setswitchinterval(_TURN_S)
         raise_open_files_limit()
+        settle_allocator()
         name_services.use_built_in_ones()
         self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
@@ -84,6 +91,7 @@ class Server:
             SandboxedFiles(files, sandbox, self._spawner.start_worker, settings),
         )
         load_handlers()
+        self._idle_memory = IdleMemory(return_free_memory)
         self._stop = Event()
 
     def run_websocket(self, sock: socket.socket) -> int:
@@ -93,7 +101,7 @@ class Server:
         listener.start()
         self._sandbox_reports.start()
         spawn(self._janitor.clean)
-        settle_collector()
+        self._settle_memory()
         self._stop.wait()
         listener.close()
         self._end()
@@ -109,7 +117,7 @@ class Server:
         self._sandbox_reports.start()
         worker = spawn(connection.run)
         spawn(self._janitor.clean)
-        settle_collector()
+        self._settle_memory()
         self._stop.wait()
         if transport.done.is_set():
             worker.join(self._settings.close_timeout_s)
@@ -130,7 +138,7 @@ class Server:
         self._sandbox_reports.start()
         worker = spawn(serving.run, self._stop.set)
         spawn(self._janitor.clean)
-        settle_collector()
+        self._settle_memory()
         self._stop.wait()
         serving.close()
         worker.kill()
@@ -149,6 +157,10 @@ class Server:
         call.connection.bounded_messages = True
         return call
 
+    def _settle_memory(self) -> None:
+        settle_collector()
+        self._idle_memory.start()
+
     def _watch_signals(self) -> None:
         for number in _END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -156,6 +168,7 @@ class Server:
 
     def _end(self) -> None:
         _log.info("ending all processes")
+        self._idle_memory.close()
         self._sandbox_reports.close()
         self._sessions.close()
         self._services.sandboxed_files.close()

@@ -28,6 +28,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         web.stop()
 
 
+@pytest.mark.timeout(600 if LONG else 60)
 @pytest.mark.parametrize("life", LIVES)
 def test_nothing_is_left_of(scene: Scene, life: str) -> None:
     server = scene.server

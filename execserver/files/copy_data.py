@@ -9,7 +9,7 @@ import errno
 import os
 
 from execserver.files.pausing import no_pause
-from execserver.files.reading import read_fully
+from execserver.files.reading import UNSIZED_FILE_BYTES, read_fully
 from execserver.files.writing import write_all, write_device
 
 TYPE_CHECKING = False
@@ -29,7 +29,7 @@ def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> N
     """Copy a regular file to another one, both from their start.
 
     `size` is what the source had when it was opened, and what is copied even if it grows; 0 means unknown
-    (/proc), and everything is copied.
+    (/proc), and everything is copied.  Raises OSError EFBIG where that has no end, as in some of /proc.
     """
     left = size
     for way in (_by_copy_file_range, _by_sendfile, _by_hand):
@@ -44,7 +44,10 @@ def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> N
                 break  # the file was cut meanwhile; a way that copies nothing at all is followed by the next
             left -= copied
             pause()
-    while not size and _by_hand(source, target, _PIECE_BYTES):
+    while not size and (copied := _by_hand(source, target, _PIECE_BYTES)):
+        left -= copied
+        if -left > UNSIZED_FILE_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         pause()
 
 
@@ -102,9 +105,14 @@ def _data_ranges(source: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def copy_to_device(source: int, device: int, timeout_s: float, pause: Pause = no_pause) -> None:
-    """Copy everything to a character device; raise OSError ETIMEDOUT when it takes nothing for too long."""
-    while data := read_fully(source, _BUFFER_BYTES):
+    """Copy a file to a character device; raise OSError ETIMEDOUT when it takes nothing for too long.
+
+    No more than its size, or what one of unknown size may have, since either may have no end.
+    """
+    left = os.fstat(source).st_size or UNSIZED_FILE_BYTES
+    while left > 0 and (data := read_fully(source, min(left, _BUFFER_BYTES))):
         write_device(device, data, timeout_s)
+        left -= len(data)
         pause()
 
 

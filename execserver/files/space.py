@@ -19,7 +19,7 @@ CHECKED_BYTES = 1024 * 1024  # less is written without a look
 _EXACT = frozenset({b"ext2", b"ext3", b"ext4", b"tmpfs"})
 _EXACT_FROM_ELSEWHERE = _EXACT | {b"xfs"}
 _BLOCK_BYTES = 512  # what st_blocks counts in, whatever the file system
-_RAN_OUT = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RAN_OUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def refuse_without_room(

@@ -105,6 +105,16 @@ def test_a_file_without_a_size_is_copied(folder: bytes) -> None:
     assert get(folder + b"/g").startswith(b"Name:")
 
 
+def test_a_file_without_an_end_fills_no_disk(folder: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The map of this process's pages has 256 GiB, and no size."""
+    monkeypatch.setattr("execserver.files.copy_data.UNSIZED_FILE_BYTES", 1_000_000)
+    with pytest.raises(OSError, match="too large") as caught:
+        copy(b"/proc/self/pagemap", folder + b"/g", recursive=False)
+    assert caught.value.errno == errno.EFBIG
+    assert get(folder + b"/g") == b""
+    copy(b"/proc/self/pagemap", b"/dev/null", recursive=False)
+
+
 def test_a_device_takes_a_copy(folder: bytes) -> None:
     copy(put(folder + b"/f", b"x"), b"/dev/null", recursive=False)
 

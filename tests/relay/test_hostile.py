@@ -22,7 +22,7 @@ from execserver.wire.relay_frames import (
     decode_frame,
     encode_frame,
 )
-from tests.support.relay_process import ENVIRONMENT, RelayProcess, masked_frame
+from tests.support.relay_process import ENVIRONMENT, Peer, Refused, RelayProcess, masked_frame
 
 WAIT = 10.0
 HELLO = RelayFrame("s", Handshake(b"hello"))
@@ -157,6 +157,41 @@ def test_thousands_of_mutated_frames_harm_nobody_else(relay: RelayProcess, token
                 break
         executor.send("honest", Data(0, b"answer"))
         assert honest.receive() == RelayFrame("honest", Data(0, b"answer"))
+
+
+def test_a_credential_is_worthless_in_another_environment(relay: RelayProcess, token: str) -> None:
+    other = relay.token("box-2")
+    with relay.executor(token), relay.executor(other, environment_id="box-2"):
+        for url in (relay.grant(token)["url"], relay.register(other, 0, "box-2")["url"]):
+            there = {"box-1": "box-2", "box-2": "box-1"}
+            name = url.partition("/rendezvous/")[2].partition("?")[0]
+            with pytest.raises(Refused) as caught:
+                Peer(url.replace(f"/rendezvous/{name}?", f"/rendezvous/{there[name]}?"))
+            assert caught.value.status == 401
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x08" + b"\xff" * 9 + b"\x01" + b"\x12\x01s",  # a version of 2**64 - 1
+        b"\x08" + b"\x80" * 200_000 + b"\x01",  # a number that does not end
+        b"\x08\x01\x12" + b"\xff" * 9 + b"\x01s",  # an id of 2**64 - 1 bytes
+        b"\x08\x01\x12\xff\xff\xff\xff\x07s",
+        b"\x08\x01" + b"\xf8\x07\x01" * 80_000,  # unknown members only
+        b"\x0b" * 200_000,  # groups in groups
+    ],
+)
+def test_hostile_lengths_in_a_frame_cost_nothing(relay: RelayProcess, token: str, message: bytes) -> None:
+    with (
+        relay.executor(token) as executor,
+        relay.harness(token) as hostile,
+        relay.harness(token, 7) as honest,
+    ):
+        for _ in range(20):
+            hostile.send_message(message)
+        honest.send("honest", HELLO.body)
+        assert executor.receive().stream_id == "honest"
+        assert relay.metric("execserver_relay_streams") == 1
 
 
 IDS = st.text(min_size=1, max_size=40).filter(lambda text: text.strip() != "")

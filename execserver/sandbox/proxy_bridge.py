@@ -16,6 +16,8 @@ import os
 import select
 import struct
 
+from execserver.sandbox import limits
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +66,7 @@ def pass_listeners(channel: int, count: int) -> list[int]:
         numbers = struct.pack(f"{count}i", *(listener.fileno() for listener in listeners))
         sock = _socket.socket(fileno=os.dup(channel))
         try:
-            sock.sendmsg([b"L"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)], _socket.MSG_NOSIGNAL)
+            limits.send(sock, b"L", [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
         finally:
             sock.close()
         return [listener.getsockname()[1] for listener in listeners]

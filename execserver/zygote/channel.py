@@ -10,6 +10,8 @@ import _socket
 import os
 import struct
 
+from execserver.sandbox import limits
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +85,7 @@ def _send(sock: _socket.socket, data: bytes, descriptors: Sequence[int]) -> None
     packed = struct.pack(f"{len(descriptors)}i", *descriptors)
     rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)] if descriptors else []
     # A file worker's filter refuses `send`, which is `sendto` to the kernel.
-    sock.sendmsg([data], rights, _socket.MSG_NOSIGNAL)
+    limits.send(sock, data, rights)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

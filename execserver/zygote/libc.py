@@ -11,6 +11,8 @@ from __future__ import annotations
 import ctypes
 import os
 
+from execserver.sandbox import limits
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +77,7 @@ class Libc:
 
     def spawn_in_session(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Start a program in this process's session and group, with its stdio; return its pid."""
+        limits.leave_descriptors_to_others()  # this is how commands are started in a view
         pid = ctypes.c_int()
         strings = c_strings(argv), c_strings(env)
         _check(self._lib.posix_spawn(ctypes.byref(pid), path, None, self._in_session, *strings))

@@ -14,6 +14,7 @@ import select
 import time
 
 from execserver.sandbox import privileges
+from execserver.sandbox.limits import leave_descriptors_to_others
 from execserver.zygote.init import Command, start_program, take_stdio
 from execserver.zygote.records import STAGE_EXEC, STAGE_VIEW
 from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd, with_shell
@@ -155,6 +156,7 @@ def _become(
         for number in _CHANGED_SIGNALS:
             _signal.signal(number, _signal.SIG_DFL)
         restrict_or_tell(restrict, _REPORT)
+        leave_descriptors_to_others()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         status = -start_program(command, command.env, libc.execute)
     finally:

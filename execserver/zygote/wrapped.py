@@ -21,6 +21,7 @@ import stat
 from execserver.protocol.errors import strerror
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import bwrap, mounts, privileges, seccomp
+from execserver.sandbox.limits import leave_descriptors_to_others
 from execserver.sandbox.mounts import NewMounts
 from execserver.sandbox.mounts_old import OldMounts
 from execserver.sandbox.plan import FILTER_NONE, READ, ROOT_EMPTY, WRITE, PlanRefused
@@ -135,6 +136,7 @@ def guard_command(
         told, tells = os.pipe2(os.O_CLOEXEC)
         os.set_inheritable(tells, True)
         line = wrapper.command_line(command, covers, tells)
+        leave_descriptors_to_others()
         child = os.posix_spawn(
             wrapper.program(), line, {}, setpgroup=0, setsigmask=(), setsigdef=_EVERY_SIGNAL
         )

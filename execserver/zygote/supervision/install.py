@@ -10,6 +10,7 @@ import _socket
 import os
 import struct
 
+from execserver.sandbox import limits
 from execserver.zygote.supervision import notify
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ def hand_over(kernel: Kernel, channel: int) -> None:
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, channel)
     try:
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, _DESCRIPTOR.pack(listener))]
-        sock.sendmsg([b"L"], rights)
+        limits.send(sock, b"L", rights)
     finally:
         sock.close()
         os.close(listener)

@@ -241,13 +241,20 @@ def _become(options: Options, env: Sequence[bytes], syscall_filter: str, always:
 
 def _execute(options: Options, env: Sequence[bytes]) -> int:
     """Replace this process by the command; return the status when that fails."""
+    from execserver.sandbox.limits import leave_descriptors_to_others
+    from execserver.sandbox.privileges import close_from
+    from execserver.sandbox.syscalls import Kernel
     from execserver.zygote.init import Command, start_program
     from execserver.zygote.libc import Libc
 
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which the interpreter ignores
         _signal.signal(number, _signal.SIG_DFL)
     argv = [os.fsencode(word) for word in options.command]
-    return -start_program(Command(argv, env, os.getcwdb()), env, Libc().execute)
+    execute = Libc().execute
+    # Whoever started this may have left more open than the command is to have.
+    leave_descriptors_to_others()
+    close_from(Kernel(), 3)
+    return -start_program(Command(argv, env, os.getcwdb()), env, execute)
 
 
 def _tie_to(parent: int) -> Callable[[], None]:

@@ -382,3 +382,31 @@ def test_a_sandbox_in_a_sandbox() -> None:
         assert (done.returncode, done.stdout) == (2, b"inner\n"), done.stderr
         assert b"Read-only file system" in done.stderr
         assert box.names() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "profile"),
+    [
+        ((), READ_ONLY),
+        (("--use-legacy-landlock",), READ_ONLY),
+        (("--apply-seccomp-then-exec",), READ_ONLY),
+        ((), managed(special("root", "write"))),
+    ],
+)
+def test_no_descriptor_of_the_caller_but_stdio_comes_along(
+    box: Box, options: tuple[str, ...], profile: object
+) -> None:
+    opened = os.open(box.folder, os.O_RDONLY)
+    try:
+        done = subprocess.run(
+            box.words(*options, "--", "sh", "-c", "ls /proc/$$/fd", profile=profile),
+            cwd=box.ws,
+            env=box.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=[opened],
+            check=False,
+        )
+    finally:
+        os.close(opened)
+    assert (done.returncode, done.stdout.split()) == (0, [b"0", b"1", b"2"]), done

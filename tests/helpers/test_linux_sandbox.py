@@ -288,7 +288,9 @@ def test_the_inner_stage_only_filters(box: Box) -> None:
     script = "grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status; echo x > f"
     assert box.shell(script, "--apply-seccomp-then-exec")[1].split()[1::2] == ["1", "2"]
     enabled = managed(special("root", "read"), network="enabled")
-    assert box.shell(script, "--apply-seccomp-then-exec", profile=enabled)[1].split()[1::2] == ["1", "0"]
+    assert box.shell(script, "--apply-seccomp-then-exec", profile=enabled)[1].split()[1::2] == ["1", "2"]
+    everything = {"type": "disabled"}
+    assert box.shell(script, "--apply-seccomp-then-exec", profile=everything)[1].split()[1::2] == ["1", "0"]
     assert box.names() == ["f"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox.plan import FILTER_NONE, NETWORK_HOST
+from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote.supervision.desk import HELD_AT_ONCE
 from execserver.zygote.supervision.notify import WAIT_KILLABLE
@@ -31,7 +31,7 @@ from tests.zygote.supervised import (
     prompt,
 )
 
-FREE = plan(network=NETWORK_HOST, syscall_filter=FILTER_NONE)  # a view without a filter of its own
+FREE = plan(network=NETWORK_HOST, syscall_filter=FILTER_OPEN)  # where tracing and sockets are allowed
 HEAD = """
 import ctypes, errno, mmap, os, signal, struct, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -235,6 +236,25 @@ def test_pipes_and_files_in_the_way_hold_nobody_up(planter: Planter) -> None:
         os.mkfifo(planter.temporary / name)
     planter.check(planter.start())
     planter.check(planter.start())
+
+
+def test_rubbish_of_any_depth_holds_nobody_up(planter: Planter) -> None:
+    planter.temporary.mkdir(0o700)
+    rubbish = planter.temporary / ".new-rubbish"
+    rubbish.mkdir()
+    deeper = os.open(rubbish, os.O_RDONLY)
+    for _ in range(3000):  # deeper than an interpreter recurses, and than a path can say
+        os.mkdir("a", dir_fd=deeper)
+        above, deeper = deeper, os.open("a", os.O_RDONLY, dir_fd=deeper)
+        os.close(above)
+    os.close(deeper)
+    os.utime(rubbish, (0, 0))
+    try:
+        planter.check(planter.start())
+        os.utime(planter.temporary / planter.name, (0, 0))
+        planter.check(planter.start())
+    finally:
+        subprocess.run(["rm", "-rf", planter.temporary], check=True)
 
 
 def test_locks_of_strangers_hold_nobody_up(planter: Planter) -> None:

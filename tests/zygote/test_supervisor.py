@@ -174,7 +174,7 @@ def test_a_program_outside_has_what_it_would_have_inside(zygote: Supervised, tmp
 
 
 def test_the_loader_listens_to_the_server_only(zygote: Supervised) -> None:
-    script = "export LD_LIBRARY_PATH=/evil GCONV_PATH=/evil TMPDIR=/kept; env"
+    script = "export LD_LIBRARY_PATH=/evil GCONV_PATH=/evil EXECSERVER_CACHE_DIR=/evil TMPDIR=/kept; env"
     _, out, _ = zygote.call(script, allow("env"), env=ENV)
     assert "/evil" not in out
     assert "TMPDIR=/kept" in out.splitlines()

@@ -27,7 +27,6 @@ UNFINISHED, IN_USE, LOCK = ".new-", ".use-", ".lock"
 DAY_S = 24 * 60 * 60
 KEPT_UNUSED_S = 30 * DAY_S
 LOCK_WAIT_S = 5.0
-LEFT_ALONE_S = 60 * 60  # what is younger may be just being filled, where locks tell nothing
 NO_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -102,7 +101,7 @@ def find_tree(place: str, name: str, archive: str, doubted: bool) -> tuple[str, 
         raise Unusable("others can write to the tree in it")
     lock, locked = use_lock(real, name)
     if not locked or not 0 <= time.time() - held.st_mtime < DAY_S:
-        note_use(real, name, locked, doubted)
+        note_use(real, name, locked and not doubted)
     if doubted:
         from pyz_proof import is_proven  # type: ignore[import-not-found]  # beside this one in the zip
 
@@ -155,29 +154,32 @@ def wanted(packed: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
             yield member, path
 
 
-def note_use(place: str, name: str, locked: bool, doubted: bool) -> None:
-    """Once a day, or when it must be told without a lock: mark the tree as used; remove what nobody uses."""
+def note_use(place: str, name: str, tidy: bool) -> None:
+    """Once a day, or when it must be told without a lock: mark the tree as used; remove what nobody uses.
+
+    Not where strangers write (`tidy`): what they have left there may be of any size and depth.
+    """
     try:
         os.utime(f"{place}/{name}")
-        if locked:
+        if tidy:
             lock = open_lock(f"{place}/{LOCK}")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                prune(place, name, doubted)
+                prune(place, name)
             finally:
                 os.close(lock)
     except OSError:
         return
 
 
-def prune(place: str, current: str, doubted: bool) -> None:
+def prune(place: str, current: str) -> None:
     """Remove old trees and what interrupted starts have left; the caller holds the place's lock."""
     for name in os.listdir(place):
         is_rubbish = name.startswith(UNFINISHED)
         is_tree = len(name) == len(current) and not set(name) - set("0123456789abcdef")
         if not is_rubbish and (not is_tree or name == current):
             continue
-        path, kept = f"{place}/{name}", KEPT_UNUSED_S if is_tree else LEFT_ALONE_S if doubted else 0
+        path, kept = f"{place}/{name}", KEPT_UNUSED_S if is_tree else 0
         lock = -1 if is_rubbish else lock_of_unused(f"{place}/{IN_USE}{name}")
         # Looked at while it is held: whoever starts meanwhile and cannot have the lock sets the time.
         if lock is not None and time.time() - os.lstat(path).st_mtime >= kept:
@@ -221,8 +223,8 @@ def install(place: str, name: str, archive: str, doubted: bool) -> None:
         locked = lock >= 0 and wait_for(lock, f"{real}/{name}", 0 if doubted else LOCK_WAIT_S)
         if not os.path.isdir(f"{real}/{name}"):
             fill(real, name, archive)
-            if locked:
-                prune(real, name, doubted)
+            if locked and not doubted:
+                prune(real, name)
     finally:
         if lock >= 0:
             os.close(lock)

@@ -19,7 +19,13 @@ from execserver.zygote.supervision.desk import STARTED_AT_ONCE, Desk
 from execserver.zygote.supervision.environment import OutsideEnvironment, with_variables
 from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.process_files import copied_descriptors
-from execserver.zygote.supervision.process_memory import PATH_BYTES, STRING_BYTES, TOTAL_BYTES, Memory
+from execserver.zygote.supervision.process_memory import (
+    MOST_STRINGS,
+    PATH_BYTES,
+    STRING_BYTES,
+    TOTAL_BYTES,
+    Memory,
+)
 from execserver.zygote.supervision.process_status import death_signal, open_process
 from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, encode_message
 from execserver.zygote.supervision.watch import Watch
@@ -76,6 +82,19 @@ def test_arguments_have_the_kernels_limits(memory: Memory) -> None:
         memory.strings(address)
     assert number_of(error) == "E2BIG"
     del kept, kept_too
+
+
+def test_many_strings_in_any_order_are_read_but_not_any_number(memory: Memory) -> None:
+    words = [b"name%d" % number for number in range(50_000)]
+    kept = [ctypes.create_string_buffer(word) for word in words]
+    order = sorted(range(len(words)), key=lambda number: words[number][::-1])
+    array = (ctypes.c_uint64 * (len(words) + 1))(*(ctypes.addressof(kept[number]) for number in order))
+    assert memory.strings(ctypes.addressof(array)) == [words[number] for number in order]
+    too_many = MOST_STRINGS + 5_000
+    array = (ctypes.c_uint64 * (too_many + 1))(*[ctypes.addressof(kept[0])] * too_many)
+    with pytest.raises(OSError) as error:
+        memory.strings(ctypes.addressof(array))
+    assert number_of(error) == "E2BIG"
 
 
 def test_strings_around_a_hole_in_the_memory_are_read(memory: Memory) -> None:

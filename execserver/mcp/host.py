@@ -18,8 +18,14 @@ from execserver.mcp.call import ShellCalls, ShellOptions
 from execserver.mcp.interception import Interception
 from execserver.mcp.lines import BoundedLines
 from execserver.mcp.server import ShellToolServer
-from execserver.own_process import raise_open_files_limit, settle_collector
+from execserver.own_process import (
+    raise_open_files_limit,
+    return_free_memory,
+    settle_allocator,
+    settle_collector,
+)
 from execserver.rules.policy import Policy
+from execserver.services.idle_memory import IdleMemory
 from execserver.services.janitor import Janitor
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
@@ -66,6 +72,7 @@ class Host:
             _log.info("programs are noticed through the wrapper only: %s", interception.reason)
         elif isinstance(interception.way, str):
             _log.warning("no command can be run: %s", interception.way)
+        self._idle_memory = IdleMemory(return_free_memory)
         self._stop = Event()
 
     def serve(self) -> str | None:
@@ -80,7 +87,7 @@ class Host:
         transport.start(server)
         self._reports.start(_GREETING_S)  # the first call needs to know
         gevent.spawn_later(_GREETING_S, self._janitor.clean)
-        gevent.spawn_later(_GREETING_S, settle_collector)
+        gevent.spawn_later(_GREETING_S, self._settle_memory)
         self._stop.wait()
         closing = spawn(server.close, self._settings.shutdown_grace_s)
         if transport.done.is_set():
@@ -98,8 +105,14 @@ class Host:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal_handler(number, self._stop.set)
 
+    def _settle_memory(self) -> None:
+        settle_allocator()
+        settle_collector()
+        self._idle_memory.start()
+
     def _end(self) -> None:
         _log.info("ending all processes")
+        self._idle_memory.close()
         self._reports.close()
         self._sandbox.close()
         self._spawner.shutdown(self._settings.shutdown_grace_s)

@@ -24,7 +24,12 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver import name_services
-from execserver.own_process import raise_open_files_limit, settle_collector
+from execserver.own_process import (
+    raise_open_files_limit,
+    return_free_memory,
+    settle_allocator,
+    settle_collector,
+)
 from execserver.relay.api import Api
 from execserver.relay.limits import Limits
 from execserver.relay.listener import RelayListener
@@ -36,15 +41,13 @@ from execserver.relay.state import MemoryState, RelayState
 from execserver.relay.tokens import TokenBook, TokenFileError
 from execserver.relay.wires import server_context
 from execserver.services.deadline import at_most
+from execserver.services.idle_memory import IdleMemory
 from execserver.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _OTHER_DESCRIPTORS = 128  # for files, and for strangers beyond the places
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
-_KEPT_BYTES = 16 * 1024 * 1024
-_MAPPED_BYTES = 4 * 1024 * 1024
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -94,7 +97,7 @@ class Relay:
         """Serve until a signal; call `announce` once requests are answered.  Return the exit status."""
         raise_open_files_limit()
         self._heed_open_files_limit()
-        _keep_freed_memory()
+        settle_allocator()  # halves the time of a stream: else each record would cost page faults
         for number in _END_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal_handler(number, self._end_soon)
@@ -105,11 +108,14 @@ class Relay:
         self._listener.start()
         announce()
         settle_collector()
+        idle_memory = IdleMemory(return_free_memory)
+        idle_memory.start()
         sys.setswitchinterval(0.0002)
         _log.info("relay serving: known=%d", len(self._book))
         self._stop.wait()
         self._drain()
         watch.stop()
+        idle_memory.close()
         self._state.close()
         for number in _END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second one must not spoil the exit status now
@@ -187,16 +193,3 @@ def _open_state(path: str | None) -> RelayState:
     from execserver.relay.sqlite_state import SqliteState  # late: SQLite is for those who ask for it
 
     return SqliteState(path)
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library keep what is freed: given back and fetched anew, each record would cost page faults.
-
-    Halves the CPU time of a stream.  What is kept is bounded, and other C libraries do not have the call.
-    """
-    import ctypes
-
-    tune = getattr(ctypes.CDLL(None), "mallopt", None)
-    if tune is not None:
-        tune(_TRIM_THRESHOLD, _KEPT_BYTES)
-        tune(_MMAP_THRESHOLD, _MAPPED_BYTES)

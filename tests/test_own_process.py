@@ -1,0 +1,50 @@
+"""What a server sets for its own process: its collector and its allocator, where the C library lets it."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+from execserver import own_process
+
+SETTLE = """
+import gc
+from execserver import own_process
+own_process.settle_collector()
+print(gc.get_threshold(), gc.get_freeze_count() > 1000, gc.isenabled())
+"""
+
+
+def test_what_was_there_at_the_start_is_exempt_and_the_rest_is_collected_in_bounded_steps() -> None:
+    done = subprocess.run([sys.executable, "-c", SETTLE], capture_output=True, text=True, check=True)
+    assert done.stdout == "(10000, 10, 10) True True\n"
+
+
+def test_a_c_library_without_these_calls_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    own_process.settle_allocator()
+    own_process.return_free_memory()
+
+
+def test_large_buffers_are_mapped_by_themselves_and_the_trim_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    class Library:
+        def mallopt(self, name: int, value: int) -> int:
+            calls.append((name, value))
+            return 1
+
+        def malloc_trim(self, pad: int) -> int:
+            calls.append((pad,))
+            return 1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    own_process.settle_allocator()
+    own_process.return_free_memory()
+    mib = 1024 * 1024
+    assert calls == [(-3, 4 * mib), (-1, 16 * mib), (-8, 2), (0,)]

@@ -141,6 +141,8 @@ def _read_all(child: Child) -> bytes:
 
 def _working_directory() -> bytes:
     try:
-        return os.getcwdb()
+        folder = os.getcwdb()
     except OSError:
         return b"/"  # the folder was removed
+    # Started by root for somebody else, as with sudo, we may stand where nothing of ours can be started.
+    return folder if os.access(folder, os.X_OK) else b"/"

@@ -17,11 +17,13 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox.back_ends import answer, policies
 from execserver.sandbox.bwrap import Bwrap, encode, identity_of
 from execserver.sandbox.report import Check, Report
+from execserver.services import sandbox_report
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.spawner import Spawner
 from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
 from tests.services import spawning
 from tests.support.programs import write_script
+from tests.support.views import FREE_UID, become, in_child
 
 NOTE = "import sys, os; open({!r}, 'a').write(repr(sorted(os.environ)) + '\\n'); print({!r})"
 WORKING = Report(native=True, seccomp=True, kernel="6.6.6")
@@ -121,3 +123,19 @@ def test_the_real_doctor_answers(spawner: Spawner) -> None:
     command = ExecServerRuntimePaths.detect().command("doctor", "--json")
     asked = SandboxReports(spawner, command, {b"PATH": b"/usr/bin:/bin"})
     assert asked.report().kernel == os.uname().release
+
+
+def test_in_a_folder_that_is_closed_to_us_the_doctor_is_asked_from_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def act() -> int:
+        os.chdir(tmp_path)
+        os.chmod(tmp_path, 0)
+        become(FREE_UID if os.geteuid() == 0 else os.geteuid())
+        os.write(1, repr(sandbox_report._working_directory()).encode())
+        return 0
+
+    assert in_child(act).value == b"/"
+    os.chmod(tmp_path, 0o700)
+    monkeypatch.chdir(tmp_path)
+    assert sandbox_report._working_directory() == os.fsencode(tmp_path)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.peer import Json
 from tests.support.running import Outcome, outcome, run, start
 from tests.support.server_process import OURS, Flavour, ServerProcess
@@ -88,18 +89,10 @@ def as_ordinary_user(flavour: Flavour = OURS) -> Flavour:
     program, *rest = flavour.argv
     env = flavour.env
     if program == sys.executable:
-        program, env = open_to_all(), {**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        program, env = open_python(), {**env, "PYTHONPATH": open_search_path()}
+    else:
+        program = open_program(program)
     return Flavour(flavour.name, (*change, program, *rest), flavour.exit_on_terminate, env)
-
-
-def open_to_all() -> str:
-    """Return a Python that every user can start; the one of the tests may lie in somebody's home."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for program in (sys.executable, f"/usr/local/bin/{version}", f"/usr/bin/{version}"):
-        real = Path(os.path.realpath(program))
-        if real.exists() and all(parent.stat().st_mode & 0o001 for parent in real.parents):
-            return program
-    pytest.skip(f"there is no {version} that another user could start")
 
 
 @contextmanager
@@ -119,4 +112,4 @@ def place_for(peer: WsPeer, owner: int) -> Iterator[Place]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["ORDINARY", "Outcome", "Place", "as_ordinary_user", "open_to_all", "place_for", "run"]
+__all__ = ["ORDINARY", "Outcome", "Place", "as_ordinary_user", "place_for", "run"]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sandbox_places import ORDINARY, open_to_all
+from tests.e2e.sandbox_places import ORDINARY
+from tests.support.opened import open_python, open_source
 from tests.support.sandboxes import deny_glob, managed, rule, special
-from tests.support.source import ROOT
 from tests.support.waiting import wait_until
 
 LINK_NAME = "codex-linux-sandbox"
@@ -43,7 +43,8 @@ class Box:
 
     def words(self, *words: str, profile: object = READ_ONLY) -> list[str]:
         options = ["--sandbox-policy-cwd", str(self.ws), "--permission-profile", json.dumps(profile)]
-        return [sys.executable, "-I", str(ROOT / "execserver" / "__main__.py"), LINK_NAME, *options, *words]
+        main = str(open_source() / "execserver" / "__main__.py")
+        return [sys.executable, "-I", main, LINK_NAME, *options, *words]
 
     def start(self, *words: str, profile: object = READ_ONLY, **env: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -371,7 +372,7 @@ def test_a_sandbox_in_a_sandbox() -> None:
     """As an ordinary user: without capabilities, the kernel lets nobody map user 0 again."""
     python, user = sys.executable, None
     if os.geteuid() == 0:
-        python, user = open_to_all(), ORDINARY
+        python, user = open_python(), ORDINARY
     with tempfile.TemporaryDirectory() as folder:
         box = Box(Path(folder))
         for path in (box.folder, box.ws, box.folder / "run"):

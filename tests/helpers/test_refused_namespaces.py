@@ -14,10 +14,10 @@ import pytest
 
 from execserver.sandbox import landlock, landlock_only
 from execserver.sandbox.syscalls import Kernel
+from tests.support.opened import open_source
 from tests.support.peer import Json
 from tests.support.sandboxes import managed, read_only, rule, special, workspace_write
 from tests.support.server_process import Flavour
-from tests.support.source import ROOT
 from tests.support.views import FREE_UID, give, open_folder
 from tests.support.ways import server_flavour
 
@@ -43,7 +43,7 @@ def with_landlock() -> None:
 
 
 def start(kind: str, ws: Path, *words: str, role: str = "codex-linux-sandbox") -> subprocess.Popen[bytes]:
-    main = str(ROOT / "execserver" / "__main__.py")
+    main = str(open_source() / "execserver" / "__main__.py")
     flavour = server_flavour(Flavour("helper", (sys.executable, "-I", main, role, *words), 0), kind)
     return subprocess.Popen(
         flavour.argv,
@@ -140,7 +140,7 @@ def test_a_program_put_into_the_workspace_is_no_bubblewrap(ws: Path) -> None:
     ws.chmod(0o755)
     os.chown(ws, 0, 0)
     os.chown(ws.parent, 0, 0)
-    main = str(ROOT / "execserver" / "__main__.py")
+    main = str(open_source() / "execserver" / "__main__.py")
     policy = ["--sandbox-policy-cwd", str(ws), "--permission-profile", json.dumps(WORKSPACE)]
     words = (sys.executable, "-I", main, "codex-linux-sandbox", *policy, "--", "true")
     flavour = server_flavour(Flavour("helper", words, 0), "landlock-user")

@@ -39,6 +39,7 @@ from execserver.zygote.records import (
 )
 from execserver.zygote.spawn import SpawnFailure
 from tests.conftest import LONG
+from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.server_process import Flavour
 from tests.support.source import ROOT
 from tests.support.views import ENV, FREE_UID, OLD_KERNEL, REFUSED, Outcome, become, in_child
@@ -303,8 +304,9 @@ def server_flavour(flavour: Flavour, kind: str) -> Flavour:
     program, *rest = flavour.argv
     env = dict(flavour.env)
     if program == sys.executable:
-        program = python_for(user)
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        program, env["PYTHONPATH"] = open_python(), open_search_path()
+    else:
+        program = open_program(program)
     if kind.startswith("bubblewrap"):
         folder = _setuid_copy()
         if folder is None:

@@ -4,8 +4,8 @@
     python3 build.py demo            show remote mode on this machine: relay, executor, a command, an edit
                      --source        without building the files first
     python3 build.py run [ARGS]      start the server (its own options follow, see `run --help`)
-    python3 build.py test [ARGS]     run the tests; ARGS go to pytest
-                    --long           full rounds and soak tests
+    python3 build.py test [ARGS]     run the tests, as root a part as an ordinary user too; ARGS go to pytest
+                    --long           full rounds and soak tests, and all of them as that user
                     --reference      the tests against the reference program, which they install themselves
     python3 build.py build           make dist/execserver and dist/execserver.pyz, and tell their figures
                      --record        keep the figures in bench/ as those of a release
@@ -28,14 +28,16 @@ import sys
 from pathlib import Path
 
 from tools.environment import MINIMUM_PYTHON, Environment, prepare
-from tools.lanes import run_in_lanes, run_limited
+from tools.lanes import Runner, play, play_all, run_in_lanes, run_limited, worst
+from tools.other_user import PART, home, why_not
 from tools.problems import Problem, from_os_error, say, tell
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
 TEST_LIMIT_S = 8 * 60
-LONG_TEST_LIMIT_S = 2 * 60 * 60
+LONG_TEST_LIMIT_S = 75 * 60
+OTHER_USER_LIMIT_S = 8 * 60
 REFERENCE_TEST_LIMIT_S = 60 * 60
 
 
@@ -63,6 +65,7 @@ def test(arguments: list[str]) -> int:
     """Run pytest, all of it in lanes, with an end: what hangs is interrupted and reported, then killed.
 
     Servers of the tests are the built file; a long run plays the end-to-end tests on the source besides.
+    As root, some of it is played as an ordinary user, too.
     """
     variables = dict(os.environ)
     limit_s = TEST_LIMIT_S
@@ -79,12 +82,27 @@ def test(arguments: list[str]) -> int:
     os.chdir(ROOT)
     command = [str(environment.python), "-m", "pytest"]
     everything = not any(word.startswith("tests") for word in for_pytest)
-    # Full rounds race against each other all by themselves and are not hurried.
-    play = run_in_lanes if everything and "--long" not in arguments else run_limited
-    status = play([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
+    in_turn = run_in_lanes if everything else run_limited
+    status = in_turn([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
     if "--long" in arguments and everything:
-        status = run_limited([*command, "tests/e2e"], variables, limit_s) or status
+        say("the end-to-end tests once more, on the source")
+        status = worst(status, run_limited([*command, "tests/e2e"], variables, limit_s))
+    if everything:
+        status = worst(status, _test_as_other_user(environment.python, for_pytest, "--long" in arguments))
     return status
+
+
+def _test_as_other_user(python: Path, for_pytest: list[str], whole: bool) -> int:
+    """Run a part of the tests, or all of them, as an ordinary user in a closed home."""
+    if reason := why_not():
+        say(f"the tests as an ordinary user are left out: {reason}")
+        return 0
+    with home(Path(ROOT), python) as other:
+        command = [str(other.python), "-m", "pytest", *for_pytest]
+        runner = Runner(command, other.variables(os.environ), other.project, other.user)
+        if whole:
+            return play_all(runner, LONG_TEST_LIMIT_S)
+        return play(runner, PART, OTHER_USER_LIMIT_S)
 
 
 def build(arguments: list[str]) -> int:

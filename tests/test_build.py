@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import pwd
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import build
-from tools import environment, lanes, problems
+from tools import environment, lanes, other_user, problems
 from tools.environment import Environment, fingerprint, pins, prepare
 from tools.problems import Problem, explain_pip, explain_venv, from_os_error
 
@@ -121,6 +125,41 @@ def test_a_folder_that_cannot_be_written_is_named(project: Path, monkeypatch: py
     assert "copy the project" in raised.value.cure
 
 
+def test_a_folder_of_somebody_else_is_told_with_its_owner(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "geteuid", lambda: project.stat().st_uid + 1)
+    with pytest.raises(Problem) as raised:
+        prepare(project, "run")
+    assert raised.value.what.startswith(f"cannot write into {project}, which belongs to ")
+
+
+def test_a_python_that_is_too_new_takes_an_older_one(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = tmp_path / "python3.14"
+    older.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    commands = []
+    monkeypatch.setattr(environment, "_run", lambda command, explain: commands.append(command))
+    with pytest.raises(Problem, match="does not run"):
+        prepare(project, "run")
+    assert commands[0][:4] == [str(older), "-I", "-m", "venv"]
+
+
+def test_a_python_that_is_too_new_is_told_with_the_cure(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Problem) as raised:
+        prepare(project, "run")
+    assert raised.value.what == "this is Python 3.99, and the pinned packages have builds for 3.11 to 3.14"
+    assert "apt install python3.14 python3.14-venv" in raised.value.cure
+
+
 def test_a_second_driver_waits_for_the_first(project: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -151,6 +190,8 @@ def test_a_second_driver_waits_for_the_first(project: Path) -> None:
             "python3-venv",
         ),
         ("something else", "something else", "remove .venv"),
+        ("Error: [Errno 28] No space left on device", "no space left", "250 MB"),
+        ("Error: [Errno 13] Permission denied: '/p/.venv'", "cannot be written", "chown -R"),
     ],
 )
 def test_a_failed_venv_is_explained(output: str, what: str, cure: str) -> None:
@@ -166,6 +207,9 @@ def test_a_failed_venv_is_explained(output: str, what: str, cure: str) -> None:
         ("Temporary failure in name resolution", "could not be downloaded", "network"),
         ("ERROR: No matching distribution found for x==1 (from versions: 0.9)", "no build", "another Python"),
         ("a\nb\nerror: boom", "boom", "put that right"),
+        ("ERROR: ... OSError: [Errno 28] No space left on device", "no space left", "TMPDIR"),
+        ("ERROR: ... [Errno 13] Permission denied: '/p/.venv/x'", "cannot be written", "chown -R"),
+        ("error: metadata-generation-failed", "compiling it failed", "python3-dev"),
     ],
 )
 def test_a_failed_pip_is_explained(output: str, what: str, cure: str) -> None:
@@ -180,6 +224,7 @@ def test_a_failed_pip_is_explained(output: str, what: str, cure: str) -> None:
         (PermissionError(13, "denied", "/x/y"), "cannot write /x/y"),
         (OSError(30, "read-only"), "cannot write /p"),
         (OSError(28, "full"), "no space left for /p/.venv"),
+        (OSError(28, "full", "/p/dist/x"), "no space left for /p/dist/x"),
         (OSError(5, "broken"), "broken"),
     ],
 )
@@ -253,13 +298,14 @@ def test_the_test_verb_chooses_rounds_and_tests(
     monkeypatch.setattr(build, "_built", lambda: ("/dist/x", Environment(Path("/py"), Path("/sp"))))
     monkeypatch.setattr(build, "run_limited", record)
     monkeypatch.setattr(build, "run_in_lanes", record)
+    monkeypatch.setattr(build, "why_not", lambda: "nobody there")
     monkeypatch.setattr(os, "chdir", lambda folder: None)
     assert build.main(["test", *arguments]) == 0
     run, environ, limit_s = calls[0]
     assert run == ["/py", "-m", "pytest", *command]
     told = {name: environ[name] for name in environ if name.startswith("EXECSERVER_")}
     assert told == {**variables, "EXECSERVER_PROGRAM": "/dist/x"}
-    assert limit_s == 480 if not variables else limit_s > 480
+    assert limit_s == 480 if not variables else 480 < limit_s <= 75 * 60
     assert [run for run, environ, _ in calls if "EXECSERVER_PROGRAM" not in environ] == (
         [["/py", "-m", "pytest", "tests/e2e"]] if "--long" in arguments else []
     )
@@ -301,13 +347,94 @@ def test_every_lane_counts_and_is_shown(
     names = [places[-1] for places in lanes.LANES]
     variables = {**dict.fromkeys(names, str(others)), names[0]: str(first), "rest": str(rest)}
     assert lanes.run_in_lanes([sys.executable, "-S", "-c", PYTEST], variables, 20.0) == status
-    assert sorted(capfd.readouterr().out.split()) == sorted(["rest", *names])
+    shown = capfd.readouterr()
+    assert sorted(shown.out.split()) == sorted(["rest", *names])
+    words = {0: "passed", 5: "holds none of these tests", 1: "FAILED"}
+    told = [re.sub(r"\d+ s", "N s", line) for line in shown.err.splitlines()]
+    lane_statuses = (first, *(others for _ in names[1:]), rest)
+    places = [*(" ".join(lane) for lane in lanes.LANES), "everything else"]
+    assert told == [
+        f"build.py: {words[each]} after N s: {place}"
+        for each, place in zip(lane_statuses, places, strict=True)
+    ]
 
 
 def test_what_the_lanes_name_exists_and_is_named_once() -> None:
-    places = [place for lane in lanes.LANES for place in lane]
-    assert [place for place in places if not (Path(build.ROOT) / place).exists()] == []
-    assert sorted(set(places)) == sorted(places)
+    for every in (lanes.LANES, other_user.PART):
+        places = [place for lane in every for place in lane]
+        assert [place for place in places if not (Path(build.ROOT) / place).exists()] == []
+        assert sorted(set(places)) == sorted(places)
+
+
+def test_without_root_it_is_told_what_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert build._test_as_other_user(Path(sys.executable), [], whole=False) == 0
+    assert capsys.readouterr().err == (
+        "build.py: the tests as an ordinary user are left out: only root can become another user\n"
+    )
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_ordinary_user_plays_a_part_and_in_long_runs_all(
+    whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def home(project: Path, python: Path) -> Iterator[other_user.Home]:
+        yield other_user.Home(41_000, tmp_path, python)
+
+    def record(runner: lanes.Runner, *more: object) -> int:
+        played.append((runner, *more))
+        return 3
+
+    played: list[tuple[object, ...]] = []
+    monkeypatch.setenv("SECRET", "x")
+    for name, value in (("home", home), ("why_not", lambda: ""), ("play", record), ("play_all", record)):
+        monkeypatch.setattr(build, name, value)
+    assert build._test_as_other_user(Path("/py"), ["-x"], whole=whole) == 3
+    [(runner, *more)] = played
+    assert isinstance(runner, lanes.Runner)
+    assert (runner.command, runner.folder, runner.user) == (["/py", "-m", "pytest", "-x"], tmp_path, 41_000)
+    assert more == ([build.LONG_TEST_LIMIT_S] if whole else [other_user.PART, build.OTHER_USER_LIMIT_S])
+    assert "SECRET" not in runner.variables
+    assert runner.variables["HOME"] == str(tmp_path.parent)
+
+
+SHOW = """
+import os, pathlib, site, sys
+home = pathlib.Path(os.environ["HOME"])
+print(os.getresuid(), os.getresgid(), os.getgroups())
+print(oct(home.parent.stat().st_mode & 0o777), home.name.isascii())
+print(pathlib.Path.cwd() == home / "project", pathlib.Path("file").read_text())
+print(sys.prefix == str(home / "project" / ".venv"))
+"""
+
+
+@pytest.mark.skipif(other_user.why_not() != "", reason=other_user.why_not())
+def test_the_ordinary_user_has_a_closed_home_and_no_rights(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "file").write_text("mine")
+    (project / "file").chmod(0o600)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
+    with other_user.home(project, project / ".venv" / "bin" / "python3") as home:
+        assert home.user not in {entry.pw_uid for entry in pwd.getpwall()}
+        runner = lanes.Runner(
+            [str(home.python), "-c", SHOW], home.variables(os.environ), home.project, home.user
+        )
+        assert lanes.play(runner, [[]], 30.0) == 0
+        assert not (home.project / ".git").exists()
+        folder = home.project.parents[1]
+    assert not folder.exists()
+    assert capfd.readouterr().out.splitlines() == [
+        f"({home.user}, {home.user}, {home.user}) ({home.user}, {home.user}, {home.user}) []",
+        "0o700 False",
+        "True mine",
+        "True",
+    ]
 
 
 def test_an_old_python_hands_over_to_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

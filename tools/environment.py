@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,9 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.problems import Problem, explain_pip, explain_venv, from_os_error, say
+from tools.problems import Problem, explain_pip, explain_venv, from_os_error, not_ours, say, too_new
 
 MINIMUM_PYTHON = (3, 11)
+NEWEST_PYTHON = (3, 14)  # the last one that every pinned package has a build for
 
 # Set -> its requirement files; the larger set holds the smaller one.
 REQUIREMENT_FILES = {
@@ -70,7 +72,7 @@ def prepare(root: Path, wanted: str) -> Environment:
     if ready is not None:
         return ready
     if not os.access(root, os.W_OK):
-        raise Problem(f"cannot write into {root}", "copy the project to a folder of your own and start there")
+        raise not_ours(root)
     try:
         with locked(root, "waiting for another build.py that prepares .venv"):
             return _ready(venv, wanted, files) or _complete(root, venv, wanted, files)
@@ -165,7 +167,19 @@ def _unmet(python: Path, wanted: list[str]) -> list[str]:
 
 
 def _make(venv: Path) -> None:
-    _run([sys.executable, "-I", "-m", "venv", "--clear", str(venv)], explain_venv)
+    _run([_interpreter(), "-I", "-m", "venv", "--clear", str(venv)], explain_venv)
+
+
+def _interpreter() -> str:
+    """Return the Python to make the environment of: this one, or an older one where this is too new."""
+    version = sys.version_info[:2]
+    if version <= NEWEST_PYTHON:
+        return sys.executable
+    for minor in range(NEWEST_PYTHON[1], MINIMUM_PYTHON[1] - 1, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found and _facts(Path(found)):
+            return found
+    raise too_new(version, NEWEST_PYTHON)
 
 
 def _run(command: list[str], explain: Callable[[str], Problem]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
 
@@ -18,6 +19,11 @@ _NETWORK_SIGNS = (
     "SSLError",
     "Connection refused",
     "Read timed out",
+)
+_SPACE_SIGNS = ("No space left on device", "Disk quota exceeded")
+_ACCESS_SIGNS = ("[Errno 13] Permission denied", "Read-only file system")
+_NEEDED = (
+    "it takes about 250 MB in the project's folder, and some more in the one for temporary files (TMPDIR)"
 )
 
 
@@ -50,11 +56,15 @@ def explain_venv(output: str) -> Problem:
             f"this Python ({sys.executable}) cannot make environments: its venv module is missing",
             f"install it, e.g. `apt install python3-venv` (or python{version}-venv), and start again",
         )
+    if known := _explain_any(output):
+        return known
     return Problem(f"making .venv failed:\n{_tail(output)}", "remove .venv and start again")
 
 
 def explain_pip(output: str) -> Problem:
     """Return why `pip install` failed."""
+    if known := _explain_any(output):
+        return known
     if any(sign in output for sign in _NETWORK_SIGNS):
         return Problem(
             f"the pinned packages could not be downloaded:\n{_tail(output, 3)}",
@@ -67,8 +77,32 @@ def explain_pip(output: str) -> Problem:
             f"a pinned package has no build for Python {version} here:\n{_tail(output, 3)}",
             "remove .venv and start build.py with another Python, 3.11 to 3.14",
         )
+    if "Failed building wheel" in output or "metadata-generation-failed" in output:
+        return Problem(
+            f"a pinned package has no build for this machine, and compiling it failed:\n{_tail(output)}",
+            "install a C compiler and the headers of Python (python3-dev), or start build.py with another "
+            "Python, 3.11 to 3.14, after removing .venv",
+        )
     return Problem(
         f"pip failed:\n{_tail(output)}", "put that right and start again; remove .venv if in doubt"
+    )
+
+
+def too_new(version: tuple[int, int], newest: tuple[int, int]) -> Problem:
+    """Return what to do about a Python the pinned packages have no builds for."""
+    have, last = (".".join(map(str, each)) for each in (version, newest))
+    return Problem(
+        f"this is Python {have}, and the pinned packages have builds for 3.11 to {last}",
+        f"install one of these (e.g. `apt install python{last} python{last}-venv`) and start again",
+    )
+
+
+def not_ours(root: Path) -> Problem:
+    """Return what to do about a project folder that cannot be written: read-only, or somebody else's."""
+    owner = root.stat().st_uid
+    whose = "" if owner == os.geteuid() else f", which belongs to {_name_of(owner)}"
+    return Problem(
+        f"cannot write into {root}{whose}", "copy the project to a folder of your own and start there"
     )
 
 
@@ -79,8 +113,30 @@ def from_os_error(error: OSError, root: Path) -> Problem:
         where = error.filename or root
         return Problem(f"cannot write {where}", f"make it yours, or copy the project elsewhere, {again}")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(f"no space left for {root / '.venv'}", f"it takes about 250 MB; free some {again}")
+        where = error.filename or root / ".venv"
+        return Problem(f"no space left for {where}", f"{_NEEDED}; free some {again}")
     return Problem(str(error), f"put that right {again}")
+
+
+def _explain_any(output: str) -> Problem | None:
+    """Return what failed for a reason that any program may fail for."""
+    if any(sign in output for sign in _SPACE_SIGNS):
+        return Problem(f"no space left:\n{_tail(output, 3)}", f"{_NEEDED}; free some and start again")
+    if any(sign in output for sign in _ACCESS_SIGNS):
+        return Problem(
+            f"something cannot be written:\n{_tail(output, 3)}",
+            "if .venv is somebody else's, remove it (or `chown -R` the project to you) and start again",
+        )
+    return None
+
+
+def _name_of(user: int) -> str:
+    import pwd  # only where there is a problem
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
 
 
 def _tail(output: str, lines: int = 12) -> str:

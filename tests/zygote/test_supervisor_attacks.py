@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import struct
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -397,3 +398,37 @@ def _runs(text: str) -> bool:
         except OSError:
             pass
     return found
+
+
+def catalogue(texts: dict[str, str]) -> bytes:
+    """Return a compiled catalogue of messages."""
+    pairs = sorted({"": "Content-Type: text/plain; charset=UTF-8\n", **texts}.items())
+    tables, strings = [b"", b""], b""
+    start = 28 + 16 * len(pairs)
+    for kind in (0, 1):
+        for pair in pairs:
+            text = pair[kind].encode()
+            tables[kind] += struct.pack("<2I", len(text), start + len(strings))
+            strings += text + b"\0"
+    numbers = (0x950412DE, 0, len(pairs), 28, 28 + 8 * len(pairs), 0, start)
+    return struct.pack("<7I", *numbers) + tables[0] + tables[1] + strings
+
+
+@pytest.mark.parametrize("place", [NATIVE, LANDLOCK])
+def test_no_catalogue_or_zone_of_a_command_is_loaded_outside(
+    zygote: Supervised, place: str, tmp_path: Path
+) -> None:
+    """A catalogue's texts are format strings: whoever chooses it runs code in the program."""
+    folder = tmp_path / "evil" / "LC_MESSAGES"
+    folder.mkdir(parents=True)
+    (folder / "coreutils.mo").write_bytes(catalogue({"cannot access %s": "loaded %s"}))
+    os.mkfifo(tmp_path / "zone")
+    tmp_path.chmod(0o755)
+    script = (
+        f"export LC_ALL=C.UTF-8 LANGUAGE=../../..{tmp_path}/evil TZ=:{tmp_path}/zone\n"
+        "/bin/ls /nonexistent; /bin/date"
+    )
+    _, out, err = zygote.call(script, allow("ls"), allow("date"), place=place)
+    assert "loaded" not in err
+    assert "/nonexistent" in err
+    assert out

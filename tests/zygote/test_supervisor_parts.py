@@ -141,6 +141,31 @@ def test_the_environment_outside_takes_the_loaders_variables_from_the_server() -
     assert with_variables([b"A=1", b"B=2", b"A=3"], [b"A=4"]) == [b"B=2", b"A=4"]
 
 
+@pytest.mark.parametrize(
+    ("entry", "is_kept"),
+    [
+        (b"LANGUAGE=de:en_GB", True),
+        (b"LANGUAGE=../../../tmp/evil", False),
+        (b"LANGUAGE=de:/tmp/evil", False),
+        (b"TZ=", True),
+        (b"TZ=Europe/Berlin", True),
+        (b"TZ=:Europe/Berlin", True),
+        (b"TZ=CET-1CEST,M3.5.0,M10.5.0/3", True),
+        (b"TZ=:/etc/localtime", True),
+        (b"TZ=/usr/share/zoneinfo/Europe/Berlin", True),
+        (b"TZ=/usr/share/zoneinfo/../../../tmp/evil", False),
+        (b"TZ=:/tmp/fifo", False),
+        (b"TZ=/tmp/fifo", False),
+        (b"TZ=:../../../tmp/evil", False),
+        (b"LANGUAGES=/tmp", True),
+        (b"TZ2=/tmp", True),
+    ],
+)
+def test_languages_and_zones_lead_to_the_systems_files_only(entry: bytes, is_kept: bool) -> None:
+    found = OutsideEnvironment(()).of((b"A=1", entry, entry))
+    assert found == [b"A=1", *([entry] * 2 if is_kept else [])]
+
+
 def test_a_descriptor_whose_number_another_must_get_is_moved_away() -> None:
     def act() -> int:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -25,6 +25,9 @@ _LOADERS = frozenset(
         b"EXECSERVER_CACHE_DIR",  # from where our own file, which may be allowed, takes what it runs
     )
 )
+# What may name a file to the C library, and mostly does not; from strangers it takes no such value, either.
+_LANGUAGES, _ZONE = b"LANGUAGE", b"TZ"
+_ZONES = (b"/usr/share/zoneinfo/", b"/etc/localtime")
 
 
 class OutsideEnvironment:
@@ -41,10 +44,24 @@ class OutsideEnvironment:
         It is the same list again for the same environment, as a shell's programs have it: nobody changes it.
         """
         if self._last[0] != command:
-            left_out = self._left_out
-            kept = [entry for entry in command if entry.partition(b"=")[0] not in left_out]
+            kept = [entry for entry in command if self._is_kept(entry)]
             self._last = command, kept + self._own
         return self._last[1]
+
+    def _is_kept(self, entry: bytes) -> bool:
+        name, _, value = entry.partition(b"=")
+        if name in self._left_out:
+            return False
+        if name == _LANGUAGES:
+            # Catalogues hold format strings: with `../` the program would use the command's.
+            return b"/" not in value
+        return name != _ZONE or _is_zone_of_the_system(value)
+
+
+def _is_zone_of_the_system(value: bytes) -> bool:
+    """Tell whether a TZ leads to no other file than those of the system, as C libraries ask."""
+    path = value.removeprefix(b":")
+    return b"../" not in path and (not path.startswith(b"/") or path.startswith(_ZONES))
 
 
 def with_variables(env: Sequence[bytes], entries: Sequence[bytes]) -> list[bytes]:

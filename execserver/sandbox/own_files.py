@@ -12,7 +12,7 @@ import errno
 import os
 
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox.placeholder_records import state_folder
+from execserver.sandbox.placeholder_records import record_places
 from execserver.sandbox.plan import HIDDEN_DIRECTORY, READ, ROOT_HOST, ROOT_WRITABLE, WRITE, Mount, ViewPlan
 
 TYPE_CHECKING = False
@@ -37,9 +37,10 @@ def keep_own_files(plan: ViewPlan, host: Host, environ: Mapping[bytes, bytes]) -
     """
     if plan.root == ROOT_HOST:
         return plan
-    records = state_folder(environ.get(b"XDG_RUNTIME_DIR"))
-    if records is not None:
-        plan = _with(plan, host, records, HIDDEN_DIRECTORY)
+    # All of them are read, whichever this server writes to: a note that a command made there would count.
+    for folder in record_places(environ.get(b"XDG_RUNTIME_DIR")):
+        if not _is_anothers(folder):
+            plan = _with(plan, host, folder, HIDDEN_DIRECTORY)
     for folder in places_of_the_program(environ):
         plan = _with(plan, host, folder, READ)
     return plan
@@ -105,6 +106,14 @@ def _inserted(mounts: tuple[Mount, ...], added: list[Mount]) -> tuple[Mount, ...
     covered = (at for at, mount in enumerate(mounts) if mount.path != top and _is_below(mount.path, top))
     at = next(covered, len(mounts))
     return (*mounts[:at], *added, *mounts[at:])
+
+
+def _is_anothers(path: bytes) -> bool:
+    """Tell whether another user has taken a path: nothing there is believed, and no command can remove it."""
+    try:
+        return os.lstat(path).st_uid != os.geteuid()
+    except OSError:
+        return False
 
 
 def _make(folder: bytes) -> None:

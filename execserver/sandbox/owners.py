@@ -12,6 +12,7 @@ import os
 
 LOCK = b"lock"
 _PARTS = 5
+_PID_DIGITS = 7  # of the kernel's largest, 4194304
 _STATE, _STARTED = 0, 19  # in /proc/PID/stat, behind the name
 _ENDED = (b"Z", b"X")
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -36,7 +37,7 @@ def lives(path: bytes) -> bool:
     parts = os.path.basename(path).split(b"-")
     if parts[0] == b"left":
         return False
-    if len(parts) != _PARTS:
+    if len(parts) != _PARTS or not parts[0].isdigit() or len(parts[0]) > _PID_DIGITS:
         return _is_locked(path)  # of a version that knew its owners by their locks
     try:
         namespace, boot = _surroundings().split(b"-")

@@ -268,7 +268,10 @@ def _read(folder: bytes, name: bytes) -> tuple[Note, bytes, bool] | None:
     directory = kind == b"d "
     if len(old) != 2 or kind not in (b"d ", b"f ") or not path.startswith(b"/") or said[2:] == [USED]:
         return None
-    device, inode = (int(value) for value in (said[:2] if len(said) == 3 else old))
+    try:
+        device, inode = (int(value) for value in (said[:2] if len(said) == 3 else old))
+    except ValueError:
+        return None  # nothing that an owner wrote
     identity = (device, inode, stat.S_IFDIR if directory else stat.S_IFREG) if inode else None
     return Note(folder, number, said[2] if len(said) == 3 else NEW, identity), path, directory
 

@@ -13,6 +13,7 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import own_files
 from execserver.sandbox.host import Host
 from execserver.sandbox.own_files import keep_own_files, places_of_the_program
+from execserver.sandbox.placeholder_records import record_places
 from execserver.sandbox.plan import (
     HIDDEN_DIRECTORY,
     HIDDEN_FILE,
@@ -55,6 +56,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: made.unpacked))
     monkeypatch.setattr(own_files, "_home", [made.home])
     monkeypatch.setattr(own_files, "_TEMPORARY", (made.home + b"/tmp",))
+    monkeypatch.setattr(own_files, "record_places", lambda runtime_dir: (runtime_dir + b"/execserver",))
     return made
 
 
@@ -75,6 +77,24 @@ def test_records_are_hidden_and_the_program_kept(files: Files) -> None:
     assert files.added(ROOT_READ_ONLY, write(files.run)) == [(HIDDEN_DIRECTORY, files.records)]
     assert files.added(ROOT_READ_ONLY, write(files.home + b"/.cache")) == [(READ, files.unpacked)]
     assert files.added(ROOT_EMPTY, write(files.records)) == [(HIDDEN_DIRECTORY, files.records)]
+
+
+def test_every_folder_where_records_are_looked_for_is_hidden(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note that a command made in any of them would count for the objects of other commands."""
+    monkeypatch.setattr(own_files, "record_places", record_places)
+    temporary = b"/tmp/execserver-records-%d" % os.geteuid()
+    assert files.plan(ROOT_READ_ONLY, write(files.run), write(b"/tmp")).denied == (files.records, temporary)
+    assert stat.S_IMODE(os.lstat(temporary).st_mode) == 0o700
+
+
+def test_what_another_user_took_is_no_place(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.mkdir(files.records)
+    os.chown(files.records, 65534, 65534)
+    assert files.added(ROOT_READ_ONLY, write(files.run)) == []
 
 
 def test_folders_on_the_way_cannot_be_moved(files: Files) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver.sandbox import owners
 from execserver.sandbox.placeholder_cleaning import clean
 from execserver.sandbox.placeholder_files import PlaceholderError, identity_of
 from execserver.sandbox.placeholder_host import PlaceholderHost
@@ -433,6 +434,33 @@ def test_a_record_of_an_object_that_was_made_but_not_noted_is_cleaned(place: Pla
     (place.workspace / ".git").mkdir(0o555)
     clean(place.state)
     assert (place.names(), place.records()) == ([], [])
+
+
+@pytest.mark.parametrize("pid", ["x", "-1", "9" * 30, ""])
+def test_notes_that_no_owner_wrote_end_nobody(place: Place, pid: str) -> None:
+    """Whoever makes a folder where a user's records may lie must not stop that user's servers, nor root's."""
+    owner = place.owner()
+    lease = owner.acquire(place.plan())
+    found = os.stat(place.workspace / ".git")
+    _, started, *rest = owners.new_name().decode().split("-")
+    forged = Path(os.fsdecode(place.other_state)) / "-".join([pid, started, *rest])
+    forged.mkdir(0o700, parents=True)
+    forged.parent.chmod(0o700)
+    (forged / owners.LOCK.decode()).touch()  # held by nobody
+    (forged / f"1.{found.st_dev}.{found.st_ino}.used").touch()
+    owner.release(lease)
+    owner.close()
+    assert place.names() == []
+
+
+@pytest.mark.parametrize("name", ["1.a.b.made", "2.1.x.going"])
+def test_notes_with_strange_names_are_dropped(place: Place, name: str) -> None:
+    dead = Path(os.fsdecode(place.state)) / "left-00"
+    dead.mkdir()
+    (dead / name).write_bytes(b"%020d %020d d /nowhere" % (0, 0))
+    (dead / "3").write_bytes(b"%020x %020d d /nowhere" % (0xABC, 0))
+    clean(place.state)
+    assert place.records() == []
 
 
 def test_the_state_folder_is_private_or_there_is_none(tmp_path: Path) -> None:

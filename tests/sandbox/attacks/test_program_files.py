@@ -88,6 +88,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     }
     monkeypatch.setattr(own_files, "_home", [os.fsencode(home)])
     monkeypatch.setattr(own_files, "_TEMPORARY", (os.fsencode(temporary),))
+    monkeypatch.setattr(own_files, "record_places", lambda _: ())
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: None))
     return Scene(home, cache, places, environ, way)
 
@@ -142,3 +143,26 @@ result["locks"] = sorted(result["locks"])
         descriptor = os.open(scene.cache / name, os.O_WRONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(descriptor)
+
+
+def test_no_note_is_forged_in_any_place_of_records(
+    scene: Scene, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note of a living owner keeps stand-ins on the host, or starts from going on."""
+    used, other = scene.home / "run" / "execserver", scene.home.parent / "tmp" / "records"
+    for place in (used, other):
+        place.mkdir(parents=True, mode=0o700)
+    give(scene.home, way.user)
+    give(other, way.user)
+    monkeypatch.setattr(own_files, "record_places", lambda _: (os.fsencode(used), os.fsencode(other)))
+    monkeypatch.setattr(own_files, "_is_anothers", lambda _: False)  # the way's user's, while root plans
+    plan = policy(scene, ROOT_READ_ONLY)
+    code = f"""
+def forge(place):
+    os.mkdir(place + "/1-2-3-4-5")
+result = {{place: {{"forged": tried(forge, place), "moved": tried(os.rename, place, place + "2")}}
+          for place in {[str(used), str(other)]}}}
+"""
+    for name, outcomes in scene.run(plan, code).items():
+        assert set(outcomes.values()) <= {"EACCES", "EROFS", "EBUSY"}, (name, outcomes)
+    assert list(other.iterdir()) == list(used.iterdir()) == []

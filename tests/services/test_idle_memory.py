@@ -62,8 +62,10 @@ def test_a_busy_server_is_left_alone(scene: Scene) -> None:
     assert scene.pass_time(*[1.0] * 20) == 0
 
 
-def test_after_the_work_memory_is_given_back_once(scene: Scene) -> None:
+def test_after_the_work_memory_is_given_back_and_again_when_what_it_left_has_ended(scene: Scene) -> None:
     assert scene.pass_time(1.0, 0.001) == 1
+    assert scene.pass_time(*[0.001] * 6) == 0  # 30 s, for which sessions and ended processes are kept
+    assert scene.pass_time(0.001) == 1
     assert scene.pass_time(*[0.001] * 20) == 0
     assert scene.pass_time(1.0, 0.001) == 1
 

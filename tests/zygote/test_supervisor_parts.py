@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import signal
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -56,6 +57,22 @@ def test_strings_are_read_as_they_are(memory: Memory) -> None:
     assert memory.strings(address) == words
     assert memory.strings(0) == []
     del kept
+
+
+def test_what_was_read_ahead_is_not_kept(memory: Memory) -> None:
+    """A caller that is held for long, or hundreds of them, would cost many times what their strings take."""
+    area = ctypes.create_string_buffer(8 * 1024 * 1024)
+    count = len(area) // 256
+    start = ctypes.addressof(area)
+    array = (ctypes.c_uint64 * (count + 1))(*range(start, start + count * 256, 256), 0)
+    tracemalloc.start()
+    try:
+        found = memory.strings(ctypes.addressof(array))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert found == [b""] * count
+    assert held < 2 * 1024 * 1024
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class Memory:
                 raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
             self._spend(len(string) + 1)
             found.append(string)
+        self._window = b""  # may be many times what the strings take, and its caller be held for long
         return found
 
     def _look_ahead(self, pointers: list[int]) -> None:

@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST
+from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST, ROOT_READ_ONLY, WRITE, ViewPlan
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote.supervision.desk import HELD_AT_ONCE
 from execserver.zygote.supervision.notify import WAIT_KILLABLE
 from execserver.zygote.supervision.process_files import MOST_DESCRIPTORS
-from execserver.zygote.supervision.records import DECLINE
+from execserver.zygote.supervision.records import ACCEPT, DECLINE
 from tests.conftest import LONG
-from tests.support.views import USERS, give, plan
+from tests.support.views import USERS, give, mount, plan
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
+    BUBBLEWRAP,
     FULL_ACCESS,
     LANDLOCK,
     NATIVE,
@@ -432,3 +433,35 @@ def test_no_catalogue_or_zone_of_a_command_is_loaded_outside(
     assert "loaded" not in err
     assert "/nonexistent" in err
     assert out
+
+
+@pytest.mark.parametrize("place", [NATIVE, BUBBLEWRAP, LANDLOCK])
+@pytest.mark.parametrize("how", ["kept", "replaced", "written to", "link changed"])
+def test_what_was_changed_while_it_was_asked_about_does_not_run_outside(
+    zygote: Supervised, place: str, how: str, user: int, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    for name, said in (("a", "one"), ("b", "two")):
+        tool = work / name / "tool"
+        tool.parent.mkdir(parents=True)
+        tool.write_text(f"#!/bin/sh\necho {said} $(grep NoNewPrivs /proc/self/status)\n")
+        tool.chmod(0o755)
+    (work / "here").symlink_to("a")
+    give(work, user)
+    change = {
+        "kept": "true",
+        "replaced": "mv b/tool a/tool",
+        "written to": "cat b/tool > a/tool; touch -r b/tool a/tool",
+        "link changed": "ln -sfn b here",
+    }[how]
+    view = ViewPlan(ROOT_READ_ONLY, (mount(WRITE, work),), writable=(os.fsencode(work),))
+    script = f"cd {work}; mkfifo go; here/tool & read < go; {change}; echo changed; wait"
+    with zygote.shell(script, prompt("tool"), place=place, view=view) as shell:
+        shell.follow(lambda: len(shell.questions) == 1)
+        assert shell.questions[0].file == os.fsencode(work / "here" / "tool")
+        (work / "go").write_text("go\n")
+        shell.follow(lambda: "changed" in shell.out)
+        shell.answer(shell.questions[0].number, ACCEPT)
+        assert shell.end() == 0
+        said, _, where = shell.out.splitlines()[-1].partition(" ")
+    assert (said, where.endswith("0")) == (("one", True) if how == "kept" else ("two", False))

@@ -44,13 +44,14 @@ _NOBODY = "Execution denied: nobody could be asked for permission"
 class _Held:
     """A caller that is followed: its open question, the program that runs in its place, its size."""
 
-    __slots__ = ("caller", "execution", "pid", "question", "size")
+    __slots__ = ("caller", "execution", "pid", "program", "question", "size")
 
     def __init__(self, caller: Caller, execution: Execution) -> None:
         self.caller = caller
         self.execution = execution
         self.question = 0
         self.pid = 0
+        self.program = _version_of(execution.file)
         self.size = sum(map(len, execution.argv)) + 64 * len(execution.argv)
 
 
@@ -198,11 +199,14 @@ class Desk:
         return lambda means: self._start(held, means)
 
     def _start(self, held: _Held, means: Means | None) -> None:
-        if means is None:
+        execution = held.execution
+        # A question may be open for long: what was put there since is not what somebody has agreed to.
+        if means is None or _version_of(execution.file) != held.program:
             self._release(held)
+            if means is not None:
+                means.close()
             held.caller.run()
             return
-        execution = held.execution
         try:
             means.env = self._environment.of(means.env)
             held.pid = self._outside.start(execution.file, _argv_outside(execution), means)
@@ -213,6 +217,15 @@ class Desk:
         finally:
             means.close()
         self._started[held.pid] = held
+
+
+def _version_of(file: bytes) -> tuple[int, ...]:
+    """Return what tells a file from another one, and from itself before it was written to."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _is_called_by_name(execution: Execution) -> bool:

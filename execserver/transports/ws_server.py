@@ -22,6 +22,7 @@ from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, fra
 
 RECEIVE_BYTES = 256 * 1024  # taken from the kernel at once; then the loop turns to other connections
 _READY_READ = 1
+_PONG_BYTES = 64 * 1024  # queued for a peer that pings and does not read; further ones are dropped
 _NOTHING = b""
 
 
@@ -78,6 +79,7 @@ class WebSocketTransport:
         self._paused = False
         self._closing = False
         self._closed = False
+        self._pong_bytes = 0  # queued since the outbox was empty
         self._peer_gone: Event | None = None  # made when the goodbye begins
         self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
 
@@ -137,8 +139,12 @@ class WebSocketTransport:
 
     def _send_control(self) -> None:
         control, self._frames.control = self._frames.control, []
+        if not self.outbox.queued:
+            self._pong_bytes = 0
         for data in control:
-            self.outbox.send_control(data)
+            if self._closing or self._pong_bytes < _PONG_BYTES:
+                self._pong_bytes += len(data)
+                self.outbox.send_control(data)
 
     def _say_goodbye(self) -> None:
         """Both sides are done, or ours is: nothing but the queue and the Close frame goes out any more."""

@@ -1,10 +1,12 @@
 """WebSocket frames of the server role: bytes from the peer in, whole messages out.
 
 Parsing, masking, control frames and the close handshake are the `websockets` library's, which also judges
-what is wrong with a frame.  Only a short message in one whole frame, as nearly all are, is taken here: on
-the library's way it costs four times as much, a tenth of a small request.  This module adds what the
-contract asks of a server: limits per frame, per message and on the number of fragments, text that is UTF-8,
-and frame headers for replies that are produced in pieces.  No I/O: the owner of the socket feeds and sends.
+what is wrong with a frame.  Taken here are a short message in one whole frame, as nearly all are, since on
+the library's way it costs four times as much, a tenth of a small request; and pings and pongs, since one read
+may hold 60,000 of them, which on the library's way kept everybody else waiting for a second.  This module
+adds what the contract asks of a server: limits per frame, per message and on the number of fragments, text
+that is UTF-8, and frame headers for replies that are produced in pieces.  No I/O: the owner of the socket
+feeds and sends.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ INTERNAL_ERROR: Final = 1011
 
 _TEXT_FINAL = 0x81
 _WHOLE_MESSAGES = (_TEXT_FINAL, 0x82)  # text and binary, in one frame and without reserved bits
+_PING, _PONG = 0x89, 0x8A
 _MASKED = 0x80
+_MAX_CONTROL_BYTES = 125
 _SHORT_BYTES = 64 * 1024 - 1  # payload of what is taken without the library
 _MAX_REASON_BYTES = 123  # a control frame holds 125 bytes, two of them the code
 PING_FRAME: Final = b"\x89\x00"
+_EMPTY_PONG = b"\x8a\x00"
 
 # The library logs each closed connection; the server's own log says it in the project's words.
 _SILENT = logging.getLogger("execserver.wire.websocket")
@@ -116,7 +121,11 @@ class ServerFrames:
             if not end:
                 self._begun = bytes(data[at:])
                 break
-            if end <= len(data) and end - begin <= self._short_bytes and self._is_whole(data, at):
+            if end <= len(data) and _is_ping_or_pong(data, at):
+                if data[at] == _PING:
+                    self._answer_ping(data, begin, end)
+                at = end
+            elif end <= len(data) and end - begin <= self._short_bytes and self._is_whole(data, at):
                 self._text = data[at] == _TEXT_FINAL
                 self._take_short(data, begin, end, messages)
                 at = end
@@ -140,6 +149,13 @@ class ServerFrames:
     def _is_whole(self, data: bytes | bytearray | memoryview, at: int) -> bool:
         """Tell whether the frame is a message by itself, with nothing that the library must judge."""
         return not self._fragments and data[at] in _WHOLE_MESSAGES and data[at + 1] & _MASKED != 0
+
+    def _answer_ping(self, data: bytes | bytearray | memoryview, begin: int, end: int) -> None:
+        if begin == end:
+            self.control.append(_EMPTY_PONG)
+            return
+        payload = apply_mask(bytes(data[begin:end]), bytes(data[begin - 4 : begin]))
+        self.control.append(bytes((_PONG, end - begin)) + payload)
 
     def _take_short(
         self, data: bytes | bytearray | memoryview, begin: int, end: int, messages: list[bytes]
@@ -220,6 +236,11 @@ def _borders(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     if masked_length & _MASKED:
         begin += 4
     return begin, begin + length
+
+
+def _is_ping_or_pong(data: bytes | bytearray | memoryview, at: int) -> bool:
+    """Tell whether a frame whose length is known is a ping or pong in good order."""
+    return data[at] in (_PING, _PONG) and _MASKED <= data[at + 1] <= _MASKED + _MAX_CONTROL_BYTES
 
 
 def _explain(error: Exception) -> str:

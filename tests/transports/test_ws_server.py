@@ -169,6 +169,29 @@ def test_a_peer_that_does_not_read_gets_no_pile_of_pings(carry: Carry) -> None:
     assert one.outbox.queued <= queued
 
 
+def test_a_peer_that_pings_and_does_not_read_gets_no_pile_of_pongs(carry: Carry) -> None:
+    one = carry()
+    one.outbox.send(b"x" * 10_000_000)
+    queued = one.outbox.queued
+    assert queued > 0
+    flood = client_frame(PING, b"p" * 125) * 100
+    for _ in range(50):
+        one.send(flood)
+        turns()
+    one.send(client_frame(TEXT, b"behind"))
+    assert one.wait_for_messages(1) == [b"behind"]
+    assert 0 < one.outbox.queued - queued < 65 * 1024
+
+
+def test_a_reader_gets_every_pong_again(carry: Carry) -> None:
+    one = carry()
+    for _ in range(3):
+        one.send(client_frame(PING, b"p" * 125) * 600)  # 75 KB of pongs
+        assert one.reader.wait_for(500)[-1] == ServerFrame(PONG, b"p" * 125)
+        wait_until(lambda: not one.outbox.queued, pause=gevent.sleep)
+        one.reader.frames()
+
+
 def test_the_peers_close_is_answered_and_ends_the_connection(carry: Carry) -> None:
     one = carry()
     one.send(client_frame(TEXT, b"last"), client_frame(CLOSE, b"\x03\xe8bye"))

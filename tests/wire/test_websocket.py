@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from hypothesis import given
@@ -206,3 +207,16 @@ def test_headers_of_pieces_make_one_fragmented_message() -> None:
     assert frame_header(1, first=True, final=False) == b"\x01\x01"
     assert frame_header(1, first=False, final=False) == b"\x00\x01"
     assert frame_header(1, first=False, final=True) == b"\x80\x01"
+
+
+def test_pings_cost_no_more_than_small_messages() -> None:
+    """One read may hold tens of thousands, and nobody else has a turn meanwhile."""
+
+    def seconds(flood: bytes) -> float:
+        frames = ServerFrames(LIMITS)
+        began = time.perf_counter()
+        frames.feed(flood)
+        return time.perf_counter() - began
+
+    text, ping = b"\x81\x81abcd1" * 5000, b"\x89\x81abcd1" * 5000
+    assert min(seconds(ping) for _ in range(5)) < 3 * min(seconds(text) for _ in range(5))

@@ -9,6 +9,7 @@ notification brought is an `OutputGap`.  No I/O; the owner bounds the memory wit
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from execserver.client.errors import OutputGap
 
 UNKNOWN_EXIT: Final = -1  # what the contract says when nobody knows
 _EVENT_OVERHEAD: Final = 200  # bytes an event costs besides its output
+_MANY: Final = 1000
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -94,7 +96,12 @@ class EventLog:
         if event.seq < self._next or event.seq in self._ahead or self.complete:
             return
         if isinstance(event, Exited):
+            if self.exit is not None:
+                return  # it has one end; more of them could not be dropped where memory has its bound
             self.exit = event
+        self._keep(event)
+
+    def _keep(self, event: Event) -> None:
         self._ahead[event.seq] = event
         self.held += _size(event)
         self._advance()
@@ -125,7 +132,8 @@ class EventLog:
             self.exit = Exited(
                 seq, UNKNOWN_EXIT if state.exit_code is None else state.exit_code, state.sandbox_denied
             )
-            self.add(self.exit)
+            if seq >= self._next:
+                self._keep(self.exit)
             missing = self._missing_before(state.next_seq)
         lost_bytes = state.lost_bytes
         for first, last in missing:
@@ -134,13 +142,21 @@ class EventLog:
 
     def shed(self, bound: int) -> None:
         """Drop the oldest output until at most `bound` bytes are held; a gap takes its place."""
+        kept: deque[Event | OutputGap] = deque()
+        ahead: Iterator[int] | None = None
         while self.held > bound:
-            if not any(isinstance(item, Output) for item in self._ready):
-                if not self._ahead:
-                    return
-                self._skip(self._next, min(self._ahead) - 1, None)
-            else:
-                self._drop_oldest()
+            if self._ready:
+                self._drop(self._ready.popleft(), kept)
+                continue
+            if ahead is None:
+                ahead = iter(sorted(self._ahead))
+                if len(self._ahead) > _MANY:
+                    bound = bound * 3 // 4  # so that they are not sorted again for the very next event
+            first = next((seq for seq in ahead if seq >= self._next), None)
+            if first is None:
+                break
+            self._skip(self._next, first - 1, None)
+        self._ready.extendleft(reversed(kept))
 
     def _advance(self) -> None:
         while (event := self._ahead.pop(self._next, None)) is not None:
@@ -174,24 +190,28 @@ class EventLog:
         self._next = last + 1
         self._advance()
 
-    def _drop_oldest(self) -> None:
-        """Replace the oldest output by a gap, widening the gap before it if there is one."""
-        kept: list[Event | OutputGap] = []
-        while not isinstance(item := self._ready.popleft(), Output):
+    def _drop(self, item: Event | OutputGap, kept: deque[Event | OutputGap]) -> None:
+        """Move the oldest item to those that are kept, output as a gap; neighbouring gaps become one."""
+        if isinstance(item, Output):
+            gap = OutputGap(self._process_id, item.seq, item.seq, len(item.data))
+        elif isinstance(item, OutputGap):
+            gap = item
+        else:
             kept.append(item)
+            return
         self.held -= _size(item)
-        before = kept.pop() if kept and isinstance(kept[-1], OutputGap) else None
-        gap = _widened(before, item) if isinstance(before, OutputGap) else self._gap_of(item)
-        self.held += 0 if before is not None else _size(gap)
-        self._ready.extendleft(reversed([*kept, gap]))
+        before = kept[-1] if kept else None
+        if isinstance(before, OutputGap):
+            kept[-1] = _joined(before, gap)
+        else:
+            kept.append(gap)
+            self.held += _size(gap)
 
-    def _gap_of(self, item: Output) -> OutputGap:
-        return OutputGap(self._process_id, item.seq, item.seq, len(item.data))
 
-
-def _widened(gap: OutputGap, item: Output) -> OutputGap:
-    lost = None if gap.lost_bytes is None else gap.lost_bytes + len(item.data)
-    return OutputGap(gap.process_id, gap.first_seq, item.seq, lost)
+def _joined(gap: OutputGap, behind: OutputGap) -> OutputGap:
+    known = None not in (gap.lost_bytes, behind.lost_bytes)
+    lost = (gap.lost_bytes or 0) + (behind.lost_bytes or 0) if known else None
+    return OutputGap(gap.process_id, gap.first_seq, behind.last_seq, lost)
 
 
 def _size(item: Event | OutputGap) -> int:

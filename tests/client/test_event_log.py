@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -275,3 +277,26 @@ def test_a_gap_says_in_words_what_is_lost() -> None:
     assert str(OutputGap("p", 2, 5, 100)) == "output of process p is lost: events 2 to 5, 100 bytes"
     with pytest.raises(OutputGap, match="an unknown number of bytes"):
         raise OutputGap("p", 1, 1)
+
+
+def test_a_server_that_leaves_out_every_second_number_costs_little() -> None:
+    """Each event was looked for among all others, and each left a gap: hours, and no bound."""
+    log = EventLog("p")
+    began = time.process_time()
+    for seq in range(2, 60_002, 2):
+        log.add(out(seq, b""))
+        if log.held > 1_000_000:
+            log.shed(1_000_000)
+        assert log.held <= 1_000_000
+    assert time.process_time() - began < 10
+    log.shed(0)
+    assert gaps(drain(log)) == [(1, 60_000, None)]
+
+
+def test_a_process_has_one_end_however_often_it_is_told() -> None:
+    log = EventLog("p")
+    for seq in range(1, 1001):
+        log.add(Exited(seq, seq))
+    assert log.exit == Exited(1, 1)
+    assert log.held < 1000
+    assert drain(log) == [Exited(1, 1)]

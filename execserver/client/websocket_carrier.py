@@ -37,6 +37,7 @@ from execserver.client.options import ExecServerClientConnectOptions
 from execserver.wire.ended_protocol import let_go
 
 _READ_SIZE: Final = 128 * 1024
+_ODD_READ_SIZE: Final = 8 * 1024  # while frames come that complete no message
 _CLOSE_PATIENCE: Final = 1.0  # seconds for the Close frame to leave
 # A peer that vanished is noticed after 20 s, soon enough to resume before its session expires.
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 2))
@@ -63,6 +64,7 @@ class WebSocketCarrier:
         self._fragment_bytes = fragment_bytes
         self._messages: deque[bytes] = deque()
         self._partial: bytearray | None = None
+        self._is_odd = False  # the last read brought frames
         self._ended = False
         self._closed = False
         self._sending = BoundedSemaphore(1)
@@ -118,8 +120,10 @@ class WebSocketCarrier:
             if self._ended:
                 self._raise_if_broken()
                 return None
+            if self._is_odd:
+                gevent.sleep(0)  # else pings without pause would let no time run out, and nobody else run
             try:
-                data = self._socket.recv(_READ_SIZE)
+                data = self._socket.recv(_ODD_READ_SIZE if self._is_odd else _READ_SIZE)
             except OSError as error:
                 raise TransportClosed(f"the connection broke: {error}") from error
             if data:
@@ -137,7 +141,9 @@ class WebSocketCarrier:
 
     def _take_events(self) -> None:
         """Move what the protocol understood to the messages, and what it wants sent to the control queue."""
-        for event in self._protocol.events_received():
+        events = self._protocol.events_received()
+        self._is_odd = bool(events)
+        for event in events:
             if isinstance(event, Frame):
                 self._take_frame(event)
         for data in self._protocol.data_to_send():

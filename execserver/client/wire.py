@@ -134,7 +134,7 @@ def _any_output(message: bytes) -> tuple[str, Output] | None:
         return None
     try:
         note = _decode_output(message).params
-    except (msgspec.DecodeError, ValueError, TypeError):
+    except (msgspec.DecodeError, RecursionError, ValueError, TypeError):
         return None  # the slow way says what is wrong
     return note.process_id, Output(note.seq, note.stream.value, note.chunk)
 
@@ -149,7 +149,7 @@ def decode(wanted: type[T], text: msgspec.Raw, what: str) -> T:
     try:
         key: Any = wanted
         found: T = _decoder(key).decode(text)
-    except (msgspec.DecodeError, RpcError, ValueError, TypeError) as error:
+    except (msgspec.DecodeError, RecursionError, RpcError, ValueError, TypeError) as error:
         raise ProtocolViolation(f"the server's {what} does not fit: {error}") from error
     return found
 

@@ -24,6 +24,9 @@ MAX_REPLY_BYTES = 1024 * 1024
 _BAD_BODY = "error decoding response body"
 _CONTROLS = bytes(range(32)) + b"\x7f"
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON of a stranger raises."""
+
 Fields = Iterable[tuple[str, str]]
 
 
@@ -60,7 +63,7 @@ class Response(NamedTuple):
         """Return the body as a JSON object; raise CallFailed."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, object])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CallFailed(_BAD_BODY, str(error), is_transient=False) from None
 
 

@@ -99,7 +99,7 @@ class PlainExecutor:
             raise refusal(response, "executor")
         try:
             return msgspec.json.decode(response.body, type=_Registered)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             text = "executor registry request failed: error decoding response body"
             raise RegistryError(text, str(error)) from None
 

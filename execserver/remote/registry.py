@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from execserver.remote.errors import RegistryError, SignInError
-from execserver.remote.http import ApiClient, CallFailed, Fields, Response
+from execserver.remote.http import UNREADABLE, ApiClient, CallFailed, Fields, Response
 from execserver.wire.noise_keys import SECURITY_PROFILE, InvalidKeyObject, PublicKeys
 
 REGISTER_TIMEOUT_S = 30.0  # the reference waits for ever
@@ -136,7 +136,7 @@ class RegistryClient:
             raise Rejected(f"the registry answered {response.status_text}")
         try:
             valid = msgspec.json.decode(response.body, type=_Validated).valid
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise Rejected("the registry's answer is not readable") from None
         if not valid:
             raise Rejected("the registry says that its authorization is not valid")
@@ -155,7 +155,7 @@ class RegistryClient:
     def _decoded(self, response: Response, kind: type[_ReplyT]) -> _ReplyT:
         try:
             return msgspec.json.decode(response.body, type=kind)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise RegistryError(f"{_REQUEST_FAILED}: error decoding response body", str(error)) from None
 
     def _check(self, reply: _Registered) -> None:
@@ -190,7 +190,7 @@ def _error_members(body: bytes) -> tuple[str | None, str | None]:
     """Return `code` and `message` of an error body, as far as it has them."""
     try:
         error = msgspec.json.decode(body, type=Mapping[str, object]).get("error")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None, None
     if not isinstance(error, Mapping):
         return None, None

@@ -45,6 +45,7 @@ MAX_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024  # of the answer to the upgrade
 _TURN_MESSAGES = 64
+_ODD_BYTES = 8 * 1024  # read at a time while frames come that are no messages: they cost most
 _QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
 _GOODBYE_S = 1.0
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n")
@@ -124,6 +125,7 @@ class RendezvousSocket:
         self._closed = False
         self._writing = False  # in a system call of one greenlet; no other may enter it
         self._turn = 0
+        self._is_odd = False  # the last read brought what is no message in one frame
         self.ended_because = ""
         self.writer = FairWriter(text_frames if kind.is_text else binary_frame, self._write)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
@@ -176,11 +178,16 @@ class RendezvousSocket:
         while not self._messages:
             if self._closed:
                 return None
+            space = self._frames.space
+            if self._is_odd:
+                gevent.sleep(0)  # else pings without pause would keep everybody from their turn
+                space = space[:_ODD_BYTES]
             try:
-                count = self._sock.recv_into(self._frames.space)
+                count = self._sock.recv_into(space)
             except OSError as error:
                 self._end(f"the connection broke: {_os_text(error)}")
                 continue
+            self._is_odd = False
             if count:
                 self._frames.arrived(count)
             else:
@@ -208,6 +215,7 @@ class RendezvousSocket:
         """Let the library judge what is no message in one frame; tell whether it goes on."""
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
+            self._is_odd = True
             if isinstance(event, Frame):
                 self._take_frame(event)
         for data in self._protocol.data_to_send():

@@ -7,6 +7,9 @@ class LineTooLong(Exception):
     """A line passed the size limit before its end was seen."""
 
 
+_PART_BYTES = 4096  # smaller parts are put together: a line in single bytes must not cost many times its size
+
+
 class LineSplitter:
     """Cuts a byte stream into lines; keeps the unfinished rest, at most `limit` bytes of it."""
 
@@ -14,7 +17,7 @@ class LineSplitter:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -42,5 +45,9 @@ class LineSplitter:
         self._size += len(part)
         if self._size > self._limit:
             raise LineTooLong(f"a line is longer than {self._limit} bytes")
-        if part:
+        if len(part) >= _PART_BYTES:
             self._parts.append(part)
+        elif part and self._parts and isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += part
+        elif part:
+            self._parts.append(bytearray(part))

@@ -26,6 +26,8 @@ REGISTERED = {
     "executor_registration_id": "reg-1",
 }
 CONNECTED = {**REGISTERED, "executor_public_key": KEY.to_json(), "harness_key_authorization": "auth-1"}
+DEEP = b'{"valid":true,"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+NOT_UTF_8 = b'{"valid":true,"environment_id":"\xff","\xff":1}'
 PROTOCOL_ERROR = "exec-server protocol error: environment registry returned "
 
 
@@ -210,7 +212,7 @@ def test_a_takeover_is_told_apart(registry: Registry) -> None:
 
 
 def test_a_reply_that_is_not_readable_is_told(registry: Registry) -> None:
-    for body in (b"", b"{", b"[]", {"environment_id": "env-1"}):
+    for body in (b"", b"{", b"[]", {"environment_id": "env-1"}, DEEP, NOT_UTF_8):
         failed = registry.fails(Told(200, body))
         assert failed.text == "environment registry request failed: error decoding response body"
         assert failed.cause
@@ -250,11 +252,12 @@ def test_a_registry_that_does_not_answer_is_given_up(
         Told(200, {}),
         Told(200, {"valid": "true"}),
         Told(200, b"secret {"),
+        Told(200, DEEP),
         Told(403, {"error": {"message": "secret"}}),
         Told(500, b"secret"),
         Told(302, b"secret", (("location", "http://127.0.0.1:1/"),)),
     ],
-    ids=lambda told: f"{told.status} {told.body}",
+    ids=lambda told: f"{told.status} {told.body!r:.40}",
 )
 def test_only_a_clear_yes_lets_a_harness_in(registry: Registry, told: Told) -> None:
     assert "secret" not in registry.rejects(told)

@@ -34,7 +34,7 @@ def sign_in(token: str, source: str, endpoints: Endpoints, client: ApiClient) ->
         raise SignInError(text)
     try:
         owner = msgspec.json.decode(response.body, type=_Owner)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SignInError(f"failed to decode personal access token metadata: {error}") from None
     return BearerAuth(
         token,

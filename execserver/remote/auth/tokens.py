@@ -111,7 +111,7 @@ def _split(token: str) -> tuple[str, str, str]:
 def _object(data: bytes, reason: str) -> Claims:
     try:
         return msgspec.json.decode(data, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadToken(reason) from None
 
 

@@ -1,0 +1,111 @@
+"""A server that sends without pause and says nothing: others of the client's program have their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+import pytest
+from websockets.protocol import CLIENT, OPEN, Protocol
+
+from execserver.client import ProtocolViolation, wire
+from execserver.client.stdio_carrier import StdioCarrier
+from execserver.client.websocket_carrier import WebSocketCarrier
+from execserver.remote.rendezvous import RendezvousSocket, Timing
+from execserver.wire.lines import LineSplitter
+
+READS = 50
+FLOODS = [b"\x89\x00", b"\x8a\x01x", b"\x00\x00"]
+
+
+class Flood:
+    """A socket, or a pipe, that always has more of the same, and then ends."""
+
+    def __init__(self, data: bytes, begin: bytes = b"") -> None:
+        pieces = [begin, *[data] * READS, b""]
+        self._pieces: Iterator[bytes] = iter(pieces if begin else pieces[1:])
+
+    def recv(self, size: int) -> bytes:
+        return next(self._pieces)[:size]
+
+    read = recv
+
+    def recv_into(self, space: memoryview) -> int:
+        data = self.recv(len(space))
+        space[: len(data)] = data
+        return len(data)
+
+    def sendall(self, data: bytes) -> None:
+        pass
+
+    def settimeout(self, seconds: float | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def opened() -> Any:
+    return Protocol(CLIENT, state=OPEN)
+
+
+def turns_during(carrier: Any) -> int:
+    """Return how many turns another greenlet has until the carrier ends."""
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        while True:
+            gevent.sleep(0)
+            turns += 1
+
+    counting = gevent.spawn(count)
+    gevent.sleep(0)
+    try:
+        assert carrier.receive() is None
+    finally:
+        counting.kill()
+    return turns
+
+
+@pytest.mark.parametrize("flood", FLOODS, ids=["pings", "pongs", "empty fragments"])
+def test_a_websocket_of_frames_without_messages(flood: bytes) -> None:
+    begin = b"\x01\x00" if flood == FLOODS[2] else b""
+    sock: Any = Flood(flood * 100, begin)
+    carrier = WebSocketCarrier(sock, opened(), 1000)
+    assert turns_during(carrier) >= READS - 5
+    carrier.close()
+
+
+@pytest.mark.parametrize("flood", [*FLOODS, b"\x81\x01t"], ids=["pings", "pongs", "empty fragments", "text"])
+def test_a_relay_of_frames_without_messages(flood: bytes) -> None:
+    begin = b"\x02\x00" if flood == FLOODS[2] else b""
+    sock: Any = Flood(flood * 100, begin)
+    assert turns_during(RendezvousSocket(sock, opened(), Timing())) >= READS - 5
+
+
+def test_blank_lines() -> None:
+    carrier = StdioCarrier(["true"], None, 1000)
+    flood: Any = Flood(b"\n" * 1000)
+    carrier._output.close()
+    carrier._output = flood
+    assert turns_during(carrier) >= READS - 5
+    carrier.close()
+
+
+def test_a_line_in_single_bytes_costs_little_more_than_its_length() -> None:
+    lines = LineSplitter(100_000)
+    for _ in range(50_000):
+        lines.feed(b"ab")
+    assert len(lines._parts) == 1
+    assert lines.feed(b"\n") == [b"ab" * 50_000]
+
+
+def test_json_as_deep_as_can_be_is_a_violation() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    params = b'{"processId":"p","seq":1,"stream":"stdout","chunk":"","more":%b}' % deep
+    message = b'{"method":"process/output","params":%b}' % params
+    assert wire.decode_output(message) is None
+    with pytest.raises(ProtocolViolation):
+        wire.decode_message(message)

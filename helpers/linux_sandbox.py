@@ -154,7 +154,12 @@ def _run_in_view(
     from execserver.sandbox.view import ViewFailed
     from execserver.zygote.confine import run_confined
     from helpers.linux_sandbox_guard import PARENT_DIED
+    from helpers.linux_sandbox_stdio import shield
 
+    try:
+        reader = shield(_tie_to(os.getpid()))
+    except OSError as error:
+        raise ViewFailed(f"cannot take over stdio: {error.strerror}") from None
     bridge: Bridge | None = None
     before: Adjust | None = None
     if routes is not None:
@@ -173,6 +178,9 @@ def _run_in_view(
         if bridge is not None:
             bridge.kill()
             os.waitpid(bridge.pid, 0)
+        if reader:
+            os.kill(reader, _SIGKILL)
+            os.waitpid(reader, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 

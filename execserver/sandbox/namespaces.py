@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from execserver.sandbox.plan import ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
+    Limit = tuple[bytes, bytes]  # a kind of namespaces, and how many of it
+
 NEW_MOUNTS = 0x00020000
 NEW_UTS = 0x04000000
 NEW_IPC = 0x08000000
@@ -24,6 +26,8 @@ NEW_NETWORK = 0x40000000
 
 _AS_SIBLING = 0x00008000  # CLONE_PARENT
 _SIGCHLD = 17
+_NEEDED = (b"user", b"mnt", b"pid", b"net", b"ipc", b"uts")  # what views are made of
+_MOST_NAMESPACES = b"1024"  # of each kind inside; a user has some thousands at least
 _CLONE_ARGUMENTS = struct.Struct("=8Q")
 # What a kernel, a limit or a filter answers where user namespaces are not to be had.
 _NO_USER_NAMESPACE = (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS, errno.EINVAL, errno.ENOSYS)
@@ -77,6 +81,21 @@ def map_own_ids(kernel: Kernel, identity: Identity) -> None:
         _write(kernel, b"/proc/self/gid_map", b"%d %d 1" % (identity.gid, identity.gid))
     finally:
         set_dumpable(kernel, False)
+
+
+def limits_of(identity: Identity | None) -> tuple[Limit, ...]:
+    """Return the kinds of namespaces that would be a way around the view, or take them from others.
+
+    In a control group namespace of its own a process may mount the control groups, which are read-only in the
+    view, and write what its user owns there: freeze or kill the server, for one.  User 0 owns it all, and
+    a user namespace is of no use to him: the kernel lets him not be mapped again.  What others make inside
+    counts for them outside, too, where a start needs one of each kind.
+    """
+    if identity is None:
+        return ()  # there is no user namespace to limit, and none to be had inside
+    if identity.uid == 0:
+        return (b"cgroup", b"0"), (b"user", b"0")
+    return (b"cgroup", b"0"), *((kind, _MOST_NAMESPACES) for kind in _NEEDED)
 
 
 def _clone(kernel: Kernel, flags: int) -> int:

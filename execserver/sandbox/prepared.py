@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from execserver.sandbox.namespaces import Limit
     from execserver.sandbox.plan import Identity, Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
@@ -53,7 +54,7 @@ class PreparedView:
         self,
         kernel: Kernel,
         plan: ViewPlan,
-        limits: Sequence[bytes],
+        limits: Sequence[Limit],
         settings: Sequence[bytes],
         taken: int,
         tie: Callable[[Kernel], None],

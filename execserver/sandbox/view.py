@@ -31,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from execserver.sandbox.namespaces import Limit
     from execserver.sandbox.plan import Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
@@ -57,13 +58,13 @@ def enter_view(
     plan: ViewPlan,
     extra: Sequence[Mount] = (),
     console: bytes = b"",
-    limits: Sequence[bytes] = (),
+    limits: Sequence[Limit] = (),
     show_outside: bool = False,
 ) -> None:
     """Make the view in the caller's own, fresh namespaces and move into it.
 
     `extra` are mounts on top of the plan's (placeholders of missing names); `console` is the path of the
-    terminal that becomes /dev/console; `limits` are kinds of namespaces of which none may be made inside;
+    terminal that becomes /dev/console; `limits` are kinds of namespaces and how many of each may be there inside;
     with `show_outside` the processes of the machine may be seen where a new /proc is refused.
     Raises ViewFailed.
     """
@@ -156,7 +157,7 @@ class Builder:
         else:
             raise ViewFailed(f"cannot mount {shown}: unknown kind {mount.kind}")
 
-    def processes(self, limits: Sequence[bytes], settings: Sequence[bytes] | None = None) -> None:
+    def processes(self, limits: Sequence[Limit], settings: Sequence[bytes] | None = None) -> None:
         """Show the processes of this namespace, and let nothing in /proc change the host.
 
         `settings` is what to protect besides processes, if it is known.
@@ -176,8 +177,8 @@ class Builder:
             else:
                 self._to_protect.append(self._tree.tmpfs(self.root, b"/proc", 0o555))
             return
-        for kind in limits:
-            _forbid(kernel, proc, kind)
+        for kind, most in limits:
+            _limit(kernel, proc, kind, most)
         if settings is None:
             kernel.run(_protect_settings, kernel.plain(), proc)
         else:
@@ -299,8 +300,8 @@ def put_device(kernel: Kernel, tree: NewMounts | OldMounts, dev: int, source: by
         kernel.call("unlinkat", dev, name, 0)
 
 
-def _forbid(kernel: Kernel, proc: int, kind: bytes) -> None:
-    """Let no namespace of a kind be made any more in this process's user namespace and those below it."""
+def _limit(kernel: Kernel, proc: int, kind: bytes, most: bytes) -> None:
+    """Let there be no more namespaces of a kind in this process's user namespace and those below it."""
     path = b"sys/user/max_%s_namespaces" % kind
     try:
         limit = kernel.call("openat", proc, path, os.O_WRONLY | os.O_CLOEXEC, 0)
@@ -309,7 +310,7 @@ def _forbid(kernel: Kernel, proc: int, kind: bytes) -> None:
             raise
         return  # a kernel without the kind, or without settings
     try:
-        kernel.call("write", limit, b"0", 1)
+        kernel.call("write", limit, most, len(most))
     finally:
         # Now, whatever else is closed when: a file that is open for writing keeps /proc from being read-only.
         kernel.call("close", limit)

@@ -19,6 +19,7 @@ import struct
 
 from execserver.protocol.errors import os_error_text, strerror
 from execserver.sandbox import landlock, privileges, seccomp
+from execserver.sandbox.namespaces import limits_of
 from execserver.sandbox.prepared import PreparedView, can_be_prepared
 from execserver.sandbox.view import ViewFailed, enter_view
 from execserver.zygote.first_steps import EVERY_SIGNAL, say_who, tie_to_starter
@@ -136,7 +137,7 @@ def prepare(
         return None
     version = landlock.abi(kernel)
     privileges.capabilities(kernel)
-    limits = _forbidden_namespaces(identity)
+    limits = limits_of(identity)
     try:
         return PreparedView(
             kernel,
@@ -289,7 +290,7 @@ def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
     version = landlock.abi(kernel)
     # Either bars the way into processes outside, of the same user and without capabilities even.
     barred = setup.identity is not None or version >= landlock.SCOPED_ABI
-    enter_view(kernel, plan, setup.extra, console, _forbidden_namespaces(setup.identity), barred)
+    enter_view(kernel, plan, setup.extra, console, limits_of(setup.identity), barred)
     _give_up(kernel, plan, version, files_too, setup.filtered)
 
 
@@ -304,18 +305,6 @@ def _give_up(
         landlock.restrict_scope(kernel, version, plan)
     if not filtered:
         seccomp.install(kernel, plan.syscall_filter)
-
-
-def _forbidden_namespaces(identity: Identity | None) -> tuple[bytes, ...]:
-    """Return the kinds of namespaces that would be a way around the view.
-
-    In a control group namespace of its own a process may mount the control groups, which are read-only in the
-    view, and write what its user owns there: freeze or kill the server, for one.  User 0 owns it all, and
-    a user namespace is of no use to him: the kernel lets him not be mapped again.
-    """
-    if identity is None:
-        return ()  # there is no user namespace to limit, and none to be had inside
-    return (b"cgroup", b"user") if identity.uid == 0 else (b"cgroup",)
 
 
 def _start(command: Command, env: Sequence[bytes], start: StartProgram) -> int:

@@ -1,10 +1,11 @@
 """The numbers of the system calls that filters look at, by name: on x86_64 and on aarch64.
 
-0 stands for a call that aarch64 never had.
+_NEVER stands for a call that aarch64 never had.
 """
 
 from __future__ import annotations
 
+_NEVER = -1
 _PAIRS = {
     "accept": (43, 202),
     "accept4": (288, 242),
@@ -12,8 +13,8 @@ _PAIRS = {
     "add_key": (248, 217),
     "bind": (49, 200),
     "bpf": (321, 280),
-    "chmod": (90, 0),
-    "chown": (92, 0),
+    "chmod": (90, _NEVER),
+    "chown": (92, _NEVER),
     "connect": (42, 203),
     "delete_module": (176, 106),
     "fanotify_init": (300, 262),
@@ -27,7 +28,7 @@ _PAIRS = {
     "finit_module": (313, 273),
     "fremovexattr": (199, 16),
     "fsetxattr": (190, 7),
-    "futimesat": (261, 0),
+    "futimesat": (261, _NEVER),
     "getpeername": (52, 205),
     "getsockname": (51, 204),
     "getsockopt": (55, 209),
@@ -35,15 +36,16 @@ _PAIRS = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
+    "io_setup": (206, 0),
     "ioctl": (16, 29),
-    "ioperm": (173, 0),
-    "iopl": (172, 0),
+    "ioperm": (173, _NEVER),
+    "iopl": (172, _NEVER),
     "ioprio_set": (251, 30),
     "kcmp": (312, 272),
     "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
-    "lchown": (94, 0),
+    "lchown": (94, _NEVER),
     "listen": (50, 201),
     "lookup_dcookie": (212, 18),
     "lremovexattr": (198, 15),
@@ -95,12 +97,12 @@ _PAIRS = {
     "swapoff": (168, 225),
     "swapon": (167, 224),
     "userfaultfd": (323, 282),
-    "utime": (132, 0),
+    "utime": (132, _NEVER),
     "utimensat": (280, 88),
-    "utimes": (235, 0),
+    "utimes": (235, _NEVER),
 }
 
 NUMBERS = {
-    machine: {name: pair[column] for name, pair in _PAIRS.items() if pair[column]}
+    machine: {name: pair[column] for name, pair in _PAIRS.items() if pair[column] != _NEVER}
     for column, machine in enumerate(("x86_64", "aarch64"))
 }

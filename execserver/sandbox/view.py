@@ -64,7 +64,7 @@ def enter_view(
     """Make the view in the caller's own, fresh namespaces and move into it.
 
     `extra` are mounts on top of the plan's (placeholders of missing names); `console` is the path of the
-    terminal that becomes /dev/console; `limits` are kinds of namespaces and how many of each may be there inside;
+    terminal that becomes /dev/console; `limits` are kinds of namespaces and how many may be inside;
     with `show_outside` the processes of the machine may be seen where a new /proc is refused.
     Raises ViewFailed.
     """

@@ -34,15 +34,23 @@ KINDS = {
     "mixed policies, stale plans": ["test_file_calls"],
     "weaknesses of the reference": ["test_weaknesses"],
     "what is left behind": ["test_leaks"],
+    "what is held: locks, leases, descriptors in flight, quotas": [
+        "test_held",
+        "test_in_flight",
+        "test_quotas",
+    ],
+    "calls by which the kernel acts outside": ["test_calls"],
+    "files that a start outside runs": ["test_program_files"],
 }
 PATTERNS = {"glob": ROOT / "tests/e2e/test_sandboxed_files.py"}  # deny patterns are expanded by the server
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_attacks(kind: str) -> None:
-    for module in KINDS[kind]:
-        text = (HERE / f"{module}.py").read_text()
-        assert len(re.findall(r"^def test_", text, re.MULTILINE)) >= 2, module
+    texts = [(HERE / f"{module}.py").read_text() for module in KINDS[kind]]
+    found = [len(re.findall(r"^def test_", text, re.MULTILINE)) for text in texts]
+    assert min(found) >= 1
+    assert sum(found) >= 2
 
 
 def test_every_module_is_of_some_kind() -> None:

@@ -1,4 +1,4 @@
-"""What the kernel counts for each user or for the whole machine: no command takes all of it from the others."""
+"""What the kernel counts for a user or the machine: no command takes all of it."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -43,7 +44,13 @@ _SETTLE_S = 10.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the project's markers."""
+    """Declare the project's markers, and let signals end what tests start also where they were ignored.
+
+    So they are in the background of a shell without job control, and under nohup.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     config.addinivalue_line("markers", "keeps_open(reason): the test may leave descriptors or children open")
     config.addinivalue_line("markers", "long: plays only with EXECSERVER_LONG=1")
 

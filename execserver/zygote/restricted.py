@@ -32,8 +32,6 @@ _REPORT = 3
 KEPT = 4
 _REPORT_BYTES = 4096
 _SIGKILL = 9
-# Signals whose disposition the interpreter changes at its start.
-_CHANGED_SIGNALS = (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ)
 
 
 def command_of(request: SpawnRequest, descriptors: Sequence[int]) -> Command:
@@ -153,14 +151,20 @@ def _become(
         os.setsid()
         take_stdio(command)
         _keep(kernel, report, kept)
-        for number in _CHANGED_SIGNALS:
-            _signal.signal(number, _signal.SIG_DFL)
+        _take_default_signals()
         restrict_or_tell(restrict, _REPORT)
         leave_descriptors_to_others()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         status = -start_program(command, command.env, libc.execute)
     finally:
         os._exit(status)
+
+
+def _take_default_signals() -> None:
+    """Undo what the interpreter changed at its start, and what a server that nohup started ignores."""
+    for number in range(1, _signal.NSIG):
+        if _signal.getsignal(number) not in (_signal.SIG_DFL, None):  # None: the C library's own
+            _signal.signal(number, _signal.SIG_DFL)
 
 
 def _keep(kernel: Kernel, report: int, kept: int) -> None:

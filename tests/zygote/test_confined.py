@@ -430,6 +430,16 @@ def test_a_filter_without_a_view(zygote: ConfinedZygote, ws: Path) -> None:
     assert (ws / "x").exists()
 
 
+def test_a_filter_without_a_view_ignores_no_signal_that_its_server_ignores(user: int, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # as in the background of a script
+    try:
+        with ConfinedZygote(user, folder=os.fsencode(tmp_path)) as zygote:
+            _, out, _ = zygote.run(b"/bin/grep", b"SigIgn", b"/proc/self/status", seccomp=SECCOMP_RESTRICTED)
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    assert out.split() == [b"SigIgn:", b"0" * 16]
+
+
 def test_a_filter_without_a_view_has_default_signals_and_reports_no_program(zygote: ConfinedZygote) -> None:
     _, out, _ = zygote.run(b"/bin/cat", b"/proc/self/status", seccomp=SECCOMP_RESTRICTED)
     lines = dict(line.split(":\t") for line in out.decode().splitlines() if line.startswith("Sig"))

@@ -40,7 +40,9 @@ INBOX_BYTES: Final = 4 * 1024 * 1024
 UNSEALED_BYTES: Final = 1024 * 1024
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+USEFUL_AFTER_S: Final = 1.0  # a WebSocket that lasted so long is replaced at once
 DOUBT_S: Final = 6.0
+_FREE_LOSSES: Final = 3
 _LEAST_PAUSE_S: Final = 0.001
 _FOREVER: Final = float("inf")
 
@@ -52,6 +54,7 @@ class RelayCarrier:
         self._dialer = dialer
         self._socket: RendezvousSocket | None = socket
         self._connected_at = time.monotonic()
+        self._short_lived = 0  # WebSockets in a row that were lost at once
         self._messages: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._holding = False
@@ -262,6 +265,8 @@ class RelayCarrier:
             return
         self._socket = None
         socket.close()
+        is_short = time.monotonic() < self._connected_at + USEFUL_AFTER_S
+        self._short_lived = self._short_lived + 1 if is_short else 0
         try:
             self._stream.lost(time.monotonic())
         except StreamError:
@@ -273,6 +278,9 @@ class RelayCarrier:
     def _replace(self) -> None:
         """Find another WebSocket for a reliable stream; the stream itself bounds the time."""
         pause = FIRST_PAUSE_S
+        if self._short_lived > _FREE_LOSSES:  # a relay that takes us in and drops us must not make us storm
+            pause = min(pause * 2 ** min(self._short_lived - _FREE_LOSSES, 16), LONGEST_PAUSE_S)
+            gevent.sleep(pause * random.uniform(0.5, 1.5))
         while self._end is None:
             try:
                 socket = self._dialer.dial(self._dialer.options.connect_timeout)[1]

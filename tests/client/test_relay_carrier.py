@@ -120,6 +120,26 @@ def test_calls_in_flight_survive_a_lost_websocket(relay: Relay, reliable: FakeEx
     assert len(relay.harnesses) == 2
 
 
+def test_a_relay_that_drops_everybody_is_asked_ever_less_often(relay: Relay, reliable: FakeExecutor) -> None:
+    with ExecServerClient.connect_remote(args(relay)) as client:
+        client.call("echo", 1)
+        before, began = len(relay.asked("connect")), monotonic()
+        dropping = gevent.spawn(drop_all, relay)
+        until(lambda: len(relay.asked("connect")) >= before + 8)
+        assert monotonic() - began > 0.7  # pauses of 50, 100, 200 and 400 ms at least
+        dropping.kill()
+        assert client.call("echo", 2) == 2
+
+
+def drop_all(relay: Relay) -> None:
+    """End each connection of a harness as soon as there is one."""
+    while True:
+        for peer in list(relay.harnesses):
+            if peer.is_open:
+                peer.drop()
+        gevent.sleep(0.001)
+
+
 def test_calls_in_flight_survive_the_executors_lost_websocket(relay: Relay, reliable: FakeExecutor) -> None:
     with ExecServerClient.connect_remote(args(relay)) as client:
         for number in range(5):

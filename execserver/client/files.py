@@ -9,7 +9,7 @@ from typing import Final, Self
 from uuid import uuid4
 
 from execserver.client import wire
-from execserver.client.errors import ExecServerError, TransportClosed, UnsupportedByServer
+from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed, UnsupportedByServer
 from execserver.client.session import Session
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
@@ -40,7 +40,10 @@ class RemoteFile:
     def read_block(self, offset: int, size: int = BLOCK_BYTES) -> bytes:
         """Return up to `size` (at most 1 MiB) bytes at `offset`; fewer only at the end of the file."""
         params = fs.FsReadBlockParams(handle_id=self.handle_id, offset=offset, len=size)
-        return self._session.call(methods.FS_READ_BLOCK, params).chunk
+        block = self._session.call(methods.FS_READ_BLOCK, params).chunk
+        if len(block) > size:
+            raise ProtocolViolation(f"asked for {size} bytes of a file, got {len(block)}")
+        return block
 
     def write_block(self, offset: int, data: bytes) -> None:
         """Write bytes at `offset`; a hole before it reads as zeros."""

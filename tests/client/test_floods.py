@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -10,8 +11,10 @@ import pytest
 from websockets.protocol import CLIENT, OPEN, Protocol
 
 from execserver.client import ProtocolViolation, wire
+from execserver.client.files import RemoteFile
 from execserver.client.stdio_carrier import StdioCarrier
 from execserver.client.websocket_carrier import WebSocketCarrier
+from execserver.protocol.files import FsOpenMode
 from execserver.remote.rendezvous import RendezvousSocket, Timing
 from execserver.wire.lines import LineSplitter
 
@@ -109,3 +112,9 @@ def test_json_as_deep_as_can_be_is_a_violation() -> None:
     assert wire.decode_output(message) is None
     with pytest.raises(ProtocolViolation):
         wire.decode_message(message)
+
+
+def test_a_block_longer_than_asked_for_is_a_violation() -> None:
+    session: Any = SimpleNamespace(call=lambda method, params: SimpleNamespace(chunk=b"x" * (params.len + 1)))
+    with pytest.raises(ProtocolViolation, match="asked for 10 bytes"):
+        RemoteFile(session, "h", FsOpenMode.READ).read_block(0, 10)

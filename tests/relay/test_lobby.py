@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from execserver.relay.lobby import Lobby
 
 
@@ -97,3 +99,50 @@ def test_without_descriptors_strangers_go_first_and_the_busy_never() -> None:
     scene.enter("stranger")
     assert [scene.lobby.make_room() for _ in range(3)] == [True, True, False]
     assert scene.gone == ["stranger", "resting"]
+
+
+def test_ten_thousand_lives_leave_nothing_and_no_place_is_counted_twice() -> None:
+    """Random lives beside a model: who is there, and that nobody known goes for a stranger."""
+    chance = random.Random(5)
+    lobby = Lobby(300, lambda: 0)
+    here: dict[_Life, str] = {}
+    gone: list[_Life] = []
+    for _ in range(10_000):
+        before = dict(here)
+        life = chance.choice(list(here)) if here and chance.random() < 0.6 else _Life(here, gone)
+        act = chance.choice(("known", "stranger", "rest", "leave")) if life in here else "enter"
+        if act == "enter":
+            here[life] = "stranger"
+            lobby.enter(life)
+        elif act == "known":
+            here[life] = "known" if lobby.recognize(life, True) else "stranger"
+        elif act == "stranger":
+            here[life] = "stranger"
+            assert lobby.recognize(life, False)
+        elif act == "rest":
+            lobby.rest(life)
+        else:
+            lobby.leave(life)
+            del here[life]
+        ended = [each for each in before if each not in here and each is not life]
+        assert all(before[each] == "stranger" for each in ended) or act == "known"
+        assert len(lobby) == len(here)
+        assert list(here.values()).count("known") <= 300
+    for life in gone:
+        lobby.leave(life)  # as each does that was turned away, sooner or later
+    assert len(lobby) == len(here)
+    for life in list(here):
+        lobby.leave(life)
+    assert len(lobby) == 0
+
+
+class _Life:
+    """A guest that leaves the model when it is turned away."""
+
+    def __init__(self, here: dict[_Life, str], gone: list[_Life]) -> None:
+        self._here = here
+        self._gone = gone
+
+    def turn_away(self) -> None:
+        del self._here[self]
+        self._gone.append(self)

@@ -25,7 +25,7 @@ KINDS = {
     "denied paths: direct, alias, rename, link, unmount": ["test_denied"],
     "capabilities, remounting, both mount APIs": ["test_privileges"],
     "nested namespaces, handles, devices, settings, set-user-id": ["test_privileges"],
-    "ptrace, signals, shared memory, survivors": ["test_neighbours"],
+    "ptrace, signals, shared memory, survivors, siblings": ["test_neighbours", "test_siblings"],
     "TCP, UDP, raw, netlink, vsock": ["test_network"],
     "abstract and pathname sockets, streams and datagrams": ["test_network"],
     "io_uring, foreign architectures": ["test_network"],

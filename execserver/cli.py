@@ -73,6 +73,9 @@ Options:
 Environment:
   EXECSERVER_LOG            Log level when --log-level is not given (default warn, with --remote info).
                             RUST_LOG is read too.
+  EXECSERVER_ALLOW_NESTED_SANDBOXES
+                            1: commands may make sandboxes inside theirs (bubblewrap, podman, nix). They may
+                            then write to FIFOs outside the writable roots, too.
   CODEX_API_KEY             Signs in with --remote. Else CODEX_ACCESS_TOKEN, else auth.json in CODEX_HOME.
 
 A client reaches the server by its URL:

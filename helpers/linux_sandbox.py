@@ -108,6 +108,7 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
     from execserver.protocol.paths import PathUri
     from execserver.protocol.sandbox import FileSystemSandboxContext
     from execserver.sandbox.intent import process_request_needs_sandbox
+    from execserver.sandbox.nesting import with_nesting
     from execserver.sandbox.own_files import keep_own_files
     from execserver.sandbox.placeholder_host import PlaceholderHost
     from execserver.sandbox.planner import plan_for_process
@@ -121,7 +122,7 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)
         plan = plan_for_process(policy, host, None, options.proxy and not options.use_landlock)
-        return keep_own_files(plan, host, os.environb)
+        return with_nesting(keep_own_files(plan, host, os.environb), os.environb)
     except RpcError as error:
         raise _Fatal(error.message) from None
     except OSError as error:

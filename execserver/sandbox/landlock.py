@@ -1,7 +1,7 @@
 """Landlock: rules about files, sockets and signals that a process puts on itself for good.
 
-Commands in a view get the scopes only: no file rights are handled, so a sandbox inside can still mount.  File
-workers, and commands where there is nothing else, get the file rights too.
+Here are the calls, and the rules of file workers and of commands where there is nothing else: they govern
+every file right.  What commands in a view get is in `landlock_view`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _REFERENCE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 READING = EXECUTE | READ_FILE | READ_DIR
-_REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
+REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
 # What who has opened a file may do with it anyway.
 _HELD = {os.O_RDONLY: READ_FILE, os.O_WRONLY: WRITE_FILE, os.O_RDWR: READ_FILE | WRITE_FILE}
 _ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _FIRST_RIGHTS = (1 << 13) - 1
 # What later ABIs added to the rights of the first.
-_LATER_RIGHTS = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE))
+_LATER_RIGHTS = ((2, REFER), (3, _TRUNCATE), (5, _IOCTL_DEVICE))
 
 
 def abi(kernel: Kernel) -> int:
@@ -61,15 +61,12 @@ def file_rights(version: int) -> int:
     return rights
 
 
-def restrict_scope(kernel: Kernel, version: int, plan: ViewPlan) -> bool:
-    """Keep the calling process from signalling what is outside, and from abstract sockets of the host.
+def scope_rules(kernel: Kernel, version: int, plan: ViewPlan) -> int | None:
+    """Return rules against signals to what is outside, and against abstract sockets of the host.
 
-    Returns False where the kernel cannot; namespaces protect there.  Needs no_new_privs.
+    Returns None where the kernel has none; namespaces protect there.
     """
-    if version < SCOPED_ABI:
-        return False
-    _restrict(kernel, _ruleset(kernel, version, 0, _scopes(plan)))
-    return True
+    return make_rules(kernel, version, 0, plan) if version >= SCOPED_ABI else None
 
 
 def restrict_files(kernel: Kernel, version: int, plan: ViewPlan, within_view: bool = True) -> None:
@@ -80,7 +77,7 @@ def restrict_files(kernel: Kernel, version: int, plan: ViewPlan, within_view: bo
     ENOSYS without Landlock.
     """
     rights = file_rights(version)
-    ruleset = _ruleset(kernel, version, rights, _scopes(plan) if version >= SCOPED_ABI else 0)
+    ruleset = make_rules(kernel, version, rights, plan)
     try:
         if within_view:
             _allow(kernel, ruleset, os.open("/", _REFERENCE), READING)
@@ -105,7 +102,7 @@ def restrict_files(kernel: Kernel, version: int, plan: ViewPlan, within_view: bo
     except OSError:
         os.close(ruleset)
         raise
-    _restrict(kernel, ruleset)
+    restrict(kernel, ruleset)
 
 
 def _scopes(plan: ViewPlan) -> int:
@@ -113,7 +110,9 @@ def _scopes(plan: ViewPlan) -> int:
     return _SCOPE_SIGNALS | (0 if plan.network == NETWORK_HOST else _SCOPE_ABSTRACT_SOCKETS)
 
 
-def _ruleset(kernel: Kernel, version: int, rights: int, scopes: int) -> int:
+def make_rules(kernel: Kernel, version: int, rights: int, plan: ViewPlan) -> int:
+    """Return new rules, a descriptor, that refuse file rights, and the plan's scopes where there are any."""
+    scopes = _scopes(plan) if version >= SCOPED_ABI else 0
     attributes = _RULESET.pack(rights, 0, scopes)
     # A kernel takes only as much as it knows; what is left off is zero.
     size = 24 if version >= SCOPED_ABI else 16 if version >= 4 else 8
@@ -147,15 +146,20 @@ def _allow_what_is_there(kernel: Kernel, ruleset: int, path: bytes, rights: int)
 
 
 def _allow(kernel: Kernel, ruleset: int, opened: int, rights: int) -> None:
-    """Grant rights on what a descriptor refers to, and all below it; closes the descriptor."""
+    """Grant those rights that there are on what a descriptor refers to, and on all below; closes it."""
+    allow(kernel, ruleset, opened, rights if stat.S_ISDIR(os.fstat(opened).st_mode) else rights & _ON_FILES)
+
+
+def allow(kernel: Kernel, ruleset: int, opened: int, rights: int) -> None:
+    """Grant rights on what a descriptor refers to, and on all below it; closes the descriptor."""
     try:
-        granted = rights if stat.S_ISDIR(os.fstat(opened).st_mode) else rights & _ON_FILES
-        kernel.call("landlock_add_rule", ruleset, _PATH_BENEATH, _RULE.pack(granted, opened), 0)
+        kernel.call("landlock_add_rule", ruleset, _PATH_BENEATH, _RULE.pack(rights, opened), 0)
     finally:
-        os.close(opened)
+        kernel.close(opened)
 
 
-def _restrict(kernel: Kernel, ruleset: int) -> None:
+def restrict(kernel: Kernel, ruleset: int) -> None:
+    """Put the calling process under rules for good, and close them.  Needs no_new_privs."""
     try:
         kernel.call("landlock_restrict_self", ruleset, 0)
     finally:

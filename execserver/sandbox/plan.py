@@ -98,7 +98,8 @@ class ViewPlan(_Value):
     `mounts` are carried out in order, a parent before what is below it.  `missing` are protected paths
     without a mount.  `globs` are absolute deny patterns, already expanded into `mounts` as far as they
     matched.  `writable` and `readable` are the roots for back ends that grant instead of masking, and
-    `read_only` and `denied` what must be taken away again below them.
+    `read_only` and `denied` what must be taken away again below them.  With `nesting` commands may mount in
+    user namespaces of their own, and write to FIFOs outside the writable roots.
     """
 
     __slots__ = (
@@ -106,6 +107,7 @@ class ViewPlan(_Value):
         "globs",
         "missing",
         "mounts",
+        "nesting",
         "network",
         "read_only",
         "readable",
@@ -126,6 +128,7 @@ class ViewPlan(_Value):
         readable: tuple[bytes, ...] = (),
         read_only: tuple[bytes, ...] = (),
         denied: tuple[bytes, ...] = (),
+        nesting: bool = False,
     ) -> None:
         self.root = root
         self.mounts = mounts
@@ -137,6 +140,7 @@ class ViewPlan(_Value):
         self.readable = readable
         self.read_only = read_only
         self.denied = denied
+        self.nesting = nesting
 
 
 class PlanRefused(Exception):

@@ -37,14 +37,14 @@ MAX_PLAN_BYTES = 8 * 1024 * 1024
 MAX_TEXT_BYTES = 64 * 1024  # a pattern may be longer than a path
 MAX_ITEMS = 65536  # of one kind: 8192 matches of each pattern, and what rules bring
 
-_MAGIC = b"view1"
+_MAGIC = b"view2"
 _ROOTS = (ROOT_HOST, ROOT_READ_ONLY, ROOT_EMPTY, ROOT_WRITABLE)
 _NETWORKS = (NETWORK_HOST, NETWORK_NONE, NETWORK_PROXY)
 _FILTERS = (FILTER_NONE, FILTER_RESTRICTED, FILTER_PROXY_ROUTED, FILTER_OPEN)
 _KINDS = (READ, WRITE, HIDDEN_DIRECTORY, PASSAGE, HIDDEN_FILE, LINK)
 _BINDS = (READ, WRITE)
 
-_HEAD = struct.Struct("<5sBBB")
+_HEAD = struct.Struct("<5sBBBB")
 _COUNT = struct.Struct("<I")
 _MOUNT = struct.Struct("<BB")  # kind, has an identity
 _MISSING = struct.Struct("<BB")  # directory, metadata
@@ -63,6 +63,7 @@ def encode_plan(plan: ViewPlan) -> bytes:
             _ROOTS.index(plan.root),
             _NETWORKS.index(plan.network),
             _FILTERS.index(plan.syscall_filter),
+            plan.nesting,
         )
     ]
     _put_count(parts, len(plan.mounts))
@@ -94,7 +95,7 @@ def decode_plan(record: bytes) -> ViewPlan:
     if len(record) > MAX_PLAN_BYTES:
         raise PlanRecordError("the record is too large")
     reader = _Reader(record)
-    magic, root, network, syscall_filter = reader.take(_HEAD)
+    magic, root, network, syscall_filter, nesting = reader.take(_HEAD)
     if magic != _MAGIC:
         raise PlanRecordError("not a plan")
     plan = ViewPlan(
@@ -108,6 +109,7 @@ def decode_plan(record: bytes) -> ViewPlan:
         readable=reader.texts(),
         read_only=reader.texts(),
         denied=reader.texts(),
+        nesting=_flag(nesting),
     )
     reader.finish()
     return plan

@@ -19,6 +19,7 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.explain import explain
 from execserver.sandbox.facts import Facts
 from execserver.sandbox.host import Host
+from execserver.sandbox.nesting import with_nesting
 from execserver.sandbox.own_files import keep_own_files
 from execserver.sandbox.placeholder_host import PlaceholderHost
 from execserver.sandbox.plan import (
@@ -217,7 +218,7 @@ def _plan(make: _Make, host: Host, inherited: Mapping[bytes, bytes]) -> _Planned
     facts = Facts()
     try:
         plan = make(facts)
-        plan = keep_own_files(plan, facts.noting(host), inherited)
+        plan = with_nesting(keep_own_files(plan, facts.noting(host), inherited), inherited)
         return _Planned(facts, plan, encode_plan(plan))
     except (PlanRefused, PlanRecordError) as refused:
         return _Planned(facts, None, refusal=str(refused))

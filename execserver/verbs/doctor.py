@@ -10,7 +10,7 @@ import os
 import sys
 
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox import back_ends, probe_folders
+from execserver.sandbox import back_ends, landlock, nesting, probe_folders
 from execserver.verbs.usage import Leave, flags
 from execserver.zygote import examined
 from execserver.zygote.probe_interception import check_notification
@@ -49,7 +49,7 @@ def main() -> int:
 
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
-        sys.stdout.write(table(report))
+        sys.stdout.write(table(report, nesting.allowed(os.environb)))
     refused = any(isinstance(back_ends.choose(plan, report), back_ends.Refusal) for plan in _plans().values())
     return 1 if refused else 0
 
@@ -67,13 +67,13 @@ def examine(environ: Mapping[bytes, bytes]) -> Report:
     return report
 
 
-def table(report: Report) -> str:
-    """Return the findings for people."""
+def table(report: Report, nested: bool = False) -> str:
+    """Return the findings for people; `nested` tells whether sandboxes inside a sandbox are allowed."""
     lines = [f"Linux {report.kernel}, user {report.uid}", "", "What works here:"]
     shown: set[str] = set()
     for check in report.checks:
         lines += _check_lines(check, shown)
-    lines += ["", "What enforces which policy:"]
+    lines += ["", _nesting_line(report, nested), "", "What enforces which policy:"]
     cures: list[str] = []
     for name, plan in _plans().items():
         choice = back_ends.choose(plan, report)
@@ -85,6 +85,15 @@ def table(report: Report) -> str:
     if cures:
         lines += ["", "What to do:", *(f"  - {cure}" for cure in cures)]
     return "\n".join(lines) + "\n"
+
+
+def _nesting_line(report: Report, nested: bool) -> str:
+    if nested:
+        return "Sandboxes inside: allowed; then FIFOs outside the writable roots can be written to, too."
+    if report.landlock_abi < landlock.LEAST_ABI_IN_VIEW:
+        return "Sandboxes inside: as the kernel has it; without Landlock FIFOs outside can be written to."
+    name = os.fsdecode(nesting.VARIABLE)
+    return f"Sandboxes inside: not in views; {name}=1 allows them, and FIFOs outside too."
 
 
 def _check_lines(check: Check, shown: set[str]) -> list[str]:

@@ -18,7 +18,7 @@ import os
 import struct
 
 from execserver.protocol.errors import os_error_text, strerror
-from execserver.sandbox import landlock, privileges, seccomp
+from execserver.sandbox import landlock, landlock_view, privileges, seccomp
 from execserver.sandbox.namespaces import limits_of
 from execserver.sandbox.prepared import PreparedView, can_be_prepared
 from execserver.sandbox.view import ViewFailed, enter_view
@@ -297,12 +297,14 @@ def _confine(setup: Setup, console: bytes, files_too: bool = False) -> None:
 def _give_up(
     kernel: Kernel, plan: ViewPlan, version: int, files_too: bool = False, filtered: bool = False
 ) -> None:
+    files_too = files_too and version >= landlock.LEAST_ABI_IN_VIEW
+    rules = None if files_too else landlock_view.command_rules(kernel, version, plan, _REPORT)
     privileges.drop_capabilities(kernel)
     privileges.no_new_privileges(kernel)
-    if files_too and version >= landlock.LEAST_ABI_IN_VIEW:
+    if files_too:
         landlock.restrict_files(kernel, version, plan)
-    else:
-        landlock.restrict_scope(kernel, version, plan)
+    elif rules is not None:
+        landlock.restrict(kernel, rules)
     if not filtered:
         seccomp.install(kernel, plan.syscall_filter)
 

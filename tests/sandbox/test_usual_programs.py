@@ -92,12 +92,14 @@ def ground(tmp_path: object, way: Way, request: pytest.FixtureRequest) -> Ground
 
 
 def check(ground: Ground, case: tuple[str, str, str, str], network: str, chosen: str) -> None:
-    _, needed, script, expected = case
+    name, needed, script, expected = case
     if shutil.which(needed, path="/usr/bin:/bin:/usr/local/bin") is None:
         pytest.skip(f"there is no program {needed} on this machine")
     home = str(ground.ws).encode()
     env = (b"PATH=/usr/bin:/bin:/usr/local/bin", b"TERM=xterm", b"HOME=" + home, b"TMPDIR=" + home)
-    done = ground.run(script, ground.plan(network, chosen), env=(*env, b"TMUX_TMPDIR=" + home))
+    done = ground.run(
+        script, ground.plan(network, chosen, name == "nested"), env=(*env, b"TMUX_TMPDIR=" + home)
+    )
     assert (done.code, done.out.strip()) == (0, expected), done
 
 

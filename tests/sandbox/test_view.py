@@ -314,7 +314,7 @@ def test_mounts_cannot_be_changed_from_inside(
 def test_a_sandbox_inside_a_sandbox_is_possible(ws: Path, user: int) -> None:
     if user == 0:
         pytest.skip("the kernel lets user 0 be mapped again only with CAP_SETFCAP, which is dropped")
-    view = plan(mount(WRITE, ws))
+    view = plan(mount(WRITE, ws), nesting=True)
     script = f"unshare -rm sh -c 'mount --bind {ws}/sub /mnt && touch /mnt/made && echo nested'"
     outcome = run(view, script, user=user, cwd=ws)
     assert outcome.out == "nested\n", outcome

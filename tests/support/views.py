@@ -86,9 +86,10 @@ def plan(
     root: str = ROOT_READ_ONLY,
     network: str = NETWORK_NONE,
     syscall_filter: str = FILTER_RESTRICTED,
+    nesting: bool = False,
 ) -> ViewPlan:
     """Return a plan of some mounts."""
-    return ViewPlan(root, mounts, network=network, syscall_filter=syscall_filter)
+    return ViewPlan(root, mounts, network=network, syscall_filter=syscall_filter, nesting=nesting)
 
 
 def run(

@@ -48,7 +48,9 @@ class Ground:
         give(folder, way.user)
         self._before = self._state()
 
-    def plan(self, network: str = NETWORK_NONE, syscall_filter: str = FILTER_RESTRICTED) -> ViewPlan:
+    def plan(
+        self, network: str = NETWORK_NONE, syscall_filter: str = FILTER_RESTRICTED, nesting: bool = False
+    ) -> ViewPlan:
         """Return the workspace policy; what Landlock cannot express is left out for it."""
         ws = os.fsencode(self.ws)
         if self.way.back_end == BACK_END_LANDLOCK:
@@ -61,6 +63,7 @@ class Ground:
         return ViewPlan(
             *(ROOT_READ_ONLY, (mount(WRITE, self.ws), mount(READ, self.git), *masks), missing),
             *((), network, syscall_filter),
+            nesting=nesting,
         )
 
     def run(self, script: str | Sequence[str], plan: ViewPlan | None = None, **more: Any) -> Outcome:

@@ -32,6 +32,7 @@ KINDS = {
     "arguments and environment, modules in the folder": ["test_injection"],
     "FIFOs, devices, sockets as files; huge paths; malformed objects": ["test_file_calls"],
     "mixed policies, stale plans": ["test_file_calls"],
+    "FIFOs that others obey": ["test_fifos"],
     "weaknesses of the reference": ["test_weaknesses"],
     "what is left behind": ["test_leaks"],
     "what is held: locks, leases, descriptors in flight, quotas": [

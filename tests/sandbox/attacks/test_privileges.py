@@ -123,7 +123,7 @@ result = [tried(lambda: open(place).read()) for place in places]
 result += [tried(lambda: open(path, "w")) for path in (f"{ws}/sub/a{out}/f", f"{ws}/sub/b/.git/config")]
 """
     )
-    for how in ground.python(code):
+    for how in ground.python(code, ground.plan(nesting=True)):
         assert how in REFUSED | {"ENOTDIR"}, how
     ground.check_unharmed()
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import pwd
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def adopted(project: Path) -> Path:
     """The project with an environment someone else has made."""
     prefix = project / ".venv"
     (prefix / "bin").mkdir(parents=True)
-    (prefix / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (prefix / "bin" / "python3").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (prefix / "bin" / "python3").chmod(0o755)
     return project
 

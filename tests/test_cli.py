@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -387,5 +388,6 @@ def test_a_person_at_a_terminal_is_told_how_to_try_it() -> None:
 
 
 def test_closed_standard_descriptors_do_not_confuse_it() -> None:
-    script = f"exec {sys.executable} -I {SCRIPT} --listen ws://localhost:0 0<&- 1>&- 2>&-"
+    server = shlex.join([sys.executable, "-I", str(SCRIPT)])
+    script = f"exec {server} --listen ws://localhost:0 0<&- 1>&- 2>&-"
     assert subprocess.run(["/bin/sh", "-c", script], timeout=30, check=False).returncode == 1

@@ -12,6 +12,7 @@ import pytest
 
 from execserver import cli, dispatch
 from execserver.dispatch import NotInThisBuild, choose
+from execserver.mcp.interception import script_head
 from execserver.runtime_paths import ExecServerRuntimePaths
 
 SCRIPT = Path(dispatch.__file__).with_name("__main__.py")
@@ -88,7 +89,7 @@ def test_the_help_names_every_verb() -> None:
 def test_a_symlink_selects_by_its_name(tmp_path: Path) -> None:
     launcher = tmp_path / "launcher"
     launcher.write_text(
-        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(SCRIPT.parents[1])!r})\n"
+        f"{script_head(sys.executable)}import sys\nsys.path.insert(0, {str(SCRIPT.parents[1])!r})\n"
         "from execserver.dispatch import main\nsys.exit(main())\n"
     )
     launcher.chmod(0o755)

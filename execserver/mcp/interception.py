@@ -76,8 +76,19 @@ def _make_wrapper(folder: str, program: str) -> str:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(
-            f"#!{sys.executable} -IS\nimport sys\nsys.argv[0] = {WRAPPER_NAME!r}\n"
+            f"{script_head(sys.executable)}import sys\nsys.argv[0] = {WRAPPER_NAME!r}\n"
             f"sys.path.insert(0, {root!r})\nfrom execserver.dispatch import main\nsys.exit(main())\n"
         )
     os.chmod(path, 0o755)
     return path
+
+
+def script_head(python: str) -> str:
+    """Return the first lines of a Python script that `python` runs, isolated and without its packages."""
+    first = f"#!{python} -IS\n"
+    # The kernel cuts an interpreter's path at a space, and the line at 127 bytes before Linux 5.1.
+    if not any(map(str.isspace, python)) and len(os.fsencode(first)) < 127:
+        return first
+    quoted = python.replace("'", "'\"'\"'")
+    # For Python a string, for the shell a command that puts Python in the shell's place.
+    return f"#!/bin/sh\n''':'\nexec '{quoted}' -IS \"$0\" \"$@\"\n'''\n"

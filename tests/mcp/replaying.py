@@ -12,10 +12,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.peer import WAIT, PeerTimeout
 from tests.support.source import ROOT
 from tests.support.stdio_peer import StdioPeer
 
@@ -174,14 +176,18 @@ class Replay:
         self._peer.send(message)
 
     def _take(self, recorded: Json) -> Json:
-        """Return the message that corresponds to a recorded one, waiting for it."""
+        """Return the message that corresponds to a recorded one, waiting for it, however much else comes."""
+        deadline = time.monotonic() + WAIT
         while True:
             for index, message in enumerate(self._pool):
                 if self._corresponds(recorded, message):
                     if "method" in message:
                         self._questions[recorded["id"]] = message["id"]
                     return self._pool.pop(index)
-            text = self._peer.receive_text()
+            try:
+                text = self._peer.receive_text(deadline - time.monotonic())
+            except PeerTimeout:
+                raise AssertionError(f"{recorded} did not come; these did: {self._pool}") from None
             assert text is not None, f"the output ended before {recorded}"
             self._pool.append(json.loads(text))
 

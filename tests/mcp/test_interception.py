@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from execserver.mcp import interception
-from execserver.mcp.interception import WRAPPER_NAME, find_interception
+from execserver.mcp.interception import WRAPPER_NAME, find_interception, script_head
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.zygote.probe_interception import Choice
 from execserver.zygote.supervision.records import NOTIFY, WRAPPER
@@ -67,6 +68,18 @@ def test_what_is_made_for_the_source_is_the_wrapper(monkeypatch: pytest.MonkeyPa
     )
     found.close()
     assert (done.returncode, done.stderr) == (1, "Error: environment variable not found\n")
+
+
+@pytest.mark.parametrize("folder", ["plain", "hömé dir", "it's one", "long" * 50])
+def test_a_script_may_be_run_by_an_interpreter_anywhere(tmp_path: Path, folder: str) -> None:
+    python = tmp_path / folder / "python3"
+    python.parent.mkdir()
+    python.symlink_to(os.path.realpath(sys.executable))
+    script = tmp_path / "script"
+    script.write_text(script_head(str(python)) + "import sys\nprint(sys.argv, sys.flags.isolated)\n")
+    script.chmod(0o755)
+    done = subprocess.run([script, "a b", "*"], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.stdout, done.stderr) == (f"{[str(script), 'a b', '*']} 1\n", "")
 
 
 def test_a_link_that_cannot_be_made_refuses_every_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ That a program ran outside is told by a file it could write: the sandbox is read
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -146,8 +147,8 @@ def test_many_questions_are_open_at_the_same_time(calls: Calls) -> None:
     [
         "sh -c 'touch f; exit 0'",
         "bash -c 'touch f && true'",
-        f'{sys.executable} -c \'import subprocess; subprocess.run(["touch", "f"], check=True)\'',
-        f'{sys.executable} -c \'import os; os.execvp("touch", ["touch", "f"])\'',
+        f'{shlex.quote(sys.executable)} -c \'import subprocess; subprocess.run(["touch", "f"], check=True)\'',
+        f'{shlex.quote(sys.executable)} -c \'import os; os.execvp("touch", ["touch", "f"])\'',
         "echo f | xargs touch",
         "env A=1 touch f",
         "(exec touch f)",

@@ -6,6 +6,7 @@ import site
 import sys
 from pathlib import Path
 
+from execserver.mcp.interception import script_head
 from tests.support.source import ROOT
 
 
@@ -14,7 +15,7 @@ def write_program(path: Path, before: str = "") -> Path:
     # Not the folders of the test run's own search path: what is installed is what a user would have.
     paths = [str(ROOT), *site.getsitepackages()]
     path.write_text(
-        f"#!{sys.executable} -IS\nimport sys\nsys.path[:0] = {paths!r}\n{before}\n"
+        f"{script_head(sys.executable)}import sys\nsys.path[:0] = {paths!r}\n{before}\n"
         "from execserver.dispatch import main\nsys.exit(main())\n"
     )
     path.chmod(0o755)

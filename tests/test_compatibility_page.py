@@ -15,7 +15,10 @@ from tests.support.source import ROOT
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 TEST_NAME = re.compile(r"`([\w/]*test_\w+\.py)::(\w+)`")
 BORDER = re.compile(r"\|(?:-+\|)+")
-GROUPS = ("Connections", "Decoding", "Processes", "Files", "HTTP", "Remote mode", "Command line")
+GROUPS = (
+    *("Connections", "Decoding", "Processes", "Files", "HTTP", "Remote mode", "Command line"),
+    "The shell tool",
+)
 
 
 def rows() -> list[list[str]]:

@@ -12,7 +12,7 @@ from tests.conftest import LONG
 from tests.e2e.sandbox_places import Place, place_for
 from tests.e2e.sandboxed_calls import Files, workers_of
 from tests.sandbox.attacks.conftest import GONE_S, started
-from tests.support.proc import children_of, descendants_of, zygotes_of
+from tests.support.proc import children_of, descendants_of, descriptor_count, zygotes_of
 from tests.support.running import outcome
 from tests.support.sandboxes import context, managed, read_only, rule, workspace_write
 from tests.support.server_process import OURS
@@ -25,17 +25,13 @@ PROCESSES = {"root": 400 if LONG else 100, "other": 400 if LONG else 24}
 MAX_WORKERS = 16
 
 
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
 def mounts() -> list[str]:
     return sorted(line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
 def counts(server: int, zygote: int) -> tuple[int, int, int]:
     """Return the descriptors of both, and the number of processes below the zygote."""
-    return descriptors(server), descriptors(zygote), len(descendants_of(zygote))
+    return descriptor_count(server), descriptor_count(zygote), len(descendants_of(zygote))
 
 
 def policies(place: Place) -> list[Files]:

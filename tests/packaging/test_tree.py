@@ -106,6 +106,13 @@ def test_no_path_of_this_machine_is_in_the_modules(tree: Path) -> None:
         assert os.fsencode(folder) not in data
 
 
+def test_every_library_is_there_for_something(tree: Path) -> None:
+    """Debian's interpreter, e.g., has no use for the libpython beside it."""
+    needed = {need for elf in elf_files(tree).values() for need in elf.needed}
+    by_name = {Path(read_elf(tree / "python3").loader or "").name, "libgcc_s.so.1"}
+    assert {path.name for path in (tree / "lib").glob("*.so*")} - needed <= by_name
+
+
 def test_it_is_small_enough(dist: Path) -> None:
     assert (dist / "execserver").stat().st_size < SIZE_BAR
     assert (dist / "execserver.pyz").stat().st_size < ZIPAPP_SIZE_BAR

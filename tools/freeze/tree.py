@@ -56,6 +56,7 @@ def lay_out(analysis: Analysis, tree: Path, root: Path) -> str:
         _place(source, tree / extensions[name])
     _place(Path(loader).resolve(), tree / "lib" / Path(loader).name, PROGRAM_MODE)
     _complete_libraries([program, *analysis.extensions.values(), *analysis.libraries.values()], tree / "lib")
+    _leave_out_unneeded(tree, Path(loader).name)
     _strip(tree)
     _write_modules(analysis, extensions, Path(loader).name, tree / boot.MODULES_FILE, root)
     _write_early_files(tree)
@@ -87,6 +88,21 @@ def _complete_libraries(files: list[Path], folder: Path) -> None:
     missing = {need for path in carried for need in read_elf(path).needed if not (folder / need).exists()}
     if missing:
         raise Problem(f"libraries are missing: {', '.join(sorted(missing))}", "install them and build again")
+
+
+def _leave_out_unneeded(tree: Path, loader: str) -> None:
+    """Remove libraries that nothing loads: the interpreter of Debian holds all of its own libpython."""
+    while True:
+        needed = {need for path in tree.rglob("*") if path.is_file() for need in _needed(path)}
+        unneeded = {path.name for path in (tree / "lib").iterdir()} - needed - {loader, *_LOADED_BY_NAME}
+        if not unneeded:
+            return
+        for name in unneeded:
+            (tree / "lib" / name).unlink()
+
+
+def _needed(path: Path) -> tuple[str, ...]:
+    return read_elf(path).needed if is_elf(path) else ()
 
 
 def _beside(name: str, neighbour: str | None) -> str | None:

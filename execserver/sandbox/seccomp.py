@@ -11,7 +11,7 @@ import errno
 import struct
 
 from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
-from execserver.sandbox.seccomp_numbers import NUMBERS
+from execserver.sandbox.seccomp_numbers import LACKED, NUMBERS
 from execserver.sandbox.seccomp_table import (
     ABSENT,
     ALWAYS,
@@ -83,7 +83,7 @@ def rules_of(syscall_filter: str, namespaces: bool = True) -> Sequence[Rule]:
 
 
 def program(rules: Sequence[Rule], machine: str) -> bytes:
-    """Return the filter program of the rules; an unknown machine raises KeyError.
+    """Return the filter program of the rules; an unknown machine or call raises KeyError.
 
     The call is looked for by halving: every call of every process goes this way, and so does the kernel once
     for each number, when it finds out for which ones it need not ask the filter.
@@ -91,7 +91,7 @@ def program(rules: Sequence[Rule], machine: str) -> bytes:
     numbers = NUMBERS[machine]
     of_call: dict[int, list[Rule]] = {}
     for rule in rules:
-        if rule[0] in numbers:
+        if rule[0] not in LACKED[machine]:
             of_call.setdefault(numbers[rule[0]], []).append(rule)
     code = [
         (LOAD, 0, 0, _ARCHITECTURE_AT),

@@ -106,3 +106,11 @@ NUMBERS = {
     machine: {name: pair[column] for name, pair in _PAIRS.items() if pair[column] != _NEVER}
     for column, machine in enumerate(("x86_64", "aarch64"))
 }
+
+# Calls of the tables that an architecture never had.  Any other without a number is a mistake.
+LACKED = {
+    "x86_64": frozenset[str](),
+    "aarch64": frozenset(
+        ("chmod", "chown", "futimesat", "ioperm", "iopl", "lchown", "utime", "utimes"),
+    ),
+}

@@ -200,6 +200,12 @@ def test_programs_may_be_traced_where_the_network_is_open() -> None:
     assert {"ptrace", "process_vm_readv", "pidfd_getfd", "connect"}.isdisjoint(name for name, *_ in OPEN)
 
 
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_rule_for_a_call_without_a_number_is_an_error(machine: str) -> None:
+    with pytest.raises(KeyError, match="no_such_call"):
+        seccomp.program([("no_such_call", ALWAYS, ())], machine)
+
+
 def test_no_filter_has_no_rules() -> None:
     assert seccomp.rules_of(FILTER_NONE) == ()
     assert seccomp.rules_of(FILTER_OPEN) == OPEN

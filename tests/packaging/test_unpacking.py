@@ -208,7 +208,7 @@ def test_a_noexec_place_gives_way_and_is_named(box: Box) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"execserver ") == 2
     assert done.stderr.count(b"is not used: nothing can be executed there (mounted noexec)") == 1
-    box.cache = box.temporary / f"execserver-{os.geteuid()}"
+    box.cache = box.temporary / "execserver-0"
     assert box.tree.is_dir()
 
 
@@ -216,7 +216,7 @@ def test_a_read_only_home_gives_way(box: Box) -> None:
     done = box.run_in_new_mounts(f'mount -t tmpfs -o ro none "{box.home}"; "$1" --version')
     assert done.returncode == 0, done.stderr
     assert b"Read-only file system" in done.stderr
-    box.cache = box.temporary / f"execserver-{os.geteuid()}"
+    box.cache = box.temporary / "execserver-0"
     assert box.tree.is_dir()
 
 

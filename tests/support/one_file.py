@@ -57,7 +57,10 @@ class Box:
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def run_in_new_mounts(self, script: str, *words: str | Path) -> Done:
-        """Run a shell script in a mount namespace of its own; `$1` is the program, `$2...` are the words."""
+        """Run a shell script in a mount namespace of its own; `$1` is the program, `$2...` are the words.
+
+        Whoever runs it is user 0 there.
+        """
         command = [*new_mounts(), "sh", "-euc", script, "sh", str(self.program), *map(str, words)]
         return subprocess.run(command, env=self.variables, capture_output=True, timeout=LIMIT_S, check=False)
 

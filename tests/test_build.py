@@ -400,6 +400,7 @@ def test_an_ordinary_user_plays_a_part_and_in_long_runs_all(
     assert more == ([build.LONG_TEST_LIMIT_S] if whole else [other_user.PART, build.OTHER_USER_LIMIT_S])
     assert "SECRET" not in runner.variables
     assert runner.variables["HOME"] == str(tmp_path.parent)
+    assert runner.variables["PYTEST_DEBUG_TEMPROOT"] == str(tmp_path.parents[1])
 
 
 SHOW = """

@@ -28,6 +28,7 @@ PART = (
     (
         *(
             "tests/services",
+            "tests/packaging/test_unpacking.py",
             "tests/test_build.py",
             "tests/e2e/test_sandboxed_processes.py",
         ),
@@ -50,7 +51,10 @@ class Home(NamedTuple):
         """Return the user's environment; of the caller's it has what everybody has."""
         kept = {name: given[name] for name in _KEPT_VARIABLES if name in given}
         built = self.project / "dist" / "execserver"
-        return {**kept, "HOME": str(self.project.parent), "EXECSERVER_PROGRAM": str(built)}
+        # What pytest makes of its own accord lies in a folder of the user's name.  This one has none, and the
+        # folder of those without one may be somebody else's.
+        place = {"HOME": str(self.project.parent), "PYTEST_DEBUG_TEMPROOT": str(self.project.parents[1])}
+        return {**kept, **place, "EXECSERVER_PROGRAM": str(built)}
 
 
 def why_not() -> str:

@@ -94,18 +94,19 @@ class Api:
                 "other", ApiError(503, "state_unavailable", "the relay cannot answer just now")
             )
 
-    def knows(self, request: Request) -> bool:
-        """Tell whether a request shows a token, or for the rendezvous a credential, that is good."""
+    def token_of(self, request: Request) -> str | None:
+        """Return the id of the token that a request shows, itself or as a credential made from it.
+
+        None where it shows nothing that is good.
+        """
         path, _, query = request.target.partition("?")
         way_in = _RENDEZVOUS.fullmatch(path)
         try:
             if way_in:
-                self._rendezvous.admit(way_in[1], _ticket(query))
-            else:
-                self._token(request)
+                return self._rendezvous.admit(way_in[1], _ticket(query)).token_id
+            return self._token(request).id
         except (ApiError, NotAdmitted, CannotServe):
-            return False
-        return True
+            return None
 
     def _answer(self, request: Request) -> Response | Upgrade:
         path, _, query = request.target.partition("?")

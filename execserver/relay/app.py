@@ -88,7 +88,9 @@ class Relay:
             fixed_base=config.public_url is not None,
             public_metrics=config.public_metrics,
         )
-        self._lobby = Lobby(config.limits.connections, self._rendezvous.count_sockets)
+        self._lobby = Lobby(
+            config.limits.connections, self._rendezvous.count_sockets, self._rendezvous.count_sockets_of
+        )
         self._listener = RelayListener(sock, config.limits, self._lobby, api, self._rendezvous.attach)
         self._listener.context = context
         self._stop, self._hurry = Event(), Event()

@@ -44,8 +44,8 @@ _TURNED_AWAY = (
 class Service(Protocol):
     """Who answers."""
 
-    def knows(self, request: Request) -> bool:
-        """Tell whether a request, whose body is not read yet, shows a token or a credential that is good."""
+    def token_of(self, request: Request) -> str | None:
+        """Return the id of the token behind a request, whose body is not read yet; None if none is good."""
 
     def answer(self, request: Request) -> Response | Upgrade:
         """Answer it; may block this greenlet."""
@@ -115,9 +115,10 @@ class HttpConnection:
             raise _Gone
         self._fresh = False
         request = self._made(event)
-        known = service.knows(request)
-        if not self._lobby.recognize(self, known):
+        token_id = service.token_of(request)
+        if not self._lobby.recognize(self, token_id):
             raise h11.RemoteProtocolError("no place is left", error_status_hint=503)
+        known = token_id is not None
         if known:
             self._ends = time.monotonic() + self._limits.request_timeout_s
         in_chunks = bool(request.values("transfer-encoding"))

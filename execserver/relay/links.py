@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -61,6 +62,7 @@ class Shared:
         self.goodbyes: DelayQueue[Link] = DelayQueue(limits.close_timeout_s, Link.end_goodbye)
         self.stalled: DelayQueue[Link] = DelayQueue(limits.stalled_s, Link.end_stall)
         self.liveness = LivenessSweep(tcp_timeout_s)
+        self.sockets_of: Counter[str] = Counter()  # open sockets by token, those that say goodbye included
 
 
 class Link:
@@ -111,6 +113,7 @@ class Link:
         self._blocked = self._flush_due = self._closing = self._closed = self._told = False
         self._heard = True
         self._quiet = self._invalid = 0
+        shared.sockets_of[identity.token_id] += 1
 
     @property
     def sock(self) -> socket.socket:
@@ -219,6 +222,9 @@ class Link:
             watch.discard(self)
         shared.liveness.forget(self)
         self._wire.sock.close()
+        shared.sockets_of[self.identity.token_id] -= 1
+        if not shared.sockets_of[self.identity.token_id]:
+            del shared.sockets_of[self.identity.token_id]
         self._frames.let_go()
         self._queue.clear()
         self._release(everybody=True)

@@ -151,6 +151,10 @@ class Rendezvous:
         """Return how many sockets are open, those that say goodbye included."""
         return self.count_links() + len(self._shared.goodbyes)
 
+    def count_sockets_of(self, token_id: str) -> int:
+        """Return how many of these were opened with one token."""
+        return self._shared.sockets_of[token_id]
+
     def _identity(self, registration: Registration, digest: bytes) -> Identity | None:
         name, registration_id = registration.environment_id, registration.registration_id
         if hmac.compare_digest(registration.ticket, digest):

@@ -243,8 +243,8 @@ class FloodingWire:
 class Always:
     """A service that knows nobody and always answers the same."""
 
-    def knows(self, request: Request) -> bool:
-        return False
+    def token_of(self, request: Request) -> str | None:
+        return None
 
     def answer(self, request: Request) -> Response:
         return Response(200)
@@ -253,7 +253,7 @@ class Always:
 def test_a_flood_of_requests_leaves_others_their_turns() -> None:
     with socket.socket() as sock:
         wire = FloodingWire(sock)
-        connection = HttpConnection(wire, "peer", False, Limits(), Lobby(10, lambda: 0))
+        connection = HttpConnection(wire, "peer", False, Limits(), Lobby(10, lambda: 0, lambda token_id: 0))
         greenlet = gevent.spawn(connection.serve, Always())
         reads = []
         with gevent.Timeout(5):

@@ -87,15 +87,22 @@ class RelayStage:
     def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
         token_file = str(folder / "tokens.json")
         _, self.token = create(token_file, NAME, "both")
-        book, state, metrics = TokenBook(token_file), MemoryState(), Metrics()
-        self.rendezvous = Rendezvous(state, book, limits, metrics, time.time, 30.0)
+        self.book, state, metrics = TokenBook(token_file), MemoryState(), Metrics()
+        self.rendezvous = Rendezvous(state, self.book, limits, metrics, time.time, 30.0)
         registry = Registry(state, self.rendezvous, limits, metrics, time.time)
         sock = bind(WsListen("127.0.0.1", 0), Settings())
         self.port = int(sock.getsockname()[1])
         base = f"ws://127.0.0.1:{self.port}"
-        api = Api(registry, self.rendezvous, book, metrics, base=base, fixed_base=True, public_metrics=False)
-        lobby = Lobby(limits.connections, self.rendezvous.count_sockets)
-        self.listener = RelayListener(sock, limits, lobby, api, self.rendezvous.attach)
+        api = Api(
+            *(registry, self.rendezvous, self.book, metrics),
+            base=base,
+            fixed_base=True,
+            public_metrics=False,
+        )
+        self.lobby = Lobby(
+            limits.connections, self.rendezvous.count_sockets, self.rendezvous.count_sockets_of
+        )
+        self.listener = RelayListener(sock, limits, self.lobby, api, self.rendezvous.attach)
         self.listener.start()
 
     def call(self, name: str, body: object) -> Any:

@@ -19,7 +19,7 @@ from execserver.sandbox import owners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from execserver.sandbox.plan import Identity
 
@@ -89,13 +89,20 @@ class RecordFolder:
             os.close(fd)
         return note
 
-    def is_used_by_others(self, identity: Identity) -> bool:
-        """Tell whether another owner needs an object to stay."""
-        return is_noted(self.places, identity, (MADE, USED), self._own or b"")
+    def used_by_others(self, identities: Iterable[Identity]) -> set[tuple[int, int]]:
+        """Return which objects, by device and inode, other owners need to stay."""
+        return self._noted_by_others(identities, (MADE, USED))
 
-    def is_removed_by_others(self, identity: Identity) -> bool:
-        """Tell whether another owner is just removing an object."""
-        return is_noted(self.places, identity, (GOING,), self._own or b"")
+    def removed_by_others(self, identities: Iterable[Identity]) -> set[tuple[int, int]]:
+        """Return which objects, by device and inode, other owners are just removing."""
+        return self._noted_by_others(identities, (GOING,))
+
+    def _noted_by_others(
+        self, identities: Iterable[Identity], states: Sequence[bytes]
+    ) -> set[tuple[int, int]]:
+        # All objects in one look: it lists the folder of each owner.
+        wanted = {end: key for identity in identities for end, key in _ends(identity, states).items()}
+        return {key for _, key in _living_notes(self.places, wanted, self._own or b"")} if wanted else set()
 
     def close(self) -> None:
         """Give up ownership, and the folder if nothing is recorded."""
@@ -174,7 +181,19 @@ def find_note(
 
     It is an owner of this user's, or of another `user`, whose records only root can read.
     """
-    endings = tuple(b".%d.%d.%b" % (*identity[:2], state) for state in states)
+    wanted = _ends(identity, states)
+    return next((path for path, _ in _living_notes(places, wanted, besides, user)), None)
+
+
+def _ends(identity: Identity, states: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
+    """Return how the names of notes about an object in some states end, each with the object."""
+    return {b"%d.%d.%b" % (*identity[:2], state): identity[:2] for state in states}
+
+
+def _living_notes(
+    places: Sequence[bytes], wanted: dict[bytes, tuple[int, int]], besides: bytes, user: int | None = None
+) -> Iterator[tuple[bytes, tuple[int, int]]]:
+    """Yield each note of a living owner whose name has a wanted end: its path, and its object."""
     for place in places:
         found = _names_in(place)
         if not found or not _is_private(place, user):
@@ -184,9 +203,9 @@ def find_note(
             if path == besides:
                 continue
             for note in _names_in(path):
-                if note.endswith(endings) and owners.lives(path):
-                    return path + b"/" + note
-    return None
+                noted = wanted.get(note.partition(b".")[2])
+                if noted is not None and owners.lives(path):
+                    yield path + b"/" + note, noted
 
 
 def is_made_by(user: int, identity: Identity) -> bool:

@@ -50,7 +50,7 @@ _COVERED = (READ, HIDDEN_DIRECTORY, HIDDEN_FILE)
 class _Held:
     """One object that is used: `fd` keeps its inode from being given out again, `parent_fd` is its folder."""
 
-    __slots__ = ("fd", "identity", "name", "note", "parent_fd", "users")
+    __slots__ = ("fd", "identity", "name", "note", "parent_fd", "proven", "users")
 
     def __init__(self, fd: int, parent_fd: int, name: bytes, identity: Identity, note: Note) -> None:
         self.fd = fd
@@ -58,6 +58,7 @@ class _Held:
         self.name = name
         self.identity = identity
         self.note = note
+        self.proven = False  # nobody who began to remove it before it was noted will
         self.users = 0
 
     @property
@@ -107,6 +108,18 @@ class Placeholders:
 
         Raises PlaceholderError; nothing is left behind then.
         """
+        end = time.monotonic() + _WAIT_S
+        while True:
+            lease = self._acquire(plan)
+            lost = self._lost(lease)
+            if lost is None:
+                return lease
+            self.release(lease)
+            time.sleep(_PAUSE_S)
+            if time.monotonic() > end or _is_gone(plan, lost.identity):
+                raise PlaceholderError(f"{os.fsdecode(lost.name)} is being removed")
+
+    def _acquire(self, plan: ViewPlan) -> Lease:
         lease = Lease()
         try:
             for missing in plan.missing:
@@ -128,18 +141,32 @@ class Placeholders:
             raise
         return lease
 
+    def _lost(self, lease: Lease) -> _Held | None:
+        """Return one of a lease that another owner may remove in spite of our note; None if all stay."""
+        fresh = [one for one in lease.held if not one.proven]
+        if not fresh or self._records is None:
+            return None
+        # Only now, since all are noted: who removes one notes that and then looks for notes like ours.
+        going = self._records.removed_by_others(one.identity for one in fresh)
+        for one in fresh:
+            if one.identity[:2] in going or not is_at(one.parent_fd, one.name, one.identity):
+                return one
+            one.proven = True
+        return None
+
     def release(self, lease: Lease) -> None:
         """Give back a lease: everything of it that no other view needs is removed if ours."""
-        foreign = False
         held, lease.held = lease.held, []
+        ended = []
         for one in held:
             one.users -= 1
             if not one.users:
                 del self._held[one.identity[:2]]
                 for path in [path for path, known in self._by_path.items() if known is one]:
                     del self._by_path[path]
-                foreign |= not one.ours
-                self._let_go(one)
+                ended.append(one)
+        foreign = not all(one.ours for one in ended)
+        self._let_go(ended)
         if foreign and self._records is not None:
             clean(
                 self._records.folder, self._records.places
@@ -148,8 +175,7 @@ class Placeholders:
     def retry(self) -> bool:
         """Try again to remove what other owners' views still used; return whether some is left."""
         pending, self._pending = self._pending, []
-        for one in pending:
-            self._let_go(one)
+        self._let_go(pending)
         self._close_spent()
         return self.pending
 
@@ -249,10 +275,6 @@ class Placeholders:
             else:
                 _refuse_others(path, found, parent_fd)
                 used = self._take_back(identity) or _noted(records, path, directory, identity)
-            if records.is_removed_by_others(identity) or not is_at(parent_fd, name, identity):
-                if note is None:
-                    used.drop()
-                return None
             kept = True
         finally:
             if not kept:
@@ -303,20 +325,27 @@ class Placeholders:
                 raise PlaceholderError(f"{os.fsdecode(path)} is being removed")
             time.sleep(_PAUSE_S)
 
-    def _let_go(self, one: _Held) -> None:
-        if not one.ours:
-            one.note.drop()
-            one.close()
+    def _let_go(self, ended: Sequence[_Held]) -> None:
+        """Remove what is ours and no other owner uses; forget the rest, or keep it for later if ours."""
+        ours = [one for one in ended if one.ours]
+        for one in ended:
+            if not one.ours:
+                one.note.drop()
+                one.close()
+        if not ours:
             return
         assert self._records is not None
-        _try_change(one.note, GOING)
-        if self._records.is_used_by_others(one.identity):
-            _try_change(one.note, MADE)
-            self._pending.append(one)
-            return
-        remove_if_still(one.parent_fd, one.name, one.identity)
-        one.note.drop()
-        self._spent.append(one)
+        for one in ours:
+            _try_change(one.note, GOING)
+        used = self._records.used_by_others(one.identity for one in ours)
+        for one in ours:
+            if one.identity[:2] in used:
+                _try_change(one.note, MADE)
+                self._pending.append(one)
+                continue
+            remove_if_still(one.parent_fd, one.name, one.identity)
+            one.note.drop()
+            self._spent.append(one)
         if len(self._spent) > _MOST_SPENT:
             self._close_spent()
 
@@ -333,6 +362,15 @@ def _noted(records: RecordFolder, path: bytes, directory: bool, identity: Identi
     except OSError as error:
         # Not to be taken for an error of the place itself.
         raise PlaceholderError(f"a placeholder cannot be noted: {os.strerror(error.errno or 0)}") from None
+
+
+def _is_gone(plan: ViewPlan, identity: Identity) -> bool:
+    """Tell whether a plan found an object that is there no more; what it missed can be made anew."""
+    path = next((mount.path for mount in plan.mounts if mount.identity == identity), None)
+    try:
+        return path is not None and identity_of(os.lstat(path)) != identity
+    except OSError:
+        return True
 
 
 def _try_change(note: Note, state: bytes) -> None:

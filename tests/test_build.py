@@ -190,6 +190,11 @@ def test_a_second_driver_waits_for_the_first(project: Path) -> None:
             "venv",
             "python3-venv",
         ),
+        (
+            "Error: Command '['/p/.venv/bin/python3', '-m', 'ensurepip']' returned non-zero exit status 1.",
+            "where pip is put into it",
+            "250 MB",
+        ),
         ("something else", "something else", "remove .venv"),
         ("Error: [Errno 28] No space left on device", "no space left", "250 MB"),
         ("Error: [Errno 13] Permission denied: '/p/.venv'", "cannot be written", "chown -R"),

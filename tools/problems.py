@@ -51,6 +51,12 @@ def tell(problem: Problem) -> int:
 def explain_venv(output: str) -> Problem:
     """Return why `python -m venv` failed."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    # A step of venv that fails, e.g. on a full disk, is named ensurepip as well, and its reason is lost.
+    if "'ensurepip'" in output and "returned non-zero" in output:
+        return Problem(
+            f"making .venv failed where pip is put into it:\n{_tail(output, 3)}",
+            f"see that there is space left ({_NEEDED}), and start again",
+        )
     if "No module named venv" in output or "ensurepip" in output:
         return Problem(
             f"this Python ({sys.executable}) cannot make environments: its venv module is missing",

@@ -23,7 +23,7 @@ from tools.environment import locked
 from tools.freeze import archive, boot, head, tree, zipapp
 from tools.freeze.analysis import analyse
 from tools.freeze.elf import read_elf
-from tools.problems import Problem, from_os_error, say, tell
+from tools.problems import Problem, from_os_error, not_ours, say, tell
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "freeze"
@@ -49,6 +49,8 @@ def build(*, anew: bool = False) -> None:
         wanted = fingerprint()
         if not anew and _is_made(wanted):
             return
+        if not os.access(WORK, os.W_OK) or not os.access(ONE_FILE.parent, os.W_OK):
+            raise not_ours(ROOT)  # else the first to fail is a folder that could not be removed
         started = time.monotonic()
         say("building dist/execserver and dist/execserver.pyz (half a minute)")
         # Side by side: both mostly wait for other programs, or compress.

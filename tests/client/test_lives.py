@@ -156,23 +156,23 @@ def test_a_file(remote: ExecServerClient, tmp_path: Any) -> None:
 
 
 @pytest.fixture
-def fake_client(fake: FakeServer) -> Callable[[], ExecServerClient]:
+def fake_client(fake: FakeServer) -> Callable[..., ExecServerClient]:
     """Make clients of the server in memory, which remembers nothing of the ones before."""
 
-    def made() -> ExecServerClient:
+    def made(options: ExecServerClientConnectOptions = QUICK) -> ExecServerClient:
         fake.carriers.clear()
         fake.requests.clear()
-        return ExecServerClient(fake.dial, QUICKLY_LOST)
+        return ExecServerClient(fake.dial, options)
 
     return made
 
 
 def test_a_session_that_is_lost_for_good(
-    fake: FakeServer, fake_client: Callable[[], ExecServerClient]
+    fake: FakeServer, fake_client: Callable[..., ExecServerClient]
 ) -> None:
     def life(number: int) -> None:
         fake.unreachable = False
-        client = fake_client()
+        client = fake_client(QUICKLY_LOST)
         process = client.start(["cat"], process_id="p")
         waiting = gevent.spawn(error_of, lambda: client.call("never/answered"))
         turns()
@@ -190,7 +190,7 @@ def test_a_session_that_is_lost_for_good(
 
 
 def test_a_call_that_is_refused_or_takes_too_long(
-    fake: FakeServer, fake_client: Callable[[], ExecServerClient]
+    fake: FakeServer, fake_client: Callable[..., ExecServerClient]
 ) -> None:
     def refuses(params: object) -> object:
         raise Refusal(-32600, "no")
@@ -210,7 +210,7 @@ def test_a_call_that_is_refused_or_takes_too_long(
     client.close()
 
 
-def test_output_that_is_lost(fake: FakeServer, fake_client: Callable[[], ExecServerClient]) -> None:
+def test_output_that_is_lost(fake: FakeServer, fake_client: Callable[..., ExecServerClient]) -> None:
     fake.answers["process/read"] = lambda params: {
         "chunks": [],
         "nextSeq": 10,
@@ -235,7 +235,7 @@ def test_output_that_is_lost(fake: FakeServer, fake_client: Callable[[], ExecSer
     assert_freed(life, LIVES)
 
 
-def test_a_streamed_body(fake: FakeServer, fake_client: Callable[[], ExecServerClient]) -> None:
+def test_a_streamed_body(fake: FakeServer, fake_client: Callable[..., ExecServerClient]) -> None:
     fake.answers["http/request"] = lambda params: {"status": 200, "headers": [], "bodyBase64": ""}
     client = fake_client()
 

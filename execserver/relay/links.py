@@ -19,7 +19,7 @@ from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.send_queue import SendQueue
 from execserver.relay.wires import Wire
-from execserver.relay.ws_frames import end_of_frames
+from execserver.relay.ws_frames import end_of_frames, size_of_frame
 from execserver.services.delay_queue import DelayQueue
 from execserver.transports.liveness import LivenessSweep
 from execserver.wire.websocket import PING_FRAME, POLICY_VIOLATION, FrameLimits, ServerFrames
@@ -70,6 +70,7 @@ class Link:
 
     __slots__ = (
         "_begun",
+        "_begun_size",
         "_blocked",
         "_closed",
         "_closing",
@@ -103,7 +104,8 @@ class Link:
         self._owner = owner
         self._shared = shared
         self._frames = ServerFrames(shared.frame_limits)
-        self._begun = b""  # a frame that is not complete
+        self._begun: bytes | bytearray = b""  # a frame that is not complete
+        self._begun_size = 0  # what it will have, once its header tells
         self._queue = SendQueue()
         self._holding: dict[Link, Hashable | None] = {}  # senders that are not read because of this link
         self._held_by: set[Link] = set()
@@ -239,8 +241,6 @@ class Link:
 
     def _readable(self) -> None:
         view, begun = self._shared.view, len(self._begun)
-        if begun:
-            view[:begun] = self._begun
         try:
             count = self._wire.read(view[begun:])
         except BlockingIOError:
@@ -252,7 +252,7 @@ class Link:
             return
         self._heard = True
         if not self._closing:
-            self._take(view[: begun + count])
+            self._took(view, begun, begun + count)
         if self._wire.pending and not self._closed:
             get_hub().loop.run_callback(self._read_pending)
 
@@ -260,10 +260,24 @@ class Link:
         if not (self._closed or self._held_by) and self._throttle is None:
             self._readable()
 
+    def _took(self, view: memoryview, begun: int, end: int) -> None:
+        """Handle what was read behind the place of a frame that is begun.
+
+        Such a frame is put together here only once it is whole: the copies would cost a peer that sends
+        single bytes nothing, and the relay the square of its frame.
+        """
+        if end < self._begun_size:
+            self._begun += view[begun:end]
+        else:
+            view[:begun] = self._begun
+            self._take(view[:end])
+
     def _take(self, data: memoryview) -> None:
         """Feed the frames that are whole; one that is begun waits: to feed it in pieces costs more."""
         whole = end_of_frames(data, self._shared.limits.frame_bytes)
-        self._begun = bytes(data[whole:])
+        self._begun, self._begun_size = b"", 0
+        if whole < len(data):
+            self._begun, self._begun_size = bytearray(data[whole:]), size_of_frame(data[whole:])
         if whole:
             self._feed(data[:whole])
 

@@ -15,6 +15,20 @@ def binary_header(length: int) -> bytes:
     return bytes((_FIN_BINARY, 127)) + length.to_bytes(8, "big")
 
 
+def size_of_frame(data: memoryview) -> int:
+    """Return the size of the frame that begins here, or 0 if its header is not complete."""
+    if len(data) < 2:
+        return 0
+    length, head = data[1] & ~_MASKED, 2
+    if length >= 126:
+        wide = 2 if length == 126 else 8
+        if len(data) < head + wide:
+            return 0
+        length = int.from_bytes(data[head : head + wide], "big")
+        head += wide
+    return head + (4 if data[1] & _MASKED else 0) + length
+
+
 def end_of_frames(data: memoryview, limit: int) -> int:
     """Return where the last whole frame ends; where all ends once a frame says it is above the limit.
 

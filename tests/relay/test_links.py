@@ -1,0 +1,83 @@
+"""One websocket of the relay by itself: what arrives in small pieces."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from execserver.relay import links
+from execserver.relay.identity import Identity
+from execserver.relay.limits import Limits
+from execserver.relay.links import Link, Shared
+from execserver.relay.wires import PlainWire
+from tests.support.greenlets import turns
+from tests.support.relay_process import masked_frame
+
+
+class Owner:
+    """A fake: keeps what the link gives it."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+
+    def receive(self, link: Link, messages: list[bytes]) -> None:
+        self.messages += messages
+
+    def lost(self, link: Link, why: str) -> None:
+        pass
+
+
+class Scene:
+    """A link and the peer of its socket."""
+
+    def __init__(self) -> None:
+        theirs, self.peer = socket.socketpair()
+        theirs.setblocking(False)
+        self.owner = Owner()
+        identity = Identity(True, "box", "r", b"f", "t")
+        self.link = Link(PlainWire(theirs), "peer", identity, self.owner, Shared(Limits(), 30.0))
+        self.link.start(b"")
+
+    def send(self, data: bytes, size: int) -> None:
+        """Send in pieces, each of which is read before the next."""
+        for at in range(0, len(data), size):
+            self.peer.sendall(data[at : at + size])
+            turns()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    yield made
+    made.link.give_up()
+    made.peer.close()
+    gevent.sleep(0)
+
+
+def test_a_frame_in_many_pieces_is_looked_at_when_it_is_whole(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    real = links.end_of_frames
+
+    def counted(data: memoryview, limit: int) -> int:
+        nonlocal looks
+        looks += 1
+        return real(data, limit)
+
+    monkeypatch.setattr(links, "end_of_frames", counted)
+    message = bytes(range(256)) * 1000
+    scene.send(masked_frame(2, message), 1000)
+    assert scene.owner.messages == [message]
+    assert looks == 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 150, 1000])
+def test_frames_arrive_however_they_are_cut(scene: Scene, size: int) -> None:
+    messages = [b"", b"a", b"b" * 125, b"c" * 126, b"d" * 400, b"", b"e" * 70]
+    scene.send(b"".join(masked_frame(2, each) for each in messages), size)
+    scene.send(masked_frame(2, b"f" * 70_000), 9973)
+    assert scene.owner.messages == [*messages, b"f" * 70_000]

@@ -99,6 +99,7 @@ def test_without_being_told_nothing_is_kept(server: Server) -> None:
         b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok",
         b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
         OK + b"more",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     ],
 )
 def test_what_cannot_be_used_again_is_not(server: Server, client: ApiClient, answer: bytes) -> None:

@@ -23,6 +23,7 @@ MAX_INTERIM_RESPONSES = 100
 _TURN_EVENTS = 256
 _VERSIONS = (b"1.0", b"1.1")
 _INLINE_SEND_BYTES = 64 * 1024
+_TWO_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 # What h11 is told of every request.  It needs to know the method, because some responses have no body, and
 # that an upgrade was asked for, because a 101 that nobody asked for is not an error at the reference.
@@ -64,6 +65,7 @@ class Exchange:
         self._parser.send(h11.EndOfMessage())
         self._events = 0
         self._ended = False
+        self._is_ambiguous = False
         self._failure = ""  # what an exception says; itself it would hold this exchange by its traceback
 
     def send(self, request: bytes) -> None:
@@ -84,6 +86,9 @@ class Exchange:
                 if event.http_version not in _VERSIONS:
                     raise BrokenResponse("the response is of another version of HTTP")
                 if event.status_code >= 200 or event.status_code == 101:
+                    # With both, somebody on the way may see another end of the body than we do, and the
+                    # next answer elsewhere: the length gives way, as at the reference, and nothing follows.
+                    self._is_ambiguous = {name for name, _ in event.headers} >= _TWO_LENGTHS
                     return ResponseHead(event.status_code, list(event.headers))
             else:
                 raise BrokenResponse("the connection was closed before the response")
@@ -108,11 +113,11 @@ class Exchange:
     def release(self) -> tuple[socket.socket, tuple[type[OSError], ...]] | None:
         """Give the socket, and what it raises, to the caller, who may ask again on it.
 
-        None where that cannot be: the response was not read to its end, or a side wants the connection to
-        end.
+        None where that cannot be: the response was not read to its end, its end is ambiguous, or a side
+        wants the connection to end.
         """
         is_sent = self._sender is None or self._sender.ready()
-        if not (self._ended and is_sent and self._parser.their_state is h11.DONE):
+        if self._is_ambiguous or not (self._ended and is_sent and self._parser.their_state is h11.DONE):
             return None
         return None if self._parser.trailing_data[0] else (self._sock, self._would_block)
 

@@ -76,6 +76,10 @@ class OutputTooLarge(ExecServerError):
     """A process printed more than the caller was ready to collect; it can still be iterated."""
 
 
+class FileTooLarge(ExecServerError):
+    """A file has more bytes than it said, or than the caller was ready to take; it can be read in blocks."""
+
+
 class OutputGap(ExecServerError):
     """The events `first_seq` to `last_seq` of a process are lost; iteration can go on behind them.
 

@@ -9,7 +9,13 @@ from typing import Final, Self
 from uuid import uuid4
 
 from execserver.client import wire
-from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed, UnsupportedByServer
+from execserver.client.errors import (
+    ExecServerError,
+    FileTooLarge,
+    ProtocolViolation,
+    TransportClosed,
+    UnsupportedByServer,
+)
 from execserver.client.session import Session
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
@@ -22,6 +28,7 @@ BLOCK_BYTES: Final = 1024 * 1024
 # Larger ones go block by block: their JSON would pass what a message, or a single frame of some servers,
 # may hold.
 _WHOLE_READ_BYTES: Final = 8 * 1024 * 1024
+_GROWTH_BYTES: Final = 8 * 1024 * 1024  # what a file may grow by while it is read
 _WHOLE_WRITE_BYTES: Final = 40 * 1024 * 1024
 
 
@@ -91,13 +98,20 @@ class RemoteFiles:
         self._handle_prefix = uuid4().hex[:8]
         self._handles = count(1)
 
-    def read_file(self, path: RemotePath, *, sandbox: Sandbox = None) -> bytes:
-        """Return the content of a regular file; above 8 MiB it is read block by block."""
-        if sandbox is None and self.get_metadata(path).size > _WHOLE_READ_BYTES:
-            with self.open_file(path) as file:
-                return b"".join(file)
+    def read_file(self, path: RemotePath, *, sandbox: Sandbox = None, max_bytes: int | None = None) -> bytes:
+        """Return the content of a regular file; above 8 MiB it is read block by block.
+
+        Raises `FileTooLarge` for more than `max_bytes`, and for a file that turns out to be more than 8 MiB
+        larger than the server said before: one that grows fast, or a server that never ends.
+        """
+        if sandbox is None and (size := self.get_metadata(path).size) > _WHOLE_READ_BYTES:
+            most = size + _GROWTH_BYTES
+            return self._read_blocks(path, most if max_bytes is None else min(most, max_bytes))
         params = fs.FsReadFileParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
-        return self._session.call(methods.FS_READ_FILE, params).data_base64
+        data = self._session.call(methods.FS_READ_FILE, params).data_base64
+        if max_bytes is not None and len(data) > max_bytes:
+            raise FileTooLarge(f"the file is longer than {max_bytes} bytes")
+        return data
 
     def write_file(self, path: RemotePath, data: bytes, *, sandbox: Sandbox = None) -> None:
         """Create or replace a file; above 40 MiB block by block, which not every server offers."""
@@ -185,6 +199,17 @@ class RemoteFiles:
             path=wire.path_uri(path), options=options or _WALK, sandbox=wire.sandbox_context(sandbox)
         )
         return self._session.call(methods.FS_WALK, params)
+
+    def _read_blocks(self, path: RemotePath, most: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        with self.open_file(path) as file:
+            for block in file:
+                pieces.append(block)
+                size += len(block)
+                if size > most:
+                    raise FileTooLarge(f"the file is longer than {most} bytes; it can be read in blocks")
+        return b"".join(pieces)
 
     def _write_blocks(self, path: RemotePath, data: bytes, sandbox: Sandbox) -> None:
         with self.open_file(path, "replace", sandbox=sandbox) as file:

@@ -10,10 +10,11 @@ import gevent
 import pytest
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from execserver.client import ProtocolViolation, wire
-from execserver.client.files import RemoteFile
+from execserver.client import FileTooLarge, ProtocolViolation, wire
+from execserver.client.files import RemoteFile, RemoteFiles
 from execserver.client.stdio_carrier import StdioCarrier
 from execserver.client.websocket_carrier import WebSocketCarrier
+from execserver.protocol import methods
 from execserver.protocol.files import FsOpenMode
 from execserver.remote.rendezvous import RendezvousSocket, Timing
 from execserver.wire.lines import LineSplitter
@@ -118,3 +119,35 @@ def test_a_block_longer_than_asked_for_is_a_violation() -> None:
     session: Any = SimpleNamespace(call=lambda method, params: SimpleNamespace(chunk=b"x" * (params.len + 1)))
     with pytest.raises(ProtocolViolation, match="asked for 10 bytes"):
         RemoteFile(session, "h", FsOpenMode.READ).read_block(0, 10)
+
+
+class EndlessFile:
+    """A session with a server whose file has no end, although it names a size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.blocks = 0
+        self.closed = False
+
+    def call(self, method: Any, params: Any) -> Any:
+        if method is methods.FS_READ_BLOCK:
+            self.blocks += 1
+            assert self.blocks < 100, "the client reads on and on"
+            return SimpleNamespace(chunk=bytes(params.len))
+        self.closed = self.closed or method is methods.FS_CLOSE
+        return SimpleNamespace(size=self.size, handle_id="h", data_base64=bytes(self.size))
+
+
+@pytest.mark.parametrize(("max_bytes", "blocks"), [(None, 9 + 8 + 1), (3 * 2**20, 4)])
+def test_a_file_without_end_is_given_up(max_bytes: int | None, blocks: int) -> None:
+    session: Any = EndlessFile(9 * 2**20)
+    with pytest.raises(FileTooLarge):
+        RemoteFiles(session).read_file("/f", max_bytes=max_bytes)
+    assert (session.blocks, session.closed) == (blocks, True)
+
+
+def test_a_small_file_is_bounded_by_the_caller_too() -> None:
+    session: Any = EndlessFile(11)
+    assert len(RemoteFiles(session).read_file("/f", max_bytes=11)) == 11
+    with pytest.raises(FileTooLarge):
+        RemoteFiles(session).read_file("/f", max_bytes=10)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
-from execserver.relay import links
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.links import Link, Shared
 from execserver.relay.wires import PlainWire
+from execserver.relay.ws_frames import end_of_frames
 from tests.support.greenlets import turns
 from tests.support.relay_process import masked_frame
 
@@ -61,14 +61,13 @@ def test_a_frame_in_many_pieces_is_looked_at_when_it_is_whole(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    real = links.end_of_frames
 
     def counted(data: memoryview, limit: int) -> int:
         nonlocal looks
         looks += 1
-        return real(data, limit)
+        return end_of_frames(data, limit)
 
-    monkeypatch.setattr(links, "end_of_frames", counted)
+    monkeypatch.setattr("execserver.relay.links.end_of_frames", counted)
     message = bytes(range(256)) * 1000
     scene.send(masked_frame(2, message), 1000)
     assert scene.owner.messages == [message]

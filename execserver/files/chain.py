@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 class DirectoryChain:
     """The directories from a root to the current one.  Owns their descriptors until `close`."""
 
-    __slots__ = ("_closable", "_descriptors", "_identities")
+    __slots__ = ("_closable", "_descriptors", "_identities", "_times")
 
     def __init__(self, root: bytes, follow: bool = False, dir_fd: int | None = None) -> None:
         """Open the root directory; a link there is an error unless `follow`."""
         fd = os.open(root, _DIRECTORY if follow else _DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
         self._descriptors = [fd]
         self._identities = [_identity(fd)]
+        self._times = {self.identity: 1}  # how often each is in the chain: a mount may bring one up again
         self._closable: list[int] = []  # levels, from the top down
 
     def __enter__(self) -> Self:
@@ -50,7 +51,7 @@ class DirectoryChain:
 
     def holds(self, identity: Identity) -> bool:
         """Tell whether a directory is the current one or above it in the chain."""
-        return identity in self._identities
+        return identity in self._times  # asked at every level: to look through them all would be quadratic
 
     def enter(self, name: bytes, follow: bool = False) -> None:
         """Go down into a directory; raise OSError ENOTDIR or ELOOP for a link unless `follow`."""
@@ -64,7 +65,9 @@ class DirectoryChain:
             linked = True
         parent = len(self._descriptors) - 1
         self._descriptors.append(fd)
-        self._identities.append(_identity(fd))
+        identity = _identity(fd)
+        self._identities.append(identity)
+        self._times[identity] = self._times.get(identity, 0) + 1
         # `..` of a directory behind a link is not where we came from: such a parent stays open.
         if not linked:
             self._closable.append(parent)
@@ -74,7 +77,10 @@ class DirectoryChain:
     def leave(self) -> None:
         """Go up; raise OSError ESTALE if the directory was moved to another parent meanwhile."""
         left = self._descriptors.pop()
-        self._identities.pop()
+        identity = self._identities.pop()
+        self._times[identity] -= 1
+        if not self._times[identity]:
+            del self._times[identity]
         try:
             parent = len(self._descriptors) - 1
             if self._descriptors[parent] < 0:

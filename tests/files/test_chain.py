@@ -100,3 +100,31 @@ def test_it_knows_the_directories_it_came_through(folder: bytes) -> None:
         assert chain.holds(top)
         chain.leave()
         assert not chain.holds(below)
+
+
+class Counted(tuple[int, int]):
+    """An identity that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return tuple.__eq__(self, other)
+
+    __hash__ = tuple.__hash__
+
+
+def test_what_it_holds_is_known_at_any_depth_at_once(folder: bytes) -> None:
+    with DirectoryChain(folder) as chain:
+        top = chain.identity
+        for _ in range(200):
+            os.mkdir(b"d", dir_fd=chain.fd)
+            chain.enter(b"d")
+        bottom = chain.identity
+        assert not chain.holds(Counted((-1, -1)))
+        assert chain.holds(Counted(top))
+        assert chain.holds(Counted(bottom))
+        assert Counted.compared <= 10
+        chain.leave()
+        assert not chain.holds(bottom)
+        assert chain.holds(top)

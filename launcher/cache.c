@@ -52,6 +52,7 @@ static int refuse(struct place *place, const char *format, ...) {
 }
 
 static int refuse_errno(struct place *place, const char *what) {
+    if (is_shortage(errno)) place->is_short = 1;
     return refuse(place, "%s: %s", what, strerror(errno));
 }
 
@@ -63,7 +64,7 @@ static int add(struct place *places, int count, const char *folder, const char *
     int length = snprintf(places[count].path, room, "%s%s%s", folder, below, suffix);
     if (length < 0 || (size_t)length >= room) return count;
     places[count].why_not[0] = 0;
-    places[count].is_doubted = 0;
+    places[count].is_doubted = places[count].is_short = 0;
     return count + 1;
 }
 
@@ -124,6 +125,16 @@ static int links_are_roots(const char *path, int depth) {
     }
 }
 
+/* Tell whether a folder is ours, and we may not even look into it, as a strange umask once made them. */
+static int lacks_our_rights(const char *path) {
+    struct stat found;
+    int error = errno;
+    int lacks = !lstat(path, &found) && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+                (found.st_mode & (S_IRUSR | S_IXUSR)) != (S_IRUSR | S_IXUSR);
+    errno = error;
+    return lacks;
+}
+
 /* Resolve the place and check it and what it lies in; -1 without `why_not`: there is no such folder. */
 static int open_place(struct place *place) {
     char real[PATH_MAX];
@@ -143,6 +154,7 @@ static int open_place(struct place *place) {
     }
     if (statvfs(place->path, &system)) return refuse_errno(place, "statvfs");
     if (system.f_flag & ST_NOEXEC) return refuse(place, "nothing can be executed there (mounted noexec)");
+    if (lacks_our_rights(place->path)) chmod(place->path, 0700); /* if not, what is tried next says why */
     return 0;
 }
 
@@ -257,7 +269,7 @@ static void name_unfinished(const struct place *place, char *path) {
 /* Put what lies in the way of our tree out of it; where nobody may do that to our own, it is refused. */
 static int put_aside(struct place *place, const char *path) {
     char aside[PATH_MAX];
-    if (!place->is_doubted) return refuse_errno(place, "its tree cannot be opened");
+    if (!place->is_doubted && !lacks_our_rights(path)) return refuse_errno(place, "its tree cannot be opened");
     name_unfinished(place, aside);
     return rename(path, aside) ? refuse_errno(place, "what lies in it cannot be moved away") : -1;
 }
@@ -268,18 +280,24 @@ int open_tree(struct place *place, const struct payload *payload) {
     if (open_place(place)) return -1;
     inside(path, place, payload->hash);
     int tree = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    if (tree < 0) return errno == ENOENT ? -1 : put_aside(place, path);
+    if (tree < 0 && errno == ENOENT) return -1;
+    if (tree < 0) return is_shortage(errno) ? refuse_errno(place, "cannot open its tree") : put_aside(place, path);
     if (!place->is_doubted &&
         (fstat(tree, &found) || found.st_uid != geteuid() || found.st_mode & (S_IWGRP | S_IWOTH))) {
         close(tree);
         return refuse(place, "others can write to the tree in it");
     }
     int lock = open_lock(place, IN_USE, payload->hash, O_CREAT);
+    if (lock < 0 && is_shortage(errno)) {
+        close(tree);
+        return refuse_errno(place, "cannot open the lock of its tree");
+    }
     int is_locked = lock >= 0 && !flock(lock, LOCK_SH | LOCK_NB);
     /* Without a lock it goes on: that is a stranger's, or the place is read-only, or locks do not work there. */
     note_use(place, payload->hash, tree, is_locked);
-    int is_ours = !place->is_doubted || is_proven(tree, &payload->manifest);
-    if (is_ours && is_still(path, tree)) {
+    int is_ours = place->is_doubted ? is_proven(tree, &payload->manifest) : 1;
+    if (is_ours < 0) refuse_errno(place, "its tree cannot be compared");
+    if (is_ours > 0 && is_still(path, tree)) {
         if (lock < 0) return tree;
         close(tree);
         return lock;

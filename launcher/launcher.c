@@ -27,6 +27,8 @@ enum { TRAILER = 128 };
  * use other ones.  It is renamed here, and the program in the tree gives it its name back. */
 static const char LOADER_PREFIX[] = "LD_", KEPT_PREFIX[] = "_EXECSERVER_KEPT_";
 
+static const char SHORTAGE_CURE[] = "allow more open files (`ulimit -n`), or give it more memory";
+
 extern char **environ;
 
 static int fail(const char *what, const char *cure) {
@@ -93,6 +95,8 @@ static void become(const char *tree, int lock, const char *self, int argc, char 
 static void start(struct place *places, int count, const struct payload *payload, const char *self, int argc,
                   char **argv) {
     char tree[PATH_MAX];
+    /* One that takes the owner's rights would leave a tree that no start can use, nor put right. */
+    mode_t mask = umask(S_IRWXG | S_IRWXO);
     for (int i = 0; i < count; i++) {
         struct place *place = &places[i];
         int lock = open_tree(place, payload);
@@ -104,12 +108,26 @@ static void start(struct place *places, int count, const struct payload *payload
             if (lock < 0 && !place->why_not[0])
                 snprintf(place->why_not, sizeof place->why_not, "what was unpacked is not there any more");
         }
+        if (place->is_short) return;
         if (lock < 0) continue;
         snprintf(tree, sizeof tree, "%s/%s", place->path, payload->hash);
+        umask(mask);
         become(tree, lock, self, argc, argv);
+        umask(S_IRWXG | S_IRWXO);
         snprintf(place->why_not, sizeof place->why_not, "cannot start from it: %s", strerror(errno));
         close(lock);
     }
+}
+
+/* Where stdio is closed, what is opened next would be the program's, and take what is written there. */
+static int fill_stdio(void) {
+    int file;
+    do file = open("/dev/null", O_RDWR);
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file > STDERR_FILENO) return close(file);
+    for (file = STDIN_FILENO; file <= STDERR_FILENO; file++)
+        if (fcntl(file, F_GETFD) < 0) return -1;
+    return 0; /* none is left for more, which is told later */
 }
 
 int main(int argc, char **argv) {
@@ -117,7 +135,9 @@ int main(int argc, char **argv) {
     static struct place places[MOST_PLACES];
     struct payload payload;
     char self[PATH_MAX] = "";
+    if (fill_stdio()) return fail("stdio is closed, and there is no /dev/null", "mount /dev, or leave it open");
     int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (file < 0 && is_shortage(errno)) return fail(strerror(errno), SHORTAGE_CURE);
     if (file < 0 && errno == EACCES)
         return fail("this file may be executed but not read", "allow reading it: `chmod +r`");
     if (file < 0 || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
@@ -126,6 +146,8 @@ int main(int argc, char **argv) {
         return fail("this file is damaged or incomplete", "copy it again from where it came from");
     int count = find_places(places);
     start(places, count, &payload, self, argc, argv);
+    for (int i = 0; i < count; i++)
+        if (places[i].is_short) return fail(places[i].why_not, SHORTAGE_CURE);
     fputs("execserver: there is no folder to unpack into\n", stderr);
     for (int i = 0; i < count; i++) fprintf(stderr, "  %s: %s\n", places[i].path, places[i].why_not);
     return fail("cannot start", "name a folder that is yours alone, by its full path, in EXECSERVER_CACHE_DIR");

@@ -6,6 +6,7 @@
 #include "prove.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdint.h>
@@ -114,6 +115,16 @@ static size_t lines(const struct manifest *manifest) {
     return count;
 }
 
+static int shortage; /* the `errno` of one that was met with while comparing */
+
+int is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+/* Keep in mind why something could not be opened; -1. */
+static int unopened(void) {
+    if (is_shortage(errno)) shortage = errno;
+    return -1;
+}
+
 /* A further name of a file could lie where others write. */
 static int is_own(const struct stat *found) {
     return found->st_uid == geteuid() && !(found->st_mode & (S_IWGRP | S_IWOTH)) &&
@@ -124,7 +135,7 @@ static int is_file(int dir, const char *name, const struct entry *entry) {
     struct stat found;
     char digest[2 * DIGEST + 1];
     int file = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (file < 0) return 0;
+    if (file < 0) return unopened(), 0;
     int same = !fstat(file, &found) && S_ISREG(found.st_mode) && is_own(&found) &&
                (uint64_t)found.st_size == entry->size && digest_of(file, entry->size, digest) &&
                !strcmp(digest, entry->digest);
@@ -140,8 +151,9 @@ static long compare(int dir, const char *path, const struct manifest *manifest, 
     static struct entry entry; /* done with before the next one is looked at */
     char below[PATH_MAX];
     long count = 0;
-    DIR *listing = depth > DEEPEST || fstat(dir, &found) || !is_own(&found) ? NULL : fdopendir(dir);
-    if (!listing) return close(dir), -1;
+    if (depth > DEEPEST || fstat(dir, &found) || !is_own(&found)) return close(dir), -1;
+    DIR *listing = fdopendir(dir);
+    if (!listing) return unopened(), close(dir), -1;
     while (count >= 0 && (each = readdir(listing))) {
         const char *name = each->d_name;
         if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
@@ -150,7 +162,7 @@ static long compare(int dir, const char *path, const struct manifest *manifest, 
             count = -1;
         } else if (entry.kind == 'd') {
             int inner = openat(dirfd(listing), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            long more = inner < 0 ? -1 : compare(inner, below, manifest, depth + 1);
+            long more = inner < 0 ? unopened() : compare(inner, below, manifest, depth + 1);
             count = more < 0 ? -1 : count + more + 1;
         } else {
             count = is_file(dirfd(listing), name, &entry) ? count + 1 : -1;
@@ -161,6 +173,9 @@ static long compare(int dir, const char *path, const struct manifest *manifest, 
 }
 
 int is_proven(int dir, const struct manifest *manifest) {
+    shortage = 0;
     int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return again >= 0 && compare(again, "", manifest, 0) == (long)lines(manifest);
+    long found = again < 0 ? unopened() : compare(again, "", manifest, 0);
+    if (shortage) return errno = shortage, -1;
+    return found == (long)lines(manifest);
 }

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -41,6 +42,62 @@ def test_the_first_start_unpacks_into_the_users_cache(box: Box) -> None:
     assert box.tree.is_dir()
     assert {path.stat().st_mode & 0o777 for path in (box.cache, box.tree)} == {0o700}
     assert unfinished(box) == []
+
+
+@pytest.mark.parametrize("mask", ["777", "200", "000"])
+def test_no_umask_spoils_the_tree_for_later_starts(mask: str, box: Box) -> None:
+    """A tree is believed once it is there: one without its owner's rights would stay as it is."""
+    first = box.run(["-c", f'umask {mask}; exec "$0" --version', box.program], Path("/bin/sh"))
+    assert is_version(first)
+    assert is_version(box.run())
+    modes = {path: path.stat().st_mode & 0o777 for path in (box.cache.parent, *box.cache.parent.rglob("*"))}
+    locks = {path for path in modes if path.parent == box.cache and path.is_file()}
+    # What the program itself compiles has its umask; one that cannot be read is compiled again and replaced.
+    compiled = {path for path in modes if path.suffix == ".pyc" and path.parent.name == "__pycache__"}
+    assert {modes[path] for path in locks} == {0o200}
+    assert {modes[path] for path in modes.keys() - locks - compiled} <= {0o600, 0o700}
+
+
+def test_a_tree_nobody_may_look_into_is_replaced(box: Box) -> None:
+    """As one that was unpacked under a strange umask by an earlier program."""
+    assert is_version(box.run())
+    identity = box.tree.stat().st_ino
+    box.tree.chmod(0)
+    box.cache.chmod(0)
+    assert is_version(box.run())
+    assert box.cache.stat().st_mode & 0o777 == 0o700
+    if os.geteuid():  # root reads it all the same
+        assert box.tree.stat().st_ino != identity
+
+
+def test_where_stdio_is_closed_nothing_is_written_into_locks(box: Box) -> None:
+    starter = [sys.executable] if box.program.suffix == ".pyz" else []
+    script = 'exec "$@" --no-such-option <&- >&- 2>&-'
+    done = box.run(["-c", script, "sh", *starter, box.program], Path("/bin/sh"))
+    assert done.returncode == 2, "what is wrong with the words, and nothing else"
+    sizes = {path.name[:5]: path.stat().st_size for path in box.cache.iterdir() if path.is_file()}
+    assert sizes == {".lock": 0, ".use-": 0}
+
+
+def test_want_of_descriptors_is_no_verdict_on_a_tree(box: Box) -> None:
+    """In a temporary folder a tree that is not ours is put aside."""
+    del box.variables["HOME"]
+    place = box.temporary / f"execserver-{os.geteuid()}"
+    assert is_version(box.run())
+    (tree,) = [path for path in place.iterdir() if not path.name.startswith(".")]
+    identity = tree.stat().st_ino
+    script = 'ulimit -n "$1"; shift; exec "$@" --version'
+    starter = [sys.executable, "-I"] if box.program.suffix == ".pyz" else []
+    told = set()
+    for most in range(3, 14):
+        done = box.run(["-c", script, "sh", str(most), *starter, box.program], Path("/bin/sh"))
+        told.add(b"allow more open files" in done.stderr)
+        assert b"is not used" not in done.stderr
+        assert b"/proc is not mounted" not in done.stderr
+        assert tree.stat().st_ino == identity, f"{most} descriptors: {done.stderr!r}"
+        assert not list(place.glob(".new-*"))
+    assert told == {True, False}
+    assert is_version(box.run())
 
 
 def test_a_later_start_writes_nothing(box: Box) -> None:

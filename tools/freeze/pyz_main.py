@@ -8,6 +8,7 @@ write, a tree is compared with the zip before anything of it runs, and no compil
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -26,6 +27,7 @@ NOWHERE = "/dev/null/none"  # in it is nothing, and nothing can be made
 UNFINISHED, IN_USE, LOCK = ".new-", ".use-", ".lock"
 DAY_S = 24 * 60 * 60
 KEPT_UNUSED_S = 30 * DAY_S
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # they say nothing about what was asked for
 LOCK_WAIT_S = 5.0
 NO_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -75,7 +77,15 @@ def check(place: str) -> str:
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and (own or not found.st_mode & stat.S_ISVTX):
             raise Unusable(f"others can write to {folder}")
         folder = os.path.dirname(folder)
+    if lacks_our_rights(real):
+        os.chmod(real, 0o700)
     return real
+
+
+def lacks_our_rights(path: str) -> bool:
+    """Tell whether a folder is ours, and we may not even look into it, as a strange umask once made them."""
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o500 != 0o500
 
 
 def find_tree(place: str, name: str, archive: str, doubted: bool) -> tuple[str, int] | None:
@@ -92,8 +102,10 @@ def find_tree(place: str, name: str, archive: str, doubted: bool) -> tuple[str, 
         folder = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
-    except OSError:
-        put_aside(real, name, doubted)
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        put_aside(real, name, doubted or lacks_our_rights(tree))
         return None
     held = os.fstat(folder)
     os.close(folder)
@@ -132,7 +144,9 @@ def use_lock(place: str, name: str) -> tuple[int, bool]:
     """
     try:
         lock = open_lock(f"{place}/{IN_USE}{name}")
-    except OSError:
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
         return os.open(f"{place}/{name}", os.O_RDONLY | os.O_DIRECTORY), False
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -257,7 +271,8 @@ def fill(place: str, name: str, archive: str) -> None:
         with zipfile.ZipFile(archive) as packed:
             for member, path in wanted(packed):
                 target = f"{fresh}/{path}"
-                os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+                # For compiled modules: the program would make the folder with whatever umask it has.
+                os.makedirs(f"{os.path.dirname(target)}/__pycache__", 0o700, exist_ok=True)
                 with open(target, "wb", opener=_private) as file:
                     file.write(packed.read(member))
         _sync(folder)
@@ -311,6 +326,9 @@ def obtain_tree(name: str, archive: str) -> tuple[str, int, bool] | None:
                 return (*found, doubted)
             refused[place] = "what was unpacked is not there any more"
         except (OSError, Unusable) as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                sys.stderr.write(f"execserver: {error}\n  What to do: allow more open files (`ulimit -n`)\n")
+                return None
             refused[place] = str(error)
     sys.stderr.write("execserver: there is no folder to unpack into\n")
     for place, why in refused.items():
@@ -333,8 +351,19 @@ def is_moved(place: str) -> bool:
         return True  # not there yet, behind a link or not: asked again once it is
 
 
+def fill_stdio() -> None:
+    """Where stdio is closed, what is opened next would be the program's, and take what is written there."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(file, True)
+    os.close(file)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def main() -> int:
     """Become the program; return only when that is not possible."""
+    fill_stdio()
     trees = dict(line.split() for line in _read(TREES_FILE).splitlines())
     if tag() not in trees:
         sys.stderr.write(
@@ -343,7 +372,10 @@ def main() -> int:
         )
         return 1
     archive = os.path.realpath(globals()["__loader__"].archive)
+    # One that takes the owner's rights would leave a tree that no start can use, nor put right.
+    mask = os.umask(0o077)
     found = obtain_tree(trees[tag()], archive)
+    os.umask(mask)
     if found is None:
         return 1
     tree, lock, doubted = found

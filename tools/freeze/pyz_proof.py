@@ -5,6 +5,7 @@ Loaded only where a sandbox, also one of another program, may have written.  Wai
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import zipfile
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MOST_LINKS = 40  # as in the kernel
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # they say nothing about what was asked for
 NO_WAITING = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -43,13 +45,15 @@ def is_proven(
 ) -> bool:
     """Tell whether every file of a tree is as in the zip, and nothing else is there.
 
-    `wanted` yields the members that belong into it and their paths in it.
+    `wanted` yields the members that belong into it and their paths in it.  Raises OSError for a shortage.
     """
     with zipfile.ZipFile(archive) as packed:
         members = {path: member for member, path in wanted(packed)}
         folders = {path[:at] for path in members for at in range(len(path)) if path[at] == "/"}
+        # Made for compiled modules, and nothing in them is believed.
+        folders |= {"__pycache__", *(f"{folder}/__pycache__" for folder in folders)}
         left = set(members)
-        for folder, names, files in os.walk(tree):
+        for folder, names, files in os.walk(tree, onerror=raise_shortage):
             inner = folder[len(tree) + 1 :]
             inner = inner and inner + "/"
             # Links to folders count as folders here; they are not followed, so the files are missing.
@@ -63,6 +67,12 @@ def is_proven(
     return not left
 
 
+def raise_shortage(error: OSError) -> None:
+    """Let an error through that is no verdict on a tree."""
+    if error.errno in SHORTAGES:
+        raise error
+
+
 def is_own(found: os.stat_result) -> bool:
     """Tell whether nobody else may write to a file or folder."""
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -72,7 +82,8 @@ def is_same(path: str, member: zipfile.ZipInfo, packed: zipfile.ZipFile) -> bool
     """Tell whether a file has the contents of a member, and no further name where others could write."""
     try:
         file = os.open(path, os.O_RDONLY | NO_WAITING)
-    except OSError:
+    except OSError as error:
+        raise_shortage(error)
         return False
     with open(file, "rb") as opened:
         found = os.fstat(file)

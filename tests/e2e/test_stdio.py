@@ -191,3 +191,23 @@ def test_a_line_without_end_ends_the_server(start_server: StartServer) -> None:
         peer.open_session()
         peer.send_raw(b"x" * 10_001)
         assert server.wait() == 0
+
+
+@pytest.mark.ours_only("the text of the error is the decoder's")
+@pytest.mark.parametrize("line", [b"\0" * 100, b"\xff\xfe{}", b'{"id":9,"method":"\xc3"}', b"{\0}"])
+def test_a_line_that_is_no_text_is_answered_and_harms_nothing(peer: StdioPeer, line: bytes) -> None:
+    peer.send_raw(line + b"\n")
+    assert peer.take({"id": -1})["error"]["code"] == -32600
+    assert peer.open_session()
+
+
+@loses_answers
+def test_half_a_line_at_the_end_of_input_is_answered_as_malformed(
+    stdio_server: ServerProcess, peer: StdioPeer
+) -> None:
+    peer.send_raw(lines(HELLO) + encode(UNKNOWN)[:-5])
+    peer.close_input()
+    assert (peer.receive() or {})["id"] == 1
+    assert (peer.receive() or {})["error"]["code"] == -32600
+    assert peer.receive() is None
+    assert stdio_server.wait() == 0

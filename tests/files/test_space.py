@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from execserver.files.copy import copy
-from execserver.files.writing import write_file
+from execserver.files.writing import write_block, write_file
 from tests.files.tools import get, put
 
 MIB = 1024 * 1024
@@ -131,3 +131,16 @@ def test_where_room_runs_out_it_is_given_back(small: bytes, monkeypatch: pytest.
         copy(small + b"/f", small + b"/h", recursive=False)
     assert get(small + b"/h") == b""
     assert used(small) < 11 * MIB
+
+
+def test_a_file_that_is_open_can_be_used_after_a_block_found_no_room(small: bytes) -> None:
+    filler = put(small + b"/filler", b"x" * 15 * MIB)
+    fd = os.open(small + b"/g", os.O_RDWR | os.O_CREAT)
+    write_block(fd, 0, b"kept")
+    with pytest.raises(OSError, match="No space") as caught:
+        write_block(fd, MIB, b"y" * 2 * MIB)
+    assert caught.value.errno == errno.ENOSPC
+    os.unlink(filler)
+    write_block(fd, MIB, b"z" * MIB)
+    assert (os.pread(fd, 4, 0), os.pread(fd, 2, MIB)) == (b"kept", b"zz")
+    os.close(fd)

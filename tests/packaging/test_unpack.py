@@ -100,7 +100,9 @@ def unpack(unpacker: Path, data: bytes, folder: Path) -> subprocess.CompletedPro
     target = folder / "target"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    return subprocess.run([unpacker, packed, target], capture_output=True, timeout=20, check=False)
+    command = [unpacker, packed, target]
+    # The launcher sets a mask of its own before it unpacks.
+    return subprocess.run(command, capture_output=True, timeout=20, check=False, umask=0o022)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from tests.conftest import LONG
 from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.server_process import Flavour
 from tests.support.source import ROOT
-from tests.support.views import ENV, FREE_UID, OLD_KERNEL, REFUSED, Outcome, become, in_child
+from tests.support.views import ENV, FREE_UID, OLD_KERNEL, REFUSED, USERS, Outcome, become, in_child
 
 _EPERM = 1
 # Only a folder that belongs to root all the way up will do, and those of tests lie in /tmp.
@@ -62,18 +62,20 @@ class Way(NamedTuple):
         return self.name
 
 
+# The ordinary user is who runs the tests, unless that is root.
+_ORDINARY = USERS[-1]
 WAYS = (
     Way("native-root", 0, BACK_END_NATIVE),
-    Way("native-user", FREE_UID, BACK_END_NATIVE),
+    Way("native-user", _ORDINARY, BACK_END_NATIVE),
     Way("native-old-root", 0, BACK_END_NATIVE, OLD_KERNEL),
-    Way("native-old-user", FREE_UID, BACK_END_NATIVE, OLD_KERNEL),
+    Way("native-old-user", _ORDINARY, BACK_END_NATIVE, OLD_KERNEL),
     Way("root-without-userns-filter", 0, BACK_END_NATIVE, (), "filter"),
     Way("root-without-userns-limit", 0, BACK_END_NATIVE, (), "limit"),
     Way("bubblewrap-root", 0, BACK_END_BUBBLEWRAP),
-    Way("bubblewrap-user", FREE_UID, BACK_END_BUBBLEWRAP),
-    Way("bubblewrap-setuid-user-filter", FREE_UID, BACK_END_BUBBLEWRAP, (), "filter"),
+    Way("bubblewrap-user", _ORDINARY, BACK_END_BUBBLEWRAP),
+    Way("bubblewrap-setuid-user-filter", _ORDINARY, BACK_END_BUBBLEWRAP, (), "filter"),
     Way("landlock-root", 0, BACK_END_LANDLOCK, (), "filter"),
-    Way("landlock-user", FREE_UID, BACK_END_LANDLOCK, (), "filter"),
+    Way("landlock-user", _ORDINARY, BACK_END_LANDLOCK, (), "filter"),
 )
 # Left to long runs: what differs from another way by the user or the kind of refusal only.
 _LONG = (
@@ -284,7 +286,8 @@ def listing(folder: Path) -> dict[str, tuple[int, bytes]]:
     found: dict[str, tuple[int, bytes]] = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
-        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
+        readable = stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK)
+        content = path.read_bytes() if readable else b""
         found[str(path.relative_to(folder))] = (status.st_mode, content)
     return found
 

@@ -119,7 +119,7 @@ def test_nor_in_a_view_of_named_folders(way: Way, ground: Ground, reader: int) -
     links = [Path(p) for p in ("/bin", "/lib", "/lib64") if Path(p).is_symlink()]
     made = tuple(Mount(LINK, os.fsencode(p), os.readlink(os.fsencode(p))) for p in links)
     view = ViewPlan(ROOT_EMPTY, (*named, *made, mount(WRITE, ground.ws), mount(READ, ground.out)))
-    script = "echo obey 1<>$OUT/control; echo $?; mkfifo f; (cat f & echo obey > f; wait)"
+    script = "echo obey 1<>$OUT/control; echo $?; mkfifo p; (cat p & echo obey > p; wait)"
     done = ground.run(script.replace("$OUT", str(ground.out)), view)
     assert (done.out.split()[0] != "0", done.out.split()[1:]) == (True, ["obey"]), done
     assert heard(reader) == b""

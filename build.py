@@ -35,9 +35,9 @@ from tools.problems import Problem, from_os_error, say, tell
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
-TEST_LIMIT_S = 8 * 60
+TEST_LIMIT_S = 12 * 60
 LONG_TEST_LIMIT_S = 75 * 60
-OTHER_USER_LIMIT_S = 8 * 60
+OTHER_USER_LIMIT_S = 12 * 60
 REFERENCE_TEST_LIMIT_S = 60 * 60
 
 

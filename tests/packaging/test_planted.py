@@ -164,7 +164,7 @@ def put_link_to_folder(planter: Planter, tree: Path) -> None:
 def put_further_library(planter: Planter, tree: Path) -> None:
     """The loader prefers what lies in such folders, and the interpreter compiled modules."""
     for name in ("lib/glibc-hwcaps/x86-64-v2", "__pycache__"):
-        (tree / name).mkdir(parents=True, exist_ok=True)
+        (tree / name).mkdir(parents=True)
         (tree / name / "libc.so.6").write_bytes(b"")
 
 

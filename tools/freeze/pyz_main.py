@@ -236,7 +236,7 @@ def install(place: str, name: str, archive: str, doubted: bool) -> None:
         # A lock where others write may be anybody's: there it is not waited for.
         locked = lock >= 0 and wait_for(lock, f"{real}/{name}", 0 if doubted else LOCK_WAIT_S)
         if not os.path.isdir(f"{real}/{name}"):
-            fill(real, name, archive)
+            fill(real, name, archive, doubted)
             if locked and not doubted:
                 prune(real, name)
     finally:
@@ -260,7 +260,7 @@ def wait_for(lock: int, tree: str, limit: float) -> bool:
             return True
 
 
-def fill(place: str, name: str, archive: str) -> None:
+def fill(place: str, name: str, archive: str, doubted: bool) -> None:
     """Unpack the parts of the zip for this interpreter."""
     import zipfile
 
@@ -271,8 +271,9 @@ def fill(place: str, name: str, archive: str) -> None:
         with zipfile.ZipFile(archive) as packed:
             for member, path in wanted(packed):
                 target = f"{fresh}/{path}"
-                # For compiled modules: the program would make the folder with whatever umask it has.
-                os.makedirs(f"{os.path.dirname(target)}/__pycache__", 0o700, exist_ok=True)
+                # Where modules are compiled the program would make this folder with whatever umask it has.
+                inner = os.path.dirname(target) + ("" if doubted else "/__pycache__")
+                os.makedirs(inner, 0o700, exist_ok=True)
                 with open(target, "wb", opener=_private) as file:
                     file.write(packed.read(member))
         _sync(folder)

@@ -50,8 +50,6 @@ def is_proven(
     with zipfile.ZipFile(archive) as packed:
         members = {path: member for member, path in wanted(packed)}
         folders = {path[:at] for path in members for at in range(len(path)) if path[at] == "/"}
-        # Made for compiled modules, and nothing in them is believed.
-        folders |= {"__pycache__", *(f"{folder}/__pycache__" for folder in folders)}
         left = set(members)
         for folder, names, files in os.walk(tree, onerror=raise_shortage):
             inner = folder[len(tree) + 1 :]

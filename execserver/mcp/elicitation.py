@@ -60,8 +60,9 @@ def message_of(question: Question) -> str:
     argv[0] is shown where it is another name than the file's: the program will hear that name.
     """
     name = question.argv[0] if question.argv else ""
-    is_own = name.rpartition("/")[2] == question.file.rpartition("/")[2]
-    alias = "" if is_own or not question.argv else f" under the name `{quote_cut(name)}`"
+    # An empty name is none that a program could be taken for: outside it hears its path.
+    is_own = not name or name.rpartition("/")[2] == question.file.rpartition("/")[2]
+    alias = "" if is_own else f" under the name `{quote_cut(name)}`"
     command = visible_line(question.file, question.argv[1:])
     return f"Allow agent to run `{command}`{alias} in `{quote_cut(question.workdir)}`?"
 

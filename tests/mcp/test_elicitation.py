@@ -94,7 +94,7 @@ def test_a_name_that_is_not_the_files_is_shown() -> None:
     assert [shown(name) for name in ("pgrep", "./pgrep", "/usr/bin/pgrep")] == [" in `/`?"] * 3
     assert shown("pkill") == " under the name `pkill` in `/`?"
     assert shown("-pgrep") == " under the name `-pgrep` in `/`?"
-    assert shown("") == " under the name `''` in `/`?"
+    assert shown("") == " in `/`?"
     assert shown("\n`") == r" under the name `$'\n\140'` in `/`?"
 
 

@@ -230,11 +230,13 @@ def _version_of(file: bytes) -> tuple[int, ...]:
 
 def _is_called_by_name(execution: Execution) -> bool:
     """Tell whether argv[0] names the file that was judged, not what else a program of many names can do."""
-    return os.path.basename(execution.argv[0]) == os.path.basename(execution.file)
+    name = execution.argv[0]
+    # The patched Bash forgets a name now and then; an empty one is no other program's.
+    return not name or os.path.basename(name) == os.path.basename(execution.file)
 
 
 def _argv_outside(execution: Execution) -> Sequence[bytes]:
     """Return the argv outside, where a program that looks for its files by argv[0] must find its own."""
-    if b"/" not in execution.argv[0]:
+    if execution.argv[0] and b"/" not in execution.argv[0]:
         return execution.argv
     return [execution.file, *execution.argv[1:]]

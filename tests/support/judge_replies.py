@@ -35,9 +35,7 @@ class ReplyJudge:
         method = conn.methods.get(line.key, "")
         live = reply
         reply = self._without_added(method, live, expected)
-        faults = list(self.bindings.compare(expected, reply))
-        if faults and method == "process/read" and self._same_read(conn, line, expected, reply):
-            faults = []
+        faults = self._faults(conn, line, expected, reply)
         if faults and self.differences.decode_error(expected, reply):
             faults = []
         if faults and method == "process/terminate" and line.key in self.scene.racy:
@@ -46,10 +44,18 @@ class ReplyJudge:
             ours = self.differences.reply(line.key)
             if ours is not None:
                 ours = self._on_this_carrier(conn, with_id(ours, reply["id"]))
-                faults = list(self.bindings.compare(ours, self._without_added(method, live, ours)))
+                faults = self._faults(conn, line, ours, self._without_added(method, live, ours))
         for fault in faults:
             self.report(line, f"{method}: {fault}")
         self._after_reply(conn, line, reply)
+
+    def _faults(self, conn: Connection, line: Line, expected: Json, reply: Message) -> list[str]:
+        """Return how a reply differs from the one expected."""
+        faults = list(self.bindings.compare(expected, reply))
+        method = conn.methods.get(line.key, "")
+        if faults and method == "process/read" and self._same_read(conn, line, expected, reply):
+            return []
+        return faults
 
     def _without_added(self, method: str, reply: Message, expected: Message) -> Message:
         """Return a reply with its entries sorted and without the members that ours adds by policy."""
@@ -109,9 +115,9 @@ class ReplyJudge:
             return bool(right["exited"]) and right["exitCode"] == left["exitCode"]
         if f"{line.conn}:{request['processId']}" in self.scene.varying:
             return True
-        same = ["exited", "exitCode", "closed", "failure", "sandboxDenied"]
-        if len(left["chunks"]) == len(right["chunks"]):
-            same.append("nextSeq")
+        same = set(left) - {"chunks"}
+        if len(left["chunks"]) != len(right["chunks"]):
+            same.remove("nextSeq")
         seqs = [chunk["seq"] for chunk in right["chunks"]]
         return seqs == sorted(set(seqs)) and all(left[name] == right[name] for name in same)
 

@@ -65,7 +65,8 @@ def test(arguments: list[str]) -> int:
     """Run pytest, all of it in lanes, with an end: what hangs is interrupted and reported, then killed.
 
     Servers of the tests are the built file; a long run plays the end-to-end tests on the source besides.
-    As root, some of it is played as an ordinary user, too.
+    As root, some of it is played as an ordinary user, too, and all of it in a long run.  Rounds are long only
+    the first time.
     """
     variables = dict(os.environ)
     limit_s = TEST_LIMIT_S
@@ -86,7 +87,7 @@ def test(arguments: list[str]) -> int:
     status = in_turn([*command, *for_pytest], {**variables, PROGRAM_VARIABLE: program}, limit_s)
     if "--long" in arguments and everything:
         say("the end-to-end tests once more, on the source")
-        status = worst(status, run_limited([*command, "tests/e2e"], variables, limit_s))
+        status = worst(status, run_limited([*command, "tests/e2e"], dict(os.environ), limit_s))
     if everything:
         status = worst(status, _test_as_other_user(environment.python, for_pytest, "--long" in arguments))
     return status

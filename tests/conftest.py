@@ -39,6 +39,9 @@ settings.register_profile(
 )
 settings.load_profile("long" if LONG else "short")
 
+# For a test that names no limit itself; a short run's stands in pyproject.toml.
+_LONG_TEST_LIMIT_S = 900
+
 # How long a test's own clean-up may take to show, e.g. the end of a killed child.
 _SETTLE_S = 10.0
 
@@ -56,8 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the `long` tests out of a short run."""
+    """Leave the `long` tests out of a short run, and give those of a long run the time for full rounds."""
     if LONG:
+        for item in items:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_LONG_TEST_LIMIT_S))
         return
     left_out = [item for item in items if item.get_closest_marker("long")]
     if left_out:

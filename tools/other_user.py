@@ -37,7 +37,7 @@ PART = (
 )
 _FIRST_ID = 41_000
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".*_cache", "__pycache__")
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "CI", "EXECSERVER_LONG")
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "CI")
 
 
 class Home(NamedTuple):

@@ -114,15 +114,21 @@ def is_at(parent_fd: int, name: bytes, identity: Identity) -> bool:
         return False
 
 
-def remove_if_still(parent_fd: int, name: bytes, identity: Identity) -> None:
-    """Remove an empty object if it is the one that was made; anything put into it or in its place stays."""
+def remove_if_still(parent_fd: int, name: bytes, identity: Identity) -> bool:
+    """Remove an empty object if it is the one that was made; anything put into it or in its place stays.
+
+    Returns whether it was removed just now.
+    """
     try:
         found = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
         if identity_of(found) != identity:
-            return
+            return False
         if stat.S_ISDIR(found.st_mode):
             os.rmdir(name, dir_fd=parent_fd)
         elif not found.st_size:
             os.unlink(name, dir_fd=parent_fd)
+        else:
+            return False
     except OSError:
-        return  # not empty, or gone
+        return False  # not empty, or gone
+    return True

@@ -26,13 +26,12 @@ from execserver.sandbox.placeholder_files import (
     is_at,
     make,
     may_be_placeholder,
-    may_write_below,
     nobody_may_create,
     open_empty,
     open_parent,
     remove_if_still,
 )
-from execserver.sandbox.placeholder_records import GOING, MADE, NEW, USED, Note, RecordFolder, is_made_by
+from execserver.sandbox.placeholder_records import GOING, MADE, NEW, USED, Note, RecordFolder, refuse_others
 from execserver.sandbox.plan import HIDDEN_DIRECTORY, HIDDEN_FILE, READ
 
 TYPE_CHECKING = False
@@ -123,7 +122,7 @@ class Placeholders:
         lease = Lease()
         try:
             for missing in plan.missing:
-                held = self._covering(missing) or self._cover(missing)
+                held = self._covering(missing) or self._cover(missing, lease)
                 if held is not None:
                     self._by_path[missing.path] = held
                     self._add(lease, held)
@@ -205,11 +204,11 @@ class Placeholders:
         in_place = identity_of(os.fstat(held.parent_fd)) == missing.parent
         return held if in_place and is_at(held.parent_fd, held.name, held.identity) else None
 
-    def _cover(self, missing: Missing) -> _Held | None:
-        """Return the placeholder for a missing path; None where nobody inside could make one."""
+    def _cover(self, missing: Missing, lease: Lease) -> _Held | None:
+        """Return the placeholder for a lease's next path; None where nobody inside could make one."""
         if self._records is None:
             raise PlaceholderError("there is no private folder for the records of placeholders")
-        parent_fd = open_parent(missing.path, missing.parent)
+        parent_fd = _parent_of(missing, lease)
         held = None
         try:
             end = time.monotonic() + _WAIT_S
@@ -273,7 +272,7 @@ class Placeholders:
                 used = note
                 used.change(MADE, identity)
             else:
-                _refuse_others(path, found, parent_fd)
+                refuse_others(path, found, parent_fd)
                 used = self._take_back(identity) or _noted(records, path, directory, identity)
             kept = True
         finally:
@@ -343,16 +342,30 @@ class Placeholders:
                 _try_change(one.note, MADE)
                 self._pending.append(one)
                 continue
-            remove_if_still(one.parent_fd, one.name, one.identity)
-            one.note.drop()
+            if remove_if_still(one.parent_fd, one.name, one.identity):
+                self._records.spare(one.note)
+            else:
+                one.note.drop()
             self._spent.append(one)
         if len(self._spent) > _MOST_SPENT:
             self._close_spent()
 
     def _close_spent(self) -> None:
         spent, self._spent = self._spent, []
+        if spent and self._records is not None:
+            self._records.drop_spare()  # while the inodes they name are ours
         for one in spent:
             one.close()
+
+
+def _parent_of(missing: Missing, lease: Lease) -> int:
+    """Open the folder of a missing path: most often that of the one before, which is not walked to again."""
+    if lease.covered and os.path.dirname(lease.covered[-1].path) == os.path.dirname(missing.path):
+        parent_fd = os.dup(lease.held[-1].parent_fd)
+        if identity_of(os.fstat(parent_fd)) == missing.parent:
+            return parent_fd
+        os.close(parent_fd)
+    return open_parent(missing.path, missing.parent)
 
 
 def _noted(records: RecordFolder, path: bytes, directory: bool, identity: Identity | None = None) -> Note:
@@ -378,16 +391,3 @@ def _try_change(note: Note, state: bytes) -> None:
         note.change(state)
     except OSError:
         pass  # somebody has emptied the folder of records; what was made must go in any case
-
-
-def _refuse_others(path: bytes, found: os.stat_result, parent_fd: int) -> None:
-    """Raise PlaceholderError for what another user's owner may have made: it goes without our being asked."""
-    if found.st_uid == os.geteuid() or not may_be_placeholder(found):
-        return
-    # Root sees all records.  Others need no cover where they may not write: then nobody inside can, either.
-    theirs = is_made_by(found.st_uid, identity_of(found)) if os.geteuid() == 0 else may_write_below(parent_fd)
-    if theirs:
-        raise PlaceholderError(
-            f"{os.fsdecode(path)} is empty and belongs to user {found.st_uid}: if a command of theirs runs "
-            "here, start this one when it has ended; else remove it"
-        )

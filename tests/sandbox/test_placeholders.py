@@ -607,3 +607,143 @@ def test_what_was_removed_is_closed_by_the_next_retry_or_when_it_becomes_much(pl
         owner.release(owner.acquire(place.plan()))
     assert len(os.listdir("/proc/self/fd")) < before + 110
     owner.close()
+
+
+def notes_of(place: Place) -> list[str]:
+    """Return the notes of the only owner there is."""
+    (own,) = place.records()
+    return sorted(os.fsdecode(name) for name in os.listdir(place.state + b"/" + own) if name != owners.LOCK)
+
+
+def test_the_note_of_what_was_removed_serves_the_next_placeholder_of_its_path(place: Place) -> None:
+    owner = place.owner()
+    first = owner.acquire(place.plan())
+    before = first.held[0].identity
+    owner.release(first)
+    # Nobody else gets the inode while the note names it, so it is nobody's.
+    assert notes_of(place) == [f"1.{before[0]}.{before[1]}.going"]
+    second = owner.acquire(place.plan(".git", ".codex"))
+    now = [one.identity for one in second.held]
+    assert notes_of(place) == [f"{n}.{one[0]}.{one[1]}.made" for n, one in enumerate(now, 1)]
+    assert before not in now
+    owner.release(second)
+    owner.retry()
+    assert (notes_of(place), owner.pending) == ([], False)
+    owner.close()
+    assert place.records() == []
+
+
+def test_a_note_is_not_kept_of_what_could_not_be_removed(place: Place) -> None:
+    owner = place.owner()
+    lease = owner.acquire(place.plan(".git", ".codex"))
+    os.chmod(place.workspace / ".git", 0o755)
+    (place.workspace / ".git" / "HEAD").write_text("x")
+    os.chmod(place.workspace / ".git", 0o555)
+    owner.release(lease)
+    assert [note.partition(".")[0] for note in notes_of(place)] == ["2"]
+    assert place.names() == [".git"]
+    owner.close()
+
+
+def test_a_note_kept_by_who_is_killed_removes_nothing(place: Place) -> None:
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        owner = place.owner()
+        owner.release(owner.acquire(place.plan()))
+        (place.workspace / ".git").mkdir(0o555)  # the user's, with another inode
+        os.write(tell, b"x")
+        signal.pause()
+    os.close(tell)
+    assert os.read(told, 1) == b"x"
+    os.close(told)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert len(notes_of(place)) == 1
+    clean(place.state)
+    assert (place.names(), place.records()) == ([".git"], [])
+
+
+@pytest.mark.parametrize("links_are_counted", [True, False])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_another_owner_is_seen_where_folders_links_are_counted_and_where_not(
+    links_are_counted: bool, elsewhere: bool, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = place.owner()
+    real, folders = os.lstat, (place.state, place.other_state)
+
+    def lstat(path: bytes) -> os.stat_result:
+        found = real(path)
+        return os.stat_result((*found[:3], 1, *found[4:])) if path in folders else found  # as in Btrfs
+
+    if not links_are_counted:
+        monkeypatch.setattr(os, "lstat", lstat)
+    made = maker.acquire(place.plan())
+    other = place.owner_elsewhere() if elsewhere else place.owner()
+    used = other.acquire(place.plan())
+    maker.release(made)
+    assert (place.names(), maker.pending) == ([".git"], True)
+    other.release(used)
+    assert not maker.retry()
+    assert place.names() == []
+    maker.close()
+    other.close()
+
+
+def test_who_is_alone_lists_no_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = place.owner()
+    owner.release(owner.acquire(place.plan()))
+    real, listed = os.listdir, []
+
+    def listdir(what: int | bytes) -> list[str] | list[bytes]:
+        listed.append(what)
+        return real(what)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    owner.release(owner.acquire(place.plan()))
+    assert [what for what in listed if isinstance(what, bytes)] == []
+    monkeypatch.undo()
+    owner.close()
+
+
+def test_the_folder_of_several_missing_paths_is_walked_to_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, real = [], os.open
+
+    def counting(path: bytes | str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == os.fsencode(place.workspace.name):
+            opened.append(path)
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    (place.workspace / "sub").mkdir()
+    owner = place.owner()
+    monkeypatch.setattr(os, "open", counting)
+    lease = owner.acquire(place.plan(".git", ".codex", "sub/.git", ".agents"))
+    monkeypatch.undo()
+    assert (len(opened), place.names()) == (3, [".agents", ".codex", ".git", "sub"])
+    assert os.listdir(place.workspace / "sub") == [".git"]
+    owner.release(lease)
+    owner.close()
+
+
+def test_a_folder_replaced_between_two_placeholders_is_covered_where_it_went(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, owner, real = place.plan(".git", ".codex"), place.owner(), os.mkdir
+
+    def replace_after(path: bytes, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        real(path, mode, dir_fd=dir_fd)
+        if path == b".git":
+            place.workspace.rename(place.workspace.with_name("moved"))
+            place.workspace.mkdir()
+
+    monkeypatch.setattr(os, "mkdir", replace_after)
+    lease = owner.acquire(plan)
+    monkeypatch.undo()
+    # What was planned is covered, where it went; that the path leads there no more is found by the view.
+    moved = place.workspace.with_name("moved")
+    assert (place.names(), sorted(os.listdir(moved))) == ([], [".codex", ".git"])
+    owner.release(lease)
+    assert os.listdir(moved) == []
+    owner.close()

@@ -5,6 +5,8 @@ Landlock's right to write files does.  Two rights are handled only: that one, an
 which every domain refuses unless it grants them.  The price is that whoever has any file right handled can
 mount nothing, in a user namespace of his own neither, so a policy may be told to let sandboxes be made
 inside (`ViewPlan.nesting`); it has the scopes alone then.
+
+Bubblewrap mounts, too, so what it starts takes the rules on behind it: `rules_to_inherit`, and `stage`.
 """
 
 from __future__ import annotations
@@ -21,10 +23,15 @@ from execserver.sandbox.plan import ROOT_EMPTY, ROOT_READ_ONLY, WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.sandbox.plan import ViewPlan
+    from collections.abc import Callable
+
+    from execserver.sandbox.plan import Mount, ViewPlan
     from execserver.sandbox.syscalls import Kernel
 
+_GOVERNED = landlock.WRITE_FILE | landlock.REFER
 _OF_THE_VIEW = (b"/dev", b"/proc")
+# What a view grants of what it is made of; the rest are objects of the host.
+RULES_OF_THE_VIEW = ((landlock.REFER, b"/"), *((landlock.WRITE_FILE, path) for path in _OF_THE_VIEW))
 
 
 def closes_fifos(version: int, plan: ViewPlan) -> bool:
@@ -44,22 +51,38 @@ def command_rules(kernel: Kernel, version: int, plan: ViewPlan, report: int) -> 
     """
     if not closes_fifos(version, plan):
         return landlock.scope_rules(kernel, version, plan)
-    rights = landlock.WRITE_FILE | landlock.REFER
-    ruleset = landlock.make_rules(kernel, version, rights, plan)
     opener = NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
-    landlock.allow(kernel, ruleset, opener.open_source(b"/"), landlock.REFER)
-    for path in (*_OF_THE_VIEW, *_writable(plan)):
-        landlock.allow(kernel, ruleset, opener.open_source(path), landlock.WRITE_FILE)
+    ruleset = landlock.make_rules(kernel, version, _GOVERNED, plan)
+    for rights, path in RULES_OF_THE_VIEW:
+        landlock.allow(kernel, ruleset, opener.open_source(path), rights)
+    for mount in _writable(plan):
+        landlock.allow(kernel, ruleset, opener.open_source(mount.path), landlock.WRITE_FILE)
     kernel.run(_allow_stdio, kernel.plain(), ruleset, report)
     return ruleset
 
 
-def _writable(plan: ViewPlan) -> list[bytes]:
+def rules_to_inherit(
+    kernel: Kernel, version: int, plan: ViewPlan, report: int, open_source: Callable[[Mount], int]
+) -> int:
+    """Return the rules for a command in a view that is yet to be made, but for RULES_OF_THE_VIEW.
+
+    The caller stands outside, with the command's stdio; `open_source` returns a descriptor of what a mount
+    binds, and `report` is one of a pipe.  The returned descriptor is inheritable.  Raises OSError.
+    """
+    ruleset = landlock.make_rules(kernel, version, _GOVERNED, plan)
+    for mount in _writable(plan):
+        landlock.allow(kernel, ruleset, open_source(mount), landlock.WRITE_FILE)
+    _allow_stdio(kernel, ruleset, report)
+    os.set_inheritable(ruleset, True)
+    return ruleset
+
+
+def _writable(plan: ViewPlan) -> list[Mount]:
     """Return what is mounted writable, without what lies below another: rules hold for all below them."""
-    found: list[bytes] = []
+    found: list[Mount] = []
     for mount in plan.mounts:
-        if mount.kind == WRITE and not mount.path.startswith(tuple(path + b"/" for path in found)):
-            found.append(mount.path)
+        if mount.kind == WRITE and not mount.path.startswith(tuple(one.path + b"/" for one in found)):
+            found.append(mount)
     return found
 
 

@@ -5,6 +5,9 @@ group of its own, and passes signals on to the group of the command, whose numbe
 guard reports like the first process of a view of our own.  A file worker is this program, exec'ed by
 bubblewrap inside the view, since a fork cannot get there.
 
+A command's last step is the stage (`sandbox/stage.py`): it takes on the rules of Landlock under which
+bubblewrap could not have mounted.
+
 Bubblewrap itself runs without any variable of the request and is executed by descriptor, after a look whether
 it is still the file that was tried.
 """
@@ -20,12 +23,14 @@ import stat
 
 from execserver.protocol.errors import strerror
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox import bwrap, mounts, privileges, seccomp
+from execserver.sandbox import bwrap, landlock, landlock_view, mounts, privileges, seccomp
 from execserver.sandbox.limits import leave_descriptors_to_others
 from execserver.sandbox.mounts import NewMounts
 from execserver.sandbox.mounts_old import OldMounts
 from execserver.sandbox.plan import FILTER_NONE, READ, ROOT_EMPTY, WRITE, PlanRefused
+from execserver.sandbox.stage import Stage, reserve
 from execserver.zygote.init import ENDED, FAILED, KEPT, RUNNING, WAIT_STATUS, take_stdio
+from execserver.zygote.lookup import env_value, pipe_candidates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,11 +64,11 @@ class Wrapper:
     def command_line(self, command: Command, covers: Sequence[Mount], status: int) -> list[bytes]:
         """Return the arguments for a command; `status` is the descriptor bubblewrap tells about it on."""
         view = self._view(covers, ())
-        options = bwrap.command_arguments(
-            view, self._bwrap, cwd=command.cwd, env=command.env, arg0=command.arg0
-        )
+        staged = self._staged(command)
+        arg0 = None if staged else command.arg0
+        options = bwrap.command_arguments(view, self._bwrap, cwd=command.cwd, env=command.env, arg0=arg0)
         options += [b"--json-status-fd", b"%d" % status]
-        return self._line(options, command.argv)
+        return self._line(options, staged or command.argv)
 
     def worker_line(self, argv: Sequence[bytes], readable: Sequence[bytes]) -> list[bytes]:
         """Return the arguments for a file worker, which needs some trees itself."""
@@ -78,6 +83,24 @@ class Wrapper:
         if bwrap.identity_of(os.fstat(opened)) != self._bwrap.identity:
             raise OSError(errno.ESTALE, "bubblewrap is not the file any more that was tried", None)
         return b"/proc/self/fd/%d" % opened
+
+    def _staged(self, command: Command) -> list[bytes]:
+        """Return the command as arguments of the stage; nothing where no rules are to be taken on."""
+        kernel, plan = self._kernel, self._plan
+        version = landlock.abi(kernel)
+        if not landlock_view.closes_fifos(version, plan):
+            return []
+        ruleset = landlock_view.rules_to_inherit(kernel, version, plan, _REPORT, self._open_source)
+        program, own = command.argv[0], reserve()
+        try:
+            # The last of a name, as `--setenv` leaves it.
+            candidates = pipe_candidates(program, env_value(command.env[::-1], b"PATH"))
+        except OSError:
+            candidates = [program]  # it has no such name, and the kernel says so
+        stage = Stage(landlock_view.RULES_OF_THE_VIEW, candidates, program)
+        _write(own, stage.image(kernel.machine, ruleset, own))
+        shown = program if command.arg0 is None or not self._bwrap.argv0 else command.arg0
+        return [b"/proc/self/fd/%d" % own, shown, *command.argv[1:]]
 
     def _view(self, covers: Sequence[Mount], readable: Sequence[bytes]) -> list[bytes]:
         if not self._bwrap.bind_fd:
@@ -109,6 +132,11 @@ class Wrapper:
             raise OSError(errno.ESTALE, "it is not what it was when the policy was resolved", None)
         os.set_inheritable(opened, True)
         return opened
+
+
+def programs_before(kernel: Kernel, plan: ViewPlan) -> int:
+    """Return how many programs of ours are executed before a command: bubblewrap, and perhaps the stage."""
+    return 2 if landlock_view.closes_fifos(landlock.abi(kernel), plan) else 1
 
 
 def guard_command(
@@ -253,11 +281,15 @@ def _number_after(name: bytes, text: bytes) -> int:
 def _memory(content: bytes) -> int:
     """Return an inheritable descriptor that reads as this content."""
     descriptor = os.memfd_create("execserver", 0)
+    _write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _write(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
 
 
 def _tell_failure(report: int, error: OSError | PlanRefused) -> None:

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, NETWORK_HOST, NETWORK_NONE
-from execserver.zygote.records import BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
 from tests.sandbox.attacks.ground import Ground
 from tests.support.views import FREE_UID
 from tests.support.ways import Way, require
@@ -15,6 +15,7 @@ from tests.support.ways import Way, require
 WAYS = (
     Way("native-user", FREE_UID, BACK_END_NATIVE),
     Way("landlock-user", FREE_UID, BACK_END_LANDLOCK, (), "filter"),
+    Way("bubblewrap-setuid-user-filter", FREE_UID, BACK_END_BUBBLEWRAP, (), "filter"),
 )
 GIT = "git -c user.name=n -c user.email=e@e -c init.defaultBranch=main"
 # Name, what it needs, script, output.  Scripts run in a writable folder that is HOME and TMPDIR, too.
@@ -121,4 +122,6 @@ def test_with_the_network_open_so_do_debuggers_and_terminals(
 ) -> None:
     if way.back_end == BACK_END_LANDLOCK and case[0] not in ("names", "addresses"):
         pytest.skip("not with Landlock alone: it lacks terminals, tracing, modes and mounts")
+    if way.back_end == BACK_END_BUBBLEWRAP and case[0] == "nested":
+        pytest.skip("this way is refused the user namespaces that it takes")
     check(ground, case, NETWORK_HOST, FILTER_OPEN)

@@ -465,3 +465,14 @@ def test_what_was_changed_while_it_was_asked_about_does_not_run_outside(
         assert shell.end() == 0
         said, _, where = shell.out.splitlines()[-1].partition(" ")
     assert (said, where.endswith("0")) == (("one", True) if how == "kept" else ("two", False))
+
+
+@pytest.mark.parametrize("place", [NATIVE, BUBBLEWRAP, LANDLOCK])
+def test_the_shell_itself_stays_inside_whatever_a_rule_says_of_its_name(
+    zygote: Supervised, place: str
+) -> None:
+    own = 'while read name value; do [ "$name" = NoNewPrivs: ] && echo own $value; done < /proc/self/status'
+    script = f"{own}; /bin/grep NoNewPrivs /proc/self/status"
+    _, out, _ = zygote.call(script, allow("bash"), allow("grep"), place=place)
+    # The shell is not judged, and neither is what builds the sandbox; what the shell starts is, and allowed.
+    assert [line.split()[1] for line in out.splitlines()] == ["1", "0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import bwrap
+from execserver.sandbox import bwrap, landlock
 from execserver.sandbox import worker_records as records
 from execserver.sandbox.plan import LINK, READ, ROOT_EMPTY, WRITE, Missing, Mount, ViewPlan
 from execserver.sandbox.plan_record import encode_plan
+from execserver.sandbox.syscalls import Kernel
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.confined import Confinement
 from execserver.zygote.libc import Libc
@@ -99,6 +101,28 @@ def test_descriptors_0_1_and_2_reach_the_command(way: Way) -> None:
     assert run(way, plan(), "ls /proc/self/fd").out.split() == ["0", "1", "2", "3"]
 
 
+def test_a_command_is_found_as_execvp_finds_it(way: Way, tmp_path: Path) -> None:
+    ws, view = workspace(tmp_path, way)
+    tool = ws / "tool"
+    tool.write_text('echo "$0 $1"')  # without a first line: the shell runs it
+    tool.chmod(0o755)
+    give(ws, way.user)
+    # Of a name that is given twice the last holds.
+    env = [b"PATH=/nowhere", b"PATH=/no:" + os.fsencode(ws) + b":/usr/bin:/bin"]
+    assert run(way, view, ["tool", "word"], cwd=ws, env=env).out == f"{tool} word\n"
+    assert run(way, view, ["./tool"], cwd=ws).out == "./tool \n"
+    assert run(way, view, ["cat", "/proc/self/comm"]).out == "cat\n"
+    missing = run(way, view, ["no-such-tool"], env=env)
+    assert (missing.code, missing.err) == (1, "bwrap: execvp no-such-tool: No such file or directory\n")
+
+
+def test_a_kernel_without_landlock_goes_without_the_stage(way: Way, tmp_path: Path) -> None:
+    ws, view = workspace(tmp_path, way)
+    names = ("landlock_create_ruleset", "landlock_restrict_self")
+    done = run(way._replace(without=names), view, "echo hi > n; cat n; ls /proc/self/fd", cwd=ws)
+    assert done.out.split() == ["hi", "0", "1", "2", "3"]
+
+
 def test_no_variable_reaches_bubblewrap_itself(way: Way) -> None:
     done = run(way, plan(), "tr '\\0' '\\n' < /proc/1/environ; echo; echo $MARK", env=[*ENV, b"MARK=set"])
     assert done.out.split("\n")[-2] == "set"
@@ -163,7 +187,7 @@ def test_a_kill_ends_everything_inside(confinement: Confinement) -> None:
 def test_a_terminal_works_and_its_interrupt_key_too(confinement: Confinement) -> None:
     master, slave = os.openpty()
     name = os.ttyname(slave).encode()
-    script = "trap 'echo got; exit 4' INT; test -t 0 && echo tty; while :; do sleep 0.05; done"
+    script = "trap 'echo got; exit 4' INT; test -t 0 && echo tty > /dev/stderr; while :; do sleep 0.05; done"
     started = Started(confinement, plan(), script, slave=name)
     os.close(slave)
     try:
@@ -172,6 +196,23 @@ def test_a_terminal_works_and_its_interrupt_key_too(confinement: Confinement) ->
         assert started.end() == 4
     finally:
         os.close(master)
+
+
+def test_where_no_stage_can_be_made_nothing_runs(
+    confinement: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> int:
+        raise OSError(errno.EACCES, "no stage", None)
+
+    if landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_VIEW:
+        pytest.skip("this kernel has no Landlock of ABI 2 or newer")
+    monkeypatch.setattr("execserver.zygote.wrapped.reserve", refuse)
+    record = bwrap.encode(bubblewrap_for(AS_ROOT)) + encode_plan(plan())
+    request = SpawnRequest(1, [b"true"], ENV, b"/", plan=record, back_end=BACK_END_BUBBLEWRAP)
+    with pytest.raises(SpawnFailure) as failure:
+        wait_for_start(confinement, confinement.start(request, [1, 2]))
+    assert failure.value.stage == STAGE_VIEW
+    assert failure.value.details == [b"bubblewrap: no stage"]
 
 
 def test_what_bubblewrap_cannot_do_is_told_before_anything_runs(confinement: Confinement) -> None:

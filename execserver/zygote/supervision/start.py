@@ -37,7 +37,7 @@ from execserver.zygote.supervision.records import NOTIFY, decode_supervision
 from execserver.zygote.supervision.supervisor import ShellFailed, Tools, supervise
 from execserver.zygote.supervision.trapped_exit import TrappedExit
 from execserver.zygote.supervision.wrapper_end import shell_variables
-from execserver.zygote.wrapped import guard_command
+from execserver.zygote.wrapped import guard_command, programs_before
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,13 +100,14 @@ class Supervisors:
             )
         in_view = plan is not None and request.back_end == BACK_END_NATIVE
         prepared = self._plans.view(request.plan) if in_view else None
+        builders = 0 if program is None or plan is None else programs_before(self._kernel, plan)
         shell = _Shell(self._kernel, self._libc, request, plan, prepared, program, supervision)
 
         def become(report: int, covers: Sequence[Mount]) -> None:
             supervise(
                 *(self._kernel, self._libc, policy, supervision, command, questions, report, tools),
                 lambda channel: shell.start(covers, channel),
-                1 if program is None else 2,
+                1 + builders,
             )
 
         return become

@@ -25,7 +25,7 @@ from execserver.sandbox.plan import (
 from execserver.sandbox.syscalls import Kernel
 from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK
 from tests.sandbox.attacks.ground import Ground
-from tests.support.views import mount
+from tests.support.views import ENV, give, mount
 from tests.support.ways import Way
 
 # Old kernels are played by taking the calls away.
@@ -77,8 +77,6 @@ def reader(request: pytest.FixtureRequest, ground: Ground) -> Iterator[int]:
     way = ground.way
     if not closes(way):
         pytest.skip("FIFOs are closed by Landlock, which this kernel lacks or is taken from it")
-    if way.back_end == BACK_END_BUBBLEWRAP:
-        pytest.skip("bubblewrap mounts itself, and nothing of ours comes behind it: SECURITY.md says so")
     os.mkfifo(ground.out / "control")
     (ground.out / "control").chmod(0o666)
     listening = os.open(ground.out / "control", os.O_RDONLY | os.O_NONBLOCK)
@@ -158,6 +156,16 @@ HONEST = {
 }
 
 
+def test_a_fifo_made_in_a_folder_for_temporary_files_works(way: Way, ground: Ground) -> None:
+    kept = os.fsencode(ground.folder / "tmp")
+    os.mkdir(kept)
+    give(ground.folder / "tmp", way.user)
+    view = ViewPlan(ROOT_READ_ONLY, (mount(WRITE, ground.ws), mount(WRITE, ground.folder / "tmp")))
+    script = 'mkfifo "$TMPDIR/p" && { echo fifo > "$TMPDIR/p" & cat "$TMPDIR/p"; } && mv "$TMPDIR/p" .'
+    done = ground.run(script, view, env=[*ENV, b"TMPDIR=" + kept])
+    assert (done.out, done.code) == ("fifo\n", 0), done
+
+
 @pytest.mark.parametrize("case", HONEST)
 def test_what_a_command_has_itself_works(way: Way, ground: Ground, case: str) -> None:
     done = ground.run(HONEST[case])
@@ -179,6 +187,12 @@ def test_sandboxes_inside_are_a_choice_of_the_server(way: Way, ground: Ground) -
     refused = ground.run(script)
     assert (refused.out, refused.code != 0) == ("", True)
     assert ground.run("unshare -r sh -c 'echo nested'").out == "nested\n"
+
+
+def test_the_same_choice_opens_fifos(way: Way, ground: Ground, reader: int) -> None:
+    code = WRITING + "result = write(out + '/control', os.O_RDWR)"
+    assert ground.python(code, ground.plan(nesting=True)) == "4"
+    assert heard(reader) == b"obey"
 
 
 def test_landlock_alone_takes_no_word_of_nesting(any_way: Way, ground: Ground, reader: int) -> None:

@@ -7,9 +7,12 @@ import select
 import signal
 import time
 
-from execserver.sandbox import bwrap
+from execserver.sandbox import bwrap, landlock
+from execserver.sandbox.landlock_view import closes_fifos
 from execserver.sandbox.plan import NETWORK_NONE, ROOT_READ_ONLY, ViewPlan
 from execserver.sandbox.report import BUBBLEWRAP, Check
+from execserver.sandbox.stage import reserve
+from execserver.sandbox.syscalls import Kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 _LIMIT_S = 2.0
 _OUTPUT_BYTES = 64 * 1024
 _CURE = "install the bubblewrap of the distribution (apt, dnf or apk add bubblewrap), 0.8 or newer"
+_CURE_OF_STAGES = "sysctl -w vm.memfd_noexec=1"
 # What it says when it may not make the namespaces it needs (wire contract, section 6).
 _NO_NAMESPACES = (
     "No permissions to create",
@@ -45,6 +49,9 @@ def try_bwrap(search_path: bytes, cwd: bytes, cure: str = "") -> tuple[bwrap.Bwr
     if status or lacking:
         return None, Check(BUBBLEWRAP, False, "", f"{name} is too old: it lacks {lacking or '--help'}", _CURE)
     found.version = run([found.path, b"--version"])[1].strip().rpartition(" ")[2]
+    refusal = _refusal_of_stages()
+    if refusal:
+        return None, Check(BUBBLEWRAP, False, "", f"{name} {found.version}: {refusal}", _CURE_OF_STAGES)
     blocker = _trial(found)
     kind = "setuid" if found.setuid else "not setuid"
     if blocker:
@@ -56,6 +63,18 @@ def try_bwrap(search_path: bytes, cwd: bytes, cure: str = "") -> tuple[bwrap.Bwr
 
 def _notable(found: bwrap.Bwrap) -> tuple[tuple[str, bool], ...]:
     return ("takes --argv0", found.argv0), ("takes --bind-fd", found.bind_fd)
+
+
+def _refusal_of_stages() -> str:
+    """Return why the step between bubblewrap and a command cannot be made here; "" if it can, or is not."""
+    kernel = Kernel()
+    if not closes_fifos(landlock.abi(kernel), ViewPlan(ROOT_READ_ONLY)):
+        return ""
+    try:
+        os.close(reserve())
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _trial(found: bwrap.Bwrap) -> str:

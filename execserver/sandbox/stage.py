@@ -97,7 +97,7 @@ def reserve() -> int:
         return os.memfd_create("execserver", _MFD_EXEC)
     except OSError as error:
         if error.errno == errno.EACCES:
-            reason = "the kernel executes no file in memory, as closing FIFOs takes: set vm.memfd_noexec to 1"
+            reason = "the kernel executes no file in memory, as closing FIFOs takes (vm.memfd_noexec is 2)"
             raise OSError(errno.EACCES, reason, None) from None
         if error.errno != errno.EINVAL:
             raise

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver.sandbox import landlock
 from execserver.sandbox import probe as probing
 from execserver.sandbox.back_ends import BackEnd, choose, policies
 from execserver.sandbox.blockers import SYSCTL_MAX
@@ -211,6 +212,21 @@ class TestBubblewrap:
         script = f"""[ $1 = --help ] && {{ echo '{self.HELP}'; exit; }}
             echo "bwrap: Can't mount proc on /newroot/proc: Permission denied" >&2; exit 1"""
         assert "it cannot build a view (Can't mount proc" in self.tried(tmp_path, script)
+
+    def test_where_no_file_in_memory_is_executed_it_is_no_back_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_VIEW:
+            pytest.skip("this kernel has no Landlock of ABI 2 or newer, so nothing of ours comes behind it")
+
+        def refuse(name: str, flags: int) -> int:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        monkeypatch.setattr(os, "memfd_create", refuse)
+        write_script(tmp_path / "bwrap", f"echo '{self.HELP}'")
+        found, check = try_bwrap(os.fsencode(tmp_path), b"/")
+        assert (found, check.works, check.cure) == (None, False, "sysctl -w vm.memfd_noexec=1")
+        assert "the kernel executes no file in memory" in check.blocker
 
     def test_one_that_works_is_described(self, tmp_path: Path) -> None:
         script = f"""case $1 in

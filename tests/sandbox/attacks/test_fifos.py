@@ -105,6 +105,23 @@ def test_nor_from_a_user_namespace_inside(any_way: object, ground: Ground, reade
     assert heard(reader) == b""
 
 
+def test_nor_by_who_stands_first_in_the_view(way: Way, ground: Ground, reader: int) -> None:
+    # It is under no such rules: whoever could trace it, or write to its memory, could have it open the FIFO.
+    code = """
+def opened(name):
+    return tried(lambda: os.close(os.open("/proc/1/" + name, os.O_RDWR)))
+def traced(request):
+    ctypes.set_errno(0)
+    return libc.ptrace(request, 1, 0, 0), errno.errorcode[ctypes.get_errno()]
+ATTACH, SEIZE = 16, 0x4206
+result = opened("mem"), opened("root" + out + "/control"), traced(ATTACH), traced(SEIZE)
+"""
+    *files, attached, seized = ground.python(code, ground.plan(NETWORK_HOST, FILTER_OPEN))
+    assert set(files) <= {"EACCES", "EPERM"}, files
+    assert attached == seized == [-1, "EPERM"]
+    assert heard(reader) == b""
+
+
 def test_nor_under_a_policy_that_grants_no_writing(any_way: object, ground: Ground, reader: int) -> None:
     code = WRITING + "result = write(out + '/control'), write(out + '/control', os.O_RDWR)"
     assert ground.python(code, ViewPlan(ROOT_READ_ONLY)) == ["EACCES", "EACCES"]

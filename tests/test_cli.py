@@ -27,6 +27,7 @@ from execserver.arguments import read_table
 from execserver.cli import Exit, Options, parse
 from execserver.config_override import ConfigOverrideError, check_overrides
 from execserver.listen_url import ExecServerListenUrlParseError
+from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
 
 SCRIPT = Path(execserver.__file__).with_name("__main__.py")
@@ -344,10 +345,7 @@ def test_a_signal_ends_the_server_with_0(number: int) -> None:
 
 
 def test_an_ipv6_url_is_printed_in_brackets() -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError as error:
-        pytest.skip(f"this machine has no IPv6 loopback: {error}")
+    need_ipv6()
     with started("--listen", "ws://[::1]:0") as server:
         assert re.fullmatch(rb"ws://\[::1\]:[1-9]\d*\n", stdout_line(server))
 

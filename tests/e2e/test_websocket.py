@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartServer
 from tests.support.peer import PeerTimeout
-from tests.support.sockets import accepted_socket, cannot_borrow
+from tests.support.sockets import accepted_socket, cannot_borrow, need_ipv6
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import BINARY, CONTINUATION, PING, PONG, TEXT, WsPeer
 
@@ -113,8 +113,8 @@ def check_options(accepted: socket.socket) -> None:
     }
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_listener_serves_and_names_its_peer(start_server: StartServer, connect: Connect) -> None:
+    need_ipv6()
     server = start_server(listen="ws://[::1]:0")
     assert server.url.startswith("ws://[::1]:")
     peer = connect(server)

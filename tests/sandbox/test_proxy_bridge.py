@@ -14,6 +14,7 @@ import pytest
 from execserver.sandbox.proxy_bridge import MAX_CONNECTIONS, Bridge, pass_listeners, start_bridge
 from execserver.sandbox.proxy_routes import Endpoint
 from tests.support.proc import descriptors
+from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
@@ -95,6 +96,8 @@ def asked_in_vain(port: int) -> bool:
 
 @pytest.mark.parametrize("host", [b"127.0.0.1", b"::1"])
 def test_bytes_go_both_ways_and_ends_are_passed_on(host: bytes) -> None:
+    if b":" in host:
+        need_ipv6()
     with serving(echo_to_the_end, (host, 0)) as endpoint, bridged(endpoint) as (_, (port,)):
         assert ask(port, b"hello") == b"got hello"
         data = os.urandom(2 * MIB)

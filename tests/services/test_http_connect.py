@@ -16,6 +16,7 @@ from execserver.protocol.errors import InternalError
 from execserver.services.http import connect
 from execserver.services.http.connect import Dialler
 from tests.support.http_peer import OK, Caller, Peer, answering, serving, silent
+from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
 
 Found = list[tuple[Any, ...]]
@@ -51,6 +52,7 @@ def test_numeric_hosts_are_not_looked_up(names: dict[bytes, Found]) -> None:
 
 
 def test_ipv6_is_spoken() -> None:
+    need_ipv6()
     with serving(answering(OK), family=socket.AF_INET6) as server:
         assert Caller().ask(f"http://[::1]:{server.port}/")["status"] == 200
     assert f"host: [::1]:{server.port}".encode() in server.requests[0]

@@ -27,4 +27,5 @@ def compile_wrapper(folder: Path) -> Path | None:
     tried = [*command, SANITIZERS, str(folder / "options.c")]
     if subprocess.run(tried, capture_output=True, check=False).returncode:
         subprocess.run(command, check=True, capture_output=True)  # a compiler without its sanitizers
+    target.chmod(0o755)  # other users start it too, whatever the mask says
     return target

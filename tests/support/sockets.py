@@ -1,4 +1,4 @@
-"""Looks at a socket of another process, for what cannot be seen on the wire.
+"""Looks at a socket of another process, for what cannot be seen on the wire, and whether there is IPv6 here.
 
 The kernel lends a copy of a descriptor to whoever may trace its owner (`pidfd_getfd`); `cannot_borrow` says
 why that is not allowed here.
@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from tests.support.proc import descriptors
 
@@ -27,6 +29,14 @@ def _borrow(pid: int, descriptor: int) -> int:
     if copy < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return copy
+
+
+def need_ipv6() -> None:
+    """Skip a test where nothing can listen at the loopback's IPv6 address."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no IPv6 loopback: {error.strerror}")
 
 
 def cannot_borrow() -> str:

@@ -17,6 +17,7 @@ from execserver.transports.listener import WebSocketListener
 from execserver.transports.outbox import Outbox
 from execserver.transports.tuning import tune
 from tests.support.greenlets import is_active, turns
+from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import CLOSE, TEXT, client_frame
 from tests.transports.frames import FrameReader, ServerFrame
@@ -140,6 +141,7 @@ def test_silent_peers_lock_nobody_out(listen: Listen) -> None:
 
 
 def test_an_ipv6_peer_is_named_in_brackets(listen: Listen) -> None:
+    need_ipv6()
     server = listen(listening(socket.AF_INET6))
     client = server.upgraded()
     client.sendall(client_frame(TEXT, b"{"))

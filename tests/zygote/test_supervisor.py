@@ -164,10 +164,11 @@ def test_a_program_outside_has_what_it_would_have_inside(zygote: Supervised, tmp
       echo nine >&9; ls /proc/self/fd | wc -l; grep SigIgn /proc/self/status
       ps -o sid= -p $$ | tr -d " "; echo $$'
     """
+    os.umask(own := os.umask(0))  # nothing outside is opened wider than the zygote would
     code, out, err = zygote.call(script, allow("bash"), env=[*ENV, b"BASH_EXEC_WRAPPER=/none"])
     *lines, session, pid = out.splitlines()
     assert lines == [
-        *(str(tmp_path), "0027", "bash|x y||unset", "seven", "nine"),
+        *(str(tmp_path), f"{own | 0o027:04o}", "bash|x y||unset", "seven", "nine"),
         *("6", "SigIgn:\t0000000000000001"),
     ]
     assert (session, code, err) == (pid, 0, "")
@@ -200,6 +201,7 @@ def test_relative_programs_are_found_from_where_the_process_stands(
     script.write_text(f"#!/bin/sh\necho $0; {FILTERS}\n")
     script.chmod(0o755)
     (tmp_path / "sub").mkdir()
+    (tmp_path / "sub").chmod(0o755)
     rules = allow(str(script)), forbid(str(tmp_path / "sub" / "tool"))
     text = f"cd {tmp_path}; ./tool; cd sub; .././tool; ../sub/../tool"
     code, out, err = zygote.call(text, *rules)

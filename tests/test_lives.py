@@ -64,6 +64,6 @@ def test_a_greenlet_that_was_killed_is_found_with_what_its_traceback_holds() -> 
 
 def killed() -> gevent.Greenlet[[float], None]:
     sleeper = gevent.spawn(gevent.sleep, 10)
-    gevent.sleep(0)
+    gevent.sleep(0)  # one turn, in which it falls asleep
     sleeper.kill()
     return sleeper

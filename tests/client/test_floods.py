@@ -65,7 +65,7 @@ def turns_during(carrier: Any) -> int:
             turns += 1
 
     counting = gevent.spawn(count)
-    gevent.sleep(0)
+    gevent.sleep(0)  # one turn, in which it begins to count
     try:
         assert carrier.receive() is None
     finally:

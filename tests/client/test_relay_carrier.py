@@ -137,7 +137,7 @@ def drop_all(relay: Relay) -> None:
         for peer in list(relay.harnesses):
             if peer.is_open:
                 peer.drop()
-        gevent.sleep(0.001)
+        gevent.sleep(0.001)  # what it does, again and again; nothing waits for this
 
 
 def test_calls_in_flight_survive_the_executors_lost_websocket(relay: Relay, reliable: FakeExecutor) -> None:

@@ -244,6 +244,7 @@ def test_many_names_are_listed_whole(place: Place, ro: Files) -> None:
     (place.ws / "many").mkdir()
     for name in names:
         (place.ws / "many" / name).touch()
+    place.own()
     assert ro.names(place.ws / "many") == names
 
 

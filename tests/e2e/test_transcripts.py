@@ -5,6 +5,8 @@ What ours answers otherwise on purpose stands in `tests/transcripts/differences.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,14 @@ SEEDS = (1, 2)
 OF_AN_ACCOUNT = ("01-lifecycle", "02-framing", "03-process-start", "04-process-io", "06-fs", "10-beyond")
 
 pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(autouse=True)
+def recorded_mask() -> Iterator[None]:
+    """The mask for new files that the recorded server had; ours gets it from here."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 def replay(name: str, tmp: Path, feed: Feed = whole, *, stdio: bool = False) -> None:

@@ -258,7 +258,7 @@ def test_a_flood_of_requests_leaves_others_their_turns() -> None:
         reads = []
         with gevent.Timeout(5):
             for _ in range(5):
-                gevent.sleep(0)
+                gevent.sleep(0)  # our turn ends, the flood's begins
                 reads.append(wire.reads)
         greenlet.kill()
         assert reads[0] < reads[-1] < 10

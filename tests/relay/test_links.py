@@ -54,7 +54,7 @@ def scene() -> Iterator[Scene]:
     yield made
     made.link.give_up()
     made.peer.close()
-    gevent.sleep(0)
+    gevent.sleep(0)  # one turn, in which what was given up ends
 
 
 def test_a_frame_in_many_pieces_is_looked_at_when_it_is_whole(

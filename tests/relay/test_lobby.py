@@ -154,7 +154,7 @@ def end(stage: RelayStage) -> None:
     """End a relay once it has noticed that nobody is there."""
     wait_until(lambda: not len(stage.lobby), pause=gevent.sleep)
     stage.close()
-    gevent.sleep(0)
+    gevent.sleep(0)  # one turn, in which what was closed ends
 
 
 def test_one_token_that_withholds_its_bodies_locks_nobody_else_out(tmp_path: Path) -> None:

@@ -549,7 +549,8 @@ def test_a_look_alike_of_another_user_refuses_the_view_where_it_may_go(
         pytest.skip("only root can make another user's placeholder")
     give(place.workspace.parent, FREE_UID)
     plan = place.plan()
-    (place.workspace / ".git").mkdir(0o555)
+    (place.workspace / ".git").mkdir()
+    (place.workspace / ".git").chmod(0o555)
 
     def another_owner() -> int:
         owner = Placeholders(private_folder(os.fsencode(place.workspace.parent / "theirs")))

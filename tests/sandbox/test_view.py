@@ -346,6 +346,7 @@ def test_ids_are_the_callers_own_and_no_others(user: int) -> None:
 
 def test_placeholders_come_on_top(ws: Path, user: int) -> None:
     (ws / ".agents").mkdir()
+    (ws / ".agents").chmod(0o755)
     outcome = run(
         plan(mount(WRITE, ws)),
         "touch .agents/x; touch ok",

@@ -154,7 +154,6 @@ class Supervised(ConfinedZygote):
         """Start a shell under rules; whatever it left is ended with the zygote."""
         if supervision is None:
             supervision = Supervision(encode_policy(Policy(rules)), server_env=[PATH])
-        record = _record(place, view)  # which skips the test where there is no such place
         self._next_id += 1
         record = _record(place, view)  # skips where there is no bubblewrap, and must find nothing open then
         out, err, questions = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), _socket.socketpair()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver.zygote.records import BACK_END_LANDLOCK
 from tests.conftest import LONG
 from tests.e2e.sandbox_places import Place, place_for
 from tests.sandbox.attacks.ground import Ground
@@ -22,15 +23,21 @@ from tests.support.ways import PLAYED, VIEWS, Way, require, server_flavour
 FOLDER = "tests/sandbox/attacks/"
 GONE_S = 2 if LONG else 10  # within which nothing is left of a sandbox; short runs share the machine
 FEW = tuple(way for way in PLAYED if way.name in ("native-user", "bubblewrap-root", "landlock-user"))
+LANDLOCK = tuple(way for way in PLAYED if way.back_end == BACK_END_LANDLOCK)
 _outcomes: dict[str, set[str]] = defaultdict(set)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Play a test on every back end that makes views; with `any_way` on all, with `few_ways` once on each."""
+    """Play a test on every back end that makes views, or on all with `any_way`.
+
+    With `few_ways` it is played once on each, with `landlock_way` where there is no view.
+    """
     if "any_way" in metafunc.fixturenames:
         metafunc.parametrize("any_way", PLAYED, ids=str, indirect=True)
     elif "few_ways" in metafunc.fixturenames:
         metafunc.parametrize("few_ways", FEW, ids=str, indirect=True)
+    elif "landlock_way" in metafunc.fixturenames:
+        metafunc.parametrize("landlock_way", LANDLOCK, ids=str, indirect=True)
     elif "way" in metafunc.fixturenames:
         metafunc.parametrize("way", VIEWS, ids=str, indirect=True)
 
@@ -60,9 +67,17 @@ def few_ways(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.fixture
+def landlock_way(request: pytest.FixtureRequest) -> Way:
+    """A user, and Landlock alone."""
+    chosen: Way = request.param
+    require(chosen)
+    return chosen
+
+
+@pytest.fixture
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Ground:
     """A workspace with protected and denied parts, and what lies beside it."""
-    (name,) = {"any_way", "few_ways", "way"} & set(request.fixturenames)
+    (name,) = {"any_way", "few_ways", "landlock_way", "way"} & set(request.fixturenames)
     return Ground(tmp_path, request.getfixturevalue(name))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from execserver.sandbox.plan import (
     FILTER_RESTRICTED,
     HIDDEN_DIRECTORY,
@@ -18,7 +20,7 @@ from execserver.sandbox.plan import (
     Missing,
     ViewPlan,
 )
-from execserver.zygote.records import BACK_END_LANDLOCK
+from execserver.zygote.records import BACK_END_LANDLOCK, BACK_END_NATIVE
 from tests.support import ways
 from tests.support.views import Outcome, give, identity, mount
 from tests.support.ways import Way, listing
@@ -74,6 +76,13 @@ class Ground:
         """Run Python code in the workspace, in its view; return what it assigned to `result`."""
         named = f"ws, out, git, denied, key = {[str(p) for p in self._places()]}\n"
         return ways.run_python(self.way, plan or self.plan(), named + code, cwd=self.ws)
+
+    def need_user_namespaces(self) -> None:
+        """Skip where a command can make no user namespace: only an ordinary user can, in a native view."""
+        how = self.python("result = syscall(272, 0x10000000)")
+        if how != 0:
+            assert self.way.user == 0 or self.way.refusal or self.way.back_end != BACK_END_NATIVE, how
+            pytest.skip(f"no user namespace is to be had inside: {how}")
 
     def check_unharmed(self) -> None:
         """Fail unless everything protected is as it was, and nothing protected has appeared."""

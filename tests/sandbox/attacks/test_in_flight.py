@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +19,9 @@ from tests.support.server_process import OURS
 from tests.support.waiting import wait_until
 from tests.support.ways import python_for, server_flavour
 
-FILES = 4096  # that the server may have open, so that they are used up soon
+# That the server may have open, so that they are used up soon; no more than others of this user may have at
+# least, since what a command keeps in flight meanwhile counts against them, too.
+FILES = min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 FILLS = """
 import array, errno, os, resource, socket, sys, time
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -42,7 +45,7 @@ time.sleep(600)
 def crowded(request: pytest.FixtureRequest) -> Iterator[Place]:
     """A place whose server may have few files open."""
     flavour = server_flavour(OURS, request.param)
-    limited = ("/bin/sh", "-c", f'ulimit -Sn 1024; ulimit -Hn {FILES}; exec "$@"', "sh")
+    limited = ("/bin/sh", "-c", f'ulimit -Sn {FILES // 4}; ulimit -Hn {FILES}; exec "$@"', "sh")
     with started(dataclasses.replace(flavour, argv=(*limited, *flavour.argv))) as server:
         peer = server.connect()
         peer.open_session()

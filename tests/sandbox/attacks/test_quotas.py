@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from execserver.zygote.records import BACK_END_NATIVE
 from tests.sandbox.attacks.ground import Ground
 from tests.support.ways import Way
 
@@ -28,8 +25,7 @@ for kind, flag in ENTERED.items():
 
 
 def test_namespaces_that_a_command_keeps_leave_others_theirs(way: Way, ground: Ground) -> None:
-    if way.back_end != BACK_END_NATIVE or way.user == 0 or way.refusal:
-        pytest.skip("only an ordinary user makes namespaces in a view of our own")
+    ground.need_user_namespaces()
     found = ground.python(NAMESPACES)
     limits = found.pop("limits")
     needed = {"user", "mnt", "pid", "net", "ipc", "uts"}

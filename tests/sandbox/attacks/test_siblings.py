@@ -42,8 +42,10 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 def test_the_end_of_a_sibling_is_nobodys_end(place: Place) -> None:
     assert place.server is not None
     user = os.stat(f"/proc/{place.server.pid}").st_uid
-    other = place.begin("sleep 0.2; exit 3", read_only(place.ws))
+    other = place.begin("read line; exit 3", read_only(place.ws), pipeStdin=True)
     done = place.run([python_for(user), "-I", "-S", "-c", SIBLINGS], read_only(place.ws))
     assert (done.exit_code, done.stdout) == (7, b"True\n"), done
+    line = {"processId": other, "chunk": "Cg==", "writeId": "w"}
+    assert place.peer.call("process/write", line) == {"status": "accepted"}
     assert outcome(place.peer, other).exit_code == 3
     assert place.run("echo on", read_only(place.ws)).stdout == b"on\n"

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import pwd
-import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import build
-from tools import environment, lanes, other_user, problems
-from tools.environment import Environment, fingerprint, pins, prepare
+from tools import environment, problems
+from tools.environment import fingerprint, pins, prepare
 from tools.problems import Problem, explain_pip, explain_venv, from_os_error
 
 ROOT = Path(build.ROOT)
@@ -273,176 +269,6 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_argument_too_many_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert build.main(["lint", "x"]) == 1
     assert "`lint` takes no arguments, got x" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "command", "variables"),
-    [
-        (["-k", "x"], ["-k", "x"], {}),
-        (["--long"], [], {"EXECSERVER_LONG": "1"}),
-        (["--reference"], ["tests/reference", "tests/e2e"], {"EXECSERVER_REFERENCE": "1"}),
-        (
-            ["--reference", "tests/reference/test_x.py"],
-            ["tests/reference/test_x.py"],
-            {"EXECSERVER_REFERENCE": "1"},
-        ),
-        (["--reference", "-x"], ["-x", "tests/reference", "tests/e2e"], {"EXECSERVER_REFERENCE": "1"}),
-    ],
-)
-def test_the_test_verb_chooses_rounds_and_tests(
-    arguments: list[str], command: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[tuple[list[str], dict[str, str], float]] = []
-
-    def record(run: list[str], environ: dict[str, str], limit_s: float) -> int:
-        calls.append((run, environ, limit_s))
-        return 0
-
-    for name in ("EXECSERVER_LONG", "EXECSERVER_REFERENCE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("EXECSERVER_PROGRAM", raising=False)
-    monkeypatch.setattr(build, "_built", lambda: ("/dist/x", Environment(Path("/py"), Path("/sp"))))
-    monkeypatch.setattr(build, "run_limited", record)
-    monkeypatch.setattr(build, "run_in_lanes", record)
-    monkeypatch.setattr(build, "why_not", lambda: "nobody there")
-    monkeypatch.setattr(os, "chdir", lambda folder: None)
-    assert build.main(["test", *arguments]) == 0
-    run, environ, limit_s = calls[0]
-    assert run == ["/py", "-m", "pytest", *command]
-    told = {name: environ[name] for name in environ if name.startswith("EXECSERVER_")}
-    assert told == {**variables, "EXECSERVER_PROGRAM": "/dist/x"}
-    usual = build.TEST_LIMIT_S
-    assert limit_s == usual if not variables else usual < limit_s <= 75 * 60
-    assert [run for run, environ, _ in calls if "EXECSERVER_PROGRAM" not in environ] == (
-        [["/py", "-m", "pytest", "tests/e2e"]] if "--long" in arguments else []
-    )
-
-
-def test_a_test_run_without_end_is_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    marker = tmp_path / "interrupted"
-    code = (
-        "import pathlib, signal, sys\n"
-        "signal.signal(signal.SIGINT, lambda *_: (pathlib.Path(sys.argv[1]).touch(), sys.exit(2)))\n"
-        "pathlib.Path(sys.argv[2]).touch()\nsignal.pause()\n"
-    )
-    ready = tmp_path / "ready"
-    command = [sys.executable, "-S", "-c", code, str(marker), str(ready)]
-    assert lanes.run_limited(command, dict(os.environ), 2.0) == 1
-    assert ready.exists()
-    assert marker.exists()
-    assert "did not end within" in capsys.readouterr().err
-
-
-PYTEST = """
-import os, sys
-lane = "rest" if "--ignore=tests/sandbox" in sys.argv else sys.argv[-1]
-print(lane)
-sys.exit(int(os.environ.get(lane, "0")))
-"""
-
-
-@pytest.mark.parametrize(
-    ("first", "rest", "others", "status"),
-    [
-        *((0, 0, 0, 0), (1, 0, 0, 1), (0, 1, 0, 1), (0, 0, 1, 1), (5, 1, 5, 1)),
-        *((5, 0, 5, 0), (0, 5, 5, 0), (5, 5, 0, 0), (5, 5, 5, 5)),
-    ],
-)
-def test_every_lane_counts_and_is_shown(
-    first: int, rest: int, others: int, status: int, capfd: pytest.CaptureFixture[str]
-) -> None:
-    names = [places[-1] for places in lanes.LANES]
-    variables = {**dict.fromkeys(names, str(others)), names[0]: str(first), "rest": str(rest)}
-    assert lanes.run_in_lanes([sys.executable, "-S", "-c", PYTEST], variables, 20.0) == status
-    shown = capfd.readouterr()
-    assert sorted(shown.out.split()) == sorted(["rest", *names])
-    words = {0: "passed", 5: "holds none of these tests", 1: "FAILED"}
-    told = [re.sub(r"\d+ s", "N s", line) for line in shown.err.splitlines()]
-    lane_statuses = (first, *(others for _ in names[1:]), rest)
-    places = [*(" ".join(lane) for lane in lanes.LANES), "everything else"]
-    assert told == [
-        f"build.py: {words[each]} after N s: {place}"
-        for each, place in zip(lane_statuses, places, strict=True)
-    ]
-
-
-def test_what_the_lanes_name_exists_and_is_named_once() -> None:
-    for every in (lanes.LANES, other_user.PART):
-        places = [place for lane in every for place in lane]
-        assert [place for place in places if not (Path(build.ROOT) / place).exists()] == []
-        assert sorted(set(places)) == sorted(places)
-
-
-def test_without_root_it_is_told_what_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert build._test_as_other_user(Path(sys.executable), [], whole=False) == 0
-    assert capsys.readouterr().err == (
-        "build.py: the tests as an ordinary user are left out: only root can become another user\n"
-    )
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_an_ordinary_user_plays_a_part_and_in_long_runs_all(
-    whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def home(project: Path, python: Path) -> Iterator[other_user.Home]:
-        yield other_user.Home(41_000, tmp_path, python)
-
-    def record(runner: lanes.Runner, *more: object) -> int:
-        played.append((runner, *more))
-        return 3
-
-    played: list[tuple[object, ...]] = []
-    monkeypatch.setenv("SECRET", "x")
-    for name, value in (("home", home), ("why_not", lambda: ""), ("play", record), ("play_all", record)):
-        monkeypatch.setattr(build, name, value)
-    assert build._test_as_other_user(Path("/py"), ["-x"], whole=whole) == 3
-    [(runner, *more)] = played
-    assert isinstance(runner, lanes.Runner)
-    assert (runner.command, runner.folder, runner.user) == (["/py", "-m", "pytest", "-x"], tmp_path, 41_000)
-    assert more == ([build.LONG_TEST_LIMIT_S] if whole else [other_user.PART, build.OTHER_USER_LIMIT_S])
-    assert "SECRET" not in runner.variables
-    assert runner.variables["HOME"] == str(tmp_path.parent)
-    assert runner.variables["PYTEST_DEBUG_TEMPROOT"] == str(tmp_path.parents[1])
-
-
-SHOW = """
-import os, pathlib, site, sys
-home = pathlib.Path(os.environ["HOME"])
-print(os.getresuid(), os.getresgid(), os.getgroups())
-print(oct(home.parent.stat().st_mode & 0o777), home.name.isascii())
-print(pathlib.Path.cwd() == home / "project", pathlib.Path("file").read_text())
-print(sys.prefix == str(home / "project" / ".venv"))
-"""
-
-
-@pytest.mark.skipif(other_user.why_not() != "", reason=other_user.why_not())
-def test_the_ordinary_user_has_a_closed_home_and_no_rights(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    project = tmp_path / "project"
-    (project / ".git").mkdir(parents=True)
-    (project / "file").write_text("mine")
-    (project / "file").chmod(0o600)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
-    with other_user.home(project, project / ".venv" / "bin" / "python3") as home:
-        assert home.user not in {entry.pw_uid for entry in pwd.getpwall()}
-        runner = lanes.Runner(
-            [str(home.python), "-c", SHOW], home.variables(os.environ), home.project, home.user
-        )
-        assert lanes.play(runner, [[]], 30.0) == 0
-        assert not (home.project / ".git").exists()
-        folder = home.project.parents[1]
-    assert not folder.exists()
-    assert capfd.readouterr().out.splitlines() == [
-        f"({home.user}, {home.user}, {home.user}) ({home.user}, {home.user}, {home.user}) []",
-        "0o700 False",
-        "True mine",
-        "True",
-    ]
 
 
 def test_an_old_python_hands_over_to_a_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ PART = (
             "tests/services",
             "tests/packaging/test_unpacking.py",
             "tests/test_build.py",
+            "tests/test_lanes.py",
             "tests/e2e/test_sandboxed_processes.py",
         ),
         *("tests/e2e/test_terminals.py", "tests/e2e/test_session_resume.py"),

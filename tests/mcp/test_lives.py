@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import gevent
 import pytest
 from gevent.event import Event
 
 from execserver.mcp.elicitation import Answer, Question
 from execserver.mcp.tool import ToolError
-from execserver.services.spawner import Spawner
 from tests.conftest import LONG
-from tests.mcp.calling import Calls, Person, allow, prompt, starter
+from tests.mcp.calling import Calls, Person, allow, prompt
 from tests.support.lives import assert_freed
 
 LIVES = 1000 if LONG else 20
-
-
-@pytest.fixture(scope="module")
-def spawner() -> Iterator[Spawner]:
-    with starter() as made:
-        yield made
-
-
-@pytest.fixture
-def calls(spawner: Spawner, tmp_path: Path) -> Iterator[Calls]:
-    made = Calls(spawner, tmp_path)
-    yield made
-    made.wait_until_nothing_is_left()
 
 
 def test_a_call_that_ends_by_itself(calls: Calls) -> None:

@@ -9,8 +9,6 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import gevent
 import pytest
@@ -19,25 +17,11 @@ from gevent.event import Event
 from execserver.mcp.elicitation import Answer, Question
 from execserver.mcp.tool import ToolError
 from execserver.rules.policy import Rule
-from execserver.services.spawner import Spawner
-from tests.mcp.calling import Calls, Person, allow, forbid, prompt, starter
+from tests.mcp.calling import Calls, Person, allow, forbid, prompt
 from tests.support.proc import children_of
 
 WORKSPACE = {"type": "workspace-write", "exclude_slash_tmp": True, "exclude_tmpdir_env_var": True}
 FULL = {"type": "danger-full-access"}
-
-
-@pytest.fixture(scope="module")
-def spawner() -> Iterator[Spawner]:
-    with starter() as made:
-        yield made
-
-
-@pytest.fixture
-def calls(spawner: Spawner, tmp_path: Path) -> Iterator[Calls]:
-    made = Calls(spawner, tmp_path)
-    yield made
-    made.wait_until_nothing_is_left()
 
 
 def failing(calls: Calls, command: str, *rules: Rule, cancelled: Event | None = None) -> str:
@@ -138,7 +122,8 @@ def test_many_questions_are_open_at_the_same_time(calls: Calls) -> None:
         return Answer.ACCEPT if question.argv[1] != "f3" else Answer.DECLINE
 
     person = Person(answer)
-    result = calls.run("for n in 1 2 3 4 5; do touch f$n & done; wait; ls", prompt("touch"), ask=person.ask)
+    script = "exec 2>&1; for n in 1 2 3 4 5; do touch f$n & done; wait; ls"
+    result = calls.run(script, prompt("touch"), ask=person.ask)
     assert result.output.split("\n", 1)[1] == "f1\nf2\nf4\nf5\n"
 
 

@@ -1,12 +1,14 @@
-"""Folders for tests that run things as another user."""
+"""Folders for tests that run things as another user, and where placeholders are tried."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.sandbox.placeholder_place import Place
 from tests.support.views import open_folder
 
 
@@ -15,3 +17,15 @@ def tmp_path() -> Iterator[Path]:
     """Return a temporary folder that every user can pass through."""
     with open_folder() as folder:
         yield folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def no_descriptor_stays_open() -> Iterator[None]:
+    before = sorted(os.listdir("/proc/self/fd"))
+    yield
+    assert sorted(os.listdir("/proc/self/fd")) == before

@@ -1,4 +1,4 @@
-"""Folders for tests that run things as another user, and the folder the tests themselves stand in."""
+"""Folders for tests that run things as another user, zygotes of one, and the folder the tests stand in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.views import open_folder
+from tests.support.views import USERS, give, open_folder
+from tests.zygote.supervised import Supervised
 
 
 @pytest.fixture
@@ -24,3 +25,18 @@ def same_folder() -> Iterator[None]:
     before = os.getcwd()
     yield
     os.chdir(before)
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
+    """Return a zygote of the user."""
+    records = tmp_path / "records"
+    records.mkdir(0o700)
+    give(records, user)
+    with Supervised(user, folder=os.fsencode(records)) as started:
+        yield started

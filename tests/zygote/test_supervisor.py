@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE, FAILED, Question, Withdrawn
-from tests.support.views import USERS, give
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
     BUBBLEWRAP,
@@ -28,21 +26,6 @@ from tests.zygote.supervised import (
 FILTERS = 'grep -E "^(Seccomp|NoNewPrivs):" /proc/self/status'
 OUTSIDE = "NoNewPrivs:\t0\nSeccomp:\t0\n"
 INSIDE = "NoNewPrivs:\t1\nSeccomp:\t2\n"
-
-
-@pytest.fixture(params=USERS)
-def user(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
-@pytest.fixture
-def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
-    """Return a zygote of the user."""
-    records = tmp_path / "records"
-    records.mkdir(0o700)
-    give(records, user)
-    with Supervised(user, folder=os.fsencode(records)) as started:
-        yield started
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -7,7 +7,6 @@ import platform
 import resource
 import struct
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from execserver.zygote.supervision.notify import WAIT_KILLABLE
 from execserver.zygote.supervision.process_files import MOST_DESCRIPTORS
 from execserver.zygote.supervision.records import ACCEPT, DECLINE
 from tests.conftest import LONG
-from tests.support.views import USERS, give, mount, plan
+from tests.support.views import give, mount, plan
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
     BUBBLEWRAP,
@@ -53,21 +52,6 @@ def in_child(act):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 """
 needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers and code of x86_64")
-
-
-@pytest.fixture(params=USERS)
-def user(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
-@pytest.fixture
-def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
-    """Return a zygote of the user."""
-    records = tmp_path / "records"
-    records.mkdir(0o700)
-    give(records, user)
-    with Supervised(user, folder=os.fsencode(records)) as started:
-        yield started
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from execserver.zygote.supervision.process_files import MOST_OPEN
 from execserver.zygote.supervision.records import ACCEPT, NOTIFY, WRAPPER, Question, Supervision
 from tests.support.compiled_wrapper import compile_wrapper
 from tests.support.opened import open_python, open_source
-from tests.support.views import USERS, give
 from tests.zygote.harness import PATH
 from tests.zygote.supervised import (
     BUBBLEWRAP,
@@ -47,20 +46,10 @@ def denied(descriptor):
 PYTHON = "exec python3 -I -S - <<'THE END'\n{}\nTHE END\n"
 
 
-@pytest.fixture(params=USERS)
-def user(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
-@pytest.fixture
-def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
-    """Return a zygote of the user."""
-    records = tmp_path / "records"
-    records.mkdir(0o700)
-    give(records, user)
+@pytest.fixture(autouse=True)
+def open_to_all(tmp_path: Path) -> None:
+    """Let everybody write to the temporary folder, programs outside included."""
     tmp_path.chmod(0o777)
-    with Supervised(user, folder=os.fsencode(records)) as started:
-        yield started
 
 
 class Way:

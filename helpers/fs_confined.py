@@ -20,6 +20,7 @@ from execserver.sandbox.planner import plan_for_files
 from execserver.sandbox.policy import file_policy
 from execserver.sandbox.view import ViewFailed
 from execserver.zygote.confine import confine_self_then_call
+from helpers import fs_no_links
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from execserver.protocol.sandbox import FileSystemSandboxContext
 
-PRELOADED = (base64, reading, writing)
+PRELOADED = (base64, fs_no_links, reading, writing)
 
 
 def call_confined(context: FileSystemSandboxContext, function: Callable[[GuardedFiles], int]) -> int:

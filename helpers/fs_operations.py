@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from execserver.files.copy import CopyOptions
     from execserver.sandbox.guarded_files import GuardedFiles
+    from helpers.fs_no_links import PathsWithoutLinks
     from helpers.fs_request import FileRequest
 
 _ENTRIES_AT_ONCE = 4096
@@ -91,6 +92,22 @@ def perform(request: FileRequest, guarded: GuardedFiles | None = None) -> Iterat
 
 def _files(request: FileRequest, guarded: GuardedFiles | None, *paths: PathUri) -> PlainFiles | GuardedFiles:
     """Return what performs a request, after the checks of all its paths and of its sandbox."""
+    return _checked(request, guarded, *paths) or PlainFiles()
+
+
+def _simple_files(
+    request: FileRequest, guarded: GuardedFiles | None
+) -> PlainFiles | GuardedFiles | PathsWithoutLinks:
+    """Return the same for an operation that can refuse links."""
+    if request.links is not False:
+        return _files(request, guarded)
+    from helpers.fs_no_links import PathsWithoutLinks
+
+    return PathsWithoutLinks(_checked(request, guarded))
+
+
+def _checked(request: FileRequest, guarded: GuardedFiles | None, *paths: PathUri) -> GuardedFiles | None:
+    """Return the guarded operations if the request's sandbox needs them, after the checks."""
     if request.sandbox is not None:
         from execserver.sandbox.intent import file_request_needs_sandbox
 
@@ -98,14 +115,14 @@ def _files(request: FileRequest, guarded: GuardedFiles | None, *paths: PathUri) 
             if guarded is None:
                 raise NeedsSandbox
             return guarded
-    return PlainFiles()
+    return None
 
 
 def _read_file(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
     from execserver.files.reading import FileReader
     from execserver.protocol import base64
 
-    files = _files(request, guarded)
+    files = _simple_files(request, guarded)
     pieces = FileReader(files.open_regular(request.path.native())).pieces()
     yield b'{"dataBase64":"' + base64.encode(next(pieces, b""))
     for piece in pieces:
@@ -121,24 +138,27 @@ def _write_file(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[
         content = base64.decode(request.content)
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
-    files = _files(request, guarded)
+    files = _simple_files(request, guarded)
     request.content = ""  # the text is a third longer than what it stands for
     replace_content(files.open_target(request.path.native()), content)
     yield _EMPTY
 
 
 def _create_directory(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
-    files = _files(request, guarded)
+    files = _simple_files(request, guarded)
     files.create_directory(request.path.native(), request.recursive is not False)
     yield _EMPTY
 
 
 def _get_metadata(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
-    files = _files(request, guarded)
-    is_directory, is_file, is_symlink, size, modified_at_ms = files.get_metadata(request.path.native())
+    files, born_ms = _simple_files(request, guarded), 0
+    found = files.get_metadata(request.path.native())
+    if len(found) == 2:
+        found, born_ms = found
+    is_directory, is_file, is_symlink, size, modified_at_ms = found
     yield (
         f'{{"isDirectory":{_JSON[is_directory]},"isFile":{_JSON[is_file]},"isSymlink":{_JSON[is_symlink]},'
-        f'"size":{size},"createdAtMs":0,"modifiedAtMs":{modified_at_ms}}}'
+        f'"size":{size},"createdAtMs":{born_ms},"modifiedAtMs":{modified_at_ms}}}'
     ).encode()
 
 
@@ -161,7 +181,7 @@ def _read_directory(request: FileRequest, guarded: GuardedFiles | None) -> Itera
 
 
 def _remove(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
-    files = _files(request, guarded)
+    files = _simple_files(request, guarded)
     files.remove(request.path.native(), request.recursive is not False, request.force is not False)
     yield _EMPTY
 

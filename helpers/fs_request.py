@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class FileRequest:
     """One operation and its params; what an operation does not know keeps its default."""
 
-    __slots__ = ("content", "destination", "force", "operation", "path", "recursive", "sandbox")
+    __slots__ = ("content", "destination", "force", "links", "operation", "path", "recursive", "sandbox")
 
     path: PathUri  # the source of a copy
     destination: PathUri  # of a copy only
@@ -32,6 +32,7 @@ class FileRequest:
         self.operation = operation
         self.recursive: bool | None = None
         self.force: bool | None = None
+        self.links: bool | None = None  # `followSymlinks`: false refuses them
         self.sandbox: FileSystemSandboxContext | None = None
 
 
@@ -56,7 +57,7 @@ def read_params(operation: str, params: object) -> FileRequest:
     kind, fields = _PARAMS[operation]
     request = FileRequest(operation)
     if isinstance(params, dict):
-        _take(request, params.items(), fields)
+        _take(request, params.items(), (*fields, _LINKS) if operation in _KNOW_LINKS else fields)
         for name, _, _, required in fields:
             if required and name not in params:
                 raise missing_field(name)
@@ -138,3 +139,6 @@ _PARAMS: dict[str, tuple[str, tuple[Field, ...]]] = {
     ),
 }
 OPERATIONS = tuple(_PARAMS)
+# A member of the newest contract, section 1.7, by its name only: the place in an array is not known.
+_LINKS: Field = ("followSymlinks", "links", _optional_flag, False)
+_KNOW_LINKS = frozenset(("fs/readFile", "fs/writeFile", "fs/createDirectory", "fs/getMetadata", "fs/remove"))

@@ -48,7 +48,8 @@ def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
     limit = call.services.filesystem.read_limit(
         call.connection.client_name, bounded=call.connection.bounded_messages
     )
-    first, rest = operations(call, params.sandbox, params.path).read_file(params.path.native(), limit)
+    files_ = operations(call, params.sandbox, params.path)
+    first, rest = files_.read_file(params.path.native(), limit, params.follow_symlinks is not False)
     if rest is None:
         return InParts(b'{"dataBase64":"', first, b'"}')
     return Streamed(chain((b'{"dataBase64":"' + first,), rest, (b'"}',)))
@@ -101,7 +102,8 @@ def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFile
         content = base64.decode(params.data_base64)
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
-    operations(call, params.sandbox, params.path).write_file(params.path.native(), content)
+    files_ = operations(call, params.sandbox, params.path)
+    files_.write_file(params.path.native(), content, params.follow_symlinks is not False)
     return _WRITTEN
 
 
@@ -109,21 +111,26 @@ def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFile
 def create_directory(call: Call, params: files.FsCreateDirectoryParams) -> files.FsCreateDirectoryResponse:
     """Make a directory, with its parents unless told otherwise."""
     files_ = operations(call, params.sandbox, params.path)
-    files_.create_directory(params.path.native(), recursive=params.recursive is not False)
+    recursive, links = params.recursive is not False, params.follow_symlinks is not False
+    files_.create_directory(params.path.native(), recursive, links)
     return _CREATED
 
 
 @handles(methods.FS_GET_METADATA)
 def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMetadataResponse:
-    """Tell kind, size and time of modification; the released references know no birth time on Linux."""
-    found = operations(call, params.sandbox, params.path).get_metadata(params.path.native())
+    """Tell kind, size and time of modification; the time of birth only where links are refused."""
+    files_, path, born_ms = operations(call, params.sandbox, params.path), params.path.native(), 0
+    if params.follow_symlinks is False:
+        found, born_ms = files_.get_metadata_without_links(path)
+    else:
+        found = files_.get_metadata(path)
     is_directory, is_file, is_symlink, size, modified_at_ms = found
     return files.FsGetMetadataResponse(
         is_directory=is_directory,
         is_file=is_file,
         is_symlink=is_symlink,
         size=size,
-        created_at_ms=0,
+        created_at_ms=born_ms,
         modified_at_ms=modified_at_ms,
     )
 
@@ -152,7 +159,7 @@ def remove(call: Call, params: files.FsRemoveParams) -> files.FsRemoveResponse:
     """Remove a file, a link or a tree."""
     recursive, force = params.recursive is not False, params.force is not False
     files_ = operations(call, params.sandbox, params.path)
-    files_.remove(params.path.native(), recursive=recursive, force=force)
+    files_.remove(params.path.native(), recursive, force, params.follow_symlinks is not False)
     return _REMOVED
 
 

@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from execserver.protocol.process import WriteResponse as WriteResponse
     from execserver.protocol.process import WriteStatus as WriteStatus
     from execserver.protocol.sandbox import FileSystemSandboxContext as FileSystemSandboxContext
+    from execserver.protocol.sandbox import PolicyContext as PolicyContext
     from execserver.protocol.session import InitializedNotification as InitializedNotification
     from execserver.protocol.session import InitializeParams as InitializeParams
     from execserver.protocol.session import InitializeResponse as InitializeResponse

@@ -32,6 +32,9 @@ _fields = functools.cache(msgspec.structs.fields)  # each look of the library le
 # Nullable members that may nevertheless be left out at the end of an array.
 _OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
 
+# Members that came later and have no place in an array: the older contract counts without them.
+_BY_NAME_ONLY = frozenset({"followSymlinks"})
+
 
 def decode_carefully(kind: type[RecordType], params: msgspec.Raw) -> RecordType:
     """Return the record after all, or raise InvalidParams with the reason."""
@@ -73,6 +76,7 @@ def _struct(value: Any, kind: type[Record], where: str) -> dict[str, object]:
     if not isinstance(value, (dict, list)):
         raise wrong_type(value, f"struct {kind.__name__}", where)
     if isinstance(value, list):
+        fields = tuple(field for field in fields if field.encode_name not in _BY_NAME_ONLY)
         plain = _members(zip((field.encode_name for field in fields), value, strict=False), fields, where)
         _check_length(len(value), fields, kind, where)
         return plain

@@ -1,4 +1,7 @@
-"""Params and results of fs/* (wire contract, sections 12 and 14.2)."""
+"""Params and results of fs/* (wire contract, sections 12 and 14.2).
+
+Where `follow_symlinks` is false a link anywhere in the path is refused (newest contract, section 1.7).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ class FsReadFileParams(Record, frozen=True, kw_only=True):
     """The file to read."""
 
     path: PathUri
+    follow_symlinks: bool | None = None
     sandbox: FileSystemSandboxContext | None = None
 
 
@@ -95,6 +99,7 @@ class FsWriteFileParams(Record, frozen=True, kw_only=True):
 
     path: PathUri
     data_base64: str
+    follow_symlinks: bool | None = None
     sandbox: FileSystemSandboxContext | None = None
 
 
@@ -107,6 +112,7 @@ class FsCreateDirectoryParams(Record, frozen=True, kw_only=True):
 
     path: PathUri
     recursive: bool | None = None
+    follow_symlinks: bool | None = None
     sandbox: FileSystemSandboxContext | None = None
 
 
@@ -115,9 +121,10 @@ class FsCreateDirectoryResponse(Record, frozen=True, kw_only=True):
 
 
 class FsGetMetadataParams(Record, frozen=True, kw_only=True):
-    """The path to look at; links are followed."""
+    """The path to look at; links are followed unless `follow_symlinks` is false."""
 
     path: PathUri
+    follow_symlinks: bool | None = None
     sandbox: FileSystemSandboxContext | None = None
 
 
@@ -172,6 +179,7 @@ class FsRemoveParams(Record, frozen=True, kw_only=True):
     path: PathUri
     recursive: bool | None = None
     force: bool | None = None
+    follow_symlinks: bool | None = None
     sandbox: FileSystemSandboxContext | None = None
 
 

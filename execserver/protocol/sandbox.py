@@ -15,12 +15,48 @@ from execserver.protocol.permissions import PermissionProfile
 WINDOWS_SANDBOX_LEVELS = ("disabled", "restricted-token", "elevated")
 
 
+class PolicyContext:
+    """The `policyContext` of a context: where it is given, it alone says what symbolic paths stand for.
+
+    Without workspace roots there is no project root.  `cwd` may be None.
+    """
+
+    __slots__ = ("cwd", "workspace_roots")
+
+    def __init__(self, cwd: PathUri | None = None, workspace_roots: tuple[PathUri, ...] = ()) -> None:
+        self.cwd = cwd
+        self.workspace_roots = workspace_roots
+
+    @classmethod
+    def from_json(cls, value: object, where: str) -> PolicyContext:
+        """Decode a policy context.  Raises InvalidParams with the text for the first bad member."""
+        if not isinstance(value, dict):
+            raise wrong_type(value, "struct FileSystemSandboxPolicyContext", where)
+        found = cls()
+        for name, member in value.items():
+            if name == "cwd":
+                found.cwd = _optional_path(member, f"{where}.{name}")
+            elif name == "workspaceRoots":
+                found.workspace_roots = _paths(member, f"{where}.{name}")
+        return found
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as the JSON object a client would send."""
+        roots = [root.uri for root in self.workspace_roots]
+        return {"cwd": None if self.cwd is None else self.cwd.uri, "workspaceRoots": roots}
+
+    def key(self) -> tuple[object, ...]:
+        """Return what tells two of them apart."""
+        return (self.cwd and self.cwd.uri, tuple(root.uri for root in self.workspace_roots))
+
+
 class FileSystemSandboxContext:
     """The `sandbox` object: permissions, and what its symbolic paths stand for.
 
     `cwd` is None when the client gave none; with `cwd_is_servers` (contexts of the April contract) the
-    server's own directory takes its place.  `workspace_roots` may be empty.  The Windows members are checked
-    and kept.
+    server's own directory takes its place.  `workspace_roots` may be empty.  Where there is a
+    `policy_context`, it counts for symbolic paths in the place of both.  The Windows members are checked and
+    kept.
     """
 
     __slots__ = (
@@ -28,6 +64,7 @@ class FileSystemSandboxContext:
         "cwd",
         "cwd_is_servers",
         "permissions",
+        "policy_context",
         "use_legacy_landlock",
         "windows_sandbox_level",
         "windows_sandbox_private_desktop",
@@ -43,6 +80,7 @@ class FileSystemSandboxContext:
         windows_sandbox_private_desktop: bool = False,
         use_legacy_landlock: bool = False,
         cwd_is_servers: bool = False,
+        policy_context: PolicyContext | None = None,
     ) -> None:
         self.permissions = permissions
         self.cwd = cwd
@@ -51,6 +89,7 @@ class FileSystemSandboxContext:
         self.windows_sandbox_private_desktop = windows_sandbox_private_desktop
         self.use_legacy_landlock = use_legacy_landlock
         self.cwd_is_servers = cwd_is_servers
+        self.policy_context = policy_context
         self._hash: int | None = None
 
     @classmethod
@@ -77,7 +116,7 @@ class FileSystemSandboxContext:
 
     def to_json(self) -> dict[str, object]:
         """Return the context as the JSON object a client would send."""
-        return {
+        found: dict[str, object] = {
             "permissions": self.permissions.to_json(),
             "cwd": None if self.cwd is None else self.cwd.uri,
             "workspaceRoots": [root.uri for root in self.workspace_roots],
@@ -85,11 +124,15 @@ class FileSystemSandboxContext:
             "windowsSandboxPrivateDesktop": self.windows_sandbox_private_desktop,
             "useLegacyLandlock": self.use_legacy_landlock,
         }
+        if self.policy_context is not None:
+            found["policyContext"] = self.policy_context.to_json()
+        return found
 
     def _key(self) -> tuple[object, ...]:
         roots = tuple(root.uri for root in self.workspace_roots)
         flags = (self.windows_sandbox_level, self.windows_sandbox_private_desktop, self.use_legacy_landlock)
-        return (self.permissions, self.cwd and self.cwd.uri, self.cwd_is_servers, roots, flags)
+        policy = self.policy_context and self.policy_context.key()
+        return (self.permissions, self.cwd and self.cwd.uri, self.cwd_is_servers, roots, flags, policy)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileSystemSandboxContext) and self._key() == other._key()
@@ -123,6 +166,10 @@ def _paths(value: object, where: str) -> tuple[PathUri, ...]:
     return tuple(_path(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
+def _policy_context(value: object, where: str) -> PolicyContext | None:
+    return None if value is None else PolicyContext.from_json(value, where)
+
+
 def _level(value: object, where: str) -> str:
     return variant_name(value, WINDOWS_SANDBOX_LEVELS, where)
 
@@ -137,6 +184,7 @@ _READERS = {
     "permissions": _permissions,
     "cwd": _optional_path,
     "workspaceRoots": _paths,
+    "policyContext": _policy_context,
     "windowsSandboxLevel": _level,
     "windowsSandboxPrivateDesktop": _flag,
     "useLegacyLandlock": _flag,
@@ -150,4 +198,5 @@ _DEFAULTS: dict[str, object] = {
     "windowsSandboxPrivateDesktop": False,
     "useLegacyLandlock": False,
     "cwdIsServers": False,
+    "policyContext": None,
 }

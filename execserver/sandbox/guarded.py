@@ -97,13 +97,16 @@ class Guard:
         self._strict_links = _reads_as_one(_PROTECTED_SYMLINKS)
         self._own_devices = _device_of(b"/dev")
 
-    def find(self, path: bytes, wanted: int, follow: bool = True, make: bool = False) -> Place:
+    def find(
+        self, path: bytes, wanted: int, follow: bool = True, make: bool = False, links: bool = True
+    ) -> Place:
         """Return where an absolute path leads; the caller closes it.
 
         The last component need not exist, and is followed only with `follow`.  With `make`, missing
-        directories on the way are made.  Raises OSError as the kernel would, or Denied.
+        directories on the way are made; without `links`, a link on the way is an error.  Raises OSError as
+        the kernel would, or Denied.
         """
-        resolution = _Resolution(self, wanted, make)
+        resolution = _Resolution(self, wanted, make, links)
         try:
             return resolution.run(path, follow)
         except BaseException:
@@ -192,12 +195,16 @@ class Guard:
 class _Resolution:
     """One path on its way: the directory reached, its link-free path, and the names still to come."""
 
-    __slots__ = ("_fd", "_guard", "_links", "_make", "_names", "_original", "_path", "_wanted", "reached")
+    __slots__ = (
+        *("_fd", "_follows", "_guard", "_links", "_make", "_names", "_original", "_path", "_wanted"),
+        "reached",
+    )
 
-    def __init__(self, guard: Guard, wanted: int, make: bool) -> None:
+    def __init__(self, guard: Guard, wanted: int, make: bool, follows: bool) -> None:
         self._guard = guard
         self._wanted = wanted
         self._make = make
+        self._follows = follows  # links on the way
         self._fd = guard.root
         self._path = b""
         self._links = 0
@@ -258,7 +265,7 @@ class _Resolution:
                 if error.errno == errno.ENOENT:
                     self._make_directory(name, linked, error)
                     continue
-                if not self._follow(name):
+                if not self._follows or not self._follow(name):
                     raise
                 return
             self._move(fd)

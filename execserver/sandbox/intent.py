@@ -63,13 +63,16 @@ def file_request_needs_sandbox(context: FileSystemSandboxContext | None, *paths:
         return False
     if context.cwd is not None:
         context.cwd.native()
-    elif needs_cwd(context.permissions) and not context.cwd_is_servers:
+    elif needs_cwd(context.permissions) and not (context.cwd_is_servers or context.policy_context):
         raise InvalidRequest("file system sandbox context with dynamic permissions requires cwd")
     for entry in context.permissions.entries or ():
         reason = _foreign_path_error(entry)
         if reason is not None:
             raise InvalidRequest(f"invalid sandbox permission path URI: {reason}")
-    for root in context.workspace_roots:
+    policy = context.policy_context
+    if policy is not None and policy.cwd is not None:
+        policy.cwd.native()
+    for root in (*context.workspace_roots, *(policy.workspace_roots if policy is not None else ())):
         reason = _path_error(root)
         if reason is not None:
             text = "file system sandbox workspace root is not native to this exec-server host"
@@ -91,6 +94,10 @@ def process_request_needs_sandbox(
     _check_host_form("sandbox cwd", context.cwd)
     for root in context.workspace_roots:
         _check_host_form("sandbox workspace root", root)
+    if context.policy_context is not None:
+        _check_host_form("sandbox policy cwd", context.policy_context.cwd)
+        for root in context.policy_context.workspace_roots:
+            _check_host_form("sandbox policy workspace root", root)
     permissions = context.permissions
     return enforce_managed_network or restricts_files(permissions) or restricts_network(permissions)
 

@@ -268,6 +268,10 @@ def first_name_below(root: bytes, path: bytes) -> bytes:
 def _resolved(context: FileSystemSandboxContext, host: Host, fallback: bytes, for_files: bool) -> Policy:
     cwd = fallback if context.cwd is None else context.cwd.native()
     roots = tuple([root.native() for root in context.workspace_roots]) or (cwd,)
+    policy = context.policy_context
+    if policy is not None:
+        cwd = cwd if policy.cwd is None else policy.cwd.native()
+        roots = tuple([root.native() for root in policy.workspace_roots])  # no others where it names none
     return Policy(context.permissions, host, cwd, roots, for_files)
 
 

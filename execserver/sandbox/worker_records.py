@@ -32,7 +32,8 @@ RECURSIVE = 1
 FORCE = 2
 FOLLOW_LINKS = 4
 PRUNE_HIDDEN = 8
-_FLAGS = RECURSIVE | FORCE | FOLLOW_LINKS | PRUNE_HIDDEN
+NO_LINKS = 16  # in the path
+_FLAGS = RECURSIVE | FORCE | FOLLOW_LINKS | PRUNE_HIDDEN | NO_LINKS
 
 # Why a path was refused by the worker itself and not by the kernel.
 BY_KERNEL = 0
@@ -47,6 +48,8 @@ MAX_PATH_BYTES = 4095  # the kernel's limit without the NUL; nothing longer can 
 
 _REQUEST = struct.Struct("<BBHIQ3I")  # kind, flags, length of the second path, of the first, id, limits
 _REPLY = struct.Struct("<BBHIQQQ")  # kind, flags, detail, count, id, two numbers
+
+_BORN = struct.Struct("<Q")  # behind the head of metadata
 
 _IS_DIRECTORY = 1
 _IS_FILE = 2
@@ -93,13 +96,14 @@ class Done:
 
 
 class Metadata:
-    """is_directory, is_file, is_symlink, size, time of modification in ms."""
+    """is_directory, is_file, is_symlink, size, time of modification in ms; time of birth in ms, or 0."""
 
-    __slots__ = ("request_id", "values")
+    __slots__ = ("born_ms", "request_id", "values")
 
-    def __init__(self, request_id: int, values: tuple[bool, bool, bool, int, int]) -> None:
+    def __init__(self, request_id: int, values: tuple[bool, bool, bool, int, int], born_ms: int = 0) -> None:
         self.request_id = request_id
         self.values = values
+        self.born_ms = born_ms
 
 
 class Path:
@@ -223,7 +227,7 @@ def _encode_reply(reply: Reply) -> bytes:
     if isinstance(reply, Metadata):
         is_directory, is_file, is_link, size, modified_ms = reply.values
         flags = is_directory * _IS_DIRECTORY | is_file * _IS_FILE | is_link * _IS_LINK
-        return _REPLY.pack(_METADATA, flags, 0, 0, number, size, modified_ms)
+        return _REPLY.pack(_METADATA, flags, 0, 0, number, size, modified_ms) + _BORN.pack(reply.born_ms)
     if isinstance(reply, Failed):
         return _REPLY.pack(_FAILED, reply.reason, 0, reply.errno, number, 0, 0) + reply.path
     if isinstance(reply, Path):
@@ -277,11 +281,12 @@ def _decode_short(
 ) -> Reply:
     if kind == _PATH and body and not (flags or count or any(numbers)):
         return Path(number, body)
+    is_metadata = kind == _METADATA and flags <= _IS_DIRECTORY | _IS_FILE | _IS_LINK
+    if is_metadata and len(body) == _BORN.size and not count:
+        values = (bool(flags & _IS_DIRECTORY), bool(flags & _IS_FILE), bool(flags & _IS_LINK))
+        return Metadata(number, (*values, *numbers), _BORN.unpack(body)[0])
     if body or count:
         raise RecordError(f"reply of kind {kind} with bytes too many")
-    if kind == _METADATA and flags <= _IS_DIRECTORY | _IS_FILE | _IS_LINK:
-        values = (bool(flags & _IS_DIRECTORY), bool(flags & _IS_FILE), bool(flags & _IS_LINK))
-        return Metadata(number, (*values, *numbers))
     if kind in (_DONE, _OPENED, _PROGRESS) and not (flags or any(numbers)):
         return Progress(number) if kind == _PROGRESS else Done(number, kind == _OPENED)
     raise RecordError(f"unknown kind {kind} of a reply")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gevent import sleep
 
 from execserver.core.file_handles import OpenFile
-from execserver.files import copy, metadata, opening, reading, remove, walk, writing
+from execserver.files import copy, metadata, no_links, opening, reading, remove, walk, writing
 from execserver.protocol import base64
 from execserver.protocol.files import FsOpenMode
 from execserver.services.file_pool import FilePool
@@ -37,7 +37,10 @@ _BUSY_THREADS = 4  # for long work on local file systems: copies, trees, large w
 
 
 class FileService:
-    """The file operations of one server.  Owns the descriptor of the mount table until `close`."""
+    """The file operations of one server.  Owns the descriptor of the mount table until `close`.
+
+    Without `links` a symbolic link in the path is refused.
+    """
 
     def __init__(self, settings: Settings, mounts: MountTable | None = None) -> None:
         self._mounts = mounts or MountTable()
@@ -64,13 +67,18 @@ class FileService:
             return metadata.get_metadata(path)
         return self._slow.call(lambda pause: metadata.get_metadata(path))
 
+    def get_metadata_without_links(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
+        """Return what `get_metadata` does, and the time of birth in ms; links in the path are refused."""
+        return self._short(path, lambda pause: no_links.get_metadata(path))
+
     def canonicalize(self, path: bytes) -> bytes:
         """Return the path without links."""
         return self._short(path, lambda pause: metadata.canonicalize(path))
 
-    def create_directory(self, path: bytes, recursive: bool) -> None:
+    def create_directory(self, path: bytes, recursive: bool, links: bool = True) -> None:
         """Make a directory, with `recursive` also its parents."""
-        self._short(path, lambda pause: metadata.create_directory(path, recursive))
+        make = metadata.create_directory if links else no_links.create_directory
+        self._short(path, lambda pause: make(path, recursive))
 
     def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
         """Return name, is_directory, is_file of every entry."""
@@ -81,9 +89,11 @@ class FileService:
 
     # --- long operations ---------------------------------------------------------------------------------
 
-    def remove(self, path: bytes, recursive: bool, force: bool) -> None:
+    def remove(self, path: bytes, recursive: bool, force: bool, links: bool = True) -> None:
         """Remove a file, a link, or with `recursive` a tree."""
-        if self._mounts.is_local(path) and not remove.removes_a_tree(path, recursive):
+        if not links:
+            self._short(path, lambda pause: no_links.remove(path, recursive, force))
+        elif self._mounts.is_local(path) and not remove.removes_a_tree(path, recursive):
             remove.remove(path, recursive, force)
         else:
             self._for_trees().call(lambda pause: remove.remove(path, recursive, force, pause))
@@ -127,12 +137,14 @@ class FileService:
             return reading.MAX_FILE_BYTES
         return (self._client_message_bytes - _ENVELOPE_BYTES) // 4 * 3
 
-    def read_file(self, path: bytes, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
+    def read_file(self, path: bytes, limit: int, links: bool = True) -> tuple[bytes, Iterator[bytes] | None]:
         """Return the first piece of a file's base64 text and the rest, None if that is all.
 
         Errors of opening, FileTooLarge above `limit` bytes included, are raised here; the rest may raise
         OSError later.  It owns the descriptor, which is closed when it is exhausted, closed or dropped.
         """
+        if not links:
+            return self.read_opened(self._opened(path, no_links.open_regular), limit)
         local = self._mounts.is_local(path)
         if local:
             reader = reading.FileReader.open(path, limit, _let_others_run)
@@ -168,8 +180,11 @@ class FileService:
         while piece := self._slow.call(lambda pause: reader.next_piece()):
             yield base64.encode(piece)
 
-    def write_file(self, path: bytes, content: bytes) -> None:
+    def write_file(self, path: bytes, content: bytes, links: bool = True) -> None:
         """Create a file or replace its content."""
+        if not links:
+            self.write_opened(self._opened(path, no_links.open_target), content)
+            return
         if not self._mounts.is_local(path):
             pool = self._slow
         elif len(content) <= self._inline_bytes and not opening.is_character_device(path):
@@ -204,6 +219,11 @@ class FileService:
 
         fd, device = self._slow.call(run, lambda opened: os.close(opened[0]))
         return self._noted(fd, device, mode)
+
+    def _opened(self, path: bytes, opener: Callable[[bytes], int]) -> int:
+        if self._mounts.is_local(path):
+            return opener(path)
+        return self._slow.call(lambda pause: opener(path), os.close)
 
     def adopt(self, fd: int, mode: FsOpenMode) -> OpenFile:
         """Make an open file of a descriptor, which the caller goes on to own and closes with `release`."""

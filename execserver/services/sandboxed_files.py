@@ -73,7 +73,10 @@ class SandboxedFiles:
 
 
 class ConfinedFiles:
-    """The operations of one request.  Each plans anew, so that the view is right for this moment."""
+    """The operations of one request.  Each plans anew, so that the view is right for this moment.
+
+    Without `links` a symbolic link in the path is refused.
+    """
 
     __slots__ = ("_context", "_service")
 
@@ -87,15 +90,22 @@ class ConfinedFiles:
         assert isinstance(reply, records.Metadata)
         return reply.values
 
+    def get_metadata_without_links(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
+        """Return what `get_metadata` does, and the time of birth in ms; links in the path are refused."""
+        reply = self._ask(records.GET_METADATA, path, records.NO_LINKS)
+        assert isinstance(reply, records.Metadata)
+        return reply.values, reply.born_ms
+
     def canonicalize(self, path: bytes) -> bytes:
         """Return the path without links."""
         reply = self._ask(records.CANONICALIZE, path)
         assert isinstance(reply, records.Path)
         return reply.path
 
-    def create_directory(self, path: bytes, recursive: bool) -> None:
+    def create_directory(self, path: bytes, recursive: bool, links: bool = True) -> None:
         """Make a directory, with `recursive` also its parents."""
-        self._ask(records.CREATE_DIRECTORY, path, records.RECURSIVE if recursive else 0)
+        flags = (records.RECURSIVE if recursive else 0) | _links(links)
+        self._ask(records.CREATE_DIRECTORY, path, flags)
 
     def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
         """Return name, is_directory, is_file of every entry."""
@@ -103,10 +113,10 @@ class ConfinedFiles:
         assert isinstance(reply, records.Entries)
         return reply.entries
 
-    def remove(self, path: bytes, recursive: bool, force: bool) -> None:
+    def remove(self, path: bytes, recursive: bool, force: bool, links: bool = True) -> None:
         """Remove a file, a link, or with `recursive` a tree."""
         flags = (records.RECURSIVE if recursive else 0) | (records.FORCE if force else 0)
-        self._ask(records.REMOVE, path, flags)
+        self._ask(records.REMOVE, path, flags | _links(links))
 
     def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
         """Copy a file, a link, or with `recursive` a tree."""
@@ -123,21 +133,21 @@ class ConfinedFiles:
         found.entries, found.errors, found.truncated = reply.entries, reply.errors, reply.truncated
         return found
 
-    def read_file(self, path: bytes, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
+    def read_file(self, path: bytes, limit: int, links: bool = True) -> tuple[bytes, Iterator[bytes] | None]:
         """Return the first piece of a file's base64 text and the rest, None if that is all."""
-        return self._service.files.read_opened(self._open(records.READ, path), limit)
+        return self._service.files.read_opened(self._open(records.READ, path, _links(links)), limit)
 
-    def write_file(self, path: bytes, content: bytes) -> None:
+    def write_file(self, path: bytes, content: bytes, links: bool = True) -> None:
         """Create a file or replace its content."""
-        self._service.files.write_opened(self._open(records.WRITE, path), content)
+        self._service.files.write_opened(self._open(records.WRITE, path, _links(links)), content)
 
     def open(self, path: bytes, mode: FsOpenMode) -> OpenFile:
         """Open a regular file; the caller owns its descriptor and closes it with `FileService.release`."""
         fd = self._open(records.READ if mode is FsOpenMode.READ else records.REPLACE, path)
         return self._service.files.adopt(fd, mode)
 
-    def _open(self, operation: int, path: bytes) -> int:
-        _, fd = self._call(records.Request(0, operation, path))
+    def _open(self, operation: int, path: bytes, flags: int = 0) -> int:
+        _, fd = self._call(records.Request(0, operation, path, flags))
         assert fd is not None
         return fd
 
@@ -195,3 +205,7 @@ class ConfinedFiles:
             if found is not None and (failed.errno != errno.ENOENT or found["access"] == DENY):
                 error.data = {"sandbox": found}
         return error
+
+
+def _links(wanted: bool) -> int:
+    return 0 if wanted else records.NO_LINKS

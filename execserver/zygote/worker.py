@@ -15,6 +15,7 @@ from errno import EIO
 from execserver.files.copy import CopyOptions
 from execserver.files.walk import WalkOptions
 from execserver.protocol.errors import RpcError
+from execserver.sandbox import guarded_no_links as no_links
 from execserver.sandbox import worker_records as records
 from execserver.sandbox.guarded import Denied, Guard
 from execserver.sandbox.guarded_files import GuardedFiles
@@ -113,6 +114,8 @@ class Worker:
 
 
 def _read(worker: Worker, request: Request) -> int:
+    if request.flags & records.NO_LINKS:
+        return no_links.open_regular(worker.files.guard, request.path)
     return worker.files.open_regular(request.path)
 
 
@@ -121,15 +124,23 @@ def _replace(worker: Worker, request: Request) -> int:
 
 
 def _write(worker: Worker, request: Request) -> int:
+    if request.flags & records.NO_LINKS:
+        return no_links.open_target(worker.files, request.path)
     return worker.files.open_target(request.path)
 
 
 def _create_directory(worker: Worker, request: Request) -> Reply:
-    worker.files.create_directory(request.path, bool(request.flags & records.RECURSIVE))
+    recursive = bool(request.flags & records.RECURSIVE)
+    if request.flags & records.NO_LINKS:
+        no_links.create_directory(worker.files.guard, request.path, recursive)
+    else:
+        worker.files.create_directory(request.path, recursive)
     return records.Done(request.request_id)
 
 
 def _get_metadata(worker: Worker, request: Request) -> Reply:
+    if request.flags & records.NO_LINKS:
+        return records.Metadata(request.request_id, *no_links.get_metadata(worker.files.guard, request.path))
     return records.Metadata(request.request_id, worker.files.get_metadata(request.path))
 
 
@@ -143,7 +154,10 @@ def _read_directory(worker: Worker, request: Request) -> Reply:
 
 def _remove(worker: Worker, request: Request) -> Reply:
     recursive, force = bool(request.flags & records.RECURSIVE), bool(request.flags & records.FORCE)
-    worker.files.remove(request.path, recursive, force, worker.pause)
+    if request.flags & records.NO_LINKS:
+        no_links.remove(worker.files.guard, request.path, recursive, force)
+    else:
+        worker.files.remove(request.path, recursive, force, worker.pause)
     return records.Done(request.request_id)
 
 

@@ -190,6 +190,39 @@ def test_a_request_with_a_workspace_sandbox_is_confined_without_a_server(tmp_pat
     assert os.listdir(out) == ["s"]
 
 
+@pytest.mark.parametrize("confined", [False, True])
+def test_links_are_refused_where_the_request_says_so(tmp_path: Path, confined: bool) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "f").write_text("content")
+    (tmp_path / "there").symlink_to("folder")
+    (tmp_path / "link").symlink_to("folder/f")
+    rules = [
+        {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"},
+        {"path": {"type": "path", "path": str(tmp_path)}, "access": "write"},
+    ]
+    files = {"type": "restricted", "entries": rules}
+    permissions = {"type": "managed", "file_system": files, "network": "restricted"}
+    sandbox = {"permissions": permissions, "windowsSandboxLevel": "disabled"} if confined else None
+
+    def strictly(operation: str, name: str, **params: object) -> Any:
+        return ask(operation, path=f"{tmp_path}/{name}", followSymlinks=False, sandbox=sandbox, **params)
+
+    loop = (-32603, "Symbolic link loop (os error 40)")
+    not_a_directory = (-32603, "Not a directory (os error 20)")
+    assert strictly("fs/readFile", "link") == loop
+    assert strictly("fs/writeFile", "link", dataBase64="") == loop
+    assert strictly("fs/writeFile", "there/f", dataBase64="") == not_a_directory
+    assert strictly("fs/createDirectory", "there/new") == not_a_directory
+    assert strictly("fs/getMetadata", "link") == (-32600, "path contains a symbolic link")
+    assert strictly("fs/remove", "there/f", recursive=False) == not_a_directory
+    assert strictly("fs/readFile", "folder/f") == {"dataBase64": b64(b"content")}
+    assert strictly("fs/getMetadata", "folder/f")["createdAtMs"] > 0
+    assert strictly("fs/createDirectory", "folder/new") == {}
+    assert strictly("fs/writeFile", "folder/n", dataBase64=b64(b"x")) == {}
+    assert strictly("fs/remove", "folder/n", recursive=False) == {}
+    assert sorted(os.listdir(tmp_path / "folder")) == ["f", "new"]
+
+
 def test_a_sandbox_whose_folder_is_not_there_is_an_error(tmp_path: Path) -> None:
     inside = workspace_write(tmp_path / "none")
     code, text = ask("fs/readFile", path=str(tmp_path), sandbox=inside)

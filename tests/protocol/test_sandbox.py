@@ -40,7 +40,25 @@ def test_paths_may_be_uris_or_native() -> None:
 
 
 def test_unknown_members_are_ignored() -> None:
-    assert decode(policyContext={}, userHomeDir="file:///x", cwd=None) == decode()
+    assert decode(userHomeDir="file:///x", cwd=None) == decode()
+
+
+def test_a_policy_context_is_read_whole() -> None:
+    found = decode(policyContext={"cwd": "/a", "workspaceRoots": ["file:///b", "/c"], "x": 5})
+    assert found.policy_context is not None
+    assert found.policy_context.cwd == PathUri.parse("/a")
+    assert found.policy_context.workspace_roots == (PathUri.parse("/b"), PathUri.parse("/c"))
+    assert FileSystemSandboxContext.from_json(found.to_json()) == found
+    assert decode(policyContext=None) == decode()
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"cwd": "/a"}, {"workspaceRoots": ["/a"]}, {"cwd": "/b", "workspaceRoots": ["/a"]}]
+)
+def test_contexts_with_other_policy_contexts_are_others(given: object) -> None:
+    for other in (None, {"cwd": "/x"}, {"workspaceRoots": ["/x"]}, {"workspaceRoots": ["/a", "/x"]}):
+        assert decode(policyContext=given) != decode(policyContext=other)
+    assert hash(decode(policyContext=given)) == hash(decode(policyContext=given))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +76,19 @@ def test_unknown_members_are_ignored() -> None:
         (
             BASE | {"workspaceRoots": [5]},
             "invalid type: number, expected a string (in `sandbox.workspaceRoots[0]`)",
+        ),
+        (
+            BASE | {"policyContext": 5},
+            "invalid type: number, expected struct FileSystemSandboxPolicyContext"
+            " (in `sandbox.policyContext`)",
+        ),
+        (
+            BASE | {"policyContext": {"cwd": 5}},
+            "invalid type: number, expected a string (in `sandbox.policyContext.cwd`)",
+        ),
+        (
+            BASE | {"policyContext": {"workspaceRoots": 5}},
+            "invalid type: number, expected a sequence (in `sandbox.policyContext.workspaceRoots`)",
         ),
         (
             BASE | {"useLegacyLandlock": None},

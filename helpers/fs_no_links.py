@@ -1,0 +1,49 @@
+"""The file operations of a request whose `followSymlinks` is false, without a sandbox and in a view."""
+
+from __future__ import annotations
+
+from execserver.files import no_links
+from execserver.sandbox import guarded_no_links
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.guarded_files import GuardedFiles
+
+
+class PathsWithoutLinks:
+    """The operations that know the member, under the names of the usual ones."""
+
+    def __init__(self, guarded: GuardedFiles | None) -> None:
+        self._guarded = guarded
+
+    def open_regular(self, path: bytes) -> int:
+        """Open a regular file for reading."""
+        if self._guarded is None:
+            return no_links.open_regular(path)
+        return guarded_no_links.open_regular(self._guarded.guard, path)
+
+    def open_target(self, path: bytes) -> int:
+        """Open a file or a device for writing."""
+        if self._guarded is None:
+            return no_links.open_target(path)
+        return guarded_no_links.open_target(self._guarded, path)
+
+    def create_directory(self, path: bytes, recursive: bool) -> None:
+        """Make a directory, with `recursive` also its parents."""
+        if self._guarded is None:
+            no_links.create_directory(path, recursive)
+            return
+        guarded_no_links.create_directory(self._guarded.guard, path, recursive)
+
+    def get_metadata(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
+        """Return is_directory, is_file, is_symlink, size, time of modification; time of birth in ms."""
+        if self._guarded is None:
+            return no_links.get_metadata(path)
+        return guarded_no_links.get_metadata(self._guarded.guard, path)
+
+    def remove(self, path: bytes, recursive: bool, force: bool) -> None:
+        """Remove a file or an empty directory."""
+        if self._guarded is None:
+            no_links.remove(path, recursive, force)
+            return
+        guarded_no_links.remove(self._guarded.guard, path, recursive, force)

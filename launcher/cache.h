@@ -16,7 +16,7 @@ struct payload {
 
 struct place {
     char path[PATH_MAX - 128]; /* room is left for names inside; symlinks are resolved once it is open */
-    char why_not[192];         /* empty while nothing speaks against it */
+    char why_not[PATH_MAX];    /* empty while nothing speaks against it; may name a path */
     int is_short;              /* of descriptors or memory, which no other place would have more of */
     int is_doubted;            /* sandboxes may often write there: nothing in it is believed without proof */
 };

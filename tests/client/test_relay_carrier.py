@@ -200,7 +200,8 @@ def test_every_message_arrives_though_websockets_are_cut(relay: Relay, reliable:
         assert message["result"]["n"] == received
     cutter.kill()
     carrier.close()
-    assert len(relay.harnesses) > seconds
+    # Whose connections are lost again and again waits up to three seconds before the next.
+    assert len(relay.harnesses) > max(2, seconds / 4)
     assert received == sent > 20
 
 

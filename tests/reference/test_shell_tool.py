@@ -33,7 +33,10 @@ FOREIGN_WRAPPER = "server-with-foreign-wrapper"
 # Where ours with the wrapper comes out otherwise than ours with notification: session -> why, and the outcome
 # (None: as recorded).
 WRAPPED: dict[str, tuple[str, str | None]] = {
-    "escalated-argv0": ("the patched Bash itself loses the argv[0] of `exec -a`", None),
+    "escalated-argv0": (
+        "the patched Bash loses the argv[0] of `exec -a`, and outside a program without one hears its path",
+        "/usr/bin/cat /proc/self/cmdline ",
+    ),
     "allowed-has-no-sandbox-marks": (
         "the limits this test runs the server under stay on what it starts",
         "NoNewPrivs:\t1\nSeccomp:\t2\n" * 2,

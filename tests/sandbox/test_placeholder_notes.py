@@ -41,24 +41,25 @@ def test_a_killed_owners_placeholder_in_use_is_cleaned_by_its_last_user(place: P
     assert place.records() == []
 
 
+def note_of_a_dead_owner(place: Place) -> Path:
+    """Leave the note of a killed owner about a `.git` that it was about to make; return where it is."""
+    folder = Path(os.fsdecode(place.state)) / "1-dead"
+    folder.mkdir()
+    (folder / "lock").touch()
+    note = folder / "1"
+    note.write_bytes(b"%020d %020d d %b" % (0, 0, os.fsencode(place.workspace / ".git")))
+    return note
+
+
 def test_a_record_whose_object_was_never_made_removes_nothing_of_the_users(place: Place) -> None:
-    owner_folder = place.state + b"/1-dead"
-    os.mkdir(owner_folder)
-    (Path(os.fsdecode(owner_folder)) / "lock").touch()
-    record = b"%020d %020d d %b" % (0, 0, os.fsencode(place.workspace / ".git"))
-    (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
-    (Path(os.fsdecode(owner_folder)) / "2").write_bytes(b"nonsense")
+    (note_of_a_dead_owner(place).parent / "2").write_bytes(b"nonsense")
     (place.workspace / ".git").mkdir()
     clean(place.state)
     assert (place.names(), place.records()) == ([".git"], [])
 
 
 def test_a_record_of_an_object_that_was_made_but_not_noted_is_cleaned(place: Place) -> None:
-    owner_folder = place.state + b"/1-dead"
-    os.mkdir(owner_folder)
-    (Path(os.fsdecode(owner_folder)) / "lock").touch()
-    record = b"%020d %020d d %b" % (0, 0, os.fsencode(place.workspace / ".git"))
-    (Path(os.fsdecode(owner_folder)) / "1").write_bytes(record)
+    note_of_a_dead_owner(place)
     (place.workspace / ".git").mkdir(0o555)
     clean(place.state)
     assert (place.names(), place.records()) == ([], [])

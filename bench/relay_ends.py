@@ -106,12 +106,7 @@ class RelayUnderTest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        _end(self._process)
         if self._process.stdout is not None:
             self._process.stdout.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -131,7 +126,7 @@ class Executor:
         deadline = time.monotonic() + _LIMIT_S
         while relay.executors() < 1:
             if time.monotonic() > deadline or self._process.poll() is not None:
-                self._end()
+                _end(self._process)
                 raise RuntimeError(f"{program[0]} did not connect")
             time.sleep(0.02)
         self._relay = relay
@@ -140,17 +135,18 @@ class Executor:
         return self
 
     def __exit__(self, *rest: object) -> None:
-        self._end()
+        _end(self._process)
         while self._relay.executors():
             time.sleep(0.01)
 
-    def _end(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def relay_frame(stream_id: str, size: int) -> bytes:

@@ -1,11 +1,9 @@
-"""Run commands and edit files on this machine for a Codex harness, another program or a person.
+"""Run commands and edit files on this machine for a Codex harness, another program or a user.
 
-The names below are loaded when first used, so that helpers which import this package stay small.
+The names below are loaded when first used, so that small programs can import this package cheaply.
 """
 
 from __future__ import annotations
-
-__version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.remote.errors import RemoteError
     from execserver.runtime_paths import ExecServerRuntimePaths
+    from execserver.version import __version__
 
 __all__ = [
     "DEFAULT_LISTEN_URL",
@@ -35,6 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "__version__": "execserver.version",
     "DEFAULT_LISTEN_URL": "execserver.listen_url",
     "ExecServerListenUrlParseError": "execserver.listen_url",
     "ExecServerRuntimePaths": "execserver.runtime_paths",

@@ -1,8 +1,8 @@
-"""Starts a server: zygote, socket, listen URL, and only then everything that takes time to import.
+"""Starts a server: socket, zygote, listen URL, and only then everything that takes time to import.
 
-The order is deliberate.  The zygote is exec'ed before anything of the server exists that it could inherit.
-The socket is bound and its URL announced before gevent, msgspec and the rest are imported: the kernel
-queues whoever connects meanwhile.
+The order is deliberate.  The zygote is executed before anything of the server exists that it could inherit.
+The socket is bound and its URL announced before gevent, msgspec and the rest are imported; meanwhile the
+kernel queues connections.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable
 
 from execserver.listen_url import Stdio, WsListen, listen_url
+from execserver.listening import bind
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import Settings
-from execserver.transports.tuning import tune
 from execserver.zygote.launch import start_zygote
 
 TYPE_CHECKING = False
@@ -29,11 +29,12 @@ def serve(
 ) -> int:
     """Serve until a signal or, on stdio, until the input ends; return the exit status.
 
-    `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError
-    when the address cannot be listened on; nothing is left running then.
+    `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError if
+    the server cannot listen on the address; nothing is left running then.
     """
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
+    # Before the zygote: an address in use must leave nothing running.
     sock = bind(listen, settings) if isinstance(listen, WsListen) else None
     command = zygote_command(runtime_paths, inherited)
     zygote = start_zygote(command, soft_nofile)
@@ -41,7 +42,7 @@ def serve(
 
     from execserver.server import Server  # late: see above
 
-    doctor = runtime_paths.command("doctor", "--json")
+    doctor = runtime_paths.doctor_command()
     server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
     return server.run_stdio() if sock is None else server.run_websocket(sock)
 
@@ -51,11 +52,12 @@ def serve_remote(
     settings: Settings,
     runtime_paths: ExecServerRuntimePaths,
     announce: Announce,
+    ends_with_stdin: bool = False,
 ) -> int:
-    """Serve as a remote environment until a signal; return the exit status.
+    """Serve as a remote environment until a signal, or the end of stdin if that counts; return the status.
 
-    `announce` is called with None before anything is done that is worth a line in the log.  Raises
-    RemoteError when there is no way to go on; nothing is left running then.
+    `announce` is called with None before anything is done that should be logged: it configures the log.
+    Raises RemoteError if the server cannot go on; nothing is left running then.
     """
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
@@ -65,27 +67,10 @@ def serve_remote(
 
     from execserver.server import Server
 
-    doctor = runtime_paths.command("doctor", "--json")
-    return Server(settings, command, doctor, zygote, soft_nofile, inherited).run_remote(config)
-
-
-def bind(listen: WsListen, settings: Settings) -> socket.socket:
-    """Return a listening, non-blocking socket; raises OSError."""
-    family = socket.AF_INET6 if listen.is_ipv6 else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        address = (
-            (listen.host, listen.port, 0, listen.scope_id) if listen.is_ipv6 else (listen.host, listen.port)
-        )
-        sock.bind(address)
-        tune(sock, settings)
-        sock.listen(settings.listen_backlog)
-        sock.setblocking(False)
-    except OSError:
-        sock.close()
-        raise
-    return sock
+    doctor = runtime_paths.doctor_command()
+    return Server(settings, command, doctor, zygote, soft_nofile, inherited).run_remote(
+        config, ends_with_stdin
+    )
 
 
 def zygote_command(runtime_paths: ExecServerRuntimePaths, inherited: dict[bytes, bytes]) -> list[bytes]:
@@ -94,8 +79,8 @@ def zygote_command(runtime_paths: ExecServerRuntimePaths, inherited: dict[bytes,
 
 
 def open_files_limit() -> int:
-    """Return the soft limit of open files, which children shall keep."""
-    import resource  # late: one small extension module, and only a server needs it
+    """Return the soft limit of open files; commands keep it, while the server raises its own."""
+    import resource  # late: an extension module that only a server needs
 
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

@@ -1,7 +1,7 @@
-"""Exact reading of a command line by the table of options its help text holds.
+"""Reads a command line exactly, by the table of options in its help text.
 
-`check` names the first mistake in the words of the wire contract, section 1: no abbreviations, no guesses,
-and a value never starts with a dash.
+`Program.parse` reports the first mistake in the words of the wire contract, section 1.  It accepts no
+abbreviations and guesses nothing, and a value never starts with a dash.
 """
 
 from __future__ import annotations
@@ -9,24 +9,31 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from execserver.leaving import WRONG_USAGE, Leave
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _OPTION_LINE = re.compile(r"^  (?:(-\w), )?(--[\w-]+)(?: (<[^>]+>))?(?:  .*)?$", re.MULTILINE)
 _CLOSING = "\nFor more information, try '--help'.\n"
 _LEAVE_AT_ONCE = frozenset({"--help", "--version"})
 
 CONFLICT = ("--listen", "--remote")
-# Own additions: an option, what it stands in for, and what it cannot stand beside.
+# Extensions: an option, the option that it replaces, and the options that it excludes.
 INSTEAD = {"--executor-id": "--environment-id"}
 NOT_BESIDE = {"--executor-id": ("--environment-id", "--use-agent-identity-auth")}
-# Option -> what it cannot do without; an indirect need is listed too.
+# Option -> the options that it needs, indirect ones included.
 NEEDS = {
     "--remote": ("--environment-id",),
     "--use-agent-identity-auth": ("--environment-id", "--remote"),
+    "--exit-on-stdin-close": ("--environment-id", "--remote"),
     "--executor-id": ("--remote",),
 }
 
 
 class Option(NamedTuple):
-    """One option: `--listen`, its short form, the name of its value (None: it takes none)."""
+    """One option: its name (`--listen`), its short form, the name of its value (None: it takes none)."""
 
     name: str
     short: str | None
@@ -41,15 +48,15 @@ class Option(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a command line; `usage` is None where the reference shows no usage line."""
+    """What is wrong with a command line; `usage` is None if the reference server shows no usage line."""
 
     message: str
     usage: str | None = "[OPTIONS]"
 
-    def text(self, program: str) -> str:
-        """Return all lines for stderr."""
+    def leave(self, program: str) -> Leave:
+        """Return the Leave for this mistake: all lines for stderr, and the status."""
         usage = f"\nUsage: {program} {self.usage}\n" if self.usage is not None else ""
-        return f"error: {self.message}\n{usage}{_CLOSING}"
+        return Leave(WRONG_USAGE, stderr=f"error: {self.message}\n{usage}{_CLOSING}")
 
 
 class _Found(Exception):
@@ -61,43 +68,96 @@ class _Found(Exception):
 
 
 def read_table(
-    help_text: str, repeatable: frozenset[str], choices: dict[str, tuple[str, ...]]
+    help_text: str,
+    repeatable: frozenset[str] = frozenset(),
+    choices: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Option]:
-    """Return the options a help text describes, by name, in its order."""
+    """Return the options that a help text describes, by name, in its order."""
     return {
-        name: Option(name, short or None, value or None, name in repeatable, choices.get(name, ()))
+        name: Option(name, short or None, value or None, name in repeatable, (choices or {}).get(name, ()))
         for short, name, value in _OPTION_LINE.findall(help_text)
     }
 
 
-def check(argv: list[str], table: dict[str, Option]) -> list[str] | Mistake:
-    """Return the arguments in long form with joined values (`--listen=URL`), or the first mistake.
+class Parsed(NamedTuple):
+    """A command line without mistakes.
 
-    `--help` and `--version` end the reading: what stands behind them is not looked at.
+    `words` are the options in long form with joined values (`--listen=URL`), `options` the same as a dict,
+    with `""` for an option without a value.
     """
-    reader = _Reader(argv, table)
-    try:
-        return reader.read()
-    except _Found as found:
-        return found.mistake
+
+    words: list[str]
+    operands: list[str]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return option -> value."""
+        return dict(word.partition("=")[::2] for word in self.words)
+
+
+class Program(NamedTuple):
+    """The command line of one program or verb.
+
+    `operands` are the required ones, in their order; with `takes_more` any number of further ones may follow.
+    `usage` is the text behind the name in the usage line of a mistake; None shows the options in use, as the
+    reference server does.
+    """
+
+    name: str
+    table: dict[str, Option]
+    help: Callable[[], str]
+    version: str = ""
+    operands: tuple[str, ...] = ()
+    takes_more: bool = False
+    usage: str | None = None
+
+    def parse(self, argv: list[str]) -> Parsed:
+        """Return options and operands; raise Leave for help, for the version and for the first mistake.
+
+        `--help` and `--version` end the reading: what is behind them is ignored.
+        """
+        reader = _Reader(argv, self)
+        try:
+            parsed = reader.read()
+        except _Found as found:
+            raise self.mistaken(found.mistake) from None
+        if "--help" in parsed.words:
+            raise Leave(0, stdout=self.help())
+        if "--version" in parsed.words:
+            raise Leave(0, stdout=self.version)
+        return parsed
+
+    def mistaken(self, mistake: Mistake) -> Leave:
+        """Return the Leave for a mistake on this command line."""
+        if self.usage is not None and mistake.usage is not None:
+            mistake = mistake._replace(usage=self.usage)
+        return mistake.leave(self.name)
+
+
+def missing(names: tuple[str, ...]) -> Mistake:
+    """Return the mistake of omitting required arguments."""
+    lines = "".join(f"\n  {name}" for name in names)
+    return Mistake(f"the following required arguments were not provided:{lines}")
 
 
 class _Reader:
     """Reads one command line from left to right."""
 
-    def __init__(self, argv: list[str], table: dict[str, Option]) -> None:
+    def __init__(self, argv: list[str], program: Program) -> None:
         self._rest = list(argv)
-        self._table = table
-        self._shorts = {option.short: option for option in table.values() if option.short}
+        self._program = program
+        self._table = program.table
+        self._shorts = {option.short: option for option in self._table.values() if option.short}
         self._seen: list[str] = []
         self._out: list[str] = []
+        self._operands: list[str] = []
 
-    def read(self) -> list[str]:
+    def read(self) -> Parsed:
         while self._rest:
             argument = self._rest.pop(0)
-            if argument == "--" and self._rest:
-                raise self._unexpected_operand(self._rest[0])
             if argument == "--":
+                for operand in self._rest:
+                    self._take_operand(operand)
                 break
             if argument.startswith("--"):
                 name, equals, value = argument.partition("=")
@@ -105,11 +165,18 @@ class _Reader:
             elif argument.startswith("-") and argument != "-":
                 self._take_short(argument)
             else:
-                raise self._unexpected_operand(argument)
-            if self._out[-1] in _LEAVE_AT_ONCE:
-                return self._out
+                self._take_operand(argument)
+            if self._out and self._out[-1] in _LEAVE_AT_ONCE:
+                return Parsed(self._out, self._operands)
         self._check_companions()
-        return self._out
+        if needed := self._program.operands[len(self._operands) :]:
+            raise _Found(missing(needed))
+        return Parsed(self._out, self._operands)
+
+    def _take_operand(self, argument: str) -> None:
+        if len(self._operands) == len(self._program.operands) and not self._program.takes_more:
+            raise _Found(Mistake(f"unexpected argument '{argument}' found"))
+        self._operands.append(argument)
 
     def _known(self, name: str) -> Option:
         if name not in self._table:
@@ -157,14 +224,11 @@ class _Reader:
         raise _Found(Mistake(f"a value is required for '{option.shown}' but none was supplied", None))
 
     def _complain_if_unknown(self, argument: str) -> None:
-        """Where a value should stand, an option we do not know is the mistake that is told."""
+        """Raise the mistake of an unknown option, which counts more than the missing value in its place."""
         if argument.startswith("--"):
             self._known(argument.partition("=")[0])
         elif argument[:2] not in self._shorts:
             raise self._unexpected_option(argument[:2])
-
-    def _unexpected_operand(self, argument: str) -> _Found:
-        return _Found(Mistake(f"unexpected argument '{argument}' found"))
 
     def _unexpected_option(self, name: str) -> _Found:
         from difflib import get_close_matches  # late: only a mistake needs it
@@ -184,13 +248,12 @@ class _Reader:
         self._check_own_companions()
         met = {INSTEAD[name] for name in self._seen if name in INSTEAD}
         needed = sorted({need for name in self._seen for need in NEEDS.get(name, ())} - met)
-        missing = [self._table[name].shown for name in needed if name not in self._seen]
-        if missing:
+        absent = tuple(self._table[name].shown for name in needed if name not in self._seen)
+        if absent:
             required = sorted({*needed, *(name for name in CONFLICT[1:] if name in self._seen)})
             rest = [name for name in self._table if name in self._seen and name not in required]
-            lines = "".join(f"\n  {shown}" for shown in missing)
             shown_usage = " ".join(self._table[name].shown for name in [*required, *rest])
-            raise _Found(Mistake(f"the following required arguments were not provided:{lines}", shown_usage))
+            raise _Found(missing(absent)._replace(usage=shown_usage))
 
     def _check_own_companions(self) -> None:
         for name, others in NOT_BESIDE.items():
@@ -201,5 +264,5 @@ class _Reader:
                     raise _Found(Mistake(f"the argument '{one}' cannot be used with '{two}'", used))
 
     def _usage(self, names: list[str]) -> str:
-        """Return options as a usage line shows them, in the order of the table."""
+        """Return options in the form of a usage line, in the order of the table."""
         return " ".join(option.shown for option in self._table.values() if option.name in names)

@@ -1,8 +1,8 @@
 """The command line of the server: usage text, exact options, error texts and exit codes.
 
-The help text is the grammar: the table of options is read from it, and docopt takes the values by it.
-docopt alone would accept abbreviations, name no culprit and exit with 1, so every argument is checked before,
-with the texts and the exit codes of the wire contract, section 1.
+The help text is the grammar: the table of options is read from it, and docopt takes the values by it.  docopt
+alone would accept abbreviations, report no culprit and exit with 1, so every argument is checked before, with
+the texts and the exit codes of the wire contract, section 1.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import os
 import sys
 from typing import NamedTuple
 
-from execserver import __version__, arguments
+from execserver.arguments import Mistake, Program, read_table
+from execserver.leaving import failure, until_left, write
 from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError, parse_listen_url
+from execserver.own_process import end_at_once_on_signals
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
+from execserver.version import __version__
 from execserver.zygote.launch import ensure_stdio
 
 TYPE_CHECKING = False
@@ -33,33 +36,39 @@ Usage: execserver [OPTIONS]
        execserver mcp
        execserver rules check
        execserver self-test
-       execserver install-aliases <DIR>
+       execserver install-aliases [--codex] <DIR>
+       execserver licenses
+       execserver exec-server [OPTIONS]
 
 Commands:
-  doctor                    Say which sandbox works on this machine and what it enforces, and for what does
-                            not work the reason and the cure. Exits with 1 when some policy is refused here.
+  doctor                    Show which sandbox works on this machine and what it enforces, and the reason and
+                            the remedy for what does not work. Exits with 1 when some policy is refused here.
                             `doctor --json` prints it for programs.
-  relay                     Serve as the place where remote environments and their users meet, in place of
-                            a vendor's. `relay token` says who may. `relay --help` tells all.
+  relay                     Host a relay: registry and rendezvous of remote environments and their users.
+                            `relay token` manages who may use it. See `relay --help`.
   mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
-                            sandbox, with rules and questions about what they start. `mcp --help` tells all.
-  rules check               Say what the rules of that tool make of a command, and which rule does.
-                            `rules --help` tells all.
-  self-test                 Start a server on loopback, run commands and file calls through it, and say
-                            whether all works here.
-  install-aliases <DIR>     Make links in DIR by whose names other programs find this one, such as codex-fs.
+                            sandbox, with rules and questions about what they start. See `mcp --help`.
+  rules check               Show what the rules of that tool decide about a command, and which rule decides.
+                            See `rules --help`.
+  self-test                 Start a server on loopback, run commands and file calls through it, and report
+                            whether everything works here.
+  install-aliases <DIR>     Make symlinks in DIR by whose names other programs find this one, e.g. codex-fs.
+                            With --codex one named `codex`, too, for who starts `codex exec-server`.
+  licenses                  Print the licence of this program and of everything its file carries.
+  exec-server               The server, as the codex CLI names it: the options below may follow.
 
 Options:
   --listen <URL>            Where to serve: ws://IP:PORT, stdio or stdio:// [default: ws://127.0.0.1:0]
                             Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
-                            stdio speaks one JSON message a line and ends with its input.
+                            stdio carries one JSON message per line and ends with its input.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
-                            No port is opened; what goes through the relay is encrypted end to end.
+                            No port is opened; all traffic through the relay is encrypted end to end.
   --environment-id <ID>     Environment to register as. Needed with --remote.
   --executor-id <ID>        Register by the contract of May 2026 instead, which encrypts nothing itself.
   --name <NAME>             Name of the environment, for the log.
   --use-agent-identity-auth
                             Authenticate the registration with the Agent Identity in CODEX_ACCESS_TOKEN.
+  --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.
   -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
                             chatgpt_base_url and cli_auth_credentials_store count. May be repeated.
   --strict-config           Refuse -c/--config fields the codex CLI does not know.
@@ -74,19 +83,23 @@ Environment:
   EXECSERVER_LOG            Log level when --log-level is not given (default warn, with --remote info).
                             RUST_LOG is read too.
   EXECSERVER_ALLOW_NESTED_SANDBOXES
-                            1: commands may make sandboxes inside theirs (bubblewrap, podman, nix). They may
-                            then write to FIFOs outside the writable roots, too.
+                            1: commands may make nested sandboxes (bubblewrap, podman, nix). They may then
+                            write to FIFOs outside the writable roots, too.
+  CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE
+                            true: the same as --exit-on-stdin-close.
   CODEX_API_KEY             Signs in with --remote. Else CODEX_ACCESS_TOKEN, else auth.json in CODEX_HOME.
 
 A client reaches the server by its URL:
   CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
-Every sandbox mode of the client works; `execserver doctor` says what enforces it here.
+Every sandbox mode of the client works; `execserver doctor` shows what enforces it here.
 There is no authentication: whoever reaches the port runs commands as you. GET /readyz answers 200.
 
 SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
 """
 
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
+EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
+EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
@@ -99,16 +112,6 @@ Try it in another terminal:
   CODEX_EXEC_SERVER_URL={url} codex
 Ctrl-C stops the server and what runs in it.
 """
-
-
-class Exit(Exception):
-    """The command line decides the outcome without a server: what to print where, and the exit status."""
-
-    def __init__(self, status: int, *, stdout: str = "", stderr: str = "") -> None:
-        super().__init__(stderr or stdout)
-        self.status = status
-        self.stdout = stdout
-        self.stderr = stderr
 
 
 class Options(NamedTuple):
@@ -124,35 +127,38 @@ class Options(NamedTuple):
     strict_config: bool
     log_level: str | None
     log_format: str
+    exit_on_stdin_close: bool = False
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Serve as the arguments say (default: those of the process); return the exit status."""
+def main(argv: list[str] | None = None, name: str = "execserver") -> int:
+    """Serve as the arguments say (default: those of the process); return the exit status.
+
+    `name` is what the program is called in texts about wrong usage.
+    """
     ensure_stdio()
+    return until_left(lambda: _main(sys.argv[1:] if argv is None else argv, name))
+
+
+def _main(argv: list[str], name: str) -> int:
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
+        options = parse(argv, name)
         listen = parse_listen_url(options.listen)
         settings = Settings.from_environment(os.environ)
-    except Exit as exit_now:
-        _write(1, exit_now.stdout)
-        _write(2, exit_now.stderr)
-        return exit_now.status
     except (ExecServerListenUrlParseError, SettingError) as error:
-        _write(2, f"Error: {error}\n")
-        return 1
-    _end_at_once_on_signals()
+        raise failure(str(error)) from None
+    end_at_once_on_signals()
     if options.remote is not None:
         return _serve_remote(options, options.remote, settings)
     return _serve(listen, settings, ExecServerRuntimePaths.detect(), options.log_level, options.log_format)
 
 
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
-    """Serve on the default listen URL until told to stop; return the exit status."""
+    """Serve on the default listen URL until a signal; return the exit status."""
     return run_main_with_listen_url(DEFAULT_LISTEN_URL, runtime_paths)
 
 
 def run_main_with_listen_url(listen_url: str, runtime_paths: ExecServerRuntimePaths | None = None) -> int:
-    """Serve on a listen URL until told to stop; return the exit status.
+    """Serve on a listen URL until a signal or, on stdio, the end of input; return the exit status.
 
     Raises ExecServerListenUrlParseError before anything is started.
     """
@@ -164,9 +170,9 @@ def run_main_with_listen_url(listen_url: str, runtime_paths: ExecServerRuntimePa
 def run_remote_environment(
     config: RemoteEnvironmentConfig, runtime_paths: ExecServerRuntimePaths | None = None
 ) -> int:
-    """Serve as a remote environment until told to stop; return the exit status.
+    """Serve as a remote environment until a signal; return the exit status.
 
-    Raises RemoteError when it cannot start or go on; nothing is left running then.
+    Raises RemoteError if it cannot start or go on; nothing is left running then.
     """
     return _run_remote(config, runtime_paths)
 
@@ -174,30 +180,40 @@ def run_remote_environment(
 def run_remote_executor(
     config: RemoteExecutorConfig, runtime_paths: ExecServerRuntimePaths | None = None
 ) -> int:
-    """Serve by the contract of May 2026 until told to stop; return the exit status.  Raises RemoteError."""
+    """Serve by the contract of May 2026 until a signal; return the exit status.  Raises RemoteError."""
     return _run_remote(config, runtime_paths)
 
 
-def parse(argv: list[str]) -> Options:
-    """Return the options, or raise Exit: for help and version, and for every mistake.
+def parse(argv: list[str], name: str = "execserver") -> Options:
+    """Return the options, or raise Leave: for help and version, and for every mistake.
 
     Mistakes are found in the contract's order: spelling, conflicts, missing companions, configuration fields.
     """
-    checked = arguments.check(argv, arguments.read_table(HELP, _REPEATABLE, _CHOICES))
-    if isinstance(checked, arguments.Mistake):
-        raise Exit(2, stderr=checked.text("execserver"))
-    if "--help" in checked:
-        raise Exit(0, stdout=HELP)
-    if "--version" in checked:
-        raise Exit(0, stdout=f"execserver {__version__}\n")
-    values = _values(checked)
+    table = read_table(HELP, _REPEATABLE, _CHOICES)
+    program = Program(name, table, lambda: HELP, f"execserver {__version__}\n")
+    parsed = program.parse(argv)
+    # Afterwards: whatever the environment holds, help and version come.
+    if given := _from_environment(program, argv):
+        parsed = program.parse([*given, *argv])
+    values = _values(parsed.words)
     if values.strict_config:
         _check_config(values.config)
     return values
 
 
+def _from_environment(program: Program, argv: list[str]) -> list[str]:
+    """Return the options that a variable of the environment gives, unless the command line has them."""
+    given = os.environ.get(EXIT_ON_STDIN_CLOSE_VARIABLE)
+    if given is None or EXIT_ON_STDIN_CLOSE in argv:
+        return []
+    if given not in ("true", "false"):
+        shown = f"invalid value '{given}' for '{EXIT_ON_STDIN_CLOSE}'\n  [possible values: true, false]"
+        raise program.mistaken(Mistake(shown, None))
+    return [EXIT_ON_STDIN_CLOSE] if given == "true" else []
+
+
 def how_to_try(url: str) -> str:
-    """Return what a person at a terminal is told after the URL."""
+    """Return the text for a user at a terminal that follows the URL."""
     return _TRY_IT.format(url=url, address=url.removeprefix("ws://"))
 
 
@@ -219,18 +235,8 @@ def _values(checked: list[str]) -> Options:
         strict_config=found["--strict-config"],
         log_level=found["--log-level"],
         log_format=found["--log-format"] or "text",
+        exit_on_stdin_close=found["--exit-on-stdin-close"],
     )
-
-
-def _end_at_once_on_signals() -> None:
-    """Exit with 0 on SIGTERM and SIGINT until the server, whose import takes a while, handles them itself."""
-    import signal
-
-    def end(number: int, frame: object) -> None:
-        os._exit(0)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
 
 
 def _check_config(overrides: list[str]) -> None:
@@ -239,7 +245,7 @@ def _check_config(overrides: list[str]) -> None:
     try:
         check_overrides(overrides)
     except ConfigOverrideError as error:
-        raise Exit(1, stderr=f"Error: {error}\n") from None
+        raise failure(str(error)) from None
 
 
 def _serve(
@@ -260,7 +266,7 @@ def _serve(
         from execserver.protocol.errors import os_error_text
 
         logging.getLogger("execserver").debug("the server failed", exc_info=True)
-        _write(2, f"Error: {os_error_text(error.errno) if error.errno else error}\n")
+        write(2, f"Error: {os_error_text(error.errno) if error.errno else error}\n")
         return 1
     except KeyboardInterrupt:
         return 0
@@ -292,7 +298,8 @@ def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
         config = RemoteEnvironmentConfig(base_url, environment_id, name, identity, options.config)
     announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
     try:
-        return serve_remote(config, settings, ExecServerRuntimePaths.detect(), announce)
+        paths = ExecServerRuntimePaths.detect()
+        return serve_remote(config, settings, paths, announce, options.exit_on_stdin_close)
     except RemoteError as error:
         _tell_failure(error.report, options.log_format)
         return 1
@@ -301,7 +308,7 @@ def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
 
 
 def _tell_failure(report: str, log_format: str) -> None:
-    """Print a fatal error, as a line of the log if that is a stream of objects."""
+    """Print a fatal error; as a log line if the log is JSON, so that stderr stays a stream of objects."""
     import logging
 
     from execserver import log
@@ -310,20 +317,20 @@ def _tell_failure(report: str, log_format: str) -> None:
     if log_format == "json" and logger.isEnabledFor(logging.ERROR):
         logger.error("%s", report)
     else:
-        _write(2, f"Error: {log.active_redactor().without_known(report)}\n")
+        write(2, f"Error: {log.active_redactor().without_known(report)}\n")
 
 
 def _announcer(
     log_level: str | None, log_format: str, default_level: str = "warn"
 ) -> Callable[[str | None], None]:
-    """Return what the app calls once it can be reached: with its URL, or None where it has none."""
+    """Return the function that the app calls once it can be reached: with its URL, or None without one."""
 
     def announce(url: str | None) -> None:
         if url is not None:
-            _write(1, f"{url}\n")
+            write(1, f"{url}\n")
             if os.isatty(2):
-                _write(2, how_to_try(url))
-        # Logging is loaded after the URL is out: a client may be waiting for that line.
+                write(2, how_to_try(url))
+        # Logging is loaded after the URL is printed: a client may be waiting for that line.
         import logging
 
         from execserver import log
@@ -333,13 +340,3 @@ def _announcer(
             logging.getLogger("execserver").info("execserver listening on %s", url)
 
     return announce
-
-
-def _write(descriptor: int, text: str) -> None:
-    """Write all of a text at once; a reader that has gone is no reason to stop serving."""
-    data = text.encode("utf-8", "surrogateescape")
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError:
-        return

@@ -1,12 +1,12 @@
-"""The `-c key=value` option: which fields `--strict-config` lets pass (wire contract, section 1).
+"""The `-c key=value` option: which fields `--strict-config` accepts (wire contract, section 1).
 
-This server reads no configuration of a client, so an override never has an effect here.  Callers that share a
-command line between programs may still pass it, and `--strict-config` asks to be told about misspelt names.
+This server reads no client configuration, so an override never has an effect here.  Callers that share a
+command line between programs may still pass it, and `--strict-config` reports misspelt names.
 """
 
 from __future__ import annotations
 
-# Top-level fields the reference knows; what lies below them is not checked.
+# The top-level fields of the reference server; what is below them is not checked.
 _NAMES = """
 agents allow_login_shell analytics approval_policy approvals_reviewer apps audio auto_review
 background_terminal_max_timeout chatgpt_base_url check_for_update_on_startup cli_auth_credentials_store
@@ -30,11 +30,11 @@ KNOWN_FIELDS = frozenset(_NAMES.split())
 
 
 class ConfigOverrideError(ValueError):
-    """An override that `--strict-config` refuses; the text is what the user is shown."""
+    """An override that `--strict-config` refuses; the text is for the user."""
 
 
 def check_overrides(overrides: list[str]) -> None:
-    """Raise ConfigOverrideError for the first override without `=`, without key or of an unknown field."""
+    """Raise ConfigOverrideError for the first override without `=`, without key or with an unknown field."""
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not equals:

@@ -1,6 +1,6 @@
-"""The choice of the program this process is to be: by the name it was called with, or by its first argument.
+"""Chooses which program this process is: by the name it was called with, or by its first argument.
 
-Imports nothing but `os` and `sys` before the choice is made, so that a helper never pays for the server.
+Imports only `os` and `sys` before the choice, so that a helper process never pays for the server.
 """
 
 from __future__ import annotations
@@ -10,17 +10,21 @@ import sys
 
 SERVER = "execserver.cli:main"
 VERSION = "execserver.version:main"
+CODEX = "execserver.verbs.codex:main"
+CODEX_SERVER = "execserver.verbs.codex:serve"
 SHELL_TOOL = "execserver.mcp.main:main"
 
-# Name in argv[0] -> entry.  An entry finds its arguments in `sys.argv[1:]` and returns the exit status; None
-# stands for a name other programs know that this build does not serve yet.
-NAMES: dict[str, str | None] = {
+# Name in argv[0] -> entry.  An entry finds its arguments in `sys.argv[1:]` and returns the exit status.
+NAMES = {
     "codex-exec-server": SERVER,
-    "codex-fs": "helpers.codex_fs:main",
-    "codex-linux-sandbox": "helpers.linux_sandbox:main",
+    "codex-fs": "execserver._helpers.codex_fs:main",
+    "codex-linux-sandbox": "execserver._helpers.linux_sandbox:main",
     "codex-exec-mcp-server": SHELL_TOOL,
-    "codex-execve-wrapper": "helpers.execve_wrapper:main",
+    "codex-execve-wrapper": "execserver._helpers.execve_wrapper:main",
 }
+
+# A name that other programs have, too: a link of that name is made only when it is asked for.
+CODEX_NAME = "codex"
 
 # First argument -> entry: the verbs of the help text, ...
 VERBS = {
@@ -30,51 +34,73 @@ VERBS = {
     "rules": "execserver.verbs.rules:main",
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",
+    "licenses": "execserver.verbs.licenses:main",
 }
 # ... and the hidden ones, for the server's own use and for callers that cannot choose argv[0].
-ARGUMENTS: dict[str, str | None] = {
+ARGUMENTS = {
     **VERBS,
-    "--execserver-zygote": "helpers.zygote:main",
-    "--execserver-fs-worker": "helpers.fs_worker:main",
+    "--execserver-zygote": "execserver._helpers.zygote:main",
+    "--execserver-doctor": VERBS["doctor"],
+    "--execserver-fs-worker": "execserver._helpers.fs_worker:main",
     "--codex-run-as-fs-helper": NAMES["codex-fs"],
     **NAMES,
 }
 
-_UNAVAILABLE_STATUS = 2
+# Options of the Codex CLI that may stand before its verb; those of the first group have a value.
+_WITH_VALUE_BEFORE_VERB = ("-c", "--config", "--enable", "--disable")
+_VALUE_JOINED = ("-c", *(f"{option}=" for option in _WITH_VALUE_BEFORE_VERB))
+
 _COERCED_LOCALES = ("C.UTF-8", "C.utf8", "UTF-8")
-
-
-class NotInThisBuild(Exception):
-    """The caller asked for a program that is not built yet."""
 
 
 def choose(argv: list[str]) -> tuple[str, list[str]]:
     """Return the entry, `module:function`, and its arguments for a command line.
 
-    The server's other name is no more than that, so that a copy of this file with that name can start itself
-    as zygote.  Raises NotInThisBuild with the text to show.
+    `codex-exec-server` in argv[0] decides nothing: a copy of this file with that name must be able to start
+    itself as a zygote, by its first argument.
     """
     name = os.path.basename(argv[0]) if argv else ""
     if NAMES.get(name, SERVER) != SERVER:
-        return _available(name, NAMES[name]), argv[1:]
+        return NAMES[name], argv[1:]
+    if len(argv) > 1 and argv[1].startswith("--") and argv[1] in ARGUMENTS:
+        return ARGUMENTS[argv[1]], argv[2:]  # for its own use: every name must lead there
+    if name == CODEX_NAME:
+        return CODEX, argv[1:]
     if len(argv) > 1 and argv[1] in ARGUMENTS:
-        return _available(argv[1], ARGUMENTS[argv[1]]), argv[2:]
+        return ARGUMENTS[argv[1]], argv[2:]
+    if (words := without_verb(argv[1:])) is not None:
+        return CODEX_SERVER, words
     if argv[1:] in (["--version"], ["-V"]):
-        return (
-            VERSION,
-            [],
-        )  # asked often, by people and by scripts: loading the command line takes as long again
+        # Asked often, by users and scripts, and loading the command line would double its time.
+        return VERSION, []
     return SERVER, argv[1:]
+
+
+def without_verb(words: list[str]) -> list[str] | None:
+    """Return a command line of the Codex CLI without its verb `exec-server`, None where that is not its verb.
+
+    Options that stand before the verb come first, as if they stood behind it.
+    """
+    at = 0
+    while at < len(words) and words[at] != "exec-server":
+        word = words[at]
+        if word in _WITH_VALUE_BEFORE_VERB:
+            at += 2
+        elif word == "--strict-config" or word.startswith(_VALUE_JOINED):
+            at += 1
+        else:
+            return None
+    if at >= len(words):
+        return None
+    before, behind = words[:at], words[at + 1 :]
+    subcommand = 1 if behind[:1] in (["forward"], ["help"]) else 0
+    return [*behind[:subcommand], *before, *behind[subcommand:]]
 
 
 def main() -> int:
     """Run the chosen program and return its exit status."""
     _take_back_locale()
-    try:
-        entry, arguments = choose(sys.argv)
-    except NotInThisBuild as error:
-        sys.stderr.write(f"Error: {error}\n")
-        return _UNAVAILABLE_STATUS
+    entry, arguments = choose(sys.argv)
     module, _, function = entry.partition(":")
     __import__(module)
     sys.argv[1:] = arguments
@@ -83,7 +109,7 @@ def main() -> int:
 
 
 def _take_back_locale() -> None:
-    """Undo what the interpreter does to LC_CTYPE where no locale is set; what we start sees what we got."""
+    """Undo what Python does to LC_CTYPE if no locale is set: commands must see what we were given."""
     if os.environ.get("LC_CTYPE") not in _COERCED_LOCALES:
         return
     try:
@@ -95,9 +121,3 @@ def _take_back_locale() -> None:
         os.environb[b"LC_CTYPE"] = given[0].partition(b"=")[2]
     else:
         del os.environ["LC_CTYPE"]
-
-
-def _available(name: str, entry: str | None) -> str:
-    if entry is None:
-        raise NotInThisBuild(f"{name} is not in this build of execserver")
-    return entry

@@ -1,6 +1,6 @@
-"""The value of `--listen`: what it may be and what a refused one is told (wire contract, section 1).
+"""The value of `--listen`: what it may be, and the errors for a refused one (wire contract, section 1).
 
-Promises that only an exact socket address is taken: no host names, no path, no other spelling of the scheme.
+Accepts only an exact socket address: no host names, no path, no other spelling of the scheme.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_SCOPE_ID = 0xFFFF_FFFF
 
 
 class ExecServerListenUrlParseError(ValueError):
-    """A `--listen` value that names no carrier; the text is what the user is shown."""
+    """A `--listen` value that names no transport; the text is for the user."""
 
     def __init__(self, url: str, text: str) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ class ExecServerListenUrlParseError(ValueError):
 
 
 class InvalidWebSocketListenUrl(ExecServerListenUrlParseError):
-    """The scheme is `ws://` but no IP:PORT follows."""
+    """The scheme is `ws://`, but no IP:PORT follows."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`")
@@ -39,7 +39,7 @@ class UnsupportedListenUrl(ExecServerListenUrlParseError):
 
 
 class WsListen(NamedTuple):
-    """Listen for WebSocket and HTTP on one IP address; port 0 lets the system choose."""
+    """Listen for WebSocket and HTTP on one IP address; with port 0 the system chooses a free port."""
 
     host: str
     port: int
@@ -47,12 +47,12 @@ class WsListen(NamedTuple):
 
     @property
     def is_ipv6(self) -> bool:
-        """Tell whether the address needs an IPv6 socket."""
+        """True if the address needs an IPv6 socket."""
         return ":" in self.host
 
 
 class Stdio:
-    """Speak one message a line on standard input and output."""
+    """Serve stdin and stdout, one message per line."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Stdio:
 
 
 def parse_listen_url(url: str) -> WsListen | Stdio:
-    """Return the carrier a `--listen` value names, or raise ExecServerListenUrlParseError."""
+    """Return the transport that a `--listen` value names, or raise ExecServerListenUrlParseError."""
     if url in _STDIO_URLS:
         return Stdio()
     if not url.startswith(_WEBSOCKET_SCHEME):
@@ -79,7 +79,7 @@ def parse_listen_url(url: str) -> WsListen | Stdio:
 
 
 def listen_url(host: str, port: int, scope_id: int = 0) -> str:
-    """Return the URL of a bound socket, as it is printed: IPv6 addresses in brackets."""
+    """Return the URL of a bound socket as it is printed, IPv6 addresses in brackets."""
     if ":" not in host:
         return f"ws://{host}:{port}"
     bare = host.partition("%")[0]
@@ -88,7 +88,7 @@ def listen_url(host: str, port: int, scope_id: int = 0) -> str:
 
 
 def _parse_socket_address(text: str) -> WsListen | None:
-    """Return `1.2.3.4:80`, `[::1]:80` or `[fe80::1%2]:80` taken apart, or None."""
+    """Return the parts of `1.2.3.4:80`, `[::1]:80` or `[fe80::1%2]:80`; None for anything else."""
     host, colon, port_text = text.rpartition(":")
     port = _number(port_text, _MAX_PORT)
     if not colon or port is None:
@@ -105,7 +105,7 @@ def _parse_socket_address(text: str) -> WsListen | None:
 
 
 def _number(text: str, maximum: int) -> int | None:
-    """Return an unsigned decimal number, or None; `int` alone would take signs, blanks and underscores."""
+    """Return an unsigned decimal number, or None; `int` alone would accept signs, blanks and underscores."""
     if not text or not _DIGITS.issuperset(text) or len(text) > 64:
         return None
     value = int(text)
@@ -113,8 +113,8 @@ def _number(text: str, maximum: int) -> int | None:
 
 
 def _is_address(text: str, *, ipv6: bool) -> bool:
-    """Tell whether the C library reads this as a numeric address; it refuses leading zeros, as it must."""
-    import socket  # late: stdio mode never needs it
+    """Return whether the C library reads this as a numeric address; it refuses leading zeros, as it must."""
+    import socket  # late: stdio mode does not need it
 
     try:
         socket.inet_pton(socket.AF_INET6 if ipv6 else socket.AF_INET, text)

@@ -1,9 +1,9 @@
-"""Log lines on stderr: level, text or JSON form, secrets taken out.
+"""Log lines on stderr: level, text or JSON format, secrets redacted.
 
 Modules log through the standard library's `logging.getLogger("execserver...")`.  This module decides the
-level, formats, redacts and writes.  A line is at most 4,096 bytes, because the kernel then takes it in one
-piece or refuses it at once: a stderr nobody reads costs lines, which are counted, and never stops the server.
-Standard output is never written to; it carries the listen URL or the protocol.
+level, formats, redacts and writes.  A line has at most 4,096 bytes, because the kernel then takes it whole or
+refuses it at once: a stderr that nobody reads costs lines, which are counted, and never stops the server.
+Nothing is written to stdout, which is for the listen URL or the protocol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ LEVELS = {
     "debug": logging.DEBUG,
     "trace": logging.DEBUG,
 }
-FORMATS = ("text", "json")
 DEFAULT_LEVEL = "warn"
 
 LEVEL_VARIABLE = "EXECSERVER_LOG"
@@ -43,8 +42,8 @@ _PATTERNS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+"), rf"\1 {_HIDDEN}"),
     # ws://user:pw@host -> ws://[redacted]@host
     (re.compile(r"(://)[^/\s@\"']+@"), rf"\1{_HIDDEN}@"),
-    # token=abc, "api_key": "abc", OPENAI_API_KEY=abc.  Tried at the start of a word only and never twice over
-    # what was taken: a word of some thousand letters would cost a second.
+    # token=abc, "api_key": "abc", OPENAI_API_KEY=abc.  Matched at the start of a word only, with possessive
+    # quantifiers: with backtracking a word of some thousand letters would cost a second.
     (
         re.compile(
             r"(?i)((?<![\w-])[\w-]*(?:token|secret|passwo?r?d|api[_-]?key)[\w-]*+[\"']?\s*+[:=]\s*+[\"']?)"
@@ -57,17 +56,17 @@ _PATTERNS = (
 
 
 class Redactor:
-    """Takes secrets out of a text: known values, and what stands where secrets stand."""
+    """Redacts secrets in a text: known values, and whatever is in a place where secrets usually are."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # The longest first, so that a secret that contains another one goes as a whole.
+        # The longest first, so that a secret that contains another one is redacted as a whole.
         self._secrets = sorted(
             {secret for secret in secrets if len(secret) >= _MIN_SECRET_CHARACTERS}, key=len, reverse=True
         )
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Redactor:
-        """Treat the value of every variable with a telling name as a secret."""
+        """Treat the value of every variable whose name suggests it as a secret."""
         return cls(value for name, value in environment.items() if _SECRET_NAME.search(name))
 
     def add(self, secrets: Iterable[str]) -> None:
@@ -79,7 +78,7 @@ class Redactor:
         )
 
     def without_known(self, text: str) -> str:
-        """Return the text without the values that are known to be secret; all else stays as it is."""
+        """Return the text without the values that are known to be secret; everything else stays as it is."""
         for secret in self._secrets:
             text = text.replace(secret, _HIDDEN)
         return text
@@ -101,7 +100,7 @@ class LineFormatter(logging.Formatter):
         self.redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the redacted line, without its end; a traceback becomes part of it."""
+        """Return the redacted line without its line end; a traceback becomes part of it."""
         message = record.getMessage()
         if record.exc_info:
             message = f"{message}\n{self.formatException(record.exc_info)}"
@@ -110,14 +109,14 @@ class LineFormatter(logging.Formatter):
         stamp = f"{whole_seconds}.{int(record.created % 1 * 1e6):06d}Z"
         level = level_name(record.levelno)
         if not self._json:
-            # The rest of a traceback is indented, so that a line that is not a continuation starts a record.
+            # Further lines are indented, so that every line without an indent starts a record.
             return f"{stamp} {level.upper():>5} {record.name}: " + message.replace("\n", "\n  ")
         fields = {"time": stamp, "level": level, "target": record.name, "message": message}
         return json.dumps(fields, ensure_ascii=False)
 
 
 class StderrHandler(logging.Handler):
-    """Writes lines to descriptor 2 without ever waiting; says how many it had to leave out."""
+    """Writes lines to descriptor 2 without ever waiting; reports how many it had to drop."""
 
     def __init__(self, descriptor: int = _STDERR) -> None:
         super().__init__()
@@ -125,7 +124,7 @@ class StderrHandler(logging.Handler):
         self.dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, or count it as dropped when stderr is full or gone."""
+        """Write one record, or count it as dropped if stderr is full or gone."""
         line = self.format(record)
         if self.dropped:
             line = f"({self.dropped} log lines were dropped here: stderr was full)\n{line}"
@@ -155,13 +154,13 @@ def configure(level: str, form: str = "text", environment: Mapping[str, str] | N
     for old in [each for each in root.handlers if isinstance(each, StderrHandler)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    # Libraries speak up from `warn` only: their lower levels print the traffic.
+    # From `warn` on only for libraries: at lower levels they print the traffic.
     root.setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("execserver").setLevel(LEVELS[level])
 
 
 def active_redactor() -> Redactor:
-    """Return what takes secrets out of the log, to be told of further ones; a new one without a log."""
+    """Return the redactor of the log, to which secrets can be added; a new one if there is no log."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, StderrHandler) and isinstance(handler.formatter, LineFormatter):
             return handler.formatter.redact
@@ -169,9 +168,9 @@ def active_redactor() -> Redactor:
 
 
 def level_from_environment(environment: Mapping[str, str], default: str = DEFAULT_LEVEL) -> str:
-    """Return the level EXECSERVER_LOG asks for, or RUST_LOG, which users of the reference know.
+    """Return the level in EXECSERVER_LOG, or in RUST_LOG, which users of the reference server know.
 
-    Both take a level (`info`) or directives (`warn,execserver=debug`); what is no level is ignored.
+    Both take a level (`info`) or directives (`warn,execserver=debug`); anything else is ignored.
     """
     text = environment.get(LEVEL_VARIABLE) or environment.get(REFERENCE_LEVEL_VARIABLE) or ""
     general = own = None

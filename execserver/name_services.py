@@ -1,7 +1,7 @@
-"""Where the C library looks up users and hosts, when the program carries a C library of its own.
+"""Where the C library looks up users and hosts if the program carries its own C library.
 
-The machine's `/etc/nsswitch.conf` may name services that are modules of the machine's C library; those must
-not be loaded into another one.  What the carried one can do by itself remains: files, and DNS for hosts.
+The machine's `/etc/nsswitch.conf` may name services that are modules of the machine's C library; another C
+library must not load those.  What remains is built into the carried one: files, and DNS for hosts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _SERVICES = (
 
 
 def use_built_in_ones() -> None:
-    """Settle it for the whole process; does nothing where the C library is the machine's.
+    """Set the services for the whole process; do nothing if the C library is the machine's.
 
-    Has to come before the first look-up, and in one thread.
+    To be called before the first look-up, while there is only one thread.
     """
     if not carries_its_c_library():
         return
-    import ctypes  # late: who does not come here does not pay for it
+    import ctypes  # late: only needed here
 
     configure = ctypes.CDLL(None)["__nss_configure_lookup"]
     for database, services in _SERVICES:

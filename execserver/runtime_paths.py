@@ -1,6 +1,6 @@
-"""Where this program itself lies, for starting it again under another role.
+"""Where this program's own files are, for starting it again in another role.
 
-Promises commands that need neither a search path nor an environment variable.
+The commands need neither a search path nor an environment variable.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import sys
 
 ZYGOTE_ARGUMENT = "--execserver-zygote"
+DOCTOR_ARGUMENT = "--execserver-doctor"
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _MAIN_SCRIPT = os.path.join(_PACKAGE, "__main__.py")
@@ -17,7 +18,7 @@ _INTERPRETER_OPTIONS = ("-I", "-S")
 
 
 class ExecServerRuntimePaths:
-    """The server's own executable and the sandbox helper; absolute paths, checked by nobody."""
+    """The server's own executable and the sandbox helper: absolute paths, which are not checked."""
 
     __slots__ = ("codex_linux_sandbox_exe", "codex_self_exe")
 
@@ -33,26 +34,33 @@ class ExecServerRuntimePaths:
         return cls(os.path.realpath(sys.argv[0] or _MAIN_SCRIPT))
 
     def zygote_command(self) -> list[bytes]:
-        """Return the command that starts the process which spawns all others, ready for exec."""
+        """Return the command that starts a zygote, ready for exec."""
         return self.command(ZYGOTE_ARGUMENT)
+
+    def doctor_command(self) -> list[bytes]:
+        """Return the command that prints what enforces sandboxes here, as JSON.
+
+        Not the verb: called `codex`, this program has no verbs of its own.
+        """
+        return self.command(DOCTOR_ARGUMENT, "--json")
 
     def command(self, *arguments: str) -> list[bytes]:
         """Return the command that starts this program with arguments, ready for exec."""
         return [os.fsencode(word) for word in (*self._self_command(), *arguments)]
 
     def program_folder(self) -> str:
-        """Return the folder the running program's own files are in."""
+        """Return the directory of the running program's own files."""
         return os.path.dirname(_frozen_start()[-4] if _frozen_start() else _PACKAGE)
 
     def program_folders(self) -> list[str]:
-        """Return every folder that starting this program takes files from, besides the system's own."""
+        """Return every directory from which a start of this program takes files, besides the system's own."""
         if carries_its_c_library():
-            return [self.program_folder()]  # and its own interpreter
+            return [self.program_folder()]  # the interpreter is in there, too
         return [self.program_folder(), *{sys.base_prefix, sys.prefix, os.path.dirname(sys.executable)}]
 
     @staticmethod
     def unpacked_folder() -> bytes | None:
-        """Return the folder that holds the unpacked trees of this program; None when it runs from source."""
+        """Return the directory of this program's unpacked trees; None if it runs from source."""
         words = _frozen_start()
         return os.fsencode(os.path.dirname(os.path.dirname(words[-4]))) if words else None
 
@@ -61,15 +69,15 @@ class ExecServerRuntimePaths:
 
 
 def carries_its_c_library() -> bool:
-    """Tell whether this process runs on the dynamic loader and the C library of its unpacked tree."""
+    """Return whether this process runs with the dynamic loader and C library of its unpacked tree."""
     return "--library-path" in _frozen_start()
 
 
 def _frozen_start() -> tuple[str, ...]:
-    """Return the words that start this program again from its unpacked tree; none when it runs from source.
+    """Return the words that start this program again from its unpacked tree; none if it runs from source.
 
-    The last but one is the file that the user started; that would look for its tree first.  The last but
-    three is the first script of the tree.
+    The last word but one is the file that the user started; starting that would look for its tree first.  The
+    last but three is the first script of the tree.
     """
     words: tuple[str, ...] = getattr(sys, "frozen", ())
     return words

@@ -1,23 +1,26 @@
-"""A running server: builds the services, serves a carrier, and ends everything in order.
+"""A running server: builds the services, serves a transport, and ends everything in order.
 
-The end is a ladder: no new connections, goodbye to the clients, polite signals to all processes, a grace
-period, SIGKILL, and the zygote last.  A second signal does not hurry it: the ladder is bounded anyway.
+The shutdown is an escalation: no new connections, shutdown notices to the clients, polite signals to all
+processes, a grace period, SIGKILL, and the zygote last.  A second signal does not hurry it, since its time is
+limited anyway.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
 
 import gevent
-from gevent import signal_handler, spawn
+from gevent import spawn
 from gevent.event import Event
 
 from execserver import name_services
 from execserver.core.file_handles import FileHandles
+from execserver.eventloop.idle_memory import IdleMemory
+from execserver.eventloop.input_end import InputEnd
+from execserver.eventloop.signals import on_end_signals
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.own_process import (
@@ -29,14 +32,13 @@ from execserver.own_process import (
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
-from execserver.services.idle_memory import IdleMemory
-from execserver.services.janitor import Janitor
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import SessionHost
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
+from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
 from execserver.transports.listener import WebSocketListener
@@ -50,14 +52,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STDIN, _STDOUT = 0, 1
-_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# How long greenlets that only yield may pass turns among themselves before the loop looks for input again.
-# At the default of 5 ms a flood delays everybody's keystrokes by as much.
+# Python's switch interval, which gevent uses, too: how long greenlets that only yield may switch among
+# themselves before the loop polls for input again.  At the default of 5 ms a flood delays all keystrokes by
+# as much: the 90th percentile of a small request was 5 to 7 ms, and is 0.5 to 2.5 now.
 _TURN_S = 0.0002
 
 
 class Server:
-    """The services of one server and the carrier it serves."""
+    """The services of one server, and the transport it serves."""
 
     def __init__(
         self,
@@ -69,14 +71,14 @@ class Server:
         inherited: dict[bytes, bytes],
     ) -> None:
         self._settings = settings
-        gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
-        Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
+        gevent.config.track_greenlet_tree = False  # costs time at each spawn, and nothing uses it
+        Libc().set_undumpable()  # commands must not read this process's memory or environment from /proc
         sys.setswitchinterval(_TURN_S)
         raise_open_files_limit()
         settle_allocator()
         name_services.use_built_in_ones()
-        self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
-        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
+        self._stale_masks = StaleMasks(inherited.get(b"XDG_RUNTIME_DIR"))
+        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._stale_masks.clean)
         self._sandbox_reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sessions = SessionHost(self._spawner, settings)
         files = FileService(settings)
@@ -96,11 +98,11 @@ class Server:
 
     def run_websocket(self, sock: socket.socket) -> int:
         """Serve a listening socket until a signal; return the exit status."""
-        self._watch_signals()
+        on_end_signals(self._stop.set)
         listener = WebSocketListener(sock, self._settings, self._call)
         listener.start()
         self._sandbox_reports.start()
-        spawn(self._janitor.clean)
+        spawn(self._stale_masks.clean)
         self._settle_memory()
         self._stop.wait()
         listener.close()
@@ -109,37 +111,43 @@ class Server:
 
     def run_stdio(self) -> int:
         """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
-        self._watch_signals()
+        on_end_signals(self._stop.set)
         transport = StdioTransport(_STDIN, _STDOUT, self._settings)
         connection = Connection(transport, self._call(transport.outbox))
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(connection)
         self._sandbox_reports.start()
         worker = spawn(connection.run)
-        spawn(self._janitor.clean)
+        spawn(self._stale_masks.clean)
         self._settle_memory()
         self._stop.wait()
-        if transport.done.is_set():
+        if transport.done.is_set():  # the input ended: what was received before is still handled
             worker.join(self._settings.close_timeout_s)
         transport.outbox.wait_until_empty(self._settings.close_timeout_s)
         self._end()
         transport.restore()
         return 0
 
-    def run_remote(self, config: RemoteEnvironmentConfig | RemoteExecutorConfig) -> int:
+    def run_remote(
+        self, config: RemoteEnvironmentConfig | RemoteExecutorConfig, ends_with_stdin: bool = False
+    ) -> int:
         """Serve as a remote environment until a signal; return the exit status.
 
-        Raises RemoteError when that cannot go on; everything has ended then.
+        With `ends_with_stdin` the end of stdin is one, too.  Raises RemoteError when that cannot go on;
+        everything has ended then.
         """
         from execserver.remote.serving import RemoteServing  # late: only remote mode pays for it
 
-        self._watch_signals()
+        on_end_signals(self._stop.set)
+        input_end = InputEnd(_STDIN, self._stop.set) if ends_with_stdin else None
         serving = RemoteServing(config, self._settings, self._remote_call)
         self._sandbox_reports.start()
         worker = spawn(serving.run, self._stop.set)
-        spawn(self._janitor.clean)
+        spawn(self._stale_masks.clean)
         self._settle_memory()
         self._stop.wait()
+        if input_end is not None:
+            input_end.close()
         serving.close()
         worker.kill()
         self._end()
@@ -161,11 +169,6 @@ class Server:
         settle_collector()
         self._idle_memory.start()
 
-    def _watch_signals(self) -> None:
-        for number in _END_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                signal_handler(number, self._stop.set)
-
     def _end(self) -> None:
         _log.info("ending all processes")
         self._idle_memory.close()
@@ -174,4 +177,5 @@ class Server:
         self._services.sandboxed_files.close()
         self._services.filesystem.close()
         self._services.sandbox.close()
+        # Last: killing the file workers above takes a zygote that still listens.
         self._spawner.shutdown(self._settings.shutdown_grace_s)

@@ -1,9 +1,9 @@
-"""The durations and limits that I/O code is given: name with unit, default, reason.
+"""The durations and limits for code with I/O: name with its unit, default, description.
 
-A `Settings` is made at the start and handed down.  Limits that belong to one pure rule, such as how many file
-handles a connection may hold, stand beside that rule.  None of them is configurable by users.  Tests shorten
-them through `Settings(name=value)` or, for a server in a process of its own, through the variable
-EXECSERVER_SETTINGS (a JSON object), which is no public interface.
+A `Settings` is made at the start and passed on.  Limits that belong to one pure rule, such as how many file
+handles a connection may have, are beside that rule.  Users cannot configure any of them.  Tests shorten them
+through `Settings(name=value)` or, for a server in a process of its own, through the variable
+EXECSERVER_SETTINGS (a JSON object), which is not a public interface.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _MIB = 1024 * 1024
 
 
 class SettingError(ValueError):
-    """An override names no setting, or its value is not a number the setting can take."""
+    """An override names an unknown setting, or its value is not a number that the setting can take."""
 
 
 class Seconds:
-    """A duration; the class attribute holds its default, an instance of Settings the value."""
+    """A duration; the class attribute has the default, an instance of Settings the value."""
 
     def __init__(self, default: float, text: str) -> None:
         self.default = default
         self.text = text
 
     def __get__(self, instance: object, owner: type) -> float:
-        # Reached through the class only: an instance's own attribute shadows a descriptor without __set__.
+        # Only called on the class: an instance's own attribute shadows a descriptor without `__set__`.
         return self.default
 
     def check(self, value: object) -> float:
@@ -41,7 +41,7 @@ class Seconds:
 
 
 class Count:
-    """A number of bytes or things; the class attribute holds its default, an instance the value."""
+    """A number of bytes or things; the class attribute has the default, an instance of Settings the value."""
 
     def __init__(self, default: int, text: str) -> None:
         self.default = default
@@ -63,7 +63,7 @@ class Settings:
     Unknown names and values of the wrong kind raise SettingError.
     """
 
-    # Carriers
+    # Transports
     upgrade_timeout_s = Seconds(10.0, "a peer that has not finished its HTTP request by then is dropped")
     waiting_upgrades = Count(1024, "peers that are not upgraded yet; the oldest is dropped for a further one")
     ping_interval_s = Seconds(30.0, "an empty ping per WebSocket connection, this long apart")
@@ -122,7 +122,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Return the defaults, changed by EXECSERVER_SETTINGS where a test has set it."""
+        """Return the defaults, changed by EXECSERVER_SETTINGS if a test has set it."""
         text = environment.get(OVERRIDE_VARIABLE)
         if not text:
             return cls()

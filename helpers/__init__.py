@@ -1,1 +1,1 @@
-"""Entry points of the programs that this file is under other names.  Standard library only."""
+"""Entry points of the programs that execserver is under other names.  Standard library only."""

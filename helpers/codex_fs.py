@@ -1,12 +1,12 @@
 """Entry point of `codex-fs`: one file request on stdin, one reply on stdout, and the end.
 
 The request is one JSON text up to the end of the input, the reply one JSON text and a line end.  An operation
-that fails is a reply too; exit status 1 and a text on stderr are for a request that cannot be understood and
-a reply that cannot be written to its end.  Arguments are ignored, as the reference does.  Nothing limits the
-time; the request is limited to what the largest readable file would take as base64.
+that fails is a reply, too.  Exit status 1 and a text on stderr are for a malformed request, and for a reply
+that cannot be written to its end.  Arguments are ignored, as in the reference.  There is no time limit; a
+request may be as long as the largest readable file is as base64.
 
-A request whose `sandbox` restricts files is performed by a fork of this process, inside the view its policy
-asks for, or refused; no server is needed for it.
+A request whose `sandbox` restricts files is performed by a fork of this process, in the sandbox root of its
+policy, or refused.  No server is needed for that.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import os
 
 from execserver.protocol.errors import InvalidParams, RpcError, from_os_error, os_error_text
 from execserver.protocol.json_text import NotJson, parse, quote
-from helpers.fs_operations import NeedsSandbox, perform
-from helpers.fs_request import FileRequest, read_request
+
+from .fs_operations import NeedsSandbox, perform
+from .fs_request import FileRequest, read_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from execserver.sandbox.guarded_files import GuardedFiles
+    from execserver.sandbox.files.operations import GuardedFiles
 
 MAX_REQUEST_BYTES = 768 * 1024 * 1024
 
@@ -34,7 +35,7 @@ _INTERRUPTED_STATUS = 130
 
 
 class _RequestTooLarge(Exception):
-    """The input does not end within what is accepted."""
+    """The input is longer than MAX_REQUEST_BYTES."""
 
 
 def main() -> int:
@@ -43,6 +44,7 @@ def main() -> int:
 
 
 def _answer_input() -> int:
+    # Whoever started this shares the open files, and may have made them non-blocking.
     os.set_blocking(_STDIN, True)
     os.set_blocking(_STDOUT, True)
     request = read_request(parse(_read_input()))
@@ -53,7 +55,7 @@ def _answer_input() -> int:
 
 
 def _ending_well(function: Callable[[], int]) -> int:
-    """Call what answers; return its exit status, or that of an input or output that failed."""
+    """Call a function that answers; return its exit status, or that of an input or output that failed."""
     try:
         return function()
     except OSError as error:
@@ -71,8 +73,8 @@ def _answer(request: FileRequest, guarded: GuardedFiles | None = None) -> int:
 
 
 def _answer_confined(request: FileRequest) -> int:
-    """Answer in a fork of this process, inside a view."""
-    from helpers.fs_confined import call_confined  # callers that need no sandbox do not pay for it
+    """Answer in a fork of this process, in a sandbox root."""
+    from .fs_confined import call_confined  # here: callers that need no sandbox do not pay for the import
 
     assert request.sandbox is not None
     try:
@@ -83,12 +85,13 @@ def _answer_confined(request: FileRequest) -> int:
 
 
 def reply(request: FileRequest, guarded: GuardedFiles | None = None) -> Iterator[bytes]:
-    """Perform a request and yield its reply in pieces; one that needs a sandbox with `guarded` only.
+    """Perform a request and yield its reply in pieces; `guarded` are the operations in a sandbox root.
 
     Raises NeedsSandbox before anything is done, and OSError only after the first piece, where a file cannot
     be read to its end.
     """
     pieces = perform(request, guarded)
+    # With the first piece the operation has succeeded or failed.  Before it, a failure can still be a reply.
     try:
         first = next(pieces)
     except OSError as error:
@@ -134,5 +137,5 @@ def _give_up(reason: str) -> int:
     try:
         os.write(_STDERR, f"fs sandbox helper failed: {reason}\n".encode("utf-8", "replace"))
     except OSError:
-        pass  # the exit status still tells
+        pass  # the exit status still says it
     return _UNREADABLE_STATUS

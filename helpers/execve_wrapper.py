@@ -2,10 +2,10 @@
 
     codex-execve-wrapper FILE [ARGV]...
 
-It asks over the socket that CODEX_ESCALATE_SOCKET names (shell tool contract, sections 1 and 5), and then
-becomes the program, waits while another process runs it with this one's descriptors, or says why it may not.
-Arguments and environment pass as the bytes they are, and everything after FILE is taken as is, argv[0]
-included.  Not for people: every failure is a line on stderr and exit status 1.
+It asks over the socket that CODEX_ESCALATE_SOCKET names (shell tool contract).  Then it becomes the program,
+waits while another process runs it with this one's descriptors, or prints why it may not run.  Arguments and
+environment pass as the bytes they are, and everything after FILE is taken as it is, argv[0] included.  It is
+not for people: every failure is a line on stderr and exit status 1.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import sys
 from _json import encode_basestring_ascii as _quoted
 
 from execserver.protocol.errors import os_error_text
-from execserver.zygote.supervision.frames import (
+from execserver.zygote.supervision.wrapper.frames import (
     MAX_DESCRIPTORS,
     FrameError,
-    FrameReader,
+    WrapperFrameReader,
     send_frame,
     send_rights,
 )
@@ -38,21 +38,21 @@ _HELP = f"{_USAGE}\nArguments:\n  <FILE>     \n  [ARGV]...  \n\nOptions:\n  -h, 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
 _MAX_INT = 2**31 - 1
-_STDIO = (0, 1, 2)
-_MOST_NUMBERS = 256  # looked at where there is no /proc
-# Set to be ignored when the interpreter starts; the program shall not inherit that.
+_MOST_NUMBERS = 256  # descriptors that are tried where there is no /proc
+# The interpreter ignores them from its start, and the program must not inherit that.
 _CHANGED_SIGNALS = (_signal.SIGPIPE, _signal.SIGXFSZ)
 
 
 class _Failure(Exception):
-    """The program is not run; the message says why, `cause` what was behind it."""
+    """The program is not run; the message says why, and `cause` is the error behind it."""
 
     def __init__(self, message: str, cause: str = "") -> None:
         super().__init__(f"{message}\n\nCaused by:\n    {cause}" if cause else message)
 
 
 def main() -> int:
-    """Run the program of the command line the way that is answered; return the exit status."""
+    """Do with the program of the command line what the supervisor answers; return the exit status."""
+    # The interpreter's handler would print a traceback where a program just dies of the signal.
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     words = sys.argv[1:]
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _mistake(words: Sequence[str]) -> str:
-    """Return what is wrong with the arguments, or nothing."""
+    """Return what is wrong with the arguments, or ""."""
     if not words or words == ["--"]:
         return "the following required arguments were not provided:\n  <FILE>"
     if words[0].startswith("-") and words[0] not in ("-", "--"):
@@ -88,7 +88,7 @@ def _mistake(words: Sequence[str]) -> str:
 def _ask_and_act(file: bytes, argv: list[bytes]) -> int:
     number = _socket_number(os.environb.get(SOCKET_VARIABLE))
     stream = _shake_hands(number)
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     send_frame(stream, _request(file, argv, os.getcwdb(), os.environb))
     action = _receive(stream, reader, "failed to receive EscalateResponse").get("action")
     if action in ("Run", {"Run": None}):
@@ -119,10 +119,11 @@ def _socket_number(text: bytes | None) -> int:
 
 
 def _shake_hands(number: int) -> _socket.socket:
-    """Hand one end of a new stream over to whoever answers; return the other."""
-    os.fstat(number)  # the error for no descriptor at all
+    """Send one end of a new stream to whoever answers; return the other."""
+    os.fstat(number)  # raises the contract's error where there is no such descriptor
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    # With everything named, the object asks nothing that a sandbox refuses.
+    # With family, type and protocol given, Python does not ask the kernel for them: a sandbox refuses
+    # getsockopt and getsockname.
     inherited = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, number)
     try:
         _send_handshake(inherited, theirs.fileno())
@@ -130,7 +131,7 @@ def _shake_hands(number: int) -> _socket.socket:
         cause = os_error_text(error.errno or 0)
         raise _Failure("failed to send handshake datagram", cause) from None
     finally:
-        inherited.detach()  # the program's too
+        inherited.detach()  # stays open: the program inherits it, too
         theirs.close()
     return ours
 
@@ -140,7 +141,7 @@ def _send_handshake(inherited: _socket.socket, stream: int) -> None:
         try:
             send_rights(inherited, b"\0", (stream,))
             return
-        except BlockingIOError:  # somebody made it non-blocking, for all who share it
+        except BlockingIOError:  # another process made it non-blocking, for all that share it
             import select
 
             poll = select.poll()
@@ -159,11 +160,11 @@ def _request(file: bytes, argv: Sequence[bytes], workdir: bytes, environ: Mappin
 
 
 def _quote(word: bytes) -> str:
-    """Return a JSON string; bytes that are no UTF-8 become escapes of single surrogates."""
+    """Return a JSON string; bytes that are not UTF-8 become escapes of single surrogates."""
     return _quoted(os.fsdecode(word))
 
 
-def _receive(stream: _socket.socket, reader: FrameReader, failure: str) -> dict[str, object]:
+def _receive(stream: _socket.socket, reader: WrapperFrameReader, failure: str) -> dict[str, object]:
     """Wait for the next message.  Raises _Failure."""
     from execserver.protocol.json_text import NotJson, parse
 
@@ -199,14 +200,15 @@ def _become(file: bytes, argv: list[bytes]) -> int:
     return Libc().execute(file, argv, [b"%s=%s" % entry for entry in os.environb.items()])
 
 
-def _let_run(stream: _socket.socket, reader: FrameReader, escalate_socket: int) -> int:
-    """Give this process's descriptors away and wait for the end of what runs with them."""
+def _let_run(stream: _socket.socket, reader: WrapperFrameReader, escalate_socket: int) -> int:
+    """Send this process's descriptors and wait for the end of the program that runs with them."""
     given = _descriptors(without=(escalate_socket, stream.fileno()))
     names = ",".join(str(number) for number in given)
     send_frame(stream, f'{{"fds":[{names}]}}'.encode(), given)
     for number in given:
-        if number != 2:  # kept for what may still have to be said
-            os.close(number)  # whoever reads the other end waits for the program's end of it only
+        if number != 2:  # stderr is kept, to say why there is no result
+            # Whoever reads the other end of a pipe waits for its end: only the program may hold it open.
+            os.close(number)
     failure = "failed to receive the result of the escalated command"
     code = _receive(stream, reader, failure).get("exit_code")
     if not isinstance(code, int):
@@ -215,8 +217,10 @@ def _let_run(stream: _socket.socket, reader: FrameReader, escalate_socket: int) 
 
 
 def _descriptors(without: Sequence[int]) -> list[int]:
-    """Return the numbers of the descriptors that the program would have; stdio first, as many as a message
-    takes."""
+    """Return the numbers of the descriptors that the program would have, at most MAX_DESCRIPTORS.
+
+    They are in order, so stdio comes first.
+    """
     try:
         numbers = sorted(int(name) for name in os.listdir("/proc/self/fd"))
     except OSError:
@@ -235,8 +239,8 @@ def _write(descriptor: int, text: str) -> None:
     try:
         data = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        data = text.encode("utf-8", "replace")  # half a character, which stands for no byte
+        data = text.encode("utf-8", "replace")  # a surrogate that stands for no byte
     try:
         os.write(descriptor, data)
     except OSError:
-        pass  # nobody listens
+        pass  # nobody reads it

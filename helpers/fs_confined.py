@@ -1,26 +1,27 @@
-"""Calling a function inside the view of a sandbox context, without any server.
+"""Calling a function in the sandbox root of a sandbox context, without any server.
 
-The view is planned as a server would, from this process's own folder and TMPDIR.  Where namespaces are
-refused, Landlock serves what it expresses exactly, and the rest is refused.
+The plan is made as a server would, from this process's own cwd and TMPDIR.  Where namespaces are refused,
+Landlock serves what it expresses exactly, and the rest is refused.
 """
 
 from __future__ import annotations
 
 import os
 
-# All that the confined function needs is loaded before: inside, nothing may be importable.
+# All that the confined function needs is loaded before: in the sandbox root, nothing may be importable.
 from execserver.files import reading, writing
 from execserver.protocol import base64
 from execserver.protocol.errors import InternalError, InvalidRequest, os_error_text
-from execserver.sandbox.guarded import Guard
-from execserver.sandbox.guarded_files import GuardedFiles
-from execserver.sandbox.host import Host
-from execserver.sandbox.plan import PlanRefused, ViewPlan
-from execserver.sandbox.planner import plan_for_files
-from execserver.sandbox.policy import file_policy
-from execserver.sandbox.view import ViewFailed
-from execserver.zygote.confine import confine_self_then_call
-from helpers import fs_no_links
+from execserver.sandbox.files.guard import PathGuard
+from execserver.sandbox.files.operations import GuardedFiles
+from execserver.sandbox.plan import PlanRefused, SandboxPlan
+from execserver.sandbox.policy.host import Host
+from execserver.sandbox.policy.planner import plan_for_files
+from execserver.sandbox.policy.policy import file_policy
+from execserver.sandbox.rootfs.builder import RootFailed
+from execserver.zygote.confine.standalone import confine_self_then_call
+
+from . import fs_no_symlinks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,32 +29,32 @@ if TYPE_CHECKING:
 
     from execserver.protocol.sandbox import FileSystemSandboxContext
 
-PRELOADED = (base64, fs_no_links, reading, writing)
+PRELOADED = (base64, fs_no_symlinks, reading, writing)
 
 
 def call_confined(context: FileSystemSandboxContext, function: Callable[[GuardedFiles], int]) -> int:
-    """Call a function with the guarded operations of the context's view; return its result, an exit status.
+    """Call a function with the file operations behind the path guard of a context; return its exit status.
 
-    It runs in a fork of this process.  Raises InvalidRequest `failed to prepare fs sandbox: <why>` when there
-    can be no such view, and InternalError for a context's folder that is not there.
+    It runs in a fork of this process.  Raises InvalidRequest `failed to prepare fs sandbox: <why>` when no
+    such sandbox root can be made, and InternalError for a folder of the context that does not exist.
     """
     plan = _plan(context)
 
     def call() -> int:
-        return function(GuardedFiles(Guard(plan)))
+        return function(GuardedFiles(PathGuard(plan)))
 
     try:
         try:
             return confine_self_then_call(plan, call)
-        except ViewFailed as failed:
-            from execserver.zygote.otherwise import call_otherwise  # only where it is needed
+        except RootFailed as failed:
+            from execserver.zygote.confine.fallback import call_otherwise  # only where it is needed
 
             return call_otherwise(plan, call, failed)
-    except ViewFailed as failed:
+    except RootFailed as failed:
         raise InvalidRequest(f"failed to prepare fs sandbox: {failed}") from None
 
 
-def _plan(context: FileSystemSandboxContext) -> ViewPlan:
+def _plan(context: FileSystemSandboxContext) -> SandboxPlan:
     host = Host(os.environb.get(b"TMPDIR"))
     try:
         if context.cwd is not None:

@@ -1,8 +1,8 @@
-"""The operations of the file helper: a checked request -> the JSON text of its response, in pieces.
+"""The operations of the file helper: from a checked request to the JSON text of its response, in pieces.
 
-They are those of the server (`execserver.files`), with the same order of checks.  Each loads what it needs
-itself, since one process performs one of them.  A request whose sandbox restricts files is performed only by
-the guarded operations of a view; without them NeedsSandbox is raised before anything is done.
+They are those of the server (`execserver.files`), with the same order of checks.  Each imports what it needs
+itself, since one process performs one operation.  A request whose sandbox restricts files is performed only
+in a sandbox root, behind the path guard; elsewhere NeedsSandbox is raised before anything is done.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from execserver.files.copy import CopyOptions
-    from execserver.sandbox.guarded_files import GuardedFiles
-    from helpers.fs_no_links import PathsWithoutLinks
-    from helpers.fs_request import FileRequest
+    from execserver.sandbox.files.operations import GuardedFiles
+
+    from .fs_no_symlinks import PathsWithoutSymlinks
+    from .fs_request import FileRequest
 
 _ENTRIES_AT_ONCE = 4096
 _EMPTY = b"{}"
@@ -26,7 +27,7 @@ _JSON = {True: "true", False: "false"}
 
 
 class NeedsSandbox(Exception):
-    """The sandbox of a request restricts files, and there is no view yet."""
+    """The sandbox of a request restricts files, and this process is not in a sandbox root yet."""
 
 
 class PlainFiles:
@@ -57,7 +58,7 @@ class PlainFiles:
         return get_metadata(path)
 
     def canonicalize(self, path: bytes) -> bytes:
-        """Return the path without links."""
+        """Return the resolved path."""
         from execserver.files.metadata import canonicalize
 
         return canonicalize(path)
@@ -69,13 +70,13 @@ class PlainFiles:
         return read_directory(path)
 
     def remove(self, path: bytes, recursive: bool, force: bool) -> None:
-        """Remove a file, a link, or with `recursive` a tree."""
+        """Remove a file, a symlink, or with `recursive` a tree."""
         from execserver.files.remove import remove
 
         remove(path, recursive, force)
 
     def copy(self, source: bytes, destination: bytes, recursive: bool, options: CopyOptions) -> None:
-        """Copy a file, a link, or with `recursive` a tree."""
+        """Copy a file, a symlink, or with `recursive` a tree."""
         from execserver.files.copy import copy
 
         copy(source, destination, recursive, options)
@@ -97,19 +98,19 @@ def _files(request: FileRequest, guarded: GuardedFiles | None, *paths: PathUri) 
 
 def _simple_files(
     request: FileRequest, guarded: GuardedFiles | None
-) -> PlainFiles | GuardedFiles | PathsWithoutLinks:
-    """Return the same for an operation that can refuse links."""
+) -> PlainFiles | GuardedFiles | PathsWithoutSymlinks:
+    """Return the same for an operation that has the no-symlinks mode."""
     if request.links is not False:
         return _files(request, guarded)
-    from helpers.fs_no_links import PathsWithoutLinks
+    from .fs_no_symlinks import PathsWithoutSymlinks
 
-    return PathsWithoutLinks(_checked(request, guarded))
+    return PathsWithoutSymlinks(_checked(request, guarded))
 
 
 def _checked(request: FileRequest, guarded: GuardedFiles | None, *paths: PathUri) -> GuardedFiles | None:
-    """Return the guarded operations if the request's sandbox needs them, after the checks."""
+    """Return the operations behind the path guard if the request's sandbox needs them, after the checks."""
     if request.sandbox is not None:
-        from execserver.sandbox.intent import file_request_needs_sandbox
+        from execserver.sandbox.policy.request_check import file_request_needs_sandbox
 
         if file_request_needs_sandbox(request.sandbox, request.path, *paths):
             if guarded is None:
@@ -139,7 +140,7 @@ def _write_file(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
     files = _simple_files(request, guarded)
-    request.content = ""  # the text is a third longer than what it stands for
+    request.content = ""  # frees the base64 text, a third more than the content, before the write
     replace_content(files.open_target(request.path.native()), content)
     yield _EMPTY
 

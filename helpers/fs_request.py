@@ -1,12 +1,13 @@
 """A request to the file helper: its operation and its params, checked without any library.
 
-Accepts the params the server accepts and refuses the others with the same texts (wire contract, sections 5
-and 12): members in the order they came, then the first missing one; a positional array does as well.
+It accepts the params that the server accepts and refuses others with the same texts (wire contract, sections
+5 and 12): members in the order in which they came, then the first missing one.  A positional array works,
+too.
 """
 
 from __future__ import annotations
 
-from execserver.protocol.complaints import missing_field, refuse, unknown_variant, wrong_type
+from execserver.protocol.error_texts import missing_field, refuse, unknown_variant, wrong_type
 from execserver.protocol.paths import PathUri
 
 TYPE_CHECKING = False
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FileRequest:
-    """One operation and its params; what an operation does not know keeps its default."""
+    """One operation and its params; those that an operation does not have keep their defaults."""
 
     __slots__ = ("content", "destination", "force", "links", "operation", "path", "recursive", "sandbox")
 
@@ -32,12 +33,12 @@ class FileRequest:
         self.operation = operation
         self.recursive: bool | None = None
         self.force: bool | None = None
-        self.links: bool | None = None  # `followSymlinks`: false refuses them
+        self.links: bool | None = None  # `followSymlinks`; False is the no-symlinks mode
         self.sandbox: FileSystemSandboxContext | None = None
 
 
 def read_request(value: object) -> FileRequest:
-    """Return the request a decoded JSON value stands for.  Raises InvalidParams."""
+    """Return the request that a decoded JSON value stands for.  Raises InvalidParams."""
     if not isinstance(value, dict):
         raise wrong_type(value, "adjacently tagged enum FsHelperRequest")
     operation = value.get("operation")
@@ -70,7 +71,7 @@ def read_params(operation: str, params: object) -> FileRequest:
 
 
 def _take(request: FileRequest, members: Iterable[tuple[str, object]], fields: tuple[Field, ...]) -> None:
-    """Check the members an operation knows, in the order they came, and keep them."""
+    """Check the members that an operation has, in the order in which they came, and keep them."""
     known = {name: (attribute, read) for name, attribute, read, _ in fields}
     for name, value in members:
         if name in known:
@@ -79,7 +80,7 @@ def _take(request: FileRequest, members: Iterable[tuple[str, object]], fields: t
 
 
 def _check_length(length: int, fields: tuple[Field, ...], kind: str) -> None:
-    # Of the members that may be missing only `sandbox` may be so at the end of an array.
+    # Of the optional members only `sandbox`, the last one, can be left out of an array.
     if length < len(fields) - 1:
         raise refuse(f"invalid length {length}, expected struct {kind} with {len(fields)} elements")
     if length > len(fields):
@@ -109,7 +110,7 @@ def _optional_flag(value: object, where: str) -> bool | None:
 def _sandbox(value: object, where: str) -> FileSystemSandboxContext | None:
     if value is None:
         return None
-    from execserver.protocol.sandbox import FileSystemSandboxContext  # callers send null as a rule
+    from execserver.protocol.sandbox import FileSystemSandboxContext  # loaded here: most callers send null
 
     return FileSystemSandboxContext.from_json(value, where)
 
@@ -139,6 +140,6 @@ _PARAMS: dict[str, tuple[str, tuple[Field, ...]]] = {
     ),
 }
 OPERATIONS = tuple(_PARAMS)
-# A member of the newest contract, section 1.7, by its name only: the place in an array is not known.
+# A member of version 0.169.0.  It works by name only, since its position in an array is not known.
 _LINKS: Field = ("followSymlinks", "links", _optional_flag, False)
 _KNOW_LINKS = frozenset(("fs/readFile", "fs/writeFile", "fs/createDirectory", "fs/getMetadata", "fs/remove"))

@@ -1,8 +1,11 @@
 """Entry point of `codex-linux-sandbox`: one command in a sandbox, for anyone, with or without a server.
 
-What is asked is enforced or nothing runs.  The environment is the command's: no library is loaded from it
-before the command itself is executed, and no program looked up in it, but for a bubblewrap that only root can
-replace where this user may make no view.
+What is asked for is enforced, or nothing runs.  The environment is the command's: before the command itself
+is executed, no library is loaded from it and no program looked up in it.  The exception is a bubblewrap that
+only root can replace, where this user may make no sandbox root.
+
+The table of back ends serves only where no view can be made (`zygote/confine/fallback`): to import them all
+takes 8 ms for each command, besides 6 to 12, and this process becomes what Landlock or a filter confines.
 
 Exit status: that of the command, 128+N when signal N ended it; 1 when the sandbox cannot be made, 2 for wrong
 usage, 101 for what makes the contract's program panic, such as a command that cannot be run.
@@ -14,17 +17,18 @@ import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
-from helpers.linux_sandbox_arguments import HELP, HelpWanted, Mistake, invalid_profile, parse
+from .linux_sandbox_arguments import HELP, HelpWanted, Mistake, invalid_profile, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from execserver.protocol.permissions import PermissionProfile
-    from execserver.sandbox.plan import Mount, ViewPlan
-    from execserver.sandbox.proxy_bridge import Bridge
-    from execserver.sandbox.proxy_routes import Routes
-    from helpers.linux_sandbox_arguments import Options
+    from execserver.sandbox.plan import Mount, SandboxPlan
+    from execserver.sandbox.proxy.bridge import Bridge
+    from execserver.sandbox.proxy.routes import Routes
+
+    from .linux_sandbox_arguments import Options
 
     Adjust = Callable[[Sequence[bytes]], Sequence[bytes]]
 
@@ -95,29 +99,30 @@ def _run(options: Options, profile: PermissionProfile | None) -> int:
     except PlanRefused as refused:
         _write(2, f"{_REFUSED}{refused}\n")
         return _EXIT_NOT_PREPARED
+    # Files are not restricted, so the filter alone will do.  A proxy needs a network namespace in any case.
     if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
         return _become(options, env, plan.syscall_filter)
     if options.use_landlock:
         return _under_landlock(options, env, plan)
-    return _in_view(options, env, plan)
+    return _in_root(options, env, plan)
 
 
-def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
-    """Plan the view.  Raises PlanRefused."""
+def _plan(options: Options, profile: PermissionProfile) -> SandboxPlan:
+    """Return the sandbox plan.  Raises PlanRefused, or _Fatal for a context that makes no sense here."""
     from execserver.protocol.errors import RpcError, os_error_text
     from execserver.protocol.paths import PathUri
     from execserver.protocol.sandbox import FileSystemSandboxContext
-    from execserver.sandbox.intent import process_request_needs_sandbox
+    from execserver.sandbox.masks.host import MaskTargetHost
     from execserver.sandbox.nesting import with_nesting
     from execserver.sandbox.own_files import keep_own_files
-    from execserver.sandbox.placeholder_host import PlaceholderHost
-    from execserver.sandbox.planner import plan_for_process
-    from execserver.sandbox.policy import process_policy
+    from execserver.sandbox.policy.planner import plan_for_process
+    from execserver.sandbox.policy.policy import process_policy
+    from execserver.sandbox.policy.request_check import process_request_needs_sandbox
 
     here = os.getcwdb()
     policy_cwd = os.path.normpath(os.path.join(here, os.fsencode(options.policy_cwd)))
     context = FileSystemSandboxContext(profile, PathUri.from_native(policy_cwd))
-    host = PlaceholderHost(os.environb.get(b"TMPDIR"), os.environb.get(b"XDG_RUNTIME_DIR"))
+    host = MaskTargetHost(os.environb.get(b"TMPDIR"), os.environb.get(b"XDG_RUNTIME_DIR"))
     try:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)
@@ -129,10 +134,11 @@ def _plan(options: Options, profile: PermissionProfile) -> ViewPlan:
         raise _Fatal(os_error_text(error.errno or 0)) from None
 
 
-def _in_view(options: Options, env: Sequence[bytes], plan: ViewPlan) -> int:
+def _in_root(options: Options, env: Sequence[bytes], plan: SandboxPlan) -> int:
     from execserver.sandbox.plan import NETWORK_PROXY
-    from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
-    from helpers.linux_sandbox_guard import run_guarded
+    from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
+
+    from .linux_sandbox_cleanup import run_monitored
 
     routes = None
     if plan.network == NETWORK_PROXY:
@@ -142,40 +148,47 @@ def _in_view(options: Options, env: Sequence[bytes], plan: ViewPlan) -> int:
             raise _Fatal(f"{FAILURE}{error}") from None
 
     def run(covers: Sequence[Mount]) -> int:
-        return _run_in_view(options, env, plan, covers, routes)
+        return _run_in_root(options, env, plan, covers, routes)
 
-    return run_guarded(plan, os.environb.get(b"XDG_RUNTIME_DIR"), run, _not_prepared)
+    return run_monitored(plan, os.environb.get(b"XDG_RUNTIME_DIR"), run, _not_prepared)
 
 
-def _run_in_view(
-    options: Options, env: Sequence[bytes], plan: ViewPlan, covers: Sequence[Mount], routes: Routes | None
+def _run_in_root(
+    options: Options, env: Sequence[bytes], plan: SandboxPlan, covers: Sequence[Mount], routes: Routes | None
 ) -> int:
-    """Run the command to its end; return its exit status.  Raises ViewFailed."""
-    from execserver.sandbox.proxy_bridge import start_bridge
-    from execserver.sandbox.view import ViewFailed
-    from execserver.zygote.confine import run_confined
-    from helpers.linux_sandbox_guard import PARENT_DIED
-    from helpers.linux_sandbox_stdio import shield
+    """Run the command to its end; return its exit status.  Raises RootFailed."""
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.sandbox.proxy.bridge import start_bridge
+    from execserver.sandbox.rootfs.builder import RootFailed
+    from execserver.zygote.confine.child import tying_to_parent
+    from execserver.zygote.confine.request import preparing_routes
+    from execserver.zygote.confine.standalone import run_confined
 
+    from .linux_sandbox_cleanup import PARENT_DIED
+    from .linux_sandbox_stdio import shield
+
+    # An open file keeps the mount it was opened on, so a file as stdin would lead out of the sandbox root.
     try:
-        reader = shield(_tie_to(os.getpid()))
+        reader = shield(tying_to_parent(Kernel()))
     except OSError as error:
-        raise ViewFailed(f"cannot take over stdio: {error.strerror}") from None
+        raise RootFailed(f"cannot take over stdio: {error.strerror}") from None
     bridge: Bridge | None = None
     before: Adjust | None = None
     if routes is not None:
-        bridge = start_bridge(routes.endpoints, _tie_to(os.getpid()))
-        before = _use_routes(routes, bridge)
+        bridge = start_bridge(routes.endpoints, tying_to_parent(Kernel()))
+        before = preparing_routes(routes, bridge)
     try:
         argv, cwd = [os.fsencode(word) for word in options.command], os.getcwdb()
         status = run_confined(plan, argv, env, cwd, extra=covers, before=before, end_signal=PARENT_DIED)
-    except ViewFailed as failed:
-        from execserver.zygote.init import Command
-        from execserver.zygote.otherwise import run_otherwise
+    except RootFailed as failed:
+        # Only now is anything else probed: a user who may make namespaces does not pay for it.
+        from execserver.zygote.confine.command import Command
+        from execserver.zygote.confine.fallback import run_otherwise
 
         path = os.environb.get(b"PATH", b"")
         status = run_otherwise(plan, Command(argv, env, cwd), covers, failed, path, PARENT_DIED)
     finally:
+        # Both are children of this process and have nothing to serve any more.
         if bridge is not None:
             bridge.kill()
             os.waitpid(bridge.pid, 0)
@@ -183,23 +196,13 @@ def _run_in_view(
             os.kill(reader, _SIGKILL)
             os.waitpid(reader, 0)
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else 128 - code  # a negative one is minus the signal
 
 
-def _use_routes(routes: Routes, bridge: Bridge) -> Adjust:
-    from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners
-
-    def adjust(env: Sequence[bytes]) -> Sequence[bytes]:
-        bring_up_loopback()
-        return routes.rewrite(env, pass_listeners(bridge.channel, len(routes.endpoints)))
-
-    return adjust
-
-
-def _under_landlock(options: Options, env: Sequence[bytes], plan: ViewPlan) -> int:
-    from execserver.sandbox import landlock_only
-    from execserver.sandbox.landlock import abi
-    from execserver.sandbox.syscalls import Kernel
+def _under_landlock(options: Options, env: Sequence[bytes], plan: SandboxPlan) -> int:
+    from execserver.sandbox.backends import landlock_only
+    from execserver.sandbox.kernel.landlock import abi
+    from execserver.sandbox.kernel.syscalls import Kernel
 
     kernel = Kernel()
     if landlock_only.inexact(plan):
@@ -220,22 +223,28 @@ def _inner_stage(options: Options, profile: PermissionProfile, env: Sequence[byt
         unfiltered = FILTER_NONE if profile.entries is None else FILTER_OPEN
         chosen = unfiltered if profile.network_enabled else FILTER_RESTRICTED
         return _become(options, env, chosen, always=True)
-    from helpers.linux_sandbox_routes import RouteSpecError, activate
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.zygote.confine.child import tying_to_parent
+
+    from .linux_sandbox_routes import RouteSpecError, activate
 
     if options.route_spec is None:
         raise _Fatal("managed proxy mode requires --proxy-route-spec")
     try:
-        env = activate(options.route_spec, env, _tie_to(os.getpid()))
+        env = activate(options.route_spec, env, tying_to_parent(Kernel()))
     except RouteSpecError as error:
         raise _Fatal(f"error activating Linux proxy routing bridge: {error}") from None
     return _become(options, env, FILTER_PROXY_ROUTED, True)
 
 
 def _become(options: Options, env: Sequence[bytes], syscall_filter: str, always: bool = False) -> int:
-    """Become the command, with the filter and without a way to privileges where something is withheld."""
-    from execserver.sandbox import privileges, seccomp
+    """Become the command, under the filter.
+
+    With `always`, or a filter, it cannot gain privileges either.
+    """
+    from execserver.sandbox.kernel import privileges, seccomp
+    from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import FILTER_NONE
-    from execserver.sandbox.syscalls import Kernel
 
     if always or syscall_filter != FILTER_NONE:
         kernel = Kernel()
@@ -250,35 +259,20 @@ def _become(options: Options, env: Sequence[bytes], syscall_filter: str, always:
 
 def _execute(options: Options, env: Sequence[bytes]) -> int:
     """Replace this process by the command; return the status when that fails."""
-    from execserver.sandbox.limits import leave_descriptors_to_others
-    from execserver.sandbox.privileges import close_from
-    from execserver.sandbox.syscalls import Kernel
-    from execserver.zygote.init import Command, start_program
+    from execserver.sandbox.kernel.limits import leave_descriptors_to_others
+    from execserver.sandbox.kernel.privileges import close_from
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.zygote.confine.command import Command, start_program
     from execserver.zygote.libc import Libc
 
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # which the interpreter ignores
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # the interpreter ignores them, and an exec keeps that
         _signal.signal(number, _signal.SIG_DFL)
     argv = [os.fsencode(word) for word in options.command]
     execute = Libc().execute
-    # Whoever started this may have left more open than the command is to have.
+    # The caller may have left more descriptors open than the command may have.
     leave_descriptors_to_others()
     close_from(Kernel(), 3)
     return -start_program(Command(argv, env, os.getcwdb()), env, execute)
-
-
-def _tie_to(parent: int) -> Callable[[], None]:
-    """Return what makes a forked child end with this process."""
-    from execserver.sandbox.privileges import die_with_parent
-    from execserver.sandbox.syscalls import Kernel
-
-    kernel = Kernel()
-
-    def tie() -> None:
-        die_with_parent(kernel)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return tie
 
 
 def _not_prepared(reason: str) -> int:
@@ -290,4 +284,4 @@ def _write(descriptor: int, text: str) -> None:
     try:
         os.write(descriptor, text.encode("utf-8", "surrogateescape"))
     except OSError:
-        pass  # nobody listens
+        pass  # nobody reads it

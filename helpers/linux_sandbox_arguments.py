@@ -1,7 +1,7 @@
-"""The command line of `codex-linux-sandbox`: its options, its help, and what is said of mistakes.
+"""The command line of `codex-linux-sandbox`: its options, its help, and its error texts.
 
-Options come before the command, which begins at the first word that is none, or after `--`.  The texts for
-mistakes are those that callers of the reference's program see.
+Options come before the command, which begins at the first word that is no option, or after `--`.  The error
+texts are those of the reference's program.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TRY_HELP = "\n\nFor more information, try '--help'.\n"
 
 
 class Options:
-    """A command line, understood."""
+    """A parsed command line."""
 
     __slots__ = (
         *("command", "command_cwd", "inner", "no_proc", "policy_cwd", "profile_text"),
@@ -82,7 +82,7 @@ class Options:
 
 
 class Mistake(Exception):
-    """The command line cannot be understood; the message is for stderr, the exit status is 2."""
+    """The command line is wrong; the message is for stderr, the exit status is 2."""
 
 
 class HelpWanted(Exception):
@@ -90,7 +90,7 @@ class HelpWanted(Exception):
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Return what a command line says.  Raises Mistake or HelpWanted for the first reason to."""
+    """Return the parsed command line.  Raises Mistake or HelpWanted, whichever has a cause first."""
     options = Options()
     seen: list[str] = []
     rest = list(arguments)
@@ -121,6 +121,7 @@ def _take(options: Options, seen: list[str], word: str, rest: list[str]) -> None
         setattr(options, _FLAGS[name], True)
     elif name in _VALUES:
         if not mark:
+            # A lone `-` may be a value; any other word with a dash is the next option.
             if not rest or (rest[0].startswith("-") and rest[0] != "-"):
                 text = f"a value is required for '{_shown(name)}' but none was supplied"
                 raise Mistake(f"error: {text}{_TRY_HELP}")
@@ -134,7 +135,7 @@ def _take(options: Options, seen: list[str], word: str, rest: list[str]) -> None
 
 
 def _usage(seen: Sequence[str], command: str = "[COMMAND]...") -> str:
-    """Return the usage line, which names the optional part unless the needed option was seen."""
+    """Return the usage line, which names the optional part unless the required option was seen."""
     optional = "" if _POLICY_CWD in seen else "[OPTIONS] "
     return f"codex-linux-sandbox {optional}{_shown(_POLICY_CWD)} {command}"
 
@@ -144,6 +145,6 @@ def _shown(name: str) -> str:
 
 
 def invalid_profile(text: str, reason: str) -> Mistake:
-    """Return the mistake of a permission profile that is none."""
+    """Return the mistake of a malformed permission profile."""
     shown = f"'{text}' for '{_shown('--permission-profile')}'"
     return Mistake(f"error: invalid value {shown}: invalid permission profile JSON: {reason}{_TRY_HELP}")

@@ -1,16 +1,16 @@
-"""Proxy routes of the inner stage: variables that lead to Unix sockets, put there by another sandbox."""
+"""Proxy routes of the inner stage: variables that lead to Unix sockets, which another sandbox has made."""
 
 from __future__ import annotations
 
 from execserver.protocol.json_text import NotJson, parse
-from execserver.sandbox.proxy_bridge import bring_up_loopback, pass_listeners, start_bridge
-from execserver.sandbox.proxy_routes import MAX_ENDPOINTS, RouteError, Routes, find_routes
+from execserver.sandbox.proxy.bridge import bring_up_loopback, pass_listeners, start_bridge
+from execserver.sandbox.proxy.routes import MAX_ENDPOINTS, RouteError, Routes, find_routes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_MOST_PATH_BYTES = 107
+_MOST_PATH_BYTES = 107  # what `sun_path` holds, without its NUL
 
 
 class RouteSpecError(Exception):
@@ -20,7 +20,7 @@ class RouteSpecError(Exception):
 def activate(spec: str, env: Sequence[bytes], confine: Callable[[], None]) -> list[bytes]:
     """Listen on loopback for every route and return the environment that leads there.
 
-    A process beside this one, which `confine` ties to it, carries the bytes.  Raises RouteSpecError.
+    A proxy bridge, a process that `confine` ties to this one, forwards the bytes.  Raises RouteSpecError.
     """
     paths = _read(spec)
     try:
@@ -48,7 +48,7 @@ def activate(spec: str, env: Sequence[bytes], confine: Callable[[], None]) -> li
 
 
 def _read(spec: str) -> dict[bytes, bytes]:
-    """Return variable and path of every route."""
+    """Return variable to path of every route.  Raises RouteSpecError."""
     try:
         value = parse(spec.encode("utf-8", "surrogateescape"))
     except NotJson as error:

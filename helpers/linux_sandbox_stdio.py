@@ -1,9 +1,9 @@
-"""What a caller's files are to a confined command that has them as stdin, stdout or stderr.
+"""Shields a confined command from open files of the caller that are its stdin, stdout or stderr.
 
-An open file brings the mount it was opened on along: through `/proc/self/fd` it can be opened once more, for
-writing too, whatever the view's mounts say.  So a file that was opened for reading only is read by a process
-outside, and its content comes over a pipe; a folder leads to all of the machine and never comes along.  What
-the caller has opened for writing is the command's to write.
+An open file keeps the mount it was opened on.  Through `/proc/self/fd` it can be opened again, also for
+writing, whatever the mounts of the sandbox root say.  So a process outside reads a file that was opened for
+reading only, and passes its content through a pipe.  A folder leads to the whole machine and is never passed
+on.  What the caller has opened for writing, the command may write.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 16
 _NULL = os.makedev(1, 3)
-_HARMLESS = (stat.S_ISFIFO, stat.S_ISSOCK)  # a pipe; for a named one the same holds as for any other there
+_HARMLESS = (stat.S_ISFIFO, stat.S_ISSOCK)  # a pipe; a named one is no worse than others that are there
 
 
 def shield(tie: Callable[[], None]) -> int:
-    """Put what is harmless in the place of stdio that is not; return the pid of who passes stdin on, or 0.
+    """Replace stdio that is not harmless; return the pid of the process that forwards stdin, or 0.
 
-    `tie` is called in that process, which the caller ends.  Raises OSError.
+    `tie` is called in that process, which the caller kills and reaps.  Raises OSError.
     """
     for number in (1, 2):
         if _leads_outside(number):
@@ -40,7 +40,7 @@ def shield(tie: Callable[[], None]) -> int:
         try:
             tie()
             os.dup2(out, 1, inheritable=False)
-            # No copy of a pipe may stay here whose end somebody waits for.
+            # No copies of pipes may stay here: others wait for their end.
             os.closerange(2, max(into, out) + 1)
             _pass_on()
         finally:
@@ -68,11 +68,12 @@ def _replace(number: int, opened: int) -> None:
 
 
 def _pass_on() -> None:
-    """Write stdin to stdout from where it stands, which stays as it is for those who share the open file."""
+    """Write stdin to stdout, from its file position."""
+    # pread leaves the position alone, which others may share with this process.
     try:
         at = os.lseek(0, 0, os.SEEK_CUR)
     except OSError:
-        at = -1  # a device that cannot be read from a place
+        at = -1  # a device without a position
     while data := os.read(0, _CHUNK) if at < 0 else os.pread(0, _CHUNK, at):
         at += len(data) if at >= 0 else 0
         view = memoryview(data)

@@ -1,7 +1,8 @@
-"""Entry point of the zygote: the process that starts and reaps all user processes.
+"""Entry point of the zygote: the process that starts and reaps all commands.
 
-It is exec'ed with an empty environment, in a session of its own, with the server's socket as descriptor 3 and
-the soft limit of open files for its children as last argument; one before it is the server's XDG_RUNTIME_DIR.
+It is exec'ed with an empty environment, in a session of its own, with the server's socket as descriptor 3.
+The last argument is the soft limit of open files for its children; if there is one before it, that is the
+server's XDG_RUNTIME_DIR.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ def main() -> int:
     _restore_soft_nofile(int(sys.argv[-1]))
     _close_others()
     os.set_inheritable(SERVER_SOCKET, False)
-    os.chdir("/")
+    os.chdir("/")  # no folder is kept from being unmounted
     libc = Libc()
+    # Processes of the same user must not look into a process whose forks build sandboxes.
     libc.set_undumpable()
+    # Orphans of commands become its children, so that at the end it finds and kills every one of them.
     libc.set_child_subreaper()
     runtime_dir = os.fsencode(sys.argv[1]) if len(sys.argv) > 2 else None
     Zygote(_socket.socket(fileno=SERVER_SOCKET), libc, runtime_dir).run()
@@ -32,7 +35,7 @@ def main() -> int:
 
 
 def _restore_soft_nofile(soft: int) -> None:
-    """Undo the server's raise, so that children run under the limits the server was started with."""
+    """Undo the server's raise of its soft limit: commands get the one that the server was started with."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and not 0 <= soft <= hard:
         soft = hard
@@ -40,7 +43,7 @@ def _restore_soft_nofile(soft: int) -> None:
 
 
 def _close_others() -> None:
-    """Close what the server's own starter left open by mistake: children must have stdio only."""
+    """Close what the server's own starter left open: commands must have stdio only."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) > SERVER_SOCKET:
             try:

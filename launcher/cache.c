@@ -70,13 +70,14 @@ static int add(struct place *places, int count, const char *folder, const char *
 
 int find_places(struct place *places) {
     static const char *const shared[] = {"/tmp", "/dev/shm", "/var/tmp"};
-    const char *chosen = getenv("EXECSERVER_CACHE_DIR"), *temporary = getenv("TMPDIR");
+    const char *chosen = getenv("EXECSERVER_CACHE_DIR"), *temporary = getenv("TMPDIR"), *home = getenv("HOME");
     char own[48];
     int count = 0;
     if (chosen && chosen[0]) return add(places, 0, chosen, "", "");
     snprintf(own, sizeof own, "%u", (unsigned)geteuid());
     count = add(places, count, getenv("XDG_CACHE_HOME"), "/execserver", "");
-    count = add(places, count, getenv("HOME"), "/.cache/execserver", "");
+    /* A home that is not there is not ours to make: root would make /nonexistent, and with it a home for others. */
+    if (home && !access(home, F_OK)) count = add(places, count, home, "/.cache/execserver", "");
     int first = count;
     if (temporary && strcmp(temporary, "/tmp")) count = add(places, count, temporary, "/execserver-", own);
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)

@@ -11,8 +11,9 @@ fail() {
 if [ -n "$EXECSERVER_CACHE_DIR" ]; then
     set_of_places="$EXECSERVER_CACHE_DIR"
 else
+    [ -d "$HOME" ] && home=$HOME || home= # one that is not there is not ours to make
     set_of_places="${XDG_CACHE_HOME:+$XDG_CACHE_HOME/execserver
-}${HOME:+$HOME/.cache/execserver}"
+}${home:+$home/.cache/execserver}"
 fi
 newline='
 '

@@ -12,11 +12,12 @@ import pytest
 
 from execserver import cli
 from execserver.dispatch import NAMES
+from execserver.version import CONTRACT_VERSION, __version__
 from tests.support.programs import write_program
 from tests.support.source import ROOT
 
 HINT = "\nFor more information, try '--help'.\n"
-USAGE = "\nUsage: execserver install-aliases <DIR>\n"
+USAGE = "\nUsage: execserver install-aliases [--codex] <DIR>\n"
 
 
 @pytest.fixture
@@ -50,10 +51,6 @@ def test_every_name_becomes_a_link_to_the_program(program: Path, folder: Path) -
     )
     lines = done.stdout.splitlines()
     assert f"{folder}/codex-fs -> {program}" in lines
-    unbuilt = [name for name, entry in NAMES.items() if entry is None]
-    assert [line for line in lines if "not in this build" in line] == [
-        f"{folder}/{name} -> {program} (not in this build yet: it will say so)" for name in unbuilt
-    ]
 
 
 def test_the_links_are_the_programs_they_are_named_after(program: Path, folder: Path) -> None:
@@ -64,11 +61,16 @@ def test_the_links_are_the_programs_they_are_named_after(program: Path, folder: 
     )
     assert json.loads(done.stdout)["payload"]["response"] == {"path": "file:///"}
     assert run(folder / "codex-exec-server", "--help").stdout == cli.HELP
-    for name, entry in NAMES.items():
-        if entry is None:
-            done = run(folder / name, "--help")
-            assert (done.returncode, done.stdout) == (2, "")
-            assert done.stderr == f"Error: {name} is not in this build of execserver\n"
+
+
+def test_a_link_named_codex_is_made_only_when_asked_for(program: Path, folder: Path) -> None:
+    assert install(program, str(folder), "--codex").returncode == 0
+    assert sorted(os.listdir(folder)) == sorted([*NAMES, "codex"])
+    shown = run(folder / "codex", "--version")
+    assert (shown.returncode, shown.stdout) == (
+        0,
+        f"codex-cli {CONTRACT_VERSION} (execserver {__version__})\n",
+    )
 
 
 def test_calling_it_again_changes_nothing(program: Path, folder: Path) -> None:

@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 import execserver
 from execserver import cli
 from execserver.arguments import read_table
-from execserver.cli import Exit, Options, parse
+from execserver.cli import Options, parse
 from execserver.config_override import ConfigOverrideError, check_overrides
+from execserver.leaving import Leave
 from execserver.listen_url import ExecServerListenUrlParseError
 from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
@@ -173,7 +174,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=lambda value: " ".join(value)[:40])
 def test_a_mistake_is_named_and_exits_with_2(argv: list[str], text: str) -> None:
-    with pytest.raises(Exit) as left:
+    with pytest.raises(Leave) as left:
         parse(argv)
     assert (left.value.status, left.value.stdout) == (2, "")
     assert left.value.stderr == f"error: {text}{HINT}"
@@ -223,7 +224,7 @@ def test_strict_config_refuses_a_field_nobody_knows(override: str, text: str) ->
     with pytest.raises(ConfigOverrideError) as refused:
         check_overrides(["model=x", override, "bar=1"])
     assert str(refused.value) == text
-    with pytest.raises(Exit) as left:
+    with pytest.raises(Leave) as left:
         parse(["-c", override, "--strict-config"])
     assert (left.value.status, left.value.stderr) == (1, f"Error: {text}\n")
 
@@ -233,11 +234,12 @@ def test_every_option_of_the_help_is_read() -> None:
     for option in read_table(cli.HELP, frozenset(), {}).values():
         value = {"--log-level": "info", "--log-format": "json"}.get(option.name, "v")
         companions = ["--environment-id=e"] if option.name == "--remote" else []
-        companions += ["--remote=r", "--environment-id=e"] if "identity" in option.name else []
+        of_remote_mode = ("--use-agent-identity-auth", "--exit-on-stdin-close")
+        companions += ["--remote=r", "--environment-id=e"] if option.name in of_remote_mode else []
         companions += ["--remote=r"] if option.name == "--executor-id" else []
         argv = [f"{option.name}={value}" if option.value else option.name, *companions]
         if option.name in own_ways_out:
-            with pytest.raises(Exit) as left:
+            with pytest.raises(Leave) as left:
                 parse(argv)
             assert not left.value.stderr.startswith("error:")
         else:
@@ -251,8 +253,8 @@ def test_every_option_of_the_help_is_read() -> None:
 )
 def test_any_arguments_give_options_or_an_exit(argv: list[str]) -> None:
     try:
-        outcome: Options | Exit = parse(argv)
-    except Exit as left:
+        outcome: Options | Leave = parse(argv)
+    except Leave as left:
         outcome = left
     assert isinstance(outcome, Options) or outcome.status in (0, 1, 2)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from execserver import cli, dispatch
-from execserver.dispatch import NotInThisBuild, choose
+from execserver.dispatch import choose
 from execserver.mcp.interception import script_head
 from execserver.runtime_paths import ExecServerRuntimePaths
 
@@ -20,8 +20,11 @@ SCRIPT = Path(dispatch.__file__).with_name("__main__.py")
 
 CLI = "execserver.cli:main"
 VERSION = "execserver.version:main"
-HELPER = "helpers.codex_fs:main"
+HELPER = "execserver._helpers.codex_fs:main"
+ZYGOTE = "execserver._helpers.zygote:main"
 SHELL_TOOL = "execserver.mcp.main:main"
+CODEX = "execserver.verbs.codex:main"
+SERVE = "execserver.verbs.codex:serve"
 
 
 @pytest.mark.parametrize(
@@ -38,10 +41,22 @@ SHELL_TOOL = "execserver.mcp.main:main"
         (["./codex-fs", "x"], (HELPER, ["x"])),
         (["x", "codex-fs", "y"], (HELPER, ["y"])),
         (["x", "--codex-run-as-fs-helper"], (HELPER, [])),
-        (["x", "--execserver-zygote", "1024"], ("helpers.zygote:main", ["1024"])),
+        (["x", "--execserver-zygote", "1024"], (ZYGOTE, ["1024"])),
         (["/bin/codex-exec-mcp-server", "--bash", "/b"], (SHELL_TOOL, ["--bash", "/b"])),
         (["x", "codex-exec-mcp-server", "-V"], (SHELL_TOOL, ["-V"])),
         (["x", "mcp", "--help"], (SHELL_TOOL, ["--help"])),
+        (["x", "exec-server", "--listen", "stdio"], (SERVE, ["--listen", "stdio"])),
+        (["x", "-c", "a=b", "exec-server", "--name", "n"], (SERVE, ["-c", "a=b", "--name", "n"])),
+        (["x", "-ca=b", "--strict-config", "exec-server"], (SERVE, ["-ca=b", "--strict-config"])),
+        (["x", "--enable=f", "--disable", "g", "exec-server"], (SERVE, ["--enable=f", "--disable", "g"])),
+        (["x", "-c", "a=b", "exec-server", "forward"], (SERVE, ["forward", "-c", "a=b"])),
+        (["x", "--listen", "stdio", "exec-server"], (CLI, ["--listen", "stdio", "exec-server"])),
+        (["x", "-c", "exec-server"], (CLI, ["-c", "exec-server"])),
+        (["/usr/bin/codex", "exec-server"], (CODEX, ["exec-server"])),
+        (["codex", "doctor"], (CODEX, ["doctor"])),
+        (["codex", "--version"], (CODEX, ["--version"])),
+        (["codex", "--execserver-zygote", "1024"], (ZYGOTE, ["1024"])),
+        (["codex", "--execserver-doctor", "--json"], ("execserver.verbs.doctor:main", ["--json"])),
         (["x", "self-test"], ("execserver.verbs.self_test:main", [])),
         (["x", "install-aliases", "/d"], ("execserver.verbs.aliases:main", ["/d"])),
         ([], (CLI, [])),
@@ -62,21 +77,15 @@ def test_the_name_of_a_helper_outweighs_the_first_argument() -> None:
 
 
 def test_a_copy_with_the_servers_other_name_starts_itself_as_zygote() -> None:
-    assert choose(["/a/codex-exec-server", "--execserver-zygote", "5"]) == ("helpers.zygote:main", ["5"])
-
-
-def test_a_name_that_is_not_built_yet_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "codex-fs"
-    monkeypatch.setitem(dispatch.NAMES, name, None)
-    monkeypatch.setitem(dispatch.ARGUMENTS, name, None)
-    for argv in ([f"/some/where/{name}", "--help"], ["x", name, "--help"]):
-        with pytest.raises(NotInThisBuild, match=f"{name} is not in this build"):
-            choose(argv)
+    assert choose(["/a/codex-exec-server", "--execserver-zygote", "5"]) == (
+        "execserver._helpers.zygote:main",
+        ["5"],
+    )
 
 
 def test_every_entry_is_a_function_that_exists() -> None:
-    for entry in {*dispatch.NAMES.values(), *dispatch.ARGUMENTS.values()} - {None}:
-        module, _, function = str(entry).partition(":")
+    for entry in {*dispatch.NAMES.values(), *dispatch.ARGUMENTS.values(), CODEX, SERVE}:
+        module, _, function = entry.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
 
 

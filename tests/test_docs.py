@@ -14,21 +14,27 @@ import build
 from execserver import cli
 from execserver.arguments import read_table
 from execserver.core.env_policy import SERVER_CREDENTIALS
-from execserver.dispatch import NAMES
 from execserver.listen_url import DEFAULT_LISTEN_URL
 from execserver.mcp import command_line
 from execserver.relay.limits import Limits
-from execserver.verbs import doctor, relay
+from execserver.verbs import aliases, doctor, relay
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
 FOLDERS = (".", "docs", "bench", "helpers", "launcher")
 PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+# A table's row, or nothing but a link.
+UNBREAKABLE = re.compile(r"\s*\||\s*\[[^\]]*\]: |[\s*-]*\[[^\]]*\]\(\S*\)$")
 COMMAND = re.compile(r"python3 build\.py ([a-z]+)((?: --?[a-z-]+)*)")
 TEST_NAME = re.compile(r"`(?:tests/)?([\w/]*test_\w+\.py)::(\w+)`")
 LIMIT = re.compile(r"^\| `([a-z_.]+)\.([A-Z_]+)` \| ([\d,]+) \|", re.MULTILINE)
+CITED = re.compile(r"\b[Ss]ection(?:s|'s)?[\s#]+([\d.]+(?:(?:,| and| to|, and)[\s#]+(?:and )?\d[\d.]*)*)")
+HEADING = re.compile(r"^#+ (\d+(?:\.\d+)?)\.? ", re.MULTILINE)
+ITEM = re.compile(r"^(\d+)\. ", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+LINE_CHARACTERS = 120
 OUTPUTS = {"build", "dist"}  # made, not kept
 OWN_FLAGS = {
     "demo": {"--source"},
@@ -48,6 +54,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     text = CODE.sub("", page.read_text())
     targets = [target for target in LINK.findall(text) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_lines_of_prose_are_short(page: Path) -> None:
+    prose = FENCED.sub("", page.read_text()).splitlines()
+    long = [line for line in prose if len(line) > LINE_CHARACTERS and not UNBREAKABLE.match(line)]
+    assert long == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -89,14 +102,6 @@ def test_every_verb_is_in_the_readme() -> None:
         assert f"| `python3 build.py {verb}" in readme
 
 
-def test_every_unbuilt_program_is_named_as_such() -> None:
-    readme = (ROOT / "README.md").read_text()
-    rows = [line for line in readme.splitlines() if "not yet: they say so" in line]
-    assert {name for name in NAMES if any(f"`{name}`" in row for row in rows)} == {
-        name for name, entry in NAMES.items() if not entry
-    }
-
-
 def test_options_of_the_relay_on_its_page_are_in_its_help() -> None:
     known = set(read_table(relay.HELP + relay.TOKEN_HELP + cli.HELP, frozenset(), {}))
     page = (ROOT / "docs" / "relay.md").read_text()
@@ -135,7 +140,7 @@ def test_named_tests_exist() -> None:
 
 
 def test_options_named_on_the_pages_are_in_the_help() -> None:
-    known = set(read_table(cli.HELP, frozenset(), {})) | {doctor.JSON_FLAG}
+    known = set(read_table(cli.HELP, frozenset(), {})) | {doctor.JSON_FLAG, aliases.CODEX_FLAG}
     for name in ("docs/operations.md", "SECURITY.md"):
         flags = set(re.findall(r"`?(--[a-z][a-z-]+)", (ROOT / name).read_text()))
         assert flags <= known, name
@@ -158,6 +163,35 @@ def test_the_limits_on_a_page_are_those_of_the_code(page: str, least: int) -> No
 def test_the_options_of_the_shell_tool_are_on_its_page() -> None:
     page = (ROOT / "docs" / "shell-tool.md").read_text()
     assert set(re.findall(r"`?(--[a-z][a-z-]+)", page)) == set(read_table(command_line.HELP, frozenset(), {}))
+
+
+def sections_of_the_contract() -> set[str]:
+    """Return the numbers of the headings of docs/protocol.md, and of the items that stand right below one."""
+    found = set()
+    for part in re.split(r"^(?=#)", (ROOT / "docs" / "protocol.md").read_text(), flags=re.MULTILINE):
+        heading = HEADING.match(part)
+        if heading:
+            found |= {heading[1], *(f"{heading[1]}.{item}" for item in ITEM.findall(part))}
+    return found
+
+
+@pytest.mark.parametrize("folder", ["execserver", "helpers", "tests", "tools", "launcher", "docs", "bench"])
+def test_cited_sections_are_on_the_page_of_the_contract(folder: str) -> None:
+    known, astray = sections_of_the_contract(), []
+    for path in sorted((ROOT / folder).rglob("*")):
+        if path.suffix not in (".py", ".c", ".h", ".md", ".toml"):
+            continue
+        text = path.read_text()
+        for cited in CITED.finditer(text):
+            # Only this page has numbered sections; an RFC brings its own, and says so right before.
+            before = " ".join(text[max(0, cited.start() - 40) : cited.start()].split()).rstrip(",")
+            if re.search(r"RFC \d+$", before):
+                continue
+            numbers = {number.rstrip(".") for number in re.findall(r"\d[\d.]*", cited[1])}
+            other = re.search(r"(remote mode|shell tool contract|newest contract)$", before)
+            if other or not numbers <= known:
+                astray.append(f"{named(path)}: {before} {cited[0]}")
+    assert astray == []
 
 
 def test_the_help_describes_the_default_that_is_used() -> None:

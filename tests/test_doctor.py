@@ -13,14 +13,14 @@ import pytest
 
 from execserver.dispatch import VERBS, choose
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox.back_ends import Refusal, policies
-from execserver.sandbox.back_ends import choose as choose_back_end
-from execserver.sandbox.report import NATIVE, USER_NAMESPACES, Check, Report
-from execserver.sandbox.view import ViewFailed
+from execserver.sandbox.backends.report import NATIVE, USER_NAMESPACES, Check, Report
+from execserver.sandbox.backends.selection import Refusal, policies
+from execserver.sandbox.backends.selection import choose as choose_back_end
+from execserver.sandbox.rootfs.builder import RootFailed
 from execserver.verbs import doctor
-from execserver.zygote.probe_interception import NOTIFICATION
+from execserver.zygote.supervision.probe import NOTIFICATION
+from tests.support.roots import FREE_UID, become, in_child
 from tests.support.source import ROOT
-from tests.support.views import FREE_UID, become, in_child
 from tests.support.ways import refuse_user_namespaces
 
 
@@ -60,7 +60,7 @@ def test_json_holds_the_same() -> None:
 def test_whether_programs_can_be_watched_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = Check(NOTIFICATION, False, "", "it is refused", "allow it")
     monkeypatch.setattr(doctor, "check_notification", lambda: blocked)
-    report = doctor.examine(os.environb)
+    report = doctor.probe_machine(os.environb)
     assert report.check(NOTIFICATION) is blocked
     assert "no   notification      it is refused" in doctor.table(report)
     assert all("it is refused" not in str(choose_back_end(plan, report)) for plan in policies().values())
@@ -104,10 +104,10 @@ def test_what_is_refused_comes_with_blocker_and_cure() -> None:
 
 def test_a_view_that_cannot_be_made_counts_more_than_all_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
-        raise ViewFailed("cannot mount the root: Invalid argument (move_mount)")
+        raise RootFailed("cannot mount the root: Invalid argument (move_mount)")
 
-    monkeypatch.setattr("execserver.zygote.confine.confine_self_then_call", refuse)
-    report = doctor.examine({})
+    monkeypatch.setattr("execserver.zygote.confine.standalone.confine_self_then_call", refuse)
+    report = doctor.probe_machine({})
     assert not report.native
     if report.check(USER_NAMESPACES).works:
         assert "Invalid argument (move_mount)" in report.check(NATIVE).blocker

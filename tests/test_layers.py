@@ -5,6 +5,7 @@ Read from the source, and checked in the processes that are really started.
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import execserver
+from execserver import client
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.zygote.launch import start_zygote
 from tests.support.source import ROOT, Import, Module, modules
@@ -29,16 +32,19 @@ LAYERS = [
     {"transports"},
     {"handlers"},
     {"services"},
-    {"core", "zygote", "wire"},
+    {"core", "zygote", "wire", "http_client"},
     {"sandbox"},
     {"files", "rules"},
     {"protocol"},
 ]
-# Used by all, and using none of them.
+# Used by all, and using none of them; `eventloop` with gevent, so only by what has that anyway.
 LEAVES = {
+    "eventloop",
     "arguments",
     "config_override",
+    "leaving",
     "listen_url",
+    "listening",
     "log",
     "name_services",
     "own_process",
@@ -49,18 +55,21 @@ LEAVES = {
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
 BESIDE = {
-    "client": {"remote", "transports", "wire", "protocol", *LEAVES},
+    "client": {"remote", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
     "verbs": {
         *("dispatch", "cli", "client", "relay", "mcp", "rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
     # Names that are loaded when first asked for.
-    "": {"cli", "listen_url", "remote", "runtime_paths"},
+    "": {"cli", "listen_url", "remote", "runtime_paths", "version"},
 }
 
 # Imported by processes that must start in no time: standard library only.
-STDLIB_PARTS = {"files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", "", *LEAVES}
+STDLIB_PARTS = {
+    *("files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", ""),
+    *LEAVES - {"eventloop"},
+}
 STDLIB_MODULES = {
     f"execserver.protocol.{name}"
     for name in (
@@ -68,11 +77,23 @@ STDLIB_MODULES = {
         *("sandbox", "permissions", "sandbox_policy"),
     )
 }
-GEVENT_PARTS = {"app", "server", "relay", "remote", "mcp", "transports", "services", "client"}
+GEVENT_PARTS = {
+    *("app", "server", "relay", "remote", "mcp", "transports", "services", "client"),
+    *("http_client", "eventloop"),
+}
+# What the layers would allow, and yet is not wanted: the relay and remote mode serve no process and no file,
+# so they use nothing that does; the Python client runs in programs that are no server at all.
+NOT_WANTED = {
+    "relay": {"transports", "handlers", "services", "core"},
+    "remote": {"services", "core"},
+    "http_client": {"core", "zygote", "sandbox"},
+}
+SERVER_PARTS = {"transports", "handlers", "services", "core", "zygote", "sandbox", "files", "rules"}
 THIRD_PARTY = {
     *("gevent", "greenlet", "zope", "msgspec", "websockets", "pybase64", "h11", "docopt"),
     *("cryptography", "starlark"),
 }
+HELPERS = "execserver._helpers"  # the name of `helpers/` in every process
 FORBIDDEN = ("gevent.monkey", "gevent.subprocess", "gevent.pywsgi", "gevent.os.fork_and_watch")
 HEAVY = {"dataclasses", "logging", "subprocess", "inspect", "json", "pathlib", "argparse", "asyncio", "ssl"}
 
@@ -80,7 +101,7 @@ HEAVY = {"dataclasses", "logging", "subprocess", "inspect", "json", "pathlib", "
 def part_of(module: str) -> str | None:
     """Return the part of the product a module belongs to (`""`: the package itself), or None."""
     names = module.split(".")
-    if names[0] == "helpers":
+    if names[0] == "helpers" or names[:2] == HELPERS.split("."):
         return "helpers"
     if names[0] != "execserver":
         return None
@@ -95,7 +116,7 @@ def allowed(part: str) -> set[str]:
     if part in LEAVES:
         return LEAVES
     lower = set().union(*LAYERS[RANKS[part] + 1 :])
-    return lower | LEAVES | ({"helpers"} if part == "dispatch" else set())
+    return (lower | LEAVES | ({"helpers"} if part == "dispatch" else set())) - NOT_WANTED.get(part, set())
 
 
 def told(module: Module, found: Import) -> str:
@@ -122,6 +143,58 @@ def test_imports_go_down_only() -> None:
                 continue
             wrong.append(told(module, found))
     assert wrong == []
+
+
+def test_the_client_reaches_nothing_of_the_server() -> None:
+    """Not by way of remote mode either, and not late inside a function."""
+    imported = {module.name: {found.module for found in module.imports()} for module in PRODUCT}
+    reached = {name for name in imported if part_of(name) == "client"}
+    waiting = list(reached)
+    while waiting:
+        found = {name for name in imported[waiting.pop()] if name in imported}
+        waiting += found - reached
+        reached |= found
+    assert {name for name in reached if part_of(name) in SERVER_PARTS} == set()
+
+
+def test_a_package_loads_nothing_by_itself() -> None:
+    """Its public names are loaded when they are asked for, and nobody inside asks for them there."""
+    loading = [
+        f"{module.path.relative_to(ROOT)}:{statement.lineno}"
+        for module in PRODUCT
+        if module.path.name == "__init__.py"
+        for statement in module.tree.body
+        if isinstance(statement, ast.Import)
+        or (isinstance(statement, ast.ImportFrom) and statement.module != "__future__")
+    ]
+    assert loading == []
+    wrong = [
+        told(module, found)
+        for module in PRODUCT
+        for package in (execserver, client)
+        if module.name.startswith(package.__name__)
+        for found in module.imports()
+        if found.module in {f"{package.__name__}.{name}" for name in package.__all__}
+    ]
+    assert wrong == []
+
+
+def relative_imports(module: Module) -> list[int]:
+    nodes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)]
+    return [node.lineno for node in nodes if node.level]
+
+
+def test_only_helpers_import_each_other_relatively() -> None:
+    """They are `execserver._helpers` in a wheel, and must not take another distribution's `helpers`."""
+    others = [module for module in PRODUCT if not module.name.startswith("helpers")]
+    assert {module.name: relative_imports(module) for module in others if relative_imports(module)} == {}
+    absolute = [
+        told(module, found)
+        for module in PRODUCT
+        for found in module.imports()
+        if part_of(found.module) == "helpers" and found.line not in relative_imports(module)
+    ]
+    assert absolute == []
 
 
 def test_gevent_is_a_rim() -> None:
@@ -234,7 +307,7 @@ def test_the_file_helper_has_loaded_nothing_heavy(request_text: str) -> None:
     )
     loaded = set(done.stderr.split())
     assert done.stdout.startswith('{"status":')
-    assert "helpers.codex_fs" in loaded
+    assert "execserver._helpers.codex_fs" in loaded
     # pybase64 is for content only, and weighs as much as binascii.
     heavy = (THIRD_PARTY | HEAVY | {"socket"}) - {"pybase64"}
     assert {name for name in loaded if name.split(".")[0] in heavy} == set()

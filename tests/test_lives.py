@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import gevent
 import pytest
+from gevent.threadpool import ThreadPool
 
 from tests.support.lives import assert_freed, left_by
 
@@ -67,3 +69,19 @@ def killed() -> gevent.Greenlet[[float], None]:
     gevent.sleep(0)  # one turn, in which it falls asleep
     sleeper.kill()
     return sleeper
+
+
+@pytest.mark.keeps_open("the loop keeps how a thread wakes it")
+def test_threads_that_a_pool_has_made_are_not_found() -> None:
+    pool = ThreadPool(2)
+    try:
+
+        def overlap(number: int) -> None:
+            both = threading.Barrier(2 if number >= 0 else 1)
+            for waiting in [pool.spawn(both.wait, 10) for _ in range(both.parties)]:
+                waiting.get()
+
+        left = left_by(overlap, LIVES)
+        assert (left.ours, pool.size) == ({}, 2)
+    finally:
+        pool.kill()

@@ -47,12 +47,12 @@ Run = Callable[..., Ran]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Calls the verb."""
 
     def call(*words: str) -> Ran:
         monkeypatch.setattr("sys.argv", ["execserver", *words])
-        return Ran(rules.main(), *capsys.readouterr())
+        return Ran(rules.main(), *capfd.readouterr())
 
     return call
 

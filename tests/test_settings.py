@@ -71,7 +71,8 @@ def test_every_name_carries_its_unit() -> None:
 def test_every_setting_is_read_by_the_server() -> None:
     sources = "".join(path.read_text() for path in (PAGE.parents[1] / "execserver").glob("*/**/*.py"))
     sources += "".join(
-        (PAGE.parents[1] / "execserver" / name).read_text() for name in ("app.py", "server.py")
+        (PAGE.parents[1] / "execserver" / name).read_text()
+        for name in ("app.py", "listening.py", "server.py")
     )
     assert [name for name, _ in Settings.table() if f".{name}" not in sources] == []
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox.seccomp_numbers import NUMBERS
-from execserver.sandbox.seccomp_table import (
+from execserver.sandbox.kernel.seccomp_numbers import NUMBERS
+from execserver.sandbox.kernel.seccomp_table import (
     ABSENT,
     ALWAYS,
     COMMON,

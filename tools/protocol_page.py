@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import textwrap
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from execserver.protocol.session import NoParams
 
 PROSE = Path(__file__).with_suffix(".md")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
+_WIDTH = 120  # of a line of the page
 
 _NAMES: dict[object, str] = {
     str: "string",
@@ -52,7 +54,7 @@ def _method(name: str) -> Iterator[str]:
     method = METHODS[name]
     yield f"#### `{name}`"
     yield ""
-    yield f"{method.doc} {_since(method.since)}"
+    yield from _paragraph(f"{method.doc} {_since(method.since)}")
     yield ""
     if method.params is NoParams:
         yield "Params: none, `null` or `{}`."
@@ -67,7 +69,7 @@ def _notification(name: str) -> Iterator[str]:
     sender = "client" if notification.to_server else "server"
     yield f"#### `{name}` (sent by the {sender})"
     yield ""
-    yield f"{notification.doc} {_since(notification.since)}"
+    yield from _paragraph(f"{notification.doc} {_since(notification.since)}")
     yield ""
     yield from _table("Params", notification.params, sent=notification.to_server)
 
@@ -85,6 +87,10 @@ def _index(_: str) -> Iterator[str]:
     for method in METHODS.values():
         since = "own extension" if method.extension else method.since
         yield f"| `{method.name}` | {method.family.value} | {since} | {method.doc} |"
+
+
+def _paragraph(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _since(since: str) -> str:

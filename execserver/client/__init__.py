@@ -14,56 +14,59 @@
         print(client.read_file("/tmp/hello"))
 
 Calls block the calling greenlet only: several greenlets may use one client at once, and a plain script, which
-is one greenlet, needs to know nothing about gevent.  Nothing is monkey patched.  All use of one client
-belongs to the thread that made it.  Other work of a gevent program goes on as long as it is cooperative.
+is one greenlet, needs to know nothing about gevent.  Nothing is monkey patched.  A client must be used in the
+thread that made it.  Other work of a gevent program goes on as long as it is cooperative.
 
 `connect_remote` reaches a machine without open ports through a relay, end-to-end encrypted.
 
-A lost connection is resumed by itself and running processes go on; see `ExecServerClient`.  Unread output is
-bounded; see `execserver.client.flow`.  Every error is an `ExecServerError`.
+A lost connection is resumed automatically and running processes go on; see `ExecServerClient`.  Unread output
+is bounded; see `execserver.client.flow`.  Every error is an `ExecServerError`.
+
+The names below are loaded when first used, so importing one module loads only what it needs.
 """
 
 from __future__ import annotations
 
-from execserver.client.carrier import Carrier
-from execserver.client.client import URL_VARIABLE, ExecServerClient
-from execserver.client.communicate import CompletedProcess
-from execserver.client.errors import (
-    ConnectFailed,
-    ConnectTimeout,
-    ExecServerError,
-    FileTooLarge,
-    InternalError,
-    InvalidParamsError,
-    InvalidPath,
-    InvalidRequestError,
-    InvalidUrl,
-    MethodNotFoundError,
-    NotFoundError,
-    OutputGap,
-    OutputTooLarge,
-    ProtocolViolation,
-    RegistryRefused,
-    RemoteConfigurationError,
-    RemoteModeUnavailable,
-    RequestFailed,
-    ResumeFailed,
-    SessionBusyError,
-    StdinUnavailable,
-    TransportClosed,
-    UnsupportedByServer,
-    WaitTimeout,
-)
-from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
-from execserver.client.files import RemoteFile, RemoteFiles
-from execserver.client.http import HttpFailed, HttpResponse, HttpStream
-from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
-from execserver.client.process import RemoteProcess
-from execserver.client.session import SessionState
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.client.client import URL_VARIABLE, ExecServerClient
+    from execserver.client.communicate import CompletedProcess
+    from execserver.client.errors import (
+        ConnectFailed,
+        ConnectTimeout,
+        ExecServerError,
+        FileTooLarge,
+        InternalError,
+        InvalidParamsError,
+        InvalidPath,
+        InvalidRequestError,
+        InvalidUrl,
+        MethodNotFoundError,
+        NotFoundError,
+        OutputGap,
+        OutputTooLarge,
+        ProtocolViolation,
+        RegistryRefused,
+        RemoteConfigurationError,
+        RemoteModeUnavailable,
+        RequestFailed,
+        ResumeFailed,
+        SessionBusyError,
+        StdinUnavailable,
+        TransportClosed,
+        UnsupportedByServer,
+        WaitTimeout,
+    )
+    from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
+    from execserver.client.files import RemoteFile, RemoteFiles
+    from execserver.client.http import HttpFailed, HttpResponse, HttpStream
+    from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
+    from execserver.client.process import RemoteProcess
+    from execserver.client.session import SessionState
+    from execserver.client.transport import Transport
 
 __all__ = [
     "URL_VARIABLE",
-    "Carrier",
     "Closed",
     "CompletedProcess",
     "ConnectFailed",
@@ -101,7 +104,66 @@ __all__ = [
     "SessionBusyError",
     "SessionState",
     "StdinUnavailable",
+    "Transport",
     "TransportClosed",
     "UnsupportedByServer",
     "WaitTimeout",
 ]
+
+_HOMES = {
+    "URL_VARIABLE": "client",
+    "Transport": "transport",
+    "Closed": "event_log",
+    "CompletedProcess": "communicate",
+    "ConnectFailed": "errors",
+    "ConnectTimeout": "errors",
+    "Event": "event_log",
+    "ExecServerClient": "client",
+    "ExecServerClientConnectOptions": "options",
+    "ExecServerError": "errors",
+    "Exited": "event_log",
+    "FileTooLarge": "errors",
+    "HttpFailed": "http",
+    "HttpResponse": "http",
+    "HttpStream": "http",
+    "InternalError": "errors",
+    "InvalidParamsError": "errors",
+    "InvalidPath": "errors",
+    "InvalidRequestError": "errors",
+    "InvalidUrl": "errors",
+    "MethodNotFoundError": "errors",
+    "NotFoundError": "errors",
+    "Output": "event_log",
+    "OutputGap": "errors",
+    "OutputTooLarge": "errors",
+    "ProtocolViolation": "errors",
+    "ReadState": "event_log",
+    "RegistryRefused": "errors",
+    "RemoteConfigurationError": "errors",
+    "RemoteExecServerConnectArgs": "options",
+    "RemoteFile": "files",
+    "RemoteFiles": "files",
+    "RemoteModeUnavailable": "errors",
+    "RemoteProcess": "process",
+    "RequestFailed": "errors",
+    "ResumeFailed": "errors",
+    "SessionBusyError": "errors",
+    "SessionState": "session",
+    "StdinUnavailable": "errors",
+    "TransportClosed": "errors",
+    "UnsupportedByServer": "errors",
+    "WaitTimeout": "errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

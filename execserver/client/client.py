@@ -20,9 +20,9 @@ from execserver.client.options import ExecServerClientConnectOptions, RemoteExec
 from execserver.client.process import RemoteProcess
 from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
-from execserver.client.session import Dial, Pauses, Session, SessionState
-from execserver.client.stdio_carrier import StdioCarrier
-from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
+from execserver.client.session import OpenTransport, Pauses, Session, SessionState
+from execserver.client.stdio_transport import StdioTransport
+from execserver.client.websocket_transport import WebSocketTransport, parse_url
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.environment import (
     EnvironmentInfo,
@@ -54,28 +54,29 @@ REMOTE_IN_FLIGHT: Final = 64
 class ExecServerClient:
     """A session with one server: start processes, use files, make HTTP requests there.
 
-    Make one with `connect`, `connect_remote`, `connect_stdio` or `from_env`; leaving the `with` block (or
-    `close`) kills the processes that still run, `detach` leaves them to whoever resumes the session in time.
-    Everything blocks only the calling greenlet; all use of one client belongs to the thread that made it.
-    The file methods (`read_file`, `write_file`, `open_file`, ...) are those of `RemoteFiles`, the HTTP ones
+    Make one with `connect`, `connect_remote`, `connect_stdio` or `from_env`.  Leaving the `with` block (or
+    `close`) kills the processes that still run; `detach` leaves them to a client that resumes the session in
+    time.  Everything blocks only the calling greenlet; a client must be used in the thread that made it.  The
+    file methods (`read_file`, `write_file`, `open_file`, ...) are those of `RemoteFiles`, the HTTP ones
     (`http_request`, `http_stream`) of `HttpClient`.
 
-    A lost connection is resumed by itself (`ExecServerClientConnectOptions.resume_window`); calls in flight
-    then raise `TransportClosed`, processes go on.  When the window passes, everything raises `ResumeFailed`.
+    A lost connection is resumed automatically (`ExecServerClientConnectOptions.resume_window`); calls in
+    flight then raise `TransportClosed`, processes go on.  When the window is over, everything raises
+    `ResumeFailed`.
     """
 
     def __init__(
         self,
-        dial: Dial,
+        open_transport: OpenTransport,
         options: ExecServerClientConnectOptions,
         can_resume: bool = True,
         pauses: Pauses | None = None,
     ) -> None:
-        """Open a session over connections made by `dial`; the `connect...` methods are the usual way."""
+        """Open a session over connections made by `open_transport`; use the `connect...` methods instead."""
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._router = Router()
         self._options = options
-        self._session = Session(dial, options, self._gate, self._router, can_resume, pauses)
+        self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
         self._bind()
         self._session.open()
 
@@ -104,10 +105,10 @@ class ExecServerClient:
         chosen = options or ExecServerClientConnectOptions()
         parse_url(url)
 
-        def dial(timeout: float) -> WebSocketCarrier:
-            return WebSocketCarrier.connect(url, chosen, timeout)
+        def open_transport(timeout: float) -> WebSocketTransport:
+            return WebSocketTransport.connect(url, chosen, timeout)
 
-        return cls(dial, chosen)
+        return cls(open_transport, chosen)
 
     @classmethod
     def connect_stdio(
@@ -119,15 +120,15 @@ class ExecServerClient:
     ) -> Self:
         """Start a server such as `execserver --listen stdio` and talk to it over its stdin and stdout.
 
-        `env` None passes this program's environment on.  The server ends with the client; a lost one is not
-        resumed.  Raises as `connect` does.
+        With `env` None the server inherits this program's environment.  The server ends with the client; a
+        lost one is not resumed.  Raises as `connect` does.
         """
         chosen = options or ExecServerClientConnectOptions()
 
-        def dial(timeout: float) -> StdioCarrier:
-            return StdioCarrier(argv, env, chosen.max_message_bytes)
+        def open_transport(timeout: float) -> StdioTransport:
+            return StdioTransport(argv, env, chosen.max_message_bytes)
 
-        return cls(dial, chosen, can_resume=False)
+        return cls(open_transport, chosen, can_resume=False)
 
     @classmethod
     def connect_remote(cls, args: RemoteExecServerConnectArgs) -> Self:
@@ -140,17 +141,19 @@ class ExecServerClient:
         and what `connect` does; `RemoteModeUnavailable` where the cryptography cannot be loaded.
         """
         try:
-            from execserver.client.relay_carrier import RelayCarrier  # cryptography costs time to load
-            from execserver.client.relay_dialer import RelayDialer
+            from execserver.client.relay_connector import RelayConnector
+            from execserver.client.relay_transport import (
+                RelayTransport,  # late: cryptography takes time to load
+            )
         except ImportError as error:
             raise RemoteModeUnavailable(f"remote mode cannot be used here: {error}") from error
-        dialer = RelayDialer(args)
+        connector = RelayConnector(args)
 
-        def dial(timeout: float) -> RelayCarrier:
-            return RelayCarrier.connect(dialer, timeout)
+        def open_transport(timeout: float) -> RelayTransport:
+            return RelayTransport.connect(connector, timeout)
 
         in_flight = min(args.options.max_in_flight, REMOTE_IN_FLIGHT)
-        return cls(dial, replace(args.options, max_in_flight=in_flight), pauses=dialer.pauses)
+        return cls(open_transport, replace(args.options, max_in_flight=in_flight), pauses=connector.pauses)
 
     @classmethod
     def from_env(
@@ -186,17 +189,17 @@ class ExecServerClient:
 
     @property
     def resumptions(self) -> int:
-        """How often the connection was lost and the session taken up again."""
+        """How often the session was resumed after the connection was lost."""
         return self._session.resumptions
 
     @property
     def server_info(self) -> EnvironmentInfo | None:
-        """What the server said about itself in `initialize`; None from servers of the older contract."""
+        """What the server reported about itself in `initialize`; None from servers of the older contract."""
         return self._session.environment_info
 
     @property
     def extensions(self) -> Extensions:
-        """What this server has beyond the contract."""
+        """The extensions of this server."""
         return self._session.extensions
 
     def call(self, method: str, params: object = None, *, timeout: float | None = None) -> object:
@@ -212,7 +215,7 @@ class ExecServerClient:
         self._session.close()
 
     def detach(self) -> None:
-        """End the connection only: the server keeps the session for a while, for a client that resumes it."""
+        """End the connection only: the server keeps the session for a while so that it can be resumed."""
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -238,12 +241,12 @@ class ExecServerClient:
         """Start a program and return it.
 
         With neither `env` nor `env_policy` it inherits the server's environment; `env` alone is its whole
-        environment; with a policy `env` is laid over what the policy leaves (wire contract, section 8.1).
+        environment; with a policy, `env` overrides what the policy leaves (wire contract, section 8.1).
         Without `pipe_stdin` or `tty` its input is empty.  With `collect_output` False output is not kept for
-        iteration; use it where only the end counts, or where output is taken with `RemoteProcess.read`.
+        iteration; use it if only the exit counts, or if output is taken with `RemoteProcess.read`.
 
         Raises `RequestFailed` when the program cannot be started.  When the connection is lost before the
-        answer, `TransportClosed` is raised and the process is killed as soon as the server can be told.
+        answer, `TransportClosed` is raised and the process is killed as soon as there is a connection again.
         """
         if env is None and env_policy is None:
             env_policy = INHERIT_ENVIRONMENT
@@ -294,28 +297,29 @@ class ExecServerClient:
             raise
         except BaseException:
             self._router.forget(process, earlier)
+            # Whether the server has started it is unknown, and nobody else knows its id.
             gevent.spawn(self._terminate, params.process_id)
             raise
         return process
 
     def _terminate(self, process_id: str) -> None:
-        """Kill a process nobody will ask about again, now or after a resume."""
+        """Kill a process that nobody will use, now or after a resume."""
         try:
             self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=process_id), resend=True)
         except ExecServerError:
-            pass  # the session is gone, and the server kills its processes by itself
+            pass  # the session has ended, and the server kills its processes by itself
 
     def environment_info(self) -> EnvironmentInfo:
-        """Ask what kind of machine the server runs on."""
+        """Return what kind of machine the server runs on."""
         answer = self._session.request(ENVIRONMENT_INFO.name, NoParams())
         return wire.decode(EnvironmentInfo, answer, ENVIRONMENT_INFO.name)
 
     def environment_status(self) -> EnvironmentStatusResponse:
-        """Ask whether the machine takes work (servers from 0.169.0 on)."""
+        """Return whether the machine takes work (servers from 0.169.0 on)."""
         return self._session.call(ENVIRONMENT_STATUS, NoParams())
 
     def environment_sandbox(self) -> EnvironmentSandboxResponse:
-        """Ask which sandbox works where the server runs, and what is in the way of the rest.
+        """Return which sandbox back ends work where the server runs, and what blocks the others.
 
         Only servers whose `extensions` have `environment_sandbox` know the method.
         """

@@ -25,7 +25,7 @@ _PIECE_BYTES: Final = 4096
 
 
 class CompletedProcess(NamedTuple):
-    """What a process printed and how it ended.  What a terminal showed is in `stdout`."""
+    """The output of a process and its exit code.  The output of a terminal is in `stdout`."""
 
     exit_code: int
     stdout: bytes
@@ -34,7 +34,7 @@ class CompletedProcess(NamedTuple):
 
 
 class _Pieces:
-    """Bytes of one stream: large pieces are kept as they came and copied once, small ones put together."""
+    """Bytes of one stream: large pieces are kept as they came and copied once, small ones joined at once."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes | bytearray] = []
@@ -96,9 +96,9 @@ def _feed(process: RemoteProcess, data: bytes | None) -> None:
             process.write(data)
         process.close_stdin()
     except (StdinUnavailable, RequestFailed):
-        pass  # it ended before it had read everything, as programs may
+        pass  # it ended before it had read everything, which is no error
     except TransportClosed:
-        pass  # the session has ended: the collector hears it too
+        pass  # the session has ended, which the collector reports
 
 
 def _collect(process: RemoteProcess, deadline: float | None, max_output: int) -> _Collector:

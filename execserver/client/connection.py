@@ -1,7 +1,7 @@
 """One connection: requests out, answers matched to them by id, notifications passed on in arrival order.
 
 One greenlet reads; callers block in `request` while others run.  When the connection ends, for whatever
-reason, every waiting caller gets `TransportClosed`, the carrier is closed and the owner is told, once.
+reason, every waiting caller gets `TransportClosed`, the transport is closed and the owner is called, once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from gevent.event import AsyncResult
 from gevent.lock import BoundedSemaphore
 
 from execserver.client import wire
-from execserver.client.carrier import Carrier
 from execserver.client.errors import (
     ExecServerError,
     ProtocolViolation,
@@ -26,20 +25,21 @@ from execserver.client.errors import (
 )
 from execserver.client.event_log import Output
 from execserver.client.flow import Gate
+from execserver.client.transport import Transport
 
 OnNotification: TypeAlias = Callable[[str, msgspec.Raw], None]
 OnOutput: TypeAlias = Callable[[str, Output], None]
-# An error is given as a value: raised by the result itself, it would be held by a frame of its own traceback.
+# An error is passed as a value: raised by the result itself, a frame of its own traceback would hold it.
 _Answer: TypeAlias = "AsyncResult[msgspec.Raw | ExecServerError]"
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
 
 
 class Connection:
-    """Owns one carrier from `start` to `close` or to its end."""
+    """Owns one transport from `start` to `close` or to its end."""
 
     def __init__(
         self,
-        carrier: Carrier,
+        transport: Transport,
         gate: Gate,
         max_in_flight: int,
         on_notification: OnNotification,
@@ -47,7 +47,7 @@ class Connection:
         on_lost: OnLost,
     ) -> None:
         self.lost: ExecServerError | None = None
-        self._carrier = carrier
+        self._transport = transport
         self._gate = gate
         self._slots = BoundedSemaphore(max_in_flight)
         self._on_notification = on_notification
@@ -58,7 +58,7 @@ class Connection:
         self._reader: gevent.Greenlet[[], None] | None = None
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._reader = gevent.spawn(self._read)
 
     def request(self, method: str, params: object, timeout: float | None = None) -> msgspec.Raw:
@@ -77,7 +77,7 @@ class Connection:
                 self._send(message)
                 result = cast(msgspec.Raw | ExecServerError, answer.get())
             finally:
-                self._pending.pop(call_id, None)
+                self._pending.pop(call_id, None)  # also after a timeout: a late answer finds nobody
             if isinstance(result, ExecServerError):
                 raise kept(result)
             return result
@@ -94,7 +94,7 @@ class Connection:
         if self.lost is not None:
             raise _closed_by(self.lost)
         try:
-            self._carrier.send(message)
+            self._transport.send(message)
         except TransportClosed as error:
             self._finish(error)
             raise
@@ -104,7 +104,7 @@ class Connection:
         try:
             while True:
                 self._gate.hold_back()
-                message = self._carrier.receive()
+                message = self._transport.receive()
                 if message is None:
                     return
                 output = wire.decode_output(message)
@@ -135,8 +135,7 @@ class Connection:
     def _answer_error(self, message: wire.ErrorMessage) -> None:
         code, text = message.error.code, message.error.message
         if message.id == wire.MALFORMED_ID:
-            # The server could not read a message of ours and cannot say which: any waiting call may be the
-            # one.
+            # The server could not read a message of ours and cannot say which: it may be any waiting call.
             victims = list(self._pending)
         else:
             victims = [message.id] if isinstance(message.id, int) and message.id in self._pending else []
@@ -148,14 +147,15 @@ class Connection:
         if self.lost is not None:
             return
         self.lost = lost = kept(error)
-        reader, self._reader = self._reader, None  # once killed it holds this object by a traceback
+        reader, self._reader = self._reader, None  # a killed greenlet holds this object by a traceback
         if reader is not None and reader is not gevent.getcurrent():
             reader.kill(block=False)
         pending, self._pending = self._pending, {}
+        # Before the callers wake, so that those who call again already wait for the next connection.
         self._on_lost(self, lost)
         for _, answer in pending.values():
             answer.set(_closed_by(lost))
-        self._carrier.close()  # last: it may have to wait for a child to end
+        self._transport.close()  # last: it may have to wait for a child to end
 
 
 def _closed_by(cause: ExecServerError) -> TransportClosed:

@@ -1,8 +1,8 @@
-"""What can go wrong for a user of the client: one tree, rooted in `ExecServerError`.
+"""The errors of the client: one tree, rooted in `ExecServerError`.
 
 Answers of the kind `error` become `RequestFailed` or the subclass of their code (wire contract, section 4).
-Everything else is about the way to the server (`TransportClosed` and below), about time, or about output that
-can no longer be had (`OutputGap`).
+The others concern the connection to the server (`TransportClosed` and its subclasses), time limits, or output
+that is lost (`OutputGap`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ _E = TypeVar("_E", bound=BaseException)
 
 
 class ExecServerError(Exception):
-    """The root of everything this package raises on purpose."""
+    """The base class of everything that this package raises on purpose."""
 
 
 class InvalidUrl(ExecServerError, ValueError):
-    """The text is no URL this client can connect to."""
+    """The text is no URL that this client can connect to."""
 
 
 class RemoteConfigurationError(InvalidUrl):
-    """What is said about registry, environment and token is incomplete or cannot be used."""
+    """The configuration of registry, environment and token is incomplete or cannot be used."""
 
 
 class InvalidPath(ExecServerError, ValueError):
@@ -29,7 +29,7 @@ class InvalidPath(ExecServerError, ValueError):
 
 
 class UnsupportedByServer(ExecServerError):
-    """The server does not offer what was asked; nothing was sent."""
+    """The server does not offer what was asked for; nothing was sent."""
 
 
 class RemoteModeUnavailable(ExecServerError):
@@ -37,19 +37,19 @@ class RemoteModeUnavailable(ExecServerError):
 
 
 class RegistryRefused(ExecServerError):
-    """The registry does not lead to the executor, now or later: wrong token, unknown environment."""
+    """The registry refuses the connection for good: wrong token, unknown environment."""
 
 
 class TransportClosed(ExecServerError):
-    """The connection ended before the answer came; whether the server acted on the request is unknown."""
+    """The connection ended before the answer; whether the server has acted on the request is unknown."""
 
 
 class ConnectFailed(TransportClosed):
-    """No connection could be made: refused, no such host, TLS trouble, or no WebSocket server there."""
+    """No connection could be made: refused, unknown host, TLS error, or no WebSocket server there."""
 
 
 class ResumeFailed(TransportClosed):
-    """The connection was lost and the session could not be taken up again; its processes are lost too."""
+    """The connection was lost and the session could not be resumed; its processes are lost, too."""
 
 
 class ConnectTimeout(ConnectFailed, TimeoutError):
@@ -57,15 +57,15 @@ class ConnectTimeout(ConnectFailed, TimeoutError):
 
 
 class WaitTimeout(ExecServerError, TimeoutError):
-    """The caller's own time limit ran out; the connection and the process live on."""
+    """The caller's own time limit is over; the connection and the process go on."""
 
 
 class ProtocolViolation(ExecServerError):
-    """The server sent something the wire contract does not allow."""
+    """The server sent something that the wire contract does not allow."""
 
 
 class StdinUnavailable(ExecServerError):
-    """Nothing can be written to the process; `status` is the server's word for why."""
+    """Nothing can be written to the process; `status` is the server's reason."""
 
     def __init__(self, process_id: str, status: str) -> None:
         super().__init__(f"process {process_id} takes no input: {status}")
@@ -73,17 +73,17 @@ class StdinUnavailable(ExecServerError):
 
 
 class OutputTooLarge(ExecServerError):
-    """A process printed more than the caller was ready to collect; it can still be iterated."""
+    """A process printed more than the limit of the caller; the rest can still be iterated."""
 
 
 class FileTooLarge(ExecServerError):
-    """A file has more bytes than it said, or than the caller was ready to take; it can be read in blocks."""
+    """A file has more bytes than the server reported or the caller allows; it can be read in blocks."""
 
 
 class OutputGap(ExecServerError):
-    """The events `first_seq` to `last_seq` of a process are lost; iteration can go on behind them.
+    """The events `first_seq` to `last_seq` of a process are lost; iteration can go on after them.
 
-    `lost_bytes` is None where the server does not say how much output that was.
+    `lost_bytes` is None if the server does not report how much output that was.
     """
 
     def __init__(self, process_id: str, first_seq: int, last_seq: int, lost_bytes: int | None = None) -> None:
@@ -98,7 +98,7 @@ class OutputGap(ExecServerError):
 
 
 class RequestFailed(ExecServerError):
-    """The server answered with an error: `code` and `message` are its words, `method` is what was asked."""
+    """The server answered with an error: its `code` and `message`, and the `method` of the request."""
 
     def __init__(self, code: int, message: str, method: str = "") -> None:
         super().__init__(f"{method}: {message} (code {code})" if method else f"{message} (code {code})")
@@ -142,15 +142,15 @@ _BY_CODE: dict[int, type[RequestFailed]] = {
 
 
 def request_failed(code: int, message: str, method: str = "") -> RequestFailed:
-    """Return the error of the class that stands for `code`."""
+    """Return an error of the class for `code`."""
     return _BY_CODE.get(code, RequestFailed)(code, message, method)
 
 
 def kept(error: _E) -> _E:
-    """Return a copy for whoever keeps an error, or raises a kept one: without tracebacks, with its cause.
+    """Return a copy of an error without tracebacks but with its cause, to keep it or to raise a kept one.
 
-    A traceback holds the frames that led to the error, and with them whoever keeps it: both would wait for
-    the garbage collector.
+    A traceback holds the frames that led to the error, and with them the object that keeps the error: this
+    cycle would wait for the garbage collector.
     """
     made = type(error).__new__(type(error), *error.args)
     made.__dict__.update(vars(error))

@@ -1,9 +1,9 @@
-"""The events of one process put in order by `seq`, and what is missing told from what is late.
+"""The events of one process in the order of `seq`, and which missing ones are lost or only late.
 
 Events come from notifications, in any order and perhaps twice, and from `process/read` answers after a
-resume.  The log hands them out in seq order and holds an event back until all lower ones came (wire contract,
-sections 7 and 9). A `process/read` answer settles every seq below its `nextSeq`: what neither it nor a
-notification brought is an `OutputGap`.  No I/O; the owner bounds the memory with `shed`.
+resume.  The log returns them in seq order and holds an event back until all lower ones have come (wire
+contract, sections 7 and 9).  A `process/read` answer settles every seq below its `nextSeq`: what neither it
+nor a notification brought is an `OutputGap`.  No I/O; the owner bounds the memory with `shed`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import msgspec
 
 from execserver.client.errors import OutputGap
 
-UNKNOWN_EXIT: Final = -1  # what the contract says when nobody knows
-_EVENT_OVERHEAD: Final = 200  # bytes an event costs besides its output
+UNKNOWN_EXIT: Final = -1  # the contract's exit code if the real one is unknown
+_EVENT_OVERHEAD: Final = 200  # bytes that an event costs besides its output
 _MANY: Final = 1000
 
 
@@ -30,7 +30,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """The process ended; output may still follow.  `sandbox_denied` is None if the server did not say."""
+    """The process ended; output may still follow.  `sandbox_denied` is None if the server sent none."""
 
     seq: int
     code: int
@@ -38,7 +38,7 @@ class Exited(msgspec.Struct, frozen=True):
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Nothing follows any more."""
+    """The last event of a process."""
 
     seq: int
 
@@ -49,7 +49,7 @@ Event = Output | Exited | Closed
 class ReadState(msgspec.Struct, frozen=True):
     """A `process/read` answer: the retained output after the asked position, and the state of the process.
 
-    `oldest_seq` and `lost_bytes` are None where the server does not say what it no longer retains.
+    `oldest_seq` and `lost_bytes` are None if the server does not report what it no longer retains.
     """
 
     chunks: tuple[Output, ...]
@@ -64,7 +64,7 @@ class ReadState(msgspec.Struct, frozen=True):
 
 
 class EventLog:
-    """Collects the events of one process; `held` is the memory of those not yet taken, in bytes.
+    """Collects the events of one process; `held` is the memory of those not taken yet, in bytes.
 
     With `collect_output` False output and its gaps are counted but not kept.
     """
@@ -83,21 +83,21 @@ class EventLog:
 
     @property
     def last_seq(self) -> int:
-        """The highest seq below which nothing is missing."""
+        """The highest seq up to which nothing is missing."""
         return self._next - 1
 
     @property
     def pending(self) -> bool:
-        """True when `take` has something to hand out."""
+        """True if `take` has something to return."""
         return bool(self._ready)
 
     def add(self, event: Event) -> None:
-        """Take an event in; one that is known already changes nothing."""
+        """Add an event; one that is known already changes nothing."""
         if event.seq < self._next or event.seq in self._ahead or self.complete:
             return
         if isinstance(event, Exited):
             if self.exit is not None:
-                return  # it has one end; more of them could not be dropped where memory has its bound
+                return  # a second one is a server's mistake, and `shed` could not drop any number of them
             self.exit = event
         self._keep(event)
 
@@ -107,7 +107,7 @@ class EventLog:
         self._advance()
 
     def take(self) -> Event | OutputGap | None:
-        """Return the next event in order, a gap where events are lost, or None while nothing is ready."""
+        """Return the next event in order, a gap where events are lost, or None if nothing is ready."""
         if not self._ready:
             return None
         item = self._ready.popleft()
@@ -117,8 +117,8 @@ class EventLog:
     def account_for(self, state: ReadState) -> None:
         """Settle every seq below `next_seq` with the answer to a read after `last_seq`.
 
-        An exit that fits no missing seq happened before the position this log began at; it is known, but no
-        event.
+        An exit that fits no missing seq happened before this log's first position; it is known, but it is no
+        event here.
         """
         for chunk in state.chunks:
             self.add(chunk)
@@ -126,8 +126,8 @@ class EventLog:
             self.add(Closed(state.next_seq - 1))
         missing = self._missing_before(state.next_seq)
         if state.exited and self.exit is None:
-            # The server drops the oldest output first, so a hole in the middle, else the end of the lost
-            # range, is the place of the exit.
+            # The server drops the oldest output first, so the exit belongs into the highest missing range: a
+            # hole in the middle, or the end of the lost range.
             seq = missing[-1][1] if missing else 0
             self.exit = Exited(
                 seq, UNKNOWN_EXIT if state.exit_code is None else state.exit_code, state.sandbox_denied
@@ -151,7 +151,7 @@ class EventLog:
             if ahead is None:
                 ahead = iter(sorted(self._ahead))
                 if len(self._ahead) > _MANY:
-                    bound = bound * 3 // 4  # so that they are not sorted again for the very next event
+                    bound = bound * 3 // 4  # so that the next event does not make it sort them again
             first = next((seq for seq in ahead if seq >= self._next), None)
             if first is None:
                 break
@@ -191,7 +191,7 @@ class EventLog:
         self._advance()
 
     def _drop(self, item: Event | OutputGap, kept: deque[Event | OutputGap]) -> None:
-        """Move the oldest item to those that are kept, output as a gap; neighbouring gaps become one."""
+        """Move the oldest item to `kept`, output as a gap; adjacent gaps become one."""
         if isinstance(item, Output):
             gap = OutputGap(self._process_id, item.seq, item.seq, len(item.data))
         elif isinstance(item, OutputGap):

@@ -1,4 +1,4 @@
-"""Files on the server: the fs/* methods in Python's words, and open files."""
+"""Files on the server: the fs/* methods under Python's names, and open files."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ from execserver.protocol.paths import PathUri
 BLOCK_BYTES: Final = 1024 * 1024
 """The most one block read may ask for."""
 
-# Larger ones go block by block: their JSON would pass what a message, or a single frame of some servers,
-# may hold.
+# Larger files are read block by block: their JSON would exceed some servers' limit of a message or a frame.
 _WHOLE_READ_BYTES: Final = 8 * 1024 * 1024
-_GROWTH_BYTES: Final = 8 * 1024 * 1024  # what a file may grow by while it is read
+_GROWTH_BYTES: Final = 8 * 1024 * 1024  # what a file may grow by while it is read; else reading might not end
 _WHOLE_WRITE_BYTES: Final = 40 * 1024 * 1024
 
 
 class RemoteFile:
     """An open file; a context manager that closes it, and an iterator over its blocks.
 
-    It lives on one connection: after a drop its methods raise `NotFoundError`, and it has to be opened again.
+    It belongs to one connection: after a loss its methods raise `NotFoundError`, and it must be opened again.
     """
 
     def __init__(self, session: Session, handle_id: str, mode: fs.FsOpenMode) -> None:
@@ -53,7 +52,7 @@ class RemoteFile:
         return block
 
     def write_block(self, offset: int, data: bytes) -> None:
-        """Write bytes at `offset`; a hole before it reads as zeros."""
+        """Write bytes at `offset`; a hole before them reads as zeros."""
         params = fs.FsWriteBlockParams(handle_id=self.handle_id, offset=offset, chunk=data)
         self._session.call(methods.FS_WRITE_BLOCK, params)
 
@@ -72,7 +71,7 @@ class RemoteFile:
         try:
             self._session.call(methods.FS_CLOSE, fs.FsCloseParams(handle_id=self.handle_id))
         except TransportClosed:
-            pass  # the handle went with the connection
+            pass  # the handle ended with the connection
 
     def __enter__(self) -> Self:
         return self
@@ -90,7 +89,7 @@ class RemoteFile:
 class RemoteFiles:
     """The file methods; every path is absolute or a `file:` URI, every `sandbox` the contract's object.
 
-    Server refusals are `RequestFailed`: `NotFoundError` for what does not exist, else the class of the code.
+    A refusal of the server is a `RequestFailed`: `NotFoundError` for a missing file, else the code's class.
     """
 
     def __init__(self, session: Session) -> None:
@@ -101,8 +100,8 @@ class RemoteFiles:
     def read_file(self, path: RemotePath, *, sandbox: Sandbox = None, max_bytes: int | None = None) -> bytes:
         """Return the content of a regular file; above 8 MiB it is read block by block.
 
-        Raises `FileTooLarge` for more than `max_bytes`, and for a file that turns out to be more than 8 MiB
-        larger than the server said before: one that grows fast, or a server that never ends.
+        Raises `FileTooLarge` for more than `max_bytes`, and for a file that proves to be more than 8 MiB
+        larger than the server reported before: one that grows fast, or a server that never ends.
         """
         if sandbox is None and (size := self.get_metadata(path).size) > _WHOLE_READ_BYTES:
             most = size + _GROWTH_BYTES
@@ -149,12 +148,12 @@ class RemoteFiles:
         self._session.call(methods.FS_CREATE_DIRECTORY, params)
 
     def get_metadata(self, path: RemotePath, *, sandbox: Sandbox = None) -> fs.FsGetMetadataResponse:
-        """Return kind, size and times of what a path leads to."""
+        """Return kind, size and times of the file at a path."""
         params = fs.FsGetMetadataParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
         return self._session.call(methods.FS_GET_METADATA, params)
 
     def canonicalize(self, path: RemotePath, *, sandbox: Sandbox = None) -> PathUri:
-        """Return the path with every link resolved."""
+        """Return the path with every symlink resolved."""
         params = fs.FsCanonicalizeParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
         return self._session.call(methods.FS_CANONICALIZE, params).path
 

@@ -1,4 +1,4 @@
-"""HTTP requests made by the server's machine: whole answers, and bodies that come in pieces."""
+"""HTTP requests made by the server's machine: whole responses, and bodies that come in pieces."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from execserver.protocol.http import (
 )
 from execserver.protocol.methods import HTTP_REQUEST
 
-_PIECE_OVERHEAD: Final = 200  # bytes a piece costs besides its content
+_PIECE_OVERHEAD: Final = 200  # bytes that a piece costs besides its content
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class HttpFailed(ExecServerError):
-    """The body of an HTTP answer ended early."""
+    """The body of an HTTP response ended early."""
 
 
 class HttpResponse:
-    """An answer with its whole body: `status`, `headers` in order with repeats, `body`."""
+    """A response with its whole body: `status`, `headers` in order with repeats, `body`."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -46,10 +46,10 @@ class HttpResponse:
 
 
 class HttpStream:
-    """An answer whose body is iterated as it comes.
+    """A response whose body is iterated as it comes.
 
-    It lives on one connection: when that is lost, iteration raises `TransportClosed` after what had arrived.
-    What is not taken is bounded by the `flow` module's rule; a stream that passes the outer bound fails.
+    It belongs to one connection: if that is lost, iteration raises `TransportClosed` after what had arrived.
+    The `flow` module bounds what is not taken; a stream above the higher limit fails.
     """
 
     def __init__(self, gate: Gate, request_id: str) -> None:
@@ -73,7 +73,7 @@ class HttpStream:
         return self
 
     def __next__(self) -> bytes:
-        """Return the next piece.  Raises `HttpFailed` for a cut body, `TransportClosed` after a drop."""
+        """Return the next piece.  Raises `HttpFailed` for a cut body, `TransportClosed` after a loss."""
         self._inlet.reader = gevent.getcurrent()
         while not self._pieces:
             if self._failure is not None:
@@ -93,7 +93,7 @@ class HttpStream:
         return b"".join(self)
 
     def close(self) -> None:
-        """Take no more; what still comes is ignored (the contract has no way to stop the server)."""
+        """Take no more; what still comes is ignored, since the contract has no way to stop the server."""
         self._done = True
         self._drop()
         self._update()
@@ -105,11 +105,11 @@ class HttpStream:
         self.close()
 
     def begin(self, answer: HttpRequestResponse) -> None:
-        """Note the head of the answer; pieces may have come before it."""
+        """Note the head of the response; pieces may have come before it."""
         self.status, self.headers = answer.status, answer.headers
 
     def deliver(self, delta: HttpRequestBodyDeltaNotification) -> bool:
-        """Take in one piece; return True when no more will come."""
+        """Add one piece; return True if no more will come."""
         if self._has_ended:
             return delta.done
         if delta.seq != self._next_seq:
@@ -130,7 +130,7 @@ class HttpStream:
         return self._has_ended
 
     def fail(self, error: ExecServerError) -> None:
-        """End the body early; what has arrived can still be taken."""
+        """End the body with an error; what has arrived can still be taken."""
         if not self._has_ended:
             self._failure = error if isinstance(error, HttpFailed) else TransportClosed(str(error))
             self._update()
@@ -144,13 +144,13 @@ class HttpStream:
         self._held = 0
 
     def _update(self) -> None:
-        # What has ended holds nobody back: nothing more can come.
+        # A stream that has ended must not stop the connection: nothing more can come for it.
         self._gate.update(self._inlet, 0 if self._has_ended else self._held)
         self._arrived.set()
 
 
 class HttpClient:
-    """Makes requests; `streams` is where the session's notifications look for the streams by id."""
+    """Makes requests; `streams` maps request ids to the streams that get the session's notifications."""
 
     def __init__(self, session: Session, gate: Gate, streams: dict[str, HttpStream]) -> None:
         self._session = session
@@ -167,9 +167,9 @@ class HttpClient:
         body: bytes | None = None,
         timeout_ms: int | None = None,
     ) -> HttpResponse:
-        """Let the server's machine make an HTTP request; any status is a success.
+        """Make an HTTP request from the server's machine; any status is a success.
 
-        Raises `InvalidParamsError` for a bad request, `InternalError` when the other server cannot be
+        Raises `InvalidParamsError` for an invalid request, `InternalError` if the other server cannot be
         reached.
         """
         params = self._http_params(method, url, headers, body, timeout_ms, stream=False)
@@ -184,9 +184,10 @@ class HttpClient:
         body: bytes | None = None,
         timeout_ms: int | None = None,
     ) -> HttpStream:
-        """Do the same, but return after the headers of the answer; iterate the result for its body."""
+        """Do the same, but return after the headers of the response; iterate the result for its body."""
         params = self._http_params(method, url, headers, body, timeout_ms, stream=True)
         stream = HttpStream(self._gate, params.request_id)
+        # Before the request: the first pieces may come before its answer.
         self._streams[params.request_id] = stream
         try:
             stream.begin(self._session.call(HTTP_REQUEST, params))

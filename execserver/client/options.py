@@ -1,4 +1,4 @@
-"""What a user may choose when connecting."""
+"""The options of a connection."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecServerClientConnectOptions:
-    """Names, times and bounds of one client.  Times are seconds, sizes are bytes.
+    """Names, times and limits of one client.  Times are in seconds, sizes in bytes.
 
-    `headers` go with the WebSocket upgrade (an `Authorization` for a server that wants one); `ssl_context`, a
-    `gevent.ssl.SSLContext`, replaces the default one, which trusts the system's roots and `SSL_CERT_FILE`.
-    `resume_session_id` takes up the session of an earlier client; while that is still attached, connecting is
-    tried again for `resume_window`.  `request_timeout` None means that an answer may take for ever, as the
-    contract has it. At most `max_in_flight` requests wait for answers; further callers wait their turn.  The
-    two bounds of unread output are explained in the `flow` module.
+    `headers` are sent with the WebSocket upgrade (an `Authorization` for a server that wants one);
+    `ssl_context`, a `gevent.ssl.SSLContext`, replaces the default one, which trusts the system's roots and
+    `SSL_CERT_FILE`.  `resume_session_id` resumes the session of an earlier client; while that is still
+    attached, connecting is tried again for `resume_window`.  `request_timeout` None means no limit, as in the
+    contract.  At most `max_in_flight` requests wait for answers; further callers wait for their turn.  The
+    `flow` module explains the two limits of unread output.
     """
 
     client_name: str = "execserver-python"
@@ -44,7 +44,7 @@ class ExecServerClientConnectOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteExecServerConnectArgs:
-    """Where an executor behind a relay is found: registry URL, environment and the caller's token."""
+    """The address of an executor behind a relay: registry URL, environment id and the caller's token."""
 
     url: str
     environment_id: str

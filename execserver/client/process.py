@@ -1,10 +1,9 @@
 """A process on the server: its input, its events in order, its end.
 
-Events come from the server unasked and wait here until they are taken; iterating (or `next_event`,
-`communicate`) takes them.  After a lost connection the process catches up with `process/read` from the last
-event it knows, so iteration goes on where it was; what the server no longer has is raised as `OutputGap`,
-once, at its place, and the next step goes on behind it.  How much may wait unread is the `flow` module's
-rule.
+Events come as notifications and wait here until they are taken; iterating (or `next_event`, `communicate`)
+takes them.  After a lost connection the process catches up with `process/read` from the last known event, so
+iteration goes on where it was.  What the server no longer has is raised as `OutputGap`, once, at its place,
+and the next step goes on after it.  The `flow` module limits how much may wait unread.
 """
 
 from __future__ import annotations
@@ -55,7 +54,8 @@ _WRITE_PIECE: Final = 1024 * 1024
 class RemoteProcess:
     """One process; made by `ExecServerClient.start` or `attach_process`.
 
-    Several greenlets may use it.  Each event goes to exactly one of those that iterate; `wait` takes none.
+    Several greenlets may use it.  Each event goes to exactly one of those that iterate; `wait` takes no
+    event.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RemoteProcess:
         self._denied: bool | None = None if sandboxed else False
         self._write_lock = RLock()
         self._writes = 0
-        # Unlike any other client's: the server never writes the bytes of a known id again.
+        # Unique among clients: the server does not write the bytes of a known id again.
         self._write_prefix = uuid4().hex[:8]
         self._read_position = after_seq
 
@@ -87,7 +87,7 @@ class RemoteProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, or None while the process is not known to have ended."""
+        """The exit code, or None until the end of the process is known."""
         return None if self._log.exit is None else self._log.exit.code
 
     @property
@@ -118,9 +118,9 @@ class RemoteProcess:
         self._inlet.reader = gevent.getcurrent()
         self._await(lambda: self._log.pending or self._log.complete, timeout)
         item = self._log.take()
-        self._note_held()
+        self._record_held()
         if isinstance(item, OutputGap):
-            raise kept(item)  # its traceback holds this frame, which has the other one
+            raise kept(item)  # a copy: raised itself, it and this frame would hold each other
         return item
 
     def wait(self, timeout: float | None = None) -> int:
@@ -130,7 +130,7 @@ class RemoteProcess:
         return self._log.exit.code
 
     def sandbox_denied(self) -> bool:
-        """Tell, of an ended process, whether its sandbox is to blame; asks the server if it has not said."""
+        """Return whether the sandbox made an ended process fail; asks the server if it did not report it."""
         if self._denied is None and self._log.exit is not None:
             self._denied = self._log.exit.sandbox_denied
         if self._denied is None:
@@ -142,8 +142,8 @@ class RemoteProcess:
     ) -> ReadState:
         """Ask for retained output after `after_seq`, waiting up to `wait` seconds for some.
 
-        With `after_seq` None reading goes on where the read before it ended; that position moves only when an
-        answer has been received, so a lost answer loses nothing.  Independent of iteration, which sees all
+        With `after_seq` None reading goes on where the previous read ended; that position moves only when an
+        answer has been received, so a lost answer loses nothing.  Independent of iteration, which returns all
         events.
         """
         state = self._read(self._read_position if after_seq is None else after_seq, max_bytes, wait)
@@ -167,19 +167,20 @@ class RemoteProcess:
         return communicate(self, input, timeout, max_output, allow_gaps)
 
     def write(self, data: bytes) -> None:
-        """Queue bytes for the standard input; large data goes in pieces of 1 MiB, in order.
+        """Queue bytes for the standard input; large data is sent in pieces of 1 MiB, in order.
 
-        After a resume a piece whose answer was lost is sent again under its old id, which the server does not
-        write twice.  Raises `StdinUnavailable` when the process has no input (any more).
+        After a resume a piece whose answer was lost is sent again under its old id, and the server does not
+        write it twice.  Raises `StdinUnavailable` if the process has no input, or no longer.
         """
         with self._write_lock:
             for start in range(0, len(data) or 1, _WRITE_PIECE):
                 self._write_piece(data[start : start + _WRITE_PIECE])
 
     def close_stdin(self) -> None:
-        """Let the process see the end of its input, if it has not yet.
+        """Close the input of the process, if it is still open.
 
-        Raises `UnsupportedByServer` on servers that cannot, `StdinUnavailable` when the process is gone.
+        Raises `UnsupportedByServer` on servers without this extension, `StdinUnavailable` if the process has
+        ended.
         """
         self.require_close_stdin()
         with self._write_lock:
@@ -189,16 +190,16 @@ class RemoteProcess:
             raise StdinUnavailable(self.process_id, status.value)
 
     def require_close_stdin(self) -> None:
-        """Raise `UnsupportedByServer` where `close_stdin` would."""
+        """Raise `UnsupportedByServer` if `close_stdin` would."""
         _require(self._session.extensions.process_close_stdin, PROCESS_CLOSE_STDIN.name)
 
     def resize(self, rows: int, cols: int) -> None:
-        """Give the terminal a new size.  Raises `UnsupportedByServer` on servers without it."""
+        """Change the size of the terminal.  Raises `UnsupportedByServer` if the server cannot."""
         _require(self._session.extensions.process_resize, PROCESS_RESIZE.name)
         self._session.call(PROCESS_RESIZE, ResizeParams(process_id=self.process_id, rows=rows, cols=cols))
 
     def signal(self, name: str) -> None:
-        """Send a signal to the process group: `interrupt` everywhere, others such as `TERM` where offered."""
+        """Send a signal to the process group: `interrupt` on every server, others such as `TERM` on some."""
         self._session.request(PROCESS_SIGNAL.name, {"processId": self.process_id, "signal": name})
 
     def terminate(self) -> bool:
@@ -206,14 +207,14 @@ class RemoteProcess:
         return self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=self.process_id)).running
 
     def deliver(self, event: Event) -> None:
-        """Take in an event the server sent."""
+        """Add an event that the server sent."""
         self._log.add(event)
         if self._log.held > self._gate.hard_limit:
             self._log.shed(self._gate.hard_limit)
         self._update()
 
     def catch_up(self) -> None:
-        """Ask for everything after the last known event; called on each new connection."""
+        """Ask the server for everything after the last known event; called on each new connection."""
         try:
             state = self._read(self._log.last_seq, None, 0.0)
             self._log.account_for(state)
@@ -225,22 +226,22 @@ class RemoteProcess:
         self._update()
 
     def fail(self, error: ExecServerError) -> None:
-        """Give up: every event that arrived can still be taken, then `error` is raised."""
+        """Stop following the process: events that arrived can still be taken, then `error` is raised."""
         if not self._log.complete and self._failure is None:
             self._failure = kept(error)
             self._changed.set()
 
     def raise_failure(self) -> None:
-        """Raise why the process can no longer be followed, if it cannot."""
+        """Raise the error of `fail`, if the process can no longer be followed."""
         if self._failure is not None:
             raise kept(self._failure)
 
     def _update(self) -> None:
-        self._note_held()
+        self._record_held()
         self._changed.set()
 
-    def _note_held(self) -> None:
-        # What has ended holds nobody back: nothing more can come.
+    def _record_held(self) -> None:
+        # A process that has ended must not stop the connection: nothing more can come from it.
         self._gate.update(self._inlet, 0 if self._log.complete else self._log.held)
 
     def _await(self, ready: Callable[[], bool], timeout: float | None) -> None:

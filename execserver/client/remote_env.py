@@ -22,9 +22,9 @@ _INCOMPLETE: Final = (
 def remote_args(
     environ: Mapping[str, str], options: ExecServerClientConnectOptions
 ) -> RemoteExecServerConnectArgs | None:
-    """Return what the variables say, None when none of the three is set; blank counts as not set.
+    """Return the arguments from the variables, None if none of the three is set; blank counts as not set.
 
-    Raises `RemoteConfigurationError` when some are missing.
+    Raises `RemoteConfigurationError` if only some are set.
     """
     url, environment_id, token, account_id = (
         environ.get(name, "").strip()

@@ -1,4 +1,4 @@
-"""Who gets which notification: the processes and HTTP streams of one session, by id."""
+"""Passes notifications to the processes and HTTP streams of one session, by id."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
 
 
 class Router:
-    """The session's listener.  Notifications nobody asked for, of unknown ids or kinds, are ignored."""
+    """The session's listener.  Notifications of unknown ids or kinds are ignored."""
 
     def __init__(self) -> None:
         self.processes: dict[str, RemoteProcess] = {}
         self.streams: dict[str, HttpStream] = {}
 
     def on_notification(self, method: str, params: msgspec.Raw) -> None:
-        """Hand a notification to its process or stream.  Raises `ProtocolViolation` for a broken one."""
+        """Pass a notification to its process or stream.  Raises `ProtocolViolation` for an invalid one."""
         if method == HTTP_REQUEST_BODY_DELTA.name:
             delta = wire.decode(HttpRequestBodyDeltaNotification, params, method)
             stream = self.streams.get(delta.request_id)
@@ -34,7 +34,7 @@ class Router:
             self._deliver(*addressed)
 
     def on_output(self, process_id: str, output: Output) -> None:
-        """Hand output to its process."""
+        """Pass output to its process."""
         self._deliver(process_id, output)
 
     def _deliver(self, process_id: str, event: Event) -> None:
@@ -44,13 +44,14 @@ class Router:
             self._forget_if_finished(process)
 
     def on_lost(self, error: ExecServerError) -> None:
-        """Fail the streams: they lived on the lost connection."""
+        """Fail the HTTP streams: they belong to the lost connection."""
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             stream.fail(error)
 
     def on_resumed(self) -> None:
-        """Let every open process ask for what it missed."""
+        """Have every open process ask for what it missed."""
+        # Each in a greenlet: `catch_up` waits for an answer, and the listener must not block.
         for process in list(self.processes.values()):
             gevent.spawn(self.catch_up, process)
 
@@ -67,7 +68,7 @@ class Router:
         self.on_lost(error)
 
     def forget(self, process: RemoteProcess, instead: RemoteProcess | None) -> None:
-        """Take back a process that was not started; `instead` is the one that had its id before."""
+        """Remove a process that was not started; `instead` is the one that had its id before."""
         if self.processes.get(process.process_id) is process:
             del self.processes[process.process_id]
             if instead is not None:

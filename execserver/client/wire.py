@@ -1,6 +1,6 @@
-"""The one place where the client meets JSON: messages, params, results and paths.
+"""The client's JSON: messages, params, results and paths.
 
-What the server sends is checked here; anything that does not fit is a `ProtocolViolation`.
+What the server sends is checked here; anything that does not match the contract is a `ProtocolViolation`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def encode_notification(method: str, params: object) -> bytes:
 
 
 def decode_message(message: bytes) -> Message:
-    """Return what the server sent.  Raises `ProtocolViolation` when it is no message."""
+    """Return a message from the server.  Raises `ProtocolViolation` for a malformed one."""
     try:
         return envelope.parse_reply(message)
     except MalformedMessage as error:
@@ -97,7 +97,7 @@ class _OutputMessage(msgspec.Struct):
 _OUTPUT_START = b'{"method":"%b","params":{' % PROCESS_OUTPUT.name.encode()
 _decode_output = msgspec.json.Decoder(_OutputMessage, dec_hook=decode_value).decode
 
-# Everything before the chunk as servers write it: an id without escapes, a number below 2**64.
+# Everything before the chunk, as servers write it: an id without escapes, a number below 2**64.
 _UP_TO_CHUNK = re.compile(
     re.escape(_OUTPUT_START) + rb'"processId":"([ !#-\[\]-~]*)","seq":(0|[1-9][0-9]{0,18}),'
     rb'"stream":"(stdout|stderr|pty)","chunk":"'
@@ -106,7 +106,7 @@ _BEHIND_CHUNK = b'"}}'
 
 
 def decode_output(message: bytes) -> tuple[str, Output] | None:
-    """Return process id and event of a `process/output` in its usual spelling, None for anything else.
+    """Return process id and event of a `process/output` in its usual form, None for anything else.
 
     One pass over the bytes instead of the four of `decode_message` and `decode_event`: output is nearly all a
     client receives.
@@ -115,9 +115,9 @@ def decode_output(message: bytes) -> tuple[str, Output] | None:
 
 
 def _usual_output(message: bytes) -> tuple[str, Output] | None:
-    """Take the members by their places: a third of the time, since no text is made of the chunk.
+    """Find the members by position: a third of the time, since the chunk is not decoded as JSON.
 
-    Base64 that is valid holds no quote, so nothing can stand behind the chunk unseen.
+    Valid base64 contains no quote, so nothing can hide behind the chunk.
     """
     found = _UP_TO_CHUNK.match(message)
     if found is None or not message.endswith(_BEHIND_CHUNK, found.end()):
@@ -125,7 +125,7 @@ def _usual_output(message: bytes) -> tuple[str, Output] | None:
     try:
         chunk = base64.decode(str(memoryview(message)[found.end() : -len(_BEHIND_CHUNK)], "ascii"))
     except ValueError:
-        return None  # the slow way says what is wrong
+        return None  # the slow path reports what is wrong
     return found[1].decode("ascii"), Output(int(found[2]), found[3].decode("ascii"), chunk)
 
 
@@ -135,7 +135,7 @@ def _any_output(message: bytes) -> tuple[str, Output] | None:
     try:
         note = _decode_output(message).params
     except (msgspec.DecodeError, RecursionError, ValueError, TypeError):
-        return None  # the slow way says what is wrong
+        return None  # the slow path reports what is wrong
     return note.process_id, Output(note.seq, note.stream.value, note.chunk)
 
 
@@ -169,7 +169,7 @@ def decode_event(method: str, params: msgspec.Raw) -> tuple[str, Event] | None:
 
 
 def decode_read(answer: ReadResponse, announces_gaps: bool) -> ReadState:
-    """Return a `process/read` answer in the words of the client; only some servers say what they dropped."""
+    """Return a `process/read` answer as the client's record; only some servers report what they dropped."""
     return ReadState(
         chunks=tuple(Output(chunk.seq, chunk.stream.value, chunk.chunk) for chunk in answer.chunks),
         next_seq=answer.next_seq,
@@ -184,7 +184,7 @@ def decode_read(answer: ReadResponse, announces_gaps: bool) -> ReadState:
 
 
 def path_uri(path: RemotePath) -> PathUri:
-    """Return a path as the wire has it.  Raises `InvalidPath` for a relative one."""
+    """Return a path as the contract has it.  Raises `InvalidPath` for a relative one."""
     if isinstance(path, PathUri):
         return path
     native = os.fspath(path)
@@ -205,7 +205,7 @@ def base64_text(data: bytes) -> str:
 
 
 def sandbox_context(sandbox: Sandbox) -> FileSystemSandboxContext | None:
-    """Return a sandbox as a record.  Raises `ValueError` when it has no valid shape."""
+    """Return a sandbox context as a record.  Raises `ValueError` if its members are not valid."""
     if sandbox is None or isinstance(sandbox, FileSystemSandboxContext):
         return sandbox
     try:

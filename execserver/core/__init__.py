@@ -1,1 +1,1 @@
-"""The rules of the contract: connections, sessions, output, processes.  No I/O; time is passed in."""
+"""The rules of the wire contract: connections, sessions, output, processes.  No I/O; times are arguments."""

@@ -1,8 +1,8 @@
-"""What is allowed when on one connection (wire contract, section 6).
+"""The life cycle of one connection: what its client may send when (wire contract, section 6).
 
 fresh --initialize--> greeted --initialized--> ready.  A failed `initialize` leaves the connection fresh;
-`initialized` may be repeated.  Requests are refused with an answer; a wrong notification, a response or an
-error from the client ends the connection, because nothing could be answered to it.
+`initialized` may be repeated.  A request at the wrong time gets an error.  A wrong notification, a response
+or an error from the client ends the connection, because those have no answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from execserver.protocol.errors import InvalidRequest
 
 
 class ConnectionPhase(enum.Enum):
-    """How far the greeting of a connection has come."""
+    """How far the initialization of a connection has come."""
 
     FRESH = enum.auto()
     GREETED = enum.auto()
@@ -21,11 +21,11 @@ class ConnectionPhase(enum.Enum):
 
 
 class ProtocolViolation(Exception):
-    """The client sent what nothing can be answered to; the text is the reason of the Close frame."""
+    """The client sent a wrong message that has no answer; the text is the reason in the Close frame."""
 
 
 class ConnectionRules:
-    """The life cycle of one connection."""
+    """The phase of one connection, and the checks that depend on it."""
 
     __slots__ = ("phase",)
 
@@ -38,18 +38,18 @@ class ConnectionRules:
             raise InvalidRequest("initialize may only be sent once per connection")
 
     def initialize_succeeded(self) -> None:
-        """Note that `initialize` was answered with a result."""
+        """Record that `initialize` was answered with a result."""
         self.phase = ConnectionPhase.GREETED
 
     def check_request(self, family: str) -> None:
-        """Refuse a method of `family` before the greeting is complete."""
+        """Refuse a method of `family` before the initialization is complete."""
         if self.phase is ConnectionPhase.FRESH:
             raise InvalidRequest(f"client must call initialize before using {family} methods")
         if self.phase is ConnectionPhase.GREETED:
             raise InvalidRequest(f"client must send initialized before using {family} methods")
 
     def notification(self, method: str) -> None:
-        """Take a notification; raise `ProtocolViolation` unless it is `initialized` at a time it may come."""
+        """Take a notification; raise `ProtocolViolation` unless it is `initialized` after `initialize`."""
         if method != "initialized":
             raise ProtocolViolation(f"unexpected notification `{method}`")
         if self.phase is ConnectionPhase.FRESH:

@@ -1,12 +1,12 @@
-"""Was it the sandbox that made a process fail?  The contract's guess from exit code and output (section 9.8).
+"""Did the sandbox make a process fail?  The contract's guess from exit code and output (section 9.8).
 
-Made once, when the process exits, from what is retained of its output then.  It may be wrong either way, and
-clients rely on it as it is.
+It is made once, when the process exits, from the output retained at that moment.  It may be wrong either way,
+and clients rely on it as it is.
 """
 
 from __future__ import annotations
 
-WAIT_S = 0.02  # for output that was written before the exit and is still on its way
+WAIT_S = 0.02  # for output written before the exit and still on its way; the reference server waits as long
 
 _WORDS = (
     "operation not permitted",
@@ -22,9 +22,9 @@ _BAD_SYSTEM_CALL = 128 + 31
 
 
 def looks_denied(exit_code: int, stdout: bytes, stderr: bytes, joined: bytes) -> bool:
-    """Tell whether a sandboxed process was probably held back.
+    """Return whether the sandbox probably denied something to a process.
 
-    `stdout` is also what a terminal showed; `joined` is all output in the order it came.
+    `stdout` is also the output of a terminal; `joined` is all output in the order it came.
     """
     if exit_code == 0:
         return False

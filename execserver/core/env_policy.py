@@ -1,9 +1,9 @@
-"""The environment of a started process: what of the server's own variables a client's policy lets through.
+"""The environment of a command: which of the server's variables a client's policy lets through.
 
-Wire contract, section 8.1, `envPolicy`.  The credentials of the server itself are never inherited, whatever
-the policy says; a client that wants a variable of such a name gives it in `set` or `env`.
+Wire contract, section 8.1, `envPolicy`.  A command never inherits the server's own credentials, whatever the
+policy says; a client that wants a variable of such a name sets it in `set` or `env`.
 
-Names and values are bytes, as the operating system has them; patterns are matched on the text of a name.
+Names and values are bytes, as in the operating system; patterns are matched against the text of a name.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
 def child_environment(
     inherited: Mapping[bytes, bytes], policy: ExecEnvPolicy | None, env: Mapping[str, str]
 ) -> dict[bytes, bytes]:
-    """Return the variables of a process: `env` laid over what the policy makes of `inherited`.
+    """Return the variables of a command: what the policy makes of `inherited`, overridden by `env`.
 
-    Without a policy the process gets `env` alone.  `env` is never filtered.
+    Without a policy the command gets `env` alone.  `env` is never filtered.
     """
     variables = {} if policy is None else _apply(policy, inherited)
     variables.update(_encoded(env))
@@ -38,7 +38,7 @@ def child_environment(
 
 
 def _apply(policy: ExecEnvPolicy, inherited: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """Run the policy's steps in the order the contract gives them."""
+    """Apply the steps of a policy in the contract's order."""
     variables = _inherit(policy.inherit, inherited)
     if not policy.ignore_default_excludes:
         _drop(variables, _DEFAULT_EXCLUDES)
@@ -74,10 +74,11 @@ def _matching(variables: Mapping[bytes, bytes], patterns: Iterable[str]) -> list
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Tell whether the whole text matches: `*` is any run, `?` one character, all else stands for itself.
+    """Return whether the whole text matches: `*` is any run, `?` one character, all else stands for itself.
 
-    Takes time in proportion to pattern times text at worst: after a mismatch only the last `*` is retried.
+    Takes at worst time in proportion to pattern times text: after a mismatch only the last `*` is retried.
     """
+    # Not by a regular expression: a client's pattern with many `*` could keep one busy without end.
     at = tried = 0  # positions in text
     mark, star = 0, -1  # positions in pattern
     while at < len(text):
@@ -102,5 +103,5 @@ def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def _text(name: bytes) -> str:
-    """Return a name for matching; not by the locale, which the wire knows nothing of."""
+    """Return a name as text for matching, in UTF-8: the locale of the server means nothing to a client."""
     return name.decode("utf-8", "surrogateescape")

@@ -1,8 +1,8 @@
-"""The files one client holds open: ids, limits, modes, and the order in which they are checked.
+"""The files that one client holds open: ids, limits, modes, and the order of their checks.
 
 No I/O: descriptors come in as numbers and leave through the `close` callable (wire contract, sections 12 and
-14.2).  The texts about reading are those of the contract's target, the ones about writing those of the newest
-reference, where writing came in.
+14).  Texts about reading are those of the June 2026 contract, texts about writing those of the newest
+reference server, which introduced it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class OpenFile:
-    """One open file: its descriptor, what it is for, and whether its file system answers at once."""
+    """One open file: its descriptor, its mode, and whether it is on a local file system."""
 
     __slots__ = ("fd", "local", "mode")
 
@@ -44,12 +44,12 @@ class FileHandles:
 
     @staticmethod
     def check_id(handle_id: str, what: str = "file read handle") -> None:
-        """Raise InvalidRequest for an id that is too long; the first check of every call."""
+        """Raise InvalidRequest for an id that is too long; every call checks this first."""
         if len(handle_id.encode()) > MAX_ID_BYTES:
             raise InvalidRequest(f"{what} ID must not exceed {MAX_ID_BYTES} bytes")
 
     def add(self, handle_id: str, file: OpenFile) -> None:
-        """Take over an open file; closes it and raises InvalidRequest when the id is in use or all are."""
+        """Take over an open file; if its id is in use or none is free, close it and raise InvalidRequest."""
         if handle_id in self._files:
             self._close(file.fd)
             raise InvalidRequest(f"file read handle `{handle_id}` already exists")
@@ -61,7 +61,7 @@ class FileHandles:
     def for_reading(self, handle_id: str, length: int) -> OpenFile:
         """Return the file to read a block from.
 
-        A handle for writing is closed and gives OSError EBADF: every read error ends a handle.
+        A handle for writing is closed and raises OSError EBADF: every read error ends a handle.
         """
         self.check_id(handle_id)
         if not 1 <= length <= MAX_BLOCK_BYTES:
@@ -75,7 +75,7 @@ class FileHandles:
         return file
 
     def for_writing(self, handle_id: str, offset: int, length: int) -> OpenFile:
-        """Return the file to write a block to; a handle for reading gives OSError EBADF and stays open."""
+        """Return the file to write a block to; a handle for reading raises OSError EBADF and stays open."""
         self.check_id(handle_id, "file handle")
         if not 1 <= length <= MAX_BLOCK_BYTES:
             raise InvalidRequest(f"file write block length must be between 1 and {MAX_BLOCK_BYTES}")
@@ -84,12 +84,13 @@ class FileHandles:
         file = self._files.get(handle_id)
         if file is None:
             raise NotFound(f"unknown file handle `{handle_id}`")
+        # The handle stays open: unlike a read error, a write error ends no handle.
         if file.mode is not FsOpenMode.REPLACE:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return file
 
     def close(self, handle_id: str) -> None:
-        """Close one handle; an unknown id is fine."""
+        """Close one handle; an unknown id is no error."""
         file = self._files.pop(handle_id, None)
         if file is not None:
             self._close(file.fd)

@@ -1,8 +1,8 @@
-"""The retained output of one process, and the one counter of its events (wire contract, section 9.1 to 9.3).
+"""The retained output of one process, and the counter of its events (wire contract, section 9.1 to 9.3).
 
-Every chunk of output, the exit and the close take the next number (`seq`, from 1) when they are recorded.
-The newest chunks whose sizes sum to at most the bound are kept; older ones are dropped whole, and what was
-dropped is counted, so that a reader who missed something can be told.
+Each chunk of output, the exit and the close take the next number (`seq`, from 1) when they are recorded.  The
+newest chunks whose sizes add up to at most the limit are kept.  Older chunks are dropped whole and their
+bytes counted, so that the server can report to a reader what it missed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Chunk(NamedTuple):
-    """One piece of output as it was read: its number, `stdout`, `stderr` or `pty`, and its bytes."""
+    """One piece of output as it was read: its number, its stream (`stdout`, `stderr`, `pty`), its bytes."""
 
     seq: int
     stream: str
@@ -20,7 +20,7 @@ class Chunk(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What one `process/read` gets, and from where to read on."""
+    """The chunks for one `process/read`, and the number at which the next read continues."""
 
     chunks: list[Chunk]
     next_seq: int
@@ -29,8 +29,7 @@ class Page(NamedTuple):
 class OutputLog:
     """Retained chunks, oldest first.
 
-    `oldest_seq` is the first number from which on nothing was dropped; `lost_bytes` counts the bytes
-    dropped so far.
+    No chunk from the number `oldest_seq` on was dropped; `lost_bytes` counts the bytes dropped so far.
     """
 
     __slots__ = ("_chunks", "_limit", "_size", "lost_bytes", "next_seq", "oldest_seq")
@@ -44,7 +43,8 @@ class OutputLog:
         self.lost_bytes = 0
 
     def take_seq(self) -> int:
-        """Number an event that is not output."""
+        """Take the next number, for an event that is not output."""
+        # One counter for all events: clients put the notifications in order by it.
         seq = self.next_seq
         self.next_seq = seq + 1
         return seq
@@ -54,6 +54,8 @@ class OutputLog:
         seq = self.take_seq()
         self._chunks.append(Chunk(seq, stream, data))
         self._size += len(data)
+        # Whole chunks, so that a `seq` always stands for the same bytes, in notifications and in reads.  A
+        # chunk above the limit would drop itself, too; pumps read at most 64 KiB, against 1 MiB here.
         while self._size > self._limit:
             dropped = self._chunks.popleft()
             self._size -= len(dropped.data)
@@ -62,17 +64,18 @@ class OutputLog:
         return seq
 
     def has_after(self, after_seq: int) -> bool:
-        """Tell whether a retained chunk is newer than `after_seq`."""
+        """Return whether a retained chunk has a higher number than `after_seq`."""
         return bool(self._chunks) and self._chunks[-1].seq > after_seq
 
     def page(self, after_seq: int, max_bytes: int | None) -> Page:
-        """Return the chunks after a number (section 8.2).
+        """Return the chunks with a higher number than `after_seq` (section 8.2).
 
-        The first chunk comes whatever its size; further ones only while the total stays within `max_bytes`.
+        The first chunk is included whatever its size, further ones while the total stays within `max_bytes`.
         """
         newer = self._newer(after_seq)
         if max_bytes is None:
             return Page(newer, self.next_seq)
+        # Without the first chunk at any size, a reader with a small `max_bytes` would never get on.
         taken: list[Chunk] = []
         total = 0
         for chunk in newer:
@@ -82,14 +85,17 @@ class OutputLog:
             total += len(chunk.data)
             if total >= max_bytes:
                 break
+        # With `max_bytes` the next read continues behind the last chunk, even if nothing was left out: so
+        # does the reference server.
         return Page(taken, taken[-1].seq + 1 if taken else self.next_seq)
 
     def text_of(self, *streams: str) -> bytes:
-        """Return the retained bytes of some streams, joined in order."""
+        """Return the retained bytes of some streams, joined in the order they came."""
         return b"".join(chunk.data for chunk in self._chunks if chunk.stream in streams)
 
     def _newer(self, after_seq: int) -> list[Chunk]:
         newer: list[Chunk] = []
+        # From the newest backwards: a client that follows the output has missed few chunks or none.
         for chunk in reversed(self._chunks):
             if chunk.seq <= after_seq:
                 break

@@ -1,9 +1,8 @@
-"""The life of one process as its client sees it (wire contract, sections 8 and 9).
+"""The state of one process as its client sees it (wire contract, sections 8 and 9).
 
-starting -> running -> exited -> closed.  `exited` means that the leader was reaped; `closed` means exited
-and every output at its end.  The two are independent: a grandchild may hold an output open long after the
-exit, so late output has a higher number than the exit, and `closed` always has the highest one.  Nothing is
-recorded after `closed`.
+starting -> running -> exited -> closed.  `exited` means that the session leader was reaped; `closed` means
+that also every output has ended.  A grandchild may hold an output open long after the exit, so late output
+has a higher number than the exit.  `closed` always has the highest one, and nothing is recorded after it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from collections import OrderedDict
 from execserver.core.denial import looks_denied
 from execserver.core.output_log import OutputLog, Page
 
-REMEMBERED_WRITE_IDS = 4096  # per process; the reference remembers as many
-SIGNALLED_TTY_EXIT_CODE = 1  # a terminal's process reports every death by signal as this
+REMEMBERED_WRITE_IDS = 4096  # per process, as at the reference server
+SIGNALLED_TTY_EXIT_CODE = 1  # for every death by signal on a terminal, as at the reference server
 
 
 class ProcessPhase(enum.Enum):
-    """How far a process has come."""
+    """The state of a process."""
 
     STARTING = enum.auto()
     RUNNING = enum.auto()
@@ -28,7 +27,7 @@ class ProcessPhase(enum.Enum):
 
 
 class WriteMemory:
-    """The newest `REMEMBERED_WRITE_IDS` accepted write ids, so that a repeat is not written."""
+    """The newest `REMEMBERED_WRITE_IDS` accepted write ids, so that a repeated write is not written again."""
 
     __slots__ = ("_seen",)
 
@@ -39,17 +38,17 @@ class WriteMemory:
         return write_id in self._seen
 
     def add(self, write_id: str) -> None:
-        """Remember an id; at the bound the oldest is forgotten."""
+        """Remember an id; at the limit forget the oldest one."""
         self._seen[write_id] = None
         if len(self._seen) > REMEMBERED_WRITE_IDS:
             self._seen.popitem(last=False)
 
 
 class SandboxNote:
-    """What a state remembers of a process's sandbox.
+    """What the state keeps about the sandbox of a process.
 
-    `own_init`: the process ran under an init that reports a death by signal as a status.  `refusal` is why
-    nothing ran in its place, where that is known for certain; empty otherwise.
+    `own_init`: the process ran under a sandbox init that reports a death by signal as an exit status.
+    `refusal` says why the program did not run at all, if that is certain; else it is empty.
     """
 
     __slots__ = ("own_init", "refusal")
@@ -62,7 +61,8 @@ class SandboxNote:
 class ProcessState:
     """Phase, exit code, numbered output and write memory of one process.
 
-    `sandbox` is None for a process that was started without a sandbox; only others are ever denied anything.
+    `sandbox` is None for a process that was started without a sandbox context; such a process is never
+    reported as denied.
     """
 
     __slots__ = ("exit_code", "log", "phase", "sandbox", "sandbox_denied", "terminated", "tty", "writes")
@@ -88,18 +88,20 @@ class ProcessState:
         return self.phase is ProcessPhase.CLOSED
 
     def started(self) -> None:
-        """Note that the program runs."""
+        """Record that the program runs."""
         self._step(ProcessPhase.STARTING, ProcessPhase.RUNNING)
 
     def record_output(self, stream: str, data: bytes) -> int:
-        """Number and retain one chunk."""
+        """Number and retain one chunk; return its number.  Raises ValueError after `closed`."""
         if self.phase is ProcessPhase.CLOSED:
             raise ValueError("output after closed")
         return self.log.append(stream, data)
 
     def record_exit(self, exit_code: int, *, signalled: bool) -> int:
-        """Note the exit and return its number; `exit_code` is 128+N for a death by signal N."""
+        """Record the exit and return its number; `exit_code` is 128+N for a death by signal N."""
         self._step(ProcessPhase.RUNNING, ProcessPhase.EXITED)
+        # A sandbox init reports the death of its command as a status, so the rule of terminals does not
+        # apply; a termination kills the init itself, by a signal.
         as_status = self.sandbox is not None and self.sandbox.own_init and not self.terminated
         self.exit_code = SIGNALLED_TTY_EXIT_CODE if signalled and self.tty and not as_status else exit_code
         if self.sandbox is not None and exit_code:
@@ -113,19 +115,19 @@ class ProcessState:
         return self.log.take_seq()
 
     def record_closed(self) -> int:
-        """Note the end of everything and return its number."""
+        """Record that the process is closed and return the number of that event."""
         self._step(ProcessPhase.EXITED, ProcessPhase.CLOSED)
         return self.log.take_seq()
 
     @property
     def sandbox_refusal(self) -> str:
-        """Why nothing ran, where that is known for certain; else empty."""
+        """Why the program did not run, if that is certain and the process has exited; else empty."""
         return self.sandbox.refusal if self.sandbox is not None and self.exited else ""
 
     def answers_read(self, after_seq: int) -> bool:
-        """Tell whether a waiting `process/read` has something to say (section 8.2).
+        """Return whether a waiting `process/read` has something new to answer (section 8.2).
 
-        An exit that the reader has seen (`after_seq` at the newest number) is nothing new.
+        An exit that the reader has seen already (`after_seq` at the newest number) is nothing new.
         """
         if self.closed or self.log.has_after(after_seq):
             return True

@@ -1,10 +1,10 @@
-"""Sessions: who holds one, who may take it, when it ends (wire contract, section 6.5).
+"""Sessions: which connection holds one, who may resume it, when it ends (wire contract, section 6.5).
 
-attached <--> detached --> ended.  A session is attached to at most one connection.  When that goes, the
-session is detached and can be resumed for a limited time; each detach starts the time anew.  Time is passed
-in, in seconds of any steady clock.
+attached <--> detached --> ended.  A session is attached to at most one connection.  When that connection
+ends, the session is detached and can be resumed for a limited time; each detach starts that time anew.  Times
+are arguments, in seconds of any monotonic clock.
 
-At the bound of detached sessions the one that would end first is ended early, so a client that connects and
+At the limit of detached sessions the one that would end first ends early, so a client that connects and
 leaves in a loop cannot fill the memory.
 """
 
@@ -44,22 +44,28 @@ class SessionTable:
         self._max_detached = max_detached
         self._new_id = new_id
         self._records: dict[str, SessionRecord] = {}
-        self._detached: dict[str, SessionRecord] = {}  # in the order in which they will end
+        # In the order in which they will end: `ttl_s` is the same for all, and a dict keeps its order.
+        self._detached: dict[str, SessionRecord] = {}
 
     def __len__(self) -> int:
         return len(self._records)
 
     def create(self) -> SessionRecord:
-        """Make a session that is attached to the caller."""
+        """Make a session and attach it to the caller."""
         record = SessionRecord(self._new_id())
         self._records[record.session_id] = record
         return record
 
     def resume(self, session_id: str) -> SessionRecord:
-        """Attach a detached session to the caller; raise `InvalidRequest` or `SessionAlreadyAttached`."""
+        """Attach a detached session to the caller.
+
+        Raises `InvalidRequest` for an id that is unknown or whose session has ended, `SessionAlreadyAttached`
+        while another connection holds it.
+        """
         record = self._records.get(session_id)
         if record is None:
             raise InvalidRequest(f"unknown session id {session_id}")
+        # The newcomer does not take over: the reference server answers -32010, which clients retry.
         if record.attachment is Attachment.ATTACHED:
             raise SessionAlreadyAttached(session_id)
         del self._detached[session_id]
@@ -67,13 +73,18 @@ class SessionTable:
         return record
 
     def detach(self, record: SessionRecord, now: float) -> list[SessionRecord]:
-        """Start the time in which `record` can be resumed; return the sessions that had to end for it."""
+        """Start the time in which `record` can be resumed; return the sessions that the limit ended.
+
+        The caller kills the processes of those sessions.  Raises ValueError if `record` is not attached.
+        """
         if record.attachment is not Attachment.ATTACHED:
             raise ValueError(f"session {record.session_id} is {record.attachment.name.lower()}")
         record.attachment = Attachment.DETACHED
         record.expires_at = now + self._ttl_s
+        # `resume` removed an earlier entry, so this one goes to the end of the order.
         self._detached[record.session_id] = record
         surplus = max(0, len(self._detached) - self._max_detached)
+        # `islice`: a copy of all detached sessions for each disconnect would cost more than the disconnect.
         return [self._end(victim) for victim in list(islice(self._detached.values(), surplus))]
 
     def expire(self, now: float) -> list[SessionRecord]:
@@ -81,15 +92,12 @@ class SessionTable:
         over = []
         for record in self._detached.values():
             if record.expires_at > now:
-                break
+                break  # all behind it end later
             over.append(record)
         return [self._end(record) for record in over]
 
-    def next_expiry(self) -> float | None:
-        """When the next detached session ends, or None."""
-        return next((record.expires_at for record in self._detached.values()), None)
-
     def _end(self, record: SessionRecord) -> SessionRecord:
+        # Only detached sessions end: whoever holds one keeps it, however many there are.
         record.attachment = Attachment.ENDED
         del self._detached[record.session_id]
         del self._records[record.session_id]

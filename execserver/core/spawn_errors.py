@@ -1,8 +1,9 @@
-"""The texts of process starts that failed (wire contract, section 8.1).
+"""The error texts of failed process starts (wire contract, section 8.1).
 
-The reference looks a terminal's program up itself and words each refusal; everything else is the operating
-system's own text.  A program that is found for a terminal and then cannot be exec'ed is answered with the
-error, where the 0.142.0 reference starts a process that prints an abort text and exits with 1.
+For a terminal the reference server looks the program up itself and has a text for each refusal; everything
+else is the text of the operating system.  If a program for a terminal is found and cannot be executed, this
+server answers with the error; reference server 0.142.0 starts a process that prints an abort text and exits
+with 1.
 """
 
 from __future__ import annotations
@@ -50,24 +51,24 @@ def os_failure(number: int) -> InternalError:
 
 
 def start_timed_out(seconds: float) -> InternalError:
-    """Return the error of a start that hangs in the kernel."""
+    """Return the error of a start that hangs in the kernel for `seconds`."""
     return InternalError(
         f"process start timed out after {seconds:g} s (the program or its folder does not answer)"
     )
 
 
 def too_many_hanging(count: int) -> InternalError:
-    """Return the error of a start refused because earlier ones still hang."""
+    """Return the error of a start that is refused because `count` earlier ones still hang."""
     return InternalError(f"process start refused: {count} earlier starts hang (their folders do not answer)")
 
 
 def starter_lost() -> InternalError:
-    """Return the error of a start whose outcome nobody knows any more."""
+    """Return the error of a start whose outcome is lost: its zygote died."""
     return InternalError("process start failed: the process that starts programs ended unexpectedly")
 
 
 def shutting_down() -> InternalError:
-    """Return the error of a start during the server's end."""
+    """Return the error of a start during the shutdown of the server."""
     return InternalError("process start refused: the server is shutting down")
 
 
@@ -78,12 +79,13 @@ def lookup_refused(
     path: bytes = b"",
     candidates: tuple[tuple[CandidateFault, bytes], ...] = (),
 ) -> InternalError:
-    """Return the error of a terminal's program that cannot be run.
+    """Return the error of a program that cannot be run on a terminal.
 
-    `number` is the errno of the failed access, `path` the child's PATH, `candidates` the unusable files in
-    it.
+    `number` is the errno of the failed access, `path` the child's PATH, `candidates` the unusable files that
+    PATH led to.
     """
     name = _display(program)
+    # `MISSING_RELATIVE` and its like have no errno in their texts, so `format` below leaves it out.
     if refusal is LookupRefusal.NOT_IN_PATH:
         lines = [f"{_display(file)} exists but {fault.value}" for fault, file in candidates]
         lines.append(f"No viable candidates found in PATH {_quoted(path)}")
@@ -103,7 +105,7 @@ _REASONS = {
 
 
 def _access_text(number: int) -> str:
-    """The reference words these errors by a table of its own, with the errno's name in front."""
+    """Return the reference server's text for an errno: its name, then the text of a table of its own."""
     name = _errno.errorcode.get(number, "UnknownErrno")
     text = "Too many symbolic links encountered" if number == _errno.ELOOP else os.strerror(number)
     return f"{name}: {text}"
@@ -114,7 +116,7 @@ def _display(path: bytes) -> str:
 
 
 def _quoted(text: bytes) -> str:
-    """Quote as the reference does: control and combining characters by number, stray bytes in hex."""
+    """Quote as the reference server does: control and combining characters by number, stray bytes in hex."""
     return '"' + "".join(_escaped(char) for char in text.decode("utf-8", "surrogateescape")) + '"'
 
 

@@ -1,4 +1,4 @@
-"""When a file was made, which Python's own `stat` does not tell on Linux."""
+"""When a file was made: Python's own `stat` does not report it on Linux."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BIRTH_AT = 80
 
 
 def birth_time_ms(dir_fd: int, name: bytes) -> int:
-    """Return when a name in a directory was made, in ms, links not followed; 0 where it is not kept."""
+    """Return the time of birth of a name in a directory, in ms; 0 if unknown.  Symlinks are not followed."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "statx", None)

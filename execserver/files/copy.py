@@ -1,8 +1,8 @@
-"""Copying files, links and trees.
+"""Copies files, symlinks and trees.
 
-Follows the reference with two exceptions: a file is never copied onto itself (that would empty it), and
-nothing that can hang is opened.  Trees are walked by descriptors on both sides, so depth costs neither stack
-nor path length.
+Does what the reference server does, with two exceptions: a file is never copied onto itself (that would empty
+it), and nothing that can hang is opened.  Trees are walked by descriptors on both sides, so depth costs
+neither stack nor path length.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import stat
 
-from execserver.files.chain import DirectoryChain
 from execserver.files.copy_data import copy_data, copy_sparse, copy_to_device, data_bytes, has_holes
+from execserver.files.directory_stack import DirectoryStack
 from execserver.files.metadata import canonicalize, create_directory
 from execserver.files.opening import open_entry, open_target
-from execserver.files.pausing import no_pause
 from execserver.files.space import CHECKED_BYTES, give_back, refuse_without_room
 from execserver.files.writing import DEVICE_TIMEOUT_S, cut_behind
+from execserver.files.yielding import no_pause
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import display
 
@@ -24,13 +24,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 _NEW_DIRECTORY_MODE = 0o777
 
 
 class CopyOptions:
-    """What all parts of one copy share: the pause, and how long a device may take nothing."""
+    """What all parts of one copy share: the pause, and how many seconds a device may take nothing."""
 
     __slots__ = ("device_timeout_s", "pause")
 
@@ -40,10 +40,10 @@ class CopyOptions:
 
 
 def copy(source: bytes, destination: bytes, recursive: bool, options: CopyOptions | None = None) -> None:
-    """Copy a file with its permission bits, a link as a link, or with `recursive` a directory.
+    """Copy a file with its permission bits, a symlink as a symlink, or with `recursive` a directory.
 
-    A file replaces what a file or link at the destination holds; a directory is merged into an existing one.
-    Raises InvalidRequest for what the contract refuses, OSError otherwise.
+    A file replaces the content of a file at the destination, also through a symlink; a directory is merged
+    into an existing one.  Raises InvalidRequest for what the contract refuses, OSError otherwise.
     """
     options = options or CopyOptions()
     mode = os.lstat(source).st_mode
@@ -52,7 +52,7 @@ def copy(source: bytes, destination: bytes, recursive: bool, options: CopyOption
             raise directory_without_recursive()
         _refuse_inside(source, destination)
         create_directory(destination, recursive=True)
-        with DirectoryChain(source) as origin, DirectoryChain(destination, follow=True) as target:
+        with DirectoryStack(source) as origin, DirectoryStack(destination, follow=True) as target:
             TreeCopy(options).run(origin, target)
     elif stat.S_ISLNK(mode):
         os.symlink(os.readlink(source), destination)
@@ -64,22 +64,22 @@ def copy(source: bytes, destination: bytes, recursive: bool, options: CopyOption
 
 
 def directory_without_recursive() -> InvalidRequest:
-    """Return the error of a directory that is to be copied without `recursive`."""
+    """Return the error for copying a directory without `recursive`."""
     return InvalidRequest("fs/copy requires recursive: true when sourcePath is a directory")
 
 
 def onto_itself(source: bytes) -> InvalidRequest:
-    """Return the error of a file that is to be copied onto itself."""
+    """Return the error for copying a file onto itself."""
     return InvalidRequest(f"fs/copy cannot copy the file `{display(source)}` onto itself")
 
 
 def no_kind_to_copy() -> InvalidRequest:
-    """Return the error of a source that is a FIFO, a socket or a device."""
+    """Return the error for a source that is a FIFO, a socket or a device."""
     return InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
 
 
 def copied_bytes(source: bytes) -> int | None:
-    """Return the size of a file to be copied, 0 for a link, None for a directory or what cannot be seen."""
+    """Return the size of a file to copy, 0 for a symlink, None for a directory or an unreadable path."""
     try:
         status = os.lstat(source)
     except OSError:
@@ -90,7 +90,7 @@ def copied_bytes(source: bytes) -> int | None:
 
 
 def inside() -> InvalidRequest:
-    """Return the error of a directory that is to be copied to a place within itself."""
+    """Return the error for copying a directory into itself."""
     return InvalidRequest("fs/copy cannot copy a directory to itself or one of its descendants")
 
 
@@ -102,7 +102,7 @@ def _refuse_inside(source: bytes, destination: bytes) -> None:
 
 
 def _canonicalize_missing(path: bytes) -> bytes:
-    """Resolve the links of what exists of a path and add the rest."""
+    """Resolve the symlinks of the part of a path that exists, and append the rest."""
     rest = b""
     while True:
         try:
@@ -117,7 +117,7 @@ def _canonicalize_missing(path: bytes) -> bytes:
 def copy_file(
     source: bytes, target: bytes, source_fd: int | None, target_fd: int | None, options: CopyOptions
 ) -> bool:
-    """Copy one regular file, names relative to the two directories; False if both are the same file."""
+    """Copy one regular file, names relative to the two directories; return False if both are one file."""
     reading = open_entry(source, source_fd)
     try:
         mode = stat.S_IMODE(os.fstat(reading).st_mode)
@@ -128,23 +128,27 @@ def copy_file(
 
 
 def copy_opened(reading: int, open_writing: Callable[[], int], options: CopyOptions) -> bool:
-    """Copy an open regular file into what `open_writing` opens; close both; False if it is the same file."""
+    """Copy an open regular file into what `open_writing` opens, and close both.
+
+    Returns False, and copies nothing, if both are the same file.
+    """
     try:
         status = os.fstat(reading)
         mode = stat.S_IMODE(status.st_mode)
         writing = open_writing()
         try:
             there = os.fstat(writing)
-            if os.path.samestat(status, there):
+            if os.path.samestat(status, there):  # also through symlinks and hard links
                 return False
             if not stat.S_ISREG(there.st_mode):
                 copy_to_device(reading, writing, options.device_timeout_s, options.pause)
                 return True
+            # Holes take no room.  More blocks than the size were allocated in advance.
             stored = min(status.st_size, status.st_blocks * 512)
             if stored > CHECKED_BYTES:
                 pause, size = options.pause, status.st_size
                 refuse_without_room(writing, stored, status.st_dev, lambda: data_bytes(reading, size, pause))
-            # Before the data, so that nobody reads it who may not read the source.
+            # Before the data: whoever may not read the source must not read the copy, either.
             if stat.S_IMODE(there.st_mode) != mode:
                 os.fchmod(writing, mode)
             _copy_content(reading, writing, (status, there), options.pause)
@@ -164,26 +168,27 @@ def _copy_content(
     try:
         if has_holes(reading, status):
             if there.st_size:
-                os.ftruncate(writing, 0)  # what was there must not show through the holes
+                os.ftruncate(writing, 0)  # the old content must not show through the holes
             copy_sparse(reading, writing, size, pause)
         else:
             copy_data(reading, writing, size, pause)
     except OSError as error:
         give_back(writing, error, there.st_size)
         raise
-    finally:
+    finally:  # also after a failure: no old bytes may follow new ones
         cut_behind(writing, there.st_size)
 
 
 class TreeCopy:
-    """One copy of one tree into a directory that exists, both given as chains that begin there."""
+    """One copy of one tree into an existing directory; each is given as a stack that begins there."""
 
     def __init__(self, options: CopyOptions) -> None:
         self._options = options
 
-    def run(self, origin: DirectoryChain, target: DirectoryChain) -> None:
-        """Copy everything below the directory where `origin` stands to where `target` stands."""
+    def run(self, origin: DirectoryStack, target: DirectoryStack) -> None:
+        """Copy everything below the current directory of `origin` to the current directory of `target`."""
         self._refuse_cycle(origin, target)
+        # For each level the directories still to enter: a stack of our own, so that depth is not limited.
         pending = [self._copy_entries(origin.fd, target.fd)]
         while pending:
             if pending[-1]:
@@ -200,8 +205,8 @@ class TreeCopy:
                 target.leave()
 
     @staticmethod
-    def _refuse_cycle(origin: DirectoryChain, target: DirectoryChain) -> None:
-        """Stop before reading what was just written: links or mounts may join the trees further down."""
+    def _refuse_cycle(origin: DirectoryStack, target: DirectoryStack) -> None:
+        """Stop before reading what was just written: symlinks or mounts may join the trees further down."""
         if target.holds(origin.identity):
             raise inside()
 
@@ -209,7 +214,7 @@ class TreeCopy:
         try:
             os.mkdir(name, _NEW_DIRECTORY_MODE, dir_fd=fd)
         except FileExistsError:
-            # Merging goes through a link to a directory, as the reference does.
+            # Merging follows a symlink to a directory, as the reference server does.
             if not _is_directory(name, fd):
                 raise
 
@@ -220,9 +225,9 @@ class TreeCopy:
         os.symlink(os.readlink(name, dir_fd=source), name, dir_fd=target)
 
     def _copy_entries(self, source: int, target: int) -> list[bytes]:
-        """Copy files and links of one directory; return the names of the directories in it.
+        """Copy files and symlinks of one directory; return the names of the directories in it.
 
-        Other kinds are passed over, and so are files that are the same in both trees already.
+        Skips other kinds, and files that are one and the same in both trees.
         """
         directories = []
         with os.scandir(source) as entries:

@@ -1,6 +1,6 @@
-"""Copying the bytes of one file to another, by the cheapest way the two file systems allow.
+"""Copies the bytes of one file to another, by the cheapest call that the two file systems allow.
 
-Holes stay holes: a file of 4 TB with nothing in it takes no room, nor does its copy.
+Holes stay holes: an empty file of 4 TB takes no room, nor does its copy.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import errno
 import os
 
-from execserver.files.pausing import no_pause
 from execserver.files.reading import UNSIZED_FILE_BYTES, read_fully
 from execserver.files.writing import write_all, write_device
+from execserver.files.yielding import no_pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 _PIECE_BYTES = 4 * 1024 * 1024  # about 2 ms of copying in the kernel between two pauses
 _BUFFER_BYTES = 256 * 1024
@@ -28,8 +28,8 @@ _NOT_THIS_WAY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOT
 def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> None:
     """Copy a regular file to another one, both from their start.
 
-    `size` is what the source had when it was opened, and what is copied even if it grows; 0 means unknown
-    (/proc), and everything is copied.  Raises OSError EFBIG where that has no end, as in some of /proc.
+    `size` is the size of the source when it was opened; no more is copied even if it grows.  0 means unknown
+    (/proc), and everything is copied.  Raises OSError EFBIG if that has no end, as some files of /proc.
     """
     left = size
     for way in (_by_copy_file_range, _by_sendfile, _by_hand):
@@ -41,7 +41,7 @@ def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> N
                     raise
                 break
             if not copied:
-                break  # the file was cut meanwhile; a way that copies nothing at all is followed by the next
+                break  # the file was cut meanwhile, or this call copies nothing of it: try the next one
             left -= copied
             pause()
     while not size and (copied := _by_hand(source, target, _PIECE_BYTES)):
@@ -52,13 +52,13 @@ def copy_data(source: int, target: int, size: int, pause: Pause = no_pause) -> N
 
 
 def copy_sparse(source: int, target: int, size: int, pause: Pause = no_pause) -> None:
-    """Copy a regular file that has holes into an empty one; as `copy_data`, but only the data is written."""
+    """Copy a regular file with holes into an empty one, as `copy_data` does, but write only the data."""
     end = size
     for start, stop in _data_ranges(source, size):
         os.lseek(source, start, os.SEEK_SET)
         os.lseek(target, start, os.SEEK_SET)
         copy_data(source, target, stop - start, pause)
-        end = min(size, os.fstat(source).st_size)  # it may be cut meanwhile
+        end = min(size, os.fstat(source).st_size)  # the source may be cut meanwhile
         if os.lseek(source, 0, os.SEEK_CUR) < stop:
             break
         pause()
@@ -67,12 +67,12 @@ def copy_sparse(source: int, target: int, size: int, pause: Pause = no_pause) ->
 
 
 def has_holes(source: int, status: os.stat_result) -> bool:
-    """Tell whether a file has holes; of a small one only what its number of blocks tells."""
+    """Return whether a file has holes; for a small file, judge by its number of blocks alone."""
     size = status.st_size
     if status.st_blocks * 512 < size or size < _PIECE_BYTES:
         return status.st_blocks * 512 < size
     try:
-        return os.lseek(source, 0, os.SEEK_HOLE) < size  # also blocks that were set aside and never written
+        return os.lseek(source, 0, os.SEEK_HOLE) < size  # allocated blocks without data count as holes, too
     except OSError:
         return False
     finally:
@@ -80,7 +80,7 @@ def has_holes(source: int, status: os.stat_result) -> bool:
 
 
 def data_bytes(source: int, size: int, pause: Pause = no_pause) -> int:
-    """Return how many bytes of a file are no holes."""
+    """Return how many bytes of a file are data, not holes."""
     total = 0
     for start, stop in _data_ranges(source, size):
         total += stop - start
@@ -90,7 +90,7 @@ def data_bytes(source: int, size: int, pause: Pause = no_pause) -> int:
 
 
 def _data_ranges(source: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of all data; a file system that does not know its holes has data everywhere."""
+    """Yield start and end of each data range; the whole rest if the file system cannot tell."""
     at = 0
     while at < size:
         try:
@@ -98,16 +98,17 @@ def _data_ranges(source: int, size: int) -> Iterator[tuple[int, int]]:
             at = min(size, os.lseek(source, start, os.SEEK_HOLE))
         except OSError as error:
             if error.errno == errno.ENXIO:
-                return  # nothing but a hole is left
+                return  # only a hole is left
             start, at = at, size
         if start < at:
             yield start, at
 
 
 def copy_to_device(source: int, device: int, timeout_s: float, pause: Pause = no_pause) -> None:
-    """Copy a file to a character device; raise OSError ETIMEDOUT when it takes nothing for too long.
+    """Copy a file to a character device; raise OSError ETIMEDOUT if that takes nothing for too long.
 
-    No more than its size, or what one of unknown size may have, since either may have no end.
+    Copies no more than the size of the file, or the limit for files of unknown size: the source may have no
+    end, and a device like /dev/null takes everything.
     """
     left = os.fstat(source).st_size or UNSIZED_FILE_BYTES
     while left > 0 and (data := read_fully(source, min(left, _BUFFER_BYTES))):
@@ -116,7 +117,7 @@ def copy_to_device(source: int, device: int, timeout_s: float, pause: Pause = no
         pause()
 
 
-# Each of these reads and writes where the descriptors stand and moves both on by what it returns.
+# Each of these reads and writes at the current offsets, and advances both by the number it returns.
 
 
 def _by_copy_file_range(source: int, target: int, length: int) -> int:

@@ -1,15 +1,15 @@
-"""What is at a path: kind, size, times, the real name, the names in a directory; and making directories."""
+"""What is at a path: kind, size, times, resolved path, the names in a directory; and making directories."""
 
 from __future__ import annotations
 
 import os
 from itertools import islice
 
-from execserver.files.pausing import no_pause
+from execserver.files.yielding import no_pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 _KIND = 0o170000
 _LINK = 0o120000
@@ -41,15 +41,16 @@ def described(status: os.stat_result, is_link: bool) -> tuple[bool, bool, bool, 
 
 
 def canonicalize(path: bytes) -> bytes:
-    """Return the absolute path without links; it must exist."""
+    """Return the resolved path; it must exist."""
+    # The kernel resolves the whole path in one call; `realpath` needs a call for each part.
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         real = os.readlink(b"/proc/self/fd/%d" % fd)
-        # The kernel's text is no path for what was just removed or lies outside our root.
+        # The kernel's text is no usable path if the file was just removed or lies outside our root.
         if os.path.samestat(os.lstat(real), os.fstat(fd)):
             return real
     except OSError:
-        pass  # no /proc here
+        pass  # no /proc, or not that path
     finally:
         os.close(fd)
     return os.path.realpath(path, strict=True)
@@ -58,13 +59,14 @@ def canonicalize(path: bytes) -> bytes:
 def read_directory(path: bytes, pause: Pause = no_pause) -> list[tuple[str, bool, bool]]:
     """Return name, is_directory, is_file of every entry, in the directory's order.
 
-    The kinds are those of a link's target; links that lead nowhere are left out.  Bytes of a name that are no
-    UTF-8 become U+FFFD.
+    A symlink has the kind of its target; symlinks that lead nowhere are omitted.  Bytes of a name that are
+    not UTF-8 become U+FFFD.
     """
     found: list[tuple[str, bool, bool]] = []
     with os.scandir(path) as entries:
         while batch := list(islice(entries, _BATCH)):
             for entry in batch:
+                # From the directory itself (d_type): no `stat` for files and directories.
                 if entry.is_file(follow_symlinks=False):
                     found.append((entry.name.decode("utf-8", "replace"), False, True))
                 elif entry.is_dir(follow_symlinks=False):
@@ -78,7 +80,7 @@ def read_directory(path: bytes, pause: Pause = no_pause) -> list[tuple[str, bool
 
 
 def _kind_behind(entry: os.DirEntry[bytes]) -> int | None:
-    """Return the kind of what an entry leads to, or None if that cannot be found out."""
+    """Return the kind of what an entry leads to, or None if that is unknown."""
     try:
         return entry.stat().st_mode & _KIND
     except OSError:
@@ -86,10 +88,11 @@ def _kind_behind(entry: os.DirEntry[bytes]) -> int | None:
 
 
 def create_directory(path: bytes, recursive: bool) -> None:
-    """Make a directory; with `recursive` also its parents, and an existing one is fine."""
+    """Make a directory; with `recursive` also its parents, and an existing one is no error."""
     if not recursive:
         os.mkdir(path, _NEW_DIRECTORY_MODE)
         return
+    # A list instead of recursion: a client's path may have thousands of parts.
     missing = [path]
     while missing:
         try:

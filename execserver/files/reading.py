@@ -1,8 +1,8 @@
-"""Reading regular files: whole in pieces, or one block at an offset.
+"""Reads regular files: whole in pieces, or one block at an offset.
 
-A whole file is never held: `FileReader` gives it out piece by piece.  Only files that do not tell their size
-(most of /proc) are read to the end before the first piece is given out, since a reply that has begun cannot
-become an error any more.
+A whole file is never held in memory: `FileReader` returns it piece by piece.  Only files that do not report
+their size (most of /proc) are read to the end before the first piece is returned, since a reply that has
+begun cannot become an error any more.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ import errno
 import os
 
 from execserver.files.opening import open_regular
-from execserver.files.pausing import no_pause
+from execserver.files.yielding import no_pause
 from execserver.protocol.errors import InvalidRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 MAX_FILE_BYTES = 536_870_912  # the contract's limit for fs/readFile
-PIECE_BYTES = 192 * 1024  # a multiple of three, so that pieces can be encoded as base64 one by one
+PIECE_BYTES = 192 * 1024  # a multiple of three, so that each piece can be encoded as base64 by itself
 UNSIZED_FILE_BYTES = (
     64 * 1024 * 1024
-)  # held for a file of unknown size; none in /proc that people read is larger
+)  # held for a file of unknown size; no file of /proc that people read is larger
 _MAX_OFFSET = 2**63 - 1
 
 
 class FileTooLarge(InvalidRequest):
-    """The file has more bytes than may be returned in one reply."""
+    """The file has more bytes than one reply may have."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"file is too large to read: limit is {limit} bytes")
 
 
 class FileReader:
-    """Gives out one file from its start to the size it had when it was opened.
+    """Returns one file in pieces, from its start to the size it had when it was opened.
 
-    Owns `fd` from the start; `close` is called by whoever takes the last piece, and again when the reader is
-    collected, so that a reply nobody sent leaves no descriptor behind.
+    Owns `fd` from the constructor on.  Whoever takes the last piece calls `close`; so does the end of the
+    reader's life, so that a reply that is never sent leaves no descriptor behind.
     """
 
     __slots__ = ("_ahead", "_left", "fd", "size")
 
     def __init__(self, fd: int, limit: int = MAX_FILE_BYTES, pause: Pause = no_pause) -> None:
-        """Look at the file and read its start; raise FileTooLarge before anything is read."""
+        """Check the size of the file and read its start; raise FileTooLarge before anything is read."""
         self.fd = fd
         self._ahead: list[bytes] = []
         try:
@@ -65,11 +65,11 @@ class FileReader:
 
     @property
     def whole(self) -> bytes | None:
-        """The content if it fits one piece and is therefore read already, else None."""
+        """The content if it fits into one piece, which has been read already; else None."""
         return self._ahead[0] if self._left <= 0 and len(self._ahead) == 1 else None
 
     def next_piece(self) -> bytes:
-        """Return the next piece, a multiple of three bytes long unless it is the last; empty at the end."""
+        """Return the next piece, empty at the end; each but the last is a multiple of three bytes long."""
         if self._ahead:
             return self._ahead.pop(0)
         if self._left <= 0:
@@ -94,7 +94,7 @@ class FileReader:
         self.close()
 
     def _read_start(self, limit: int, pause: Pause) -> None:
-        """Read the first piece; where no size is told (/proc), everything."""
+        """Read the first piece; everything if the file reports no size (/proc)."""
         if self.size:
             self._read_ahead(min(PIECE_BYTES, self.size))
             return
@@ -114,15 +114,15 @@ class FileReader:
 
     def _read_piece(self, length: int) -> bytes:
         piece = read_fully(self.fd, length)
-        # A file that was cut meanwhile ends here.
+        # A short piece: the file was cut meanwhile, and ends here.
         self._left = self._left - len(piece) if len(piece) == PIECE_BYTES else 0
         return piece
 
 
 def read_fully(fd: int, length: int) -> bytes:
-    """Read `length` bytes from where the descriptor stands, or fewer at the end of the file."""
+    """Read `length` bytes at the current offset, or fewer at the end of the file."""
     data = os.read(fd, length)
-    # Files of the kernel give a page at a time.
+    # Files of the kernel return one page at a time.
     if not data or len(data) == length:
         return data
     parts = [data]

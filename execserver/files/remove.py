@@ -1,6 +1,6 @@
-"""Removing files and trees, never through a link.
+"""Removes files and trees, never through a symlink.
 
-A tree is walked by descriptors, so a directory that is swapped for a link meanwhile is not followed, and
+A tree is walked by descriptors, so a directory that is swapped for a symlink meanwhile is not followed, and
 depth costs neither stack nor path length.
 """
 
@@ -10,21 +10,21 @@ import errno
 import os
 import stat
 
-from execserver.files.chain import DirectoryChain
-from execserver.files.pausing import no_pause
+from execserver.files.directory_stack import DirectoryStack
+from execserver.files.yielding import no_pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 _BATCH = 256  # names removed between two pauses
-_REFILLS = 64  # how often a directory may turn out to be filled again before that is an error
+_REFILLS = 64  # how often emptied directories may turn out to be filled again before that is an error
 
 
 def remove(path: bytes, recursive: bool, force: bool, pause: Pause = no_pause) -> None:
-    """Remove a file, a link itself, or a directory; a missing path is fine with `force`.
+    """Remove a file, a symlink itself, or a directory; with `force` a missing path is no error.
 
-    A directory with something in it needs `recursive`, else OSError ENOTEMPTY.  The root directory is refused
+    A directory that is not empty needs `recursive`, else OSError ENOTEMPTY.  The root directory is refused
     with EBUSY before anything is removed.
     """
     try:
@@ -43,7 +43,7 @@ def remove(path: bytes, recursive: bool, force: bool, pause: Pause = no_pause) -
 
 
 def removes_a_tree(path: bytes, recursive: bool) -> bool:
-    """Tell whether `remove` would have to look into a directory, which can take long."""
+    """Return whether `remove` would have to list a directory, which can take long."""
     try:
         return recursive and stat.S_ISDIR(os.lstat(path).st_mode)
     except OSError:
@@ -54,7 +54,7 @@ class TreeRemoval:
     """One removal of one tree; others may add and remove names in it meanwhile."""
 
     def __init__(self, pause: Pause, dir_fd: int | None = None) -> None:
-        """`dir_fd` is the directory that relative names of roots belong to."""
+        """`dir_fd` is the directory to which relative names of roots belong."""
         self._pause = pause
         self._dir_fd = dir_fd
         self._removed = 0
@@ -63,45 +63,47 @@ class TreeRemoval:
     def run(self, root: bytes) -> None:
         """Remove a directory with everything in it."""
         while True:
-            with self._chain(root) as chain:
-                self._empty(chain)
+            with self._stack(root) as stack:
+                self._empty(stack)
             if self._rmdir(root, self._dir_fd):
                 return
 
-    def _chain(self, root: bytes) -> DirectoryChain:
-        return DirectoryChain(root, dir_fd=self._dir_fd)
+    def _stack(self, root: bytes) -> DirectoryStack:
+        return DirectoryStack(root, dir_fd=self._dir_fd)
 
-    def _empty(self, chain: DirectoryChain) -> None:
-        """Remove everything below the directory the chain begins with."""
-        pending = [self._unlink_entries(chain.fd)]
+    def _empty(self, stack: DirectoryStack) -> None:
+        """Remove everything below the directory with which the stack begins."""
+        # Each level lists the directories still to empty; the one being emptied stays last in its list.
+        pending = [self._unlink_entries(stack.fd)]
         while True:
             if pending[-1]:
-                if self._enter(chain, pending[-1]):
-                    pending.append(self._unlink_entries(chain.fd))
+                if self._enter(stack, pending[-1]):
+                    pending.append(self._unlink_entries(stack.fd))
                 continue
             pending.pop()
             if not pending:
                 return
-            chain.leave()
-            if self._rmdir(pending[-1][-1], chain.fd):
+            stack.leave()
+            # If it was filled again meanwhile, it stays in the list and is entered once more.
+            if self._rmdir(pending[-1][-1], stack.fd):
                 pending[-1].pop()
 
-    def _enter(self, chain: DirectoryChain, names: list[bytes]) -> bool:
-        """Go into the last directory of the list; drop it there if it is gone or no directory any more."""
+    def _enter(self, stack: DirectoryStack, names: list[bytes]) -> bool:
+        """Go into the last directory of the list; drop it from the list if it is gone or no directory."""
         try:
-            chain.enter(names[-1])
+            stack.enter(names[-1])
             return True
         except FileNotFoundError:
             pass
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
-            self._unlink(names[-1], chain.fd)
+            self._unlink(names[-1], stack.fd)
         names.pop()
         return False
 
     def _unlink_entries(self, fd: int) -> list[bytes]:
-        """Remove all entries that are no directories; return the names of those that are."""
+        """Remove all entries except directories; return the names of the directories."""
         directories = []
         with os.scandir(fd) as entries:
             for entry in entries:
@@ -111,7 +113,7 @@ class TreeRemoval:
         return directories
 
     def _unlink(self, name: bytes, fd: int) -> bool:
-        """Remove one name; False if it is a directory by now."""
+        """Remove one name; return False if it is a directory by now."""
         try:
             os.unlink(name, dir_fd=fd)
         except FileNotFoundError:
@@ -122,7 +124,7 @@ class TreeRemoval:
         return True
 
     def _rmdir(self, name: bytes, fd: int | None) -> bool:
-        """Remove an emptied directory; False if something was put into it meanwhile."""
+        """Remove an emptied directory; return False if something was put into it meanwhile."""
         try:
             os.rmdir(name, dir_fd=fd)
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Room on a file system: said to be too little before it is used up, and given back when it ran out.
+"""Room on a file system: refuse what certainly does not fit, and give back room after it ran out.
 
-Only what is certain is refused: file systems that compress, share blocks or live elsewhere may hold more than
-they say is free, so they are asked by writing.
+File systems that compress, share blocks or are elsewhere may take more than they report as free, so those are
+tried by writing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHECKED_BYTES = 1024 * 1024  # less is written without a look
+CHECKED_BYTES = 1024 * 1024  # less is written without a check
 
-# What these say is free is free, and each byte of data takes a byte of it; xfs shares blocks within itself.
+# These report exactly what is free, and each byte of data takes a byte of it.  xfs does so only for data from
+# another file system: within itself it shares blocks.
 _EXACT = frozenset({b"ext2", b"ext3", b"ext4", b"tmpfs"})
 _EXACT_FROM_ELSEWHERE = _EXACT | {b"xfs"}
 _BLOCK_BYTES = 512  # what st_blocks counts in, whatever the file system
@@ -25,9 +26,9 @@ _RAN_OUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def refuse_without_room(
     fd: int, needed: int, source_device: int = -1, exactly: Callable[[], int] | None = None
 ) -> None:
-    """Raise OSError ENOSPC where `needed` bytes certainly do not fit into an open file.
+    """Raise OSError ENOSPC if `needed` bytes certainly do not fit into an open file.
 
-    The file's own blocks count as free.  `exactly` is asked for a better figure before anything is refused.
+    The file's own blocks count as free.  `exactly` is called for the exact number before anything is refused.
     """
     room = _room(fd)
     if room is None or needed <= room:
@@ -40,26 +41,26 @@ def refuse_without_room(
 
 
 def give_back(fd: int, error: OSError, old_size: int) -> None:
-    """Empty a file again that was empty before and that the disk had no room for."""
+    """Empty a file again that was empty before, if `error` says that its content did not fit."""
     if not old_size and error.errno in _RAN_OUT:
         os.ftruncate(fd, 0)
         os.lseek(fd, 0, os.SEEK_SET)
 
 
 def _room(fd: int) -> int | None:
-    """Return what a file may take, None where that has no bound."""
+    """Return how many bytes a file may take, None without a limit."""
     try:
         found = os.fstatvfs(fd)
     except OSError:
         return None
     if not found.f_blocks:
         return None  # a tmpfs without a limit
-    free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+    free = found.f_bfree if os.geteuid() == 0 else found.f_bavail  # some blocks are reserved for root
     return free * found.f_frsize + os.fstat(fd).st_blocks * _BLOCK_BYTES
 
 
 def _kind_of(device: int) -> bytes:
-    """Return the name of the file system's kind, empty where it cannot be known."""
+    """Return the type of a device's file system, empty if unknown."""
     number = b"%d:%d" % (os.major(device), os.minor(device))
     try:
         with open("/proc/self/mountinfo", "rb") as file:

@@ -1,4 +1,4 @@
-"""Listing a directory with everything below it, level by level, within limits (contract, section 14.2)."""
+"""Lists a directory with everything below it, level by level, within limits (wire contract, section 12)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import errno
 import os
 import stat
 
-from execserver.files.pausing import no_pause
+from execserver.files.yielding import no_pause
 from execserver.protocol.errors import InvalidRequest, os_error_text
 from execserver.protocol.paths import PathUri, encode_segment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 MAX_DEPTH = 64
 MAX_DIRECTORIES = 10_000
@@ -20,7 +20,10 @@ MAX_ENTRIES = 50_000
 
 
 class WalkOptions:
-    """Where a walk stops and what it enters; InvalidRequest for limits the contract does not allow."""
+    """The limits of a walk, and which directories it enters.
+
+    Raises InvalidRequest for limits that the contract does not allow.
+    """
 
     __slots__ = ("follow_links", "max_depth", "max_directories", "max_entries", "prune_hidden")
 
@@ -42,10 +45,10 @@ class WalkOptions:
 
 
 class Walk:
-    """One walk and what it found.
+    """One walk and its findings.
 
     `entries` are (URI, is_directory) in breadth-first order, each directory sorted by name; `errors` are
-    (URI, text) of what could not be looked at; `truncated` tells that a limit left something out.
+    (URI, text) of what could not be read; `truncated` is True if a limit left something out.
     """
 
     def __init__(self, options: WalkOptions, pause: Pause = no_pause) -> None:
@@ -54,13 +57,13 @@ class Walk:
         self.truncated = False
         self._options = options
         self._pause = pause
-        self._counted = 0  # entries and those of the errors that are about an entry
+        self._counted = 0  # entries, and errors that are about an entry
         self._directories = 1
-        self._seen: set[tuple[int, int]] = set()  # real directories, kept only where links may lead back
-        self._level: list[tuple[bytes, str]] = []  # path and URI of the directories one level further down
+        self._seen: set[tuple[int, int]] = set()  # file identities; only needed if symlinks are followed
+        self._level: list[tuple[bytes, str]] = []  # path and URI of the directories of the next level
 
     def run(self, root: bytes) -> None:
-        """Walk from a directory; anything else gives no entries.  Raises OSError if the root is not there."""
+        """Walk from a directory; anything else gives no entries.  Raises OSError if the root is missing."""
         status, is_link = self._look(root)
         if (is_link and not self._options.follow_links) or not stat.S_ISDIR(status.st_mode):
             return
@@ -75,7 +78,7 @@ class Walk:
             level, self._level = self._level, []
 
     def _list(self, path: bytes, uri: str, enter: bool) -> bool:
-        """List one directory; False when the limit of entries is reached."""
+        """List one directory; return False if the limit of entries is reached."""
         try:
             found, searchable = self._scan(path or b"/")
         except OSError as error:
@@ -100,18 +103,18 @@ class Walk:
         return True
 
     def _look(self, root: bytes) -> tuple[os.stat_result, bool]:
-        """Return the status of what the root leads to, and whether it is a link."""
+        """Return the status of what the root leads to, and whether the root is a symlink."""
         return os.stat(root), stat.S_ISLNK(os.lstat(root).st_mode)
 
     def _scan(self, path: bytes) -> tuple[list[os.DirEntry[bytes]], bool]:
-        """Return a directory's entries, sorted, and whether anything can be known of what they stand for."""
+        """Return the sorted entries of a directory, and whether the right to search it is there."""
         with os.scandir(path) as entries:
             found = sorted(entries, key=_name)
-        # Without the right to search, names can be read and nothing behind them.
+        # Without that right the names can be read, but nothing about what they stand for.
         return found, os.access(path, os.X_OK, effective_ids=True)
 
     def _kind(self, entry: os.DirEntry[bytes], is_link: bool) -> bool | None:
-        """Return whether an entry is listed as a directory (else as a file), or None to pass over it."""
+        """Return True to list an entry as a directory, False as a file, None to skip it."""
         if not is_link:
             if entry.is_file(follow_symlinks=False):
                 return False
@@ -122,7 +125,7 @@ class Walk:
             return None
 
     def _enter(self, parent: bytes, entry: os.DirEntry[bytes], uri: str) -> None:
-        """Note a directory for the next level unless it is pruned, was seen already, or is one too many."""
+        """Add a directory to the next level unless it is pruned, was seen already, or exceeds the limit."""
         if self._options.prune_hidden and entry.name.startswith(b"."):
             return
         identity = None

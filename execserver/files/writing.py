@@ -1,4 +1,4 @@
-"""Writing files: whole content, or one block at an offset.
+"""Writes files: whole content, or one block at an offset.
 
 Never waits for a reader: FIFOs are refused, and a character device that does not take the data in time gives
 `Operation timed out`.
@@ -13,12 +13,12 @@ import stat
 import time
 
 from execserver.files.opening import open_target
-from execserver.files.pausing import no_pause
 from execserver.files.space import CHECKED_BYTES, give_back, refuse_without_room
+from execserver.files.yielding import no_pause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 DEVICE_TIMEOUT_S = 5.0
 _PIECE_BYTES = 1024 * 1024  # about 0.3 ms of copying into the page cache between two pauses
@@ -30,9 +30,9 @@ def write_file(
     pause: Pause = no_pause,
     device_timeout_s: float = DEVICE_TIMEOUT_S,
 ) -> None:
-    """Create a file or replace its content, links are followed, also a dangling one.
+    """Create a file or replace its content; follow symlinks, also a dangling one.
 
-    Not atomic, as the contract has it.  Raises the errors of `open_target`, and OSError ETIMEDOUT for a
+    Not atomic, like the reference server.  Raises the errors of `open_target`, and OSError ETIMEDOUT for a
     device that takes nothing for `device_timeout_s` seconds.
     """
     replace_content(open_target(path), content, pause, device_timeout_s)
@@ -41,12 +41,13 @@ def write_file(
 def replace_content(
     fd: int, content: bytes, pause: Pause = no_pause, device_timeout_s: float = DEVICE_TIMEOUT_S
 ) -> None:
-    """Replace the content of what `open_target` opened, then close it, also on failure."""
+    """Replace the content of what `open_target` opened; close the descriptor, also on failure."""
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             write_device(fd, content, device_timeout_s)
             return
+        # Before the first byte: a refusal later would cost the old content.
         if len(content) > CHECKED_BYTES:
             refuse_without_room(fd, len(content))
         try:
@@ -57,17 +58,17 @@ def replace_content(
         finally:
             cut_behind(fd, status.st_size)
         if not content and not status.st_size:
-            os.utime(fd)  # that it was written shows in its times, and truncating costs more
+            os.utime(fd)  # the write must show in the file's times, and truncating would cost more
     finally:
         os.close(fd)
 
 
 def cut_behind(fd: int, old_size: int) -> None:
-    """End a file where its descriptor stands, after content was written over the old one.
+    """End a file at the current offset, after new content was written over the old one.
 
-    Writing over is many times faster than emptying first, which gives back every block and, on ext4, makes
-    the file system place the new ones at once.  To be called after a failure too, so that no old bytes follow
-    new ones.
+    Overwriting is many times faster (16 MiB: 3.4 ms against 16 to 19) than truncating first, which frees
+    every block and, on ext4, makes the file system allocate the new ones at once.  To be called after a
+    failure, too, so that no old bytes follow new ones.
     """
     position = os.lseek(fd, 0, os.SEEK_CUR)
     if position < old_size:
@@ -76,7 +77,7 @@ def cut_behind(fd: int, old_size: int) -> None:
 
 def write_all(fd: int, data: bytes, pause: Pause = no_pause) -> None:
     """Write all bytes to a regular file, in pieces."""
-    if len(data) <= _PIECE_BYTES:
+    if len(data) <= _PIECE_BYTES:  # the usual case, without a view and without a pause
         written = os.write(fd, data) if data else 0
         if written == len(data):
             return
@@ -89,7 +90,7 @@ def write_all(fd: int, data: bytes, pause: Pause = no_pause) -> None:
 
 
 def write_device(fd: int, data: bytes, timeout_s: float = DEVICE_TIMEOUT_S) -> None:
-    """Write all bytes to a non-blocking device; raise OSError ETIMEDOUT when it takes nothing in time."""
+    """Write all bytes to a non-blocking device; raise OSError ETIMEDOUT if it takes nothing in time."""
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
     deadline = time.monotonic() + timeout_s

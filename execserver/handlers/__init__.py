@@ -1,4 +1,4 @@
-"""One small function per method of the contract, bound to the method table."""
+"""One small function for each method of the contract, bound to the method table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler can reach: its connection, its session and the services of the server."""
+"""What a handler can use: its connection, its session and the services of the server."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Services:
         self.environment = environment
         self.sandbox = sandbox
         self.sandboxed_files = sandboxed_files
-        self.inherited = inherited  # the server's own environment, for envPolicy
+        self.inherited = inherited  # the environment the server was started with, for envPolicy
 
 
 class ConnectionContext:
-    """What belongs to one connection and ends with it."""
+    """What belongs to one connection, and ends with it."""
 
     __slots__ = ("bounded_messages", "client_name", "handles", "http_streams", "rules", "sink")
 
     def __init__(self, sink: MessageSink, http_streams: HttpStreams, handles: FileHandles) -> None:
         self.sink = sink
-        self.bounded_messages = False  # True where a message that is too long would end the connection
+        self.bounded_messages = False  # True if a message that is too long would end the connection
         self.client_name = ""
         self.rules = ConnectionRules()
         self.http_streams = http_streams
@@ -58,7 +58,7 @@ class ConnectionContext:
 
 
 class Call:
-    """The context of every request of one connection."""
+    """The context of all requests of one connection."""
 
     __slots__ = ("_holds_session", "_session", "connection", "services")
 
@@ -70,7 +70,7 @@ class Call:
 
     @property
     def session(self) -> Session:
-        """The session; only there after `initialize` succeeded."""
+        """The session; raises InvalidRequest before `initialize` has succeeded."""
         if self._session is None:
             raise InvalidRequest("client must call initialize before using exec methods")
         return self._session
@@ -81,7 +81,8 @@ class Call:
         self._holds_session = True
 
     def detach(self) -> None:
-        """Let go of the session, if it is held; requests that came before still reach it."""
+        """Detach the session, if this connection holds it; requests received before still reach it."""
+        # `_session` stays, since they are handled after this.
         if self._session is not None and self._holds_session:
             self._holds_session = False
             self.services.sessions.detach(self._session)

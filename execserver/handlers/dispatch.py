@@ -1,4 +1,4 @@
-"""From a request to its answer: look-up, params, life cycle, handler."""
+"""From a request to its answer: method look-up, params, life-cycle check, handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from execserver.protocol.methods import INITIALIZE, METHODS
 def dispatch(call: Call, request: Request) -> Answer:
     """Answer one request or raise `RpcError`.
 
-    Params are decoded before the life cycle is looked at, as the contract has it (section 5).
+    Params are decoded before the life-cycle check, in the order of the reference server (section 5).
     """
     method = METHODS.get(request.method)
     if method is None:

@@ -1,4 +1,4 @@
-"""`environment/*` (wire contract, sections 10 and 14.2)."""
+"""`environment/*` (wire contract, section 10)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from execserver.protocol.session import NoParams
 
 @handles(ENVIRONMENT_INFO)
 def info(call: Call, _params: NoParams) -> Raw:
-    """Name the user's shell."""
+    """Report the user's shell."""
     return call.services.environment.info
 
 
 @handles(ENVIRONMENT_STATUS)
 def status(call: Call, _params: NoParams) -> Raw:
-    """Tell that the machine takes work."""
+    """Report that the machine takes work."""
     return call.services.environment.status
 
 
 @handles(ENVIRONMENT_SANDBOX)
 def sandbox(call: Call, _params: NoParams) -> Later:
-    """Tell which sandbox works here; the first time this takes as long as trying everything."""
+    """Report which sandbox works here; the first call waits for all probes."""
     return Later(call.services.environment.sandbox)

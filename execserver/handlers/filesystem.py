@@ -1,4 +1,4 @@
-"""`fs/*` (wire contract, sections 12 and 14.2)."""
+"""`fs/*` (wire contract, section 12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.services.filesystem import FileService
 from execserver.services.sandboxed_files import ConfinedFiles
 
-_ENTRIES_AT_ONCE = 16_384  # of a listing that is encoded in one go, 2 ms; longer ones leave in pieces
+_ENTRIES_AT_ONCE = 16_384  # of a listing that is encoded at once, in 2 ms; a longer one leaves in pieces
 
 _CLOSED = files.FsCloseResponse()
 _CREATED = files.FsCreateDirectoryResponse()
@@ -33,9 +33,9 @@ _BLOCK_WRITTEN = files.FsWriteBlockResponse()
 def operations(
     call: Call, sandbox: FileSystemSandboxContext | None, *paths: PathUri
 ) -> FileService | ConfinedFiles:
-    """Return what performs a request: the server itself, or where files are restricted a worker.
+    """Return what performs a request: the server itself, or a worker if the context restricts files.
 
-    Checks the paths and the context; raises InvalidRequest for one of another kind of host.
+    Checks the paths and the context; raises InvalidRequest for a path of another kind of host.
     """
     if sandbox is not None and call.services.sandboxed_files.needed(sandbox, *paths):
         return call.services.sandboxed_files.within(sandbox)
@@ -44,12 +44,13 @@ def operations(
 
 @handles(methods.FS_READ_FILE)
 def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
-    """Return a whole file, in pieces unless it fits one."""
+    """Return a whole file, in pieces unless it fits into one."""
     limit = call.services.filesystem.read_limit(
         call.connection.client_name, bounded=call.connection.bounded_messages
     )
     files_ = operations(call, params.sandbox, params.path)
     first, rest = files_.read_file(params.path.native(), limit, params.follow_symlinks is not False)
+    # Base64 text needs no JSON escapes, so no encoder has to read it.
     if rest is None:
         return InParts(b'{"dataBase64":"', first, b'"}')
     return Streamed(chain((b'{"dataBase64":"' + first,), rest, (b'"}',)))
@@ -57,7 +58,7 @@ def read_file(call: Call, params: files.FsReadFileParams) -> InParts | Streamed:
 
 @handles(methods.FS_OPEN)
 def open_file(call: Call, params: files.FsOpenParams) -> files.FsOpenResponse:
-    """Open a file under the client's id; the limits are checked after the file was found."""
+    """Open a file under the client's id; whether the id is free is checked after the file was found."""
     handles_ = call.connection.handles
     handles_.check_id(params.handle_id)
     file = operations(call, params.sandbox, params.path).open(params.path.native(), params.mode)
@@ -81,7 +82,7 @@ def read_block(call: Call, params: files.FsReadBlockParams) -> InParts:
 
 @handles(methods.FS_WRITE_BLOCK)
 def write_block(call: Call, params: files.FsWriteBlockParams) -> files.FsWriteBlockResponse:
-    """Write into an open file; an error leaves the handle open."""
+    """Write to an open file; an error leaves the handle open."""
     file = call.connection.handles.for_writing(params.handle_id, params.offset, len(params.chunk))
     call.services.filesystem.write_block(file, params.offset, params.chunk)
     return _BLOCK_WRITTEN
@@ -97,7 +98,7 @@ def close_file(call: Call, params: files.FsCloseParams) -> files.FsCloseResponse
 
 @handles(methods.FS_WRITE_FILE)
 def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFileResponse:
-    """Create or replace a file; the content is checked before the path is."""
+    """Create or replace a file; the content is checked before the path."""
     try:
         content = base64.decode(params.data_base64)
     except base64.InvalidBase64 as reason:
@@ -109,7 +110,7 @@ def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFile
 
 @handles(methods.FS_CREATE_DIRECTORY)
 def create_directory(call: Call, params: files.FsCreateDirectoryParams) -> files.FsCreateDirectoryResponse:
-    """Make a directory, with its parents unless told otherwise."""
+    """Make a directory, with its parents unless `recursive` is false."""
     files_ = operations(call, params.sandbox, params.path)
     recursive, links = params.recursive is not False, params.follow_symlinks is not False
     files_.create_directory(params.path.native(), recursive, links)
@@ -118,10 +119,10 @@ def create_directory(call: Call, params: files.FsCreateDirectoryParams) -> files
 
 @handles(methods.FS_GET_METADATA)
 def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMetadataResponse:
-    """Tell kind, size and time of modification; the time of birth only where links are refused."""
+    """Report kind, size and time of modification; the time of birth in no-symlinks mode only."""
     files_, path, born_ms = operations(call, params.sandbox, params.path), params.path.native(), 0
     if params.follow_symlinks is False:
-        found, born_ms = files_.get_metadata_without_links(path)
+        found, born_ms = files_.get_metadata_without_symlinks(path)
     else:
         found = files_.get_metadata(path)
     is_directory, is_file, is_symlink, size, modified_at_ms = found
@@ -137,7 +138,7 @@ def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMe
 
 @handles(methods.FS_CANONICALIZE)
 def canonicalize(call: Call, params: files.FsCanonicalizeParams) -> files.FsCanonicalizeResponse:
-    """Resolve every link of a path."""
+    """Resolve every symlink of a path."""
     path = operations(call, params.sandbox, params.path).canonicalize(params.path.native())
     return files.FsCanonicalizeResponse(path=PathUri.from_native(path))
 
@@ -156,7 +157,7 @@ def read_directory(
 
 @handles(methods.FS_REMOVE)
 def remove(call: Call, params: files.FsRemoveParams) -> files.FsRemoveResponse:
-    """Remove a file, a link or a tree."""
+    """Remove a file, a symlink or a tree."""
     recursive, force = params.recursive is not False, params.force is not False
     files_ = operations(call, params.sandbox, params.path)
     files_.remove(params.path.native(), recursive, force, params.follow_symlinks is not False)
@@ -165,7 +166,7 @@ def remove(call: Call, params: files.FsRemoveParams) -> files.FsRemoveResponse:
 
 @handles(methods.FS_COPY)
 def copy(call: Call, params: files.FsCopyParams) -> files.FsCopyResponse:
-    """Copy a file, a link or a tree."""
+    """Copy a file, a symlink or a tree."""
     source, destination = params.source_path, params.destination_path
     files_ = operations(call, params.sandbox, source, destination)
     files_.copy(source.native(), destination.native(), params.recursive)
@@ -174,7 +175,7 @@ def copy(call: Call, params: files.FsCopyParams) -> files.FsCopyResponse:
 
 @handles(methods.FS_WALK)
 def walk(call: Call, params: files.FsWalkParams) -> Raw | Streamed:
-    """List a directory and what is below it; the limits are checked before the path is."""
+    """List a directory and what is below it; the limits are checked before the path."""
     wanted = params.options
     options = WalkOptions(
         wanted.max_depth,
@@ -189,7 +190,7 @@ def walk(call: Call, params: files.FsWalkParams) -> Raw | Streamed:
     return Streamed(_walk_text(found))
 
 
-_BATCH = 512  # entries of one piece: some 50 KB, and below the clients' frame limit with the longest paths
+_BATCH = 512  # entries of one piece: about 50 KB, and below the clients' frame limit with the longest paths
 
 E = TypeVar("E")
 
@@ -218,7 +219,7 @@ _WALK_ERROR = '{"path":"%s","message":"%s"}'
 
 
 def _walk_text(found: Walk) -> Iterator[bytes]:
-    """Yield the JSON text of an FsWalkResponse.  URIs and error texts need no escaping."""
+    """Yield the JSON text of an FsWalkResponse, in pieces.  URIs and error texts need no escaping."""
     yield b'{"entries":['
     yield from _comma_separated(
         ",".join([_WALK_ENTRY[is_directory] % uri for uri, is_directory in batch]).encode()

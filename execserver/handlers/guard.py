@@ -1,7 +1,7 @@
-"""Errors made answers: whatever one step of a request raises becomes what its client is told.
+"""Turns whatever one step of a request raises into the error that its client gets.
 
-This is one of the two places that catch everything: a fault of ours becomes an internal error for that
-request and a line in the log, and the connection lives.
+This is one of the two places that catch everything: a bug becomes an internal error for that request and a
+line in the log, and the connection lives on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 def guarded(what: str, act: Callable[[], T]) -> T:
-    """Run one step of a request; whatever it raises comes out as an `RpcError`."""
+    """Run one step of a request; raise whatever it raises as an `RpcError`.
+
+    `what` names the request in the log.
+    """
     try:
         return act()
     except RpcError:

@@ -11,7 +11,7 @@ from execserver.protocol.methods import HTTP_REQUEST
 
 @handles(HTTP_REQUEST)
 def request(call: Call, params: HttpRequestParams) -> Later:
-    """Check the request now; make it beside the connection's other work."""
+    """Check the request now, and make it in a greenlet of its own."""
     streams = call.connection.http_streams
     prepared = streams.prepare(params)
 

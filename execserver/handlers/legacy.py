@@ -1,4 +1,4 @@
-"""`command/exec*`: processes in the words of the first contract (wire contract, section 15)."""
+"""`command/exec*`: the process methods of the first contract (wire contract, section 15)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from execserver.services.spawner import SpawnSpec
 
 
 class CappedTemplates(CommandExecTemplates):
-    """The notifications of one process, at most `cap` bytes of each stream; what is more is left out."""
+    """The notifications of one process with at most `cap` bytes of each stream; further output is omitted."""
 
     __slots__ = ("_left",)
 
@@ -29,7 +29,7 @@ class CappedTemplates(CommandExecTemplates):
         self._left = dict.fromkeys(("stdout", "stderr", "pty"), cap)
 
     def output(self, stream: str, seq: int, data: bytes) -> tuple[bytes, ...]:
-        """Return the notification of what may still be sent of a chunk, or nothing."""
+        """Return the notification of the part of a chunk that may still be sent, or nothing."""
         data = data[: self._left[stream]]
         self._left[stream] -= len(data)
         return super().output(stream, seq, data) if data else ()
@@ -37,7 +37,7 @@ class CappedTemplates(CommandExecTemplates):
 
 @handles(COMMAND_EXEC)
 def command_exec(call: Call, params: CommandExecParams) -> Reply:
-    """Run a program; only a terminal takes input, as that contract has it."""
+    """Run a program; in that contract only a terminal takes input."""
     if not params.argv:
         raise InvalidParams("argv must not be empty")
     table = call.session.processes
@@ -60,6 +60,7 @@ def command_exec_write(call: Call, params: CommandExecWriteParams) -> CommandExe
     """Queue bytes for the input of a terminal; other processes have none in that contract."""
     process = call.session.processes.known(params.process_id)
     stdin = process.stdin
+    # That contract has no status for it: input that cannot be written is an error.
     closed = InvalidRequest(f"stdin is closed for process {params.process_id}")
     if stdin is None or process.stdin_closed or process.state.exited:
         raise closed

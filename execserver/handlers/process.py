@@ -44,14 +44,14 @@ from execserver.protocol.process import (
 )
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
-from execserver.sandbox.intent import check_process_cwd, process_request_needs_sandbox
+from execserver.sandbox.policy.request_check import check_process_cwd, process_request_needs_sandbox
+from execserver.services.current_plan import SandboxNotMade, with_current_plan
 from execserver.services.process import Process
 from execserver.services.process_list import list_entry
 from execserver.services.process_table import ProcessTable
 from execserver.services.spawner import SpawnSpec
-from execserver.services.start_request import Confinement
+from execserver.zygote.confinement import FILTER, Confinement
 
-_ATTEMPTS = 5  # of a start whose files change under it
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
 _SIGNALS = {
     ProcessSignal.INTERRUPT: signal.SIGINT,
@@ -102,39 +102,33 @@ def _start(
 def _start_sandboxed(
     call: Call, params: ExecParams, context: FileSystemSandboxContext, spec: SpawnSpec
 ) -> Process:
-    """Start a process as its sandbox context says.
-
-    Something of the plan may be replaced before the view is made.  Then there is another plan, and that is
-    tried; the same plan would fail again.
-    """
+    """Start a process as its sandbox context says."""
     table = call.session.processes
 
     def plan() -> Confinement:
         env = child_environment(call.services.inherited, params.env_policy, params.env)
         return call.services.sandbox.process_start(context, spec.cwd, params.enforce_managed_network, env)
 
-    confinement = plan()
-    table.check_free(params.process_id)
-    for _ in range(_ATTEMPTS):
-        try:
-            note = SandboxNote(confinement.own_init, confinement.refusal)
-            return _start(table, params, _confined(spec, confinement), note)
-        except InvalidParams:
-            failed = confinement
-            confinement = plan()
-            if confinement == failed:
-                raise
-    raise InvalidParams("failed to prepare process sandbox: the files it is about keep changing")
+    def start_within(confinement: Confinement) -> Process:
+        note = SandboxNote(confinement.has_own_init, confinement.refusal)
+        return _start(table, params, _confined(spec, confinement), note)
+
+    try:
+        return with_current_plan(plan(), plan, start_within)
+    except SandboxNotMade as failed:
+        raise InvalidParams(f"failed to prepare process sandbox: {failed}") from None
 
 
 def _confined(spec: SpawnSpec, confinement: Confinement) -> SpawnSpec:
-    """Put both together; `arg0` never becomes the program, as it does on a terminal without a sandbox."""
-    plain = not (confinement.plan or confinement.seccomp)
+    """Add a confinement to a start; `arg0` never becomes the program, unlike on an unsandboxed terminal."""
+    # A plain start on a terminal runs `arg0` in place of the program, as the reference server does.
+    plain = not confinement.plan and confinement.kind != FILTER
     return spec._replace(confinement=confinement, arg0=None if plain and spec.tty else spec.arg0)
 
 
 def check_start(params: ExecParams) -> bytes:
-    """Make the checks of sections 8.1 and 8.7 in their order; return the folder to start in."""
+    """Make the checks of sections 8.1 and 8.7 in their order; return the directory to start in."""
+    # With a sandbox the context comes first and the directory last, without one the directory first.
     if params.sandbox is None:
         cwd = check_process_cwd(params.cwd, sandboxed=False)
         _check_argv(params)
@@ -151,7 +145,7 @@ def _check_argv(params: ExecParams) -> None:
 
 @handles(PROCESS_READ)
 def read(call: Call, params: ReadParams) -> Raw | Later:
-    """Return retained output, at once or when there is some."""
+    """Return retained output, at once or as soon as there is some."""
     process = call.session.processes.known(params.process_id)
     after_seq = params.after_seq or 0
     wait_ms = params.wait_ms or 0
@@ -177,6 +171,7 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
         return WriteResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
     stdin, writes = process.stdin, process.state.writes
     accepted = WriteResponse(status=WriteStatus.ACCEPTED)
+    # Before the state of the input: a repeated write was accepted, even if the input has ended since.
     if params.write_id in writes:
         return accepted
     if stdin is None or process.stdin_closed:
@@ -184,10 +179,12 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
 
     def put() -> WriteResponse:
         state = process.state
+        # Asked again after the wait: the same write may have come twice, and both have waited for room.
         written = not state.terminated and stdin.put(params.chunk, lambda: params.write_id not in writes)
         if state.terminated and not written and params.write_id not in writes:
             raise InternalError("failed to write to process stdin")
-        if params.write_id is not None:  # only now: a repeat of a write that was given up must be written
+        # Only now: if the client left during the wait, the repeat of this write must be written.
+        if params.write_id is not None:
             writes.add(params.write_id)
         return accepted
 
@@ -196,7 +193,7 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
 
 @handles(PROCESS_SIGNAL)
 def send_signal(call: Call, params: SignalParams) -> SignalResponse:
-    """Send a signal to the group of a process; nothing happens for one that is unknown or has ended."""
+    """Send a signal to the group of a process; do nothing if it is unknown or has exited."""
     process = call.session.processes.find(params.process_id)
     if process is not None:
         try:
@@ -208,7 +205,7 @@ def send_signal(call: Call, params: SignalParams) -> SignalResponse:
 
 @handles(PROCESS_TERMINATE)
 def terminate(call: Call, params: TerminateParams) -> TerminateResponse:
-    """Kill the group of a process."""
+    """Kill the process group of a process."""
     process = call.session.processes.find(params.process_id)
     return TerminateResponse(running=process is not None and process.terminate())
 
@@ -226,7 +223,7 @@ def resize(call: Call, params: ResizeParams) -> ResizeResponse:
 
 @handles(PROCESS_CLOSE_STDIN)
 def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | Later:
-    """End the input of a process after what is queued for it."""
+    """End the input of a process behind what is queued for it."""
     table = call.session.processes
     process = table.find(params.process_id)
     if process is None:
@@ -239,7 +236,7 @@ def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | La
         process.close_stdin()
         return CloseStdinResponse(status=WriteStatus.ACCEPTED)
 
-    # The end of a terminal's input is one more write.
+    # On a terminal the end of the input is typed: one more write, which may have to wait for room.
     return Later(close) if process.state.tty and not process.stdin.has_room else close()
 
 

@@ -29,6 +29,6 @@ def handles(method: Method[Any, Any]) -> Callable[[H], H]:
 
 
 def check_complete() -> None:
-    """Raise `LookupError` when a declared method has no handler, or a handler no declaration."""
+    """Raise `LookupError` if a declared method has no handler, or a handler no declaration."""
     if missing := METHODS.keys() ^ HANDLERS.keys():
         raise LookupError(f"methods without handler or declaration: {', '.join(sorted(missing))}")

@@ -8,7 +8,7 @@ import msgspec
 
 
 class Reply:
-    """A result, and what to do once it is queued (so that notifications follow the answer)."""
+    """A result, and what to do once it is queued, so that notifications follow the answer."""
 
     __slots__ = ("result", "then")
 
@@ -18,7 +18,7 @@ class Reply:
 
 
 class Later:
-    """An answer that waits for something: `run` is called in a greenlet of its own and delays nobody."""
+    """An answer that waits for something: `run` is called in its own greenlet and delays no other request."""
 
     __slots__ = ("run",)
 
@@ -27,7 +27,7 @@ class Later:
 
 
 class InParts:
-    """A large result as the parts of its JSON text, sent as one message without joining them first."""
+    """A large result as the parts of its JSON text, sent as one message and never joined."""
 
     __slots__ = ("parts",)
 
@@ -36,7 +36,10 @@ class InParts:
 
 
 class Streamed:
-    """A large result as pieces of its JSON text, sent as one message in continuation frames."""
+    """A result too large to hold, as pieces of its JSON text, sent as one message in continuation frames.
+
+    Keeps the order of the connection: later answers wait behind it.
+    """
 
     __slots__ = ("pieces",)
 

@@ -1,4 +1,4 @@
-"""`initialize`: open a session or take a detached one (wire contract, sections 6.1 and 6.5)."""
+"""`initialize`: open a session or resume a detached one (wire contract, sections 6.1 and 6.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from execserver.protocol.session import InitializeParams
 
 @handles(INITIALIZE)
 def initialize(call: Call, params: InitializeParams) -> Reply:
-    """Attach the connection to a session; its notifications flow once the answer is queued."""
+    """Attach the connection to a session; notifications are sent once the answer is queued."""
     connection = call.connection
     connection.rules.check_initialize()
     sessions = call.services.sessions

@@ -1,1 +1,1 @@
-"""The shell tool: an MCP server with one tool, its rules, its prompts and its calls."""
+"""The shell tool: an MCP server with one tool, its exec rules, its approval prompts and its calls."""

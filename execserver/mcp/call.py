@@ -1,8 +1,8 @@
 """Calls of the tool `shell`: from arguments and sandbox state to a result, or to the contract's error.
 
-Shell tool contract, sections 3 and 4.  Every call has a supervisor of its own, in the sandbox's place at the
-zygote; when `run` returns or raises, nothing of the call is left.  What the contract's errors lose, the
-output of a command that was ended, goes along in the error's `data`.
+Shell tool contract.  Every call has an exec supervisor of its own, which the zygote starts in place of the
+sandbox init.  When `run` returns or raises, nothing of the call is left.  The contract's errors lose the
+output of a command that was ended; here it goes along in the `data` of the error.
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ from gevent import socket
 from gevent.event import Event
 
 from execserver.core.denial import looks_denied
-from execserver.mcp.capture import STDERR, STDOUT, decoded
+from execserver.mcp.call_timer import CallTimer
 from execserver.mcp.elicitation import Ask
+from execserver.mcp.output_capture import STDERR, STDOUT, decoded
 from execserver.mcp.running import Outcome, RunningCall
 from execserver.mcp.sandbox_state import SandboxState, before_any_update
 from execserver.mcp.shell import folder, shell_argv, shell_environment
-from execserver.mcp.stopwatch import Stopwatch
 from execserver.mcp.tool import INTERNAL_ERROR, ExecParams, ExecResult, ToolError
-from execserver.protocol.errors import InvalidParams, RpcError
+from execserver.protocol.errors import RpcError
 from execserver.rules.policy import Policy
 from execserver.rules.policy_record import encode_policy
 from execserver.services.child import Child
+from execserver.services.current_plan import SandboxNotMade, with_current_plan
 from execserver.services.sandbox import REFUSED, SandboxService
 from execserver.services.spawner import Spawner, SpawnSpec
-from execserver.services.start_request import Confinement, Watch
+from execserver.services.start_request import Watch
+from execserver.zygote.confinement import Confinement
 from execserver.zygote.supervision.records import Supervision, encode_supervision
 
 _DEFAULT_LIMIT_MS = 10_000
-_ATTEMPTS = 5  # of a start whose files change under it
 _TIMED_OUT = "sandbox error: command timed out"
 _KILLED = "sandbox error: command was killed by a signal"
 
-# Tells how the programs that a shell starts are noticed here, NOTIFY or WRAPPER, or why they are not.
+# Returns how the programs that a shell starts are intercepted, NOTIFY or WRAPPER, or why they cannot be.
 Interception = Callable[[], int | str]
 
 
 class ShellOptions(NamedTuple):
-    """What all calls of a server have in common: paths, and the environment the server was started with.
+    """What all calls of a server share: paths, and the environment the server was started with.
 
-    With `full_path` rules see the whole path of a program; `wrapper` is the wrapper program's path.
+    With `full_path`, rules see the whole path of a program; `wrapper` is the path of the exec wrapper.
     """
 
     bash: bytes
@@ -56,9 +57,9 @@ class ShellOptions(NamedTuple):
 
 
 class ShellCalls:
-    """Runs the calls of one server; how many at a time is its caller's business.
+    """Runs the calls of one server; the caller limits how many run at a time.
 
-    Each holds up to 4 MiB of output, three descriptors and two processes of ours.
+    Each call holds up to 4 MiB of output, three descriptors and two of our processes.
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class ShellCalls:
         self._server_cwd = _working_directory()
 
     def run(self, params: ExecParams, state: SandboxState | None, ask: Ask, cancelled: Event) -> ExecResult:
-        """Run a command to its end and return what came of it.
+        """Run a command to its end and return its result.
 
-        `ask` is called for each program that needs a person's word, in greenlets of its own.  Once
-        `cancelled` is set everything is ended.  Killing the greenlet does the same.  Raises ToolError.
+        `ask` is called for each program that needs the user's approval, each time in its own greenlet.
+        Setting `cancelled` ends everything, and so does killing the greenlet.  Raises ToolError.
         """
         try:
             return self._run(params, state or before_any_update(params.workdir), ask, cancelled)
@@ -88,6 +89,8 @@ class ShellCalls:
             raise
         except RpcError as error:
             raise _error(error.message) from None
+        except SandboxNotMade as failed:
+            raise _error(f"failed to prepare process sandbox: {failed}") from None
 
     def _run(self, params: ExecParams, state: SandboxState, ask: Ask, cancelled: Event) -> ExecResult:
         env = shell_environment(self._options.inherited, state)
@@ -97,15 +100,19 @@ class ShellCalls:
         supervision = self._supervision(env)
         confinement = self._confinement(state, spec)
         limit_ms = _DEFAULT_LIMIT_MS if params.timeout_ms is None else params.timeout_ms
-        if not limit_ms:
+        if not limit_ms:  # 0 leaves no time to run anything
             raise _error(_TIMED_OUT)
         started_ns = time.monotonic_ns()
-        stopwatch = Stopwatch(limit_ms * 1_000_000, started_ns)
+        timer = CallTimer(limit_ms * 1_000_000, started_ns)
         with _question_socket() as (ours, theirs):
-            spec = spec._replace(confinement=confinement, watch=Watch(supervision, theirs.fileno()))
-            child = self._start(state, spec)
-            theirs.close()
-            with closing(RunningCall(child, ours, stopwatch, ask)) as call:
+            spec = spec._replace(watch=Watch(supervision, theirs.fileno()))
+            child = with_current_plan(
+                confinement,
+                lambda: self._confinement(state, spec),
+                lambda confinement: self._spawner.spawn(spec._replace(confinement=confinement)),
+            )
+            theirs.close()  # else the end of the supervisor would not show as an end of file
+            with closing(RunningCall(child, ours, timer, ask)) as call:
                 outcome = call.wait(cancelled)
                 return _result(call, child, outcome, time.monotonic_ns() - started_ns, state.is_enforced)
 
@@ -120,7 +127,7 @@ class ShellCalls:
         )
 
     def _confinement(self, state: SandboxState, spec: SpawnSpec) -> Confinement | None:
-        """Return how the policy is enforced; None when this server enforces nothing."""
+        """Return how the policy is enforced; None if this server enforces nothing."""
         if not state.is_enforced:
             return None
         assert isinstance(spec.env, Mapping)
@@ -130,27 +137,11 @@ class ShellCalls:
             raise _error(f"failed to prepare process sandbox: {confinement.refusal.removeprefix(REFUSED)}")
         return confinement
 
-    def _start(self, state: SandboxState, spec: SpawnSpec) -> Child:
-        """Start the shell.
-
-        Something of the plan may be replaced before the view is made.  Then there is another plan, and that
-        is tried; the same plan would fail again.
-        """
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._spawner.spawn(spec)
-            except InvalidParams:
-                confinement = self._confinement(state, spec)
-                if confinement == spec.confinement:
-                    raise
-                spec = spec._replace(confinement=confinement)
-        raise _error("failed to prepare process sandbox: the files it is about keep changing")
-
 
 def _result(
     call: RunningCall, child: Child, outcome: Outcome, duration_ns: int, enforced: bool
 ) -> ExecResult:
-    """Return the result of a call that is over, or raise the contract's error."""
+    """Return the result of a call that is over; raise ToolError with the contract's text if it failed."""
     capture, exit_code = call.capture, child.exit_code
     output = capture.text()
     kept: dict[str, object] = {"output": output, "timed_out": outcome is Outcome.TIMED_OUT}
@@ -175,12 +166,12 @@ def _working_directory() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return "/"  # the folder was removed
+        return "/"  # the directory was removed
 
 
 @contextmanager
 def _question_socket() -> Iterator[tuple[socket.socket, _socket.socket]]:
-    """Make a pair, this side's first; both are closed afterwards."""
+    """Make the socket pair for approval prompts, this side's end first; both are closed afterwards."""
     near, far = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
     ours = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, near.detach())
     try:

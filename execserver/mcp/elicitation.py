@@ -1,8 +1,8 @@
-"""Questions to the person behind the client (shell tool contract, section 7).
+"""Approval prompts: MCP elicitations for the user of the client (shell tool contract).
 
-A question goes out as a request with the next number and stays open until it is answered, or until its call
-ends, which withdraws it.  At `MAX_OPEN` open questions further ones wait in line, so that a loop in a script
-cannot bury the person; at `MAX_IN_LINE` of those a further one fails at once.
+A prompt goes out as a request with the next number.  It stays open until it is answered, or until its call
+ends, which withdraws it.  At `MAX_OPEN` open prompts further ones wait in line, so that a loop in a script
+cannot flood the user; at `MAX_IN_LINE` waiting ones a further one fails at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCHEMA = {
 class Question(NamedTuple):
     """A program that wants to run: its absolute path, its whole argv, and its working directory.
 
-    The texts are decoded with surrogateescape.
+    The texts were decoded with surrogateescape.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Question(NamedTuple):
 
 
 class Answer(enum.Enum):
-    """What was answered.  FAILED: an error, a word that is no answer, or nobody left to ask."""
+    """The answer to a prompt.  FAILED: an error, an unknown action, or no user left to ask."""
 
     ACCEPT = "accept"
     DECLINE = "decline"
@@ -50,17 +50,17 @@ class Answer(enum.Enum):
     FAILED = "failed"
 
 
-# Blocks the greenlet until there is an answer.  Killing the greenlet withdraws the question.
+# Blocks the greenlet until there is an answer.  Killing the greenlet withdraws the prompt.
 Ask = Callable[[Question], Answer]
 
 
 def message_of(question: Question) -> str:
-    """Return the question as the person reads it.
+    """Return the text of a prompt.
 
-    argv[0] is shown where it is another name than the file's: the program will hear that name.
+    argv[0] is shown if it differs from the file's name: the program will get that name.
     """
     name = question.argv[0] if question.argv else ""
-    # An empty name is none that a program could be taken for: outside it hears its path.
+    # An empty name misleads nobody: outside the sandbox the program gets its path instead.
     is_own = not name or name.rpartition("/")[2] == question.file.rpartition("/")[2]
     alias = "" if is_own else f" under the name `{quote_cut(name)}`"
     command = visible_line(question.file, question.argv[1:])
@@ -81,7 +81,7 @@ class _Prompt:
 
 
 class Prompts:
-    """The questions of one client, of all its calls."""
+    """The approval prompts of one client, for all its calls."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
@@ -89,10 +89,10 @@ class Prompts:
         self._open: dict[Key, _Prompt] = {}
         self._line: deque[_Prompt] = deque()
         self._closed = False
-        self._due = False  # `_let_in` will be called
+        self._due = False  # the loop will call `_let_in`
 
     def answered(self, key: Key, answer: Answer) -> None:
-        """Hand an answer to whoever waits for it; one that nobody waits for any more is dropped."""
+        """Pass an answer to the greenlet that waits for it; drop it if nobody waits any more."""
         prompt = self._open.pop(key, None)
         if prompt is not None:
             prompt.answer = answer
@@ -100,7 +100,7 @@ class Prompts:
             self._let_in_soon()
 
     def close(self) -> None:
-        """Fail all questions: the client is gone.  Nothing is sent any more."""
+        """Fail all prompts: the client is gone.  Nothing is sent any more."""
         self._closed = True
         for prompt in (*self._open.values(), *self._line):
             prompt.done.set()
@@ -108,7 +108,7 @@ class Prompts:
         self._line.clear()
 
     def ask(self, owner: CallPrompts, question: Question) -> Answer:
-        """Ask, and block until there is an answer; FAILED without asking where it cannot be asked."""
+        """Ask the user and block until there is an answer; return FAILED at once if nobody can be asked."""
         if self._closed or owner.closed or len(self._line) >= MAX_IN_LINE:
             return Answer.FAILED
         prompt = _Prompt(message_of(question), owner)
@@ -117,17 +117,17 @@ class Prompts:
         try:
             prompt.done.wait()
             return prompt.answer
-        finally:
+        finally:  # also when this greenlet is killed: then the client must withdraw the prompt
             self._forget(prompt)
 
     def withdraw(self, owner: CallPrompts) -> None:
-        """Take back all questions of a call; who waits for them gets FAILED."""
+        """Withdraw all prompts of a call; the greenlets that wait for them get FAILED."""
         for prompt in [each for each in (*self._open.values(), *self._line) if each.owner is owner]:
             self._forget(prompt)
             prompt.done.set()
 
     def _let_in_soon(self) -> None:
-        """Let in who waits, once everybody who leaves at this moment has left."""
+        """Send waiting prompts in the next turn of the loop: a call that ends withdraws its own first."""
         if self._line and not self._due:
             self._due = True
             get_hub().loop.run_callback(self._let_in)
@@ -147,7 +147,7 @@ class Prompts:
             self._send(encode_request(number, "elicitation/create", params))
 
     def _forget(self, prompt: _Prompt) -> None:
-        """Drop a question wherever it is; the client is told if it has it before it."""
+        """Drop a prompt wherever it is, and withdraw it if the client still shows it."""
         if prompt.number is None:
             if prompt in self._line:
                 self._line.remove(prompt)
@@ -160,7 +160,7 @@ class Prompts:
 
 
 class CallPrompts:
-    """The questions of one call, to be withdrawn together."""
+    """The prompts of one call, which are withdrawn together."""
 
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
@@ -171,6 +171,6 @@ class CallPrompts:
         return self._prompts.ask(self, question)
 
     def close(self) -> None:
-        """Withdraw what is open and ask nothing any more."""
+        """Withdraw what is open, and ask nothing any more."""
         self.closed = True
         self._prompts.withdraw(self)

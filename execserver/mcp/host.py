@@ -7,13 +7,13 @@ those that run are ended, what is answered already is sent, and the zygote goes 
 from __future__ import annotations
 
 import logging
-import signal
 
 import gevent
-from gevent import signal_handler, spawn
+from gevent import spawn
 from gevent.event import Event
 
-from execserver import __version__
+from execserver.eventloop.idle_memory import IdleMemory
+from execserver.eventloop.signals import on_end_signals
 from execserver.mcp.call import ShellCalls, ShellOptions
 from execserver.mcp.interception import Interception
 from execserver.mcp.lines import BoundedLines
@@ -25,22 +25,21 @@ from execserver.own_process import (
     settle_collector,
 )
 from execserver.rules.policy import Policy
-from execserver.services.idle_memory import IdleMemory
-from execserver.services.janitor import Janitor
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.spawner import Spawner
+from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.stdio import StdioTransport
+from execserver.version import __version__
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
 
 _log = logging.getLogger(__name__)
 
-MAX_LINE_BYTES = 16 * 1024 * 1024  # a command is at most 2 MiB long, or no process could be given it
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a command is at most 2 MiB long, or the kernel refuses to start it
 _STDIN, _STDOUT = 0, 1
-_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_GREETING_S = 0.02  # the client that has started this program waits: what can be done later is
+_GREETING_S = 0.02  # the client that started this program waits for its answer first
 _LAST_WORDS_S = 1.0  # for a client that reads slowly; one that does not read delays the end by twice as much
 
 
@@ -59,12 +58,12 @@ class Host:
         interception: Interception,
     ) -> None:
         self._settings = settings
-        gevent.config.track_greenlet_tree = False  # costs at each spawn, and nobody looks at it
-        Libc().set_undumpable()  # what it starts shall not read its memory or environment out of /proc
+        gevent.config.track_greenlet_tree = False  # costs time at each spawn, and nothing uses it
+        Libc().set_undumpable()  # commands must not read this process's memory or environment from /proc
         raise_open_files_limit()
         inherited = shell.inherited
-        self._janitor = Janitor(inherited.get(b"XDG_RUNTIME_DIR"))
-        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._janitor.clean)
+        self._stale_masks = StaleMasks(inherited.get(b"XDG_RUNTIME_DIR"))
+        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._stale_masks.clean)
         self._reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sandbox = SandboxService(settings, inherited, self._reports.choose)
         self._calls = ShellCalls(self._spawner, self._sandbox, policy, shell, lambda: interception.way)
@@ -76,8 +75,8 @@ class Host:
         self._stop = Event()
 
     def serve(self) -> str | None:
-        """Serve until the conversation is over or a signal comes; return what was wrong with it."""
-        self._watch_signals()
+        """Serve until the conversation is over or a signal comes; return what was wrong with it, or None."""
+        on_end_signals(self._stop.set)
         lines = BoundedLines(min(MAX_LINE_BYTES, self._settings.max_message_bytes))
         transport = StdioTransport(_STDIN, _STDOUT, self._settings, lines)
         server = ShellToolServer(transport, __version__, self._calls.run)
@@ -85,25 +84,20 @@ class Host:
         worker.rawlink(lambda _: self._stop.set())
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(server)
-        self._reports.start(_GREETING_S)  # the first call needs to know
-        gevent.spawn_later(_GREETING_S, self._janitor.clean)
+        self._reports.start(_GREETING_S)  # the first call needs the report
+        gevent.spawn_later(_GREETING_S, self._stale_masks.clean)
         gevent.spawn_later(_GREETING_S, self._settle_memory)
         self._stop.wait()
         closing = spawn(server.close, self._settings.shutdown_grace_s)
         if transport.done.is_set():
-            worker.join(_LAST_WORDS_S)  # what was received before the end
+            worker.join(_LAST_WORDS_S)  # lines received before the end are still handled
         closing.join()
         transport.outbox.wait_until_empty(_LAST_WORDS_S)
         self._end()
         transport.restore()
         if worker.ready() and not worker.successful():
-            return "internal error"  # the log has it
+            return "internal error"  # the log has the details
         return worker.value if isinstance(worker.value, str) else None
-
-    def _watch_signals(self) -> None:
-        for number in _END_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-                signal_handler(number, self._stop.set)
 
     def _settle_memory(self) -> None:
         settle_allocator()

@@ -1,8 +1,9 @@
-"""How this server gets to know which programs its shells start: found out once, before gevent is loaded.
+"""How this server learns which programs its shells start: chosen once, before gevent is loaded.
 
-Where the kernel tells, nothing else is needed.  Else a shell with the wrapper patch has to start the wrapper,
-which is this program under another name: a link beside it if there is one, else one that is made for as long
-as the server runs.  Where neither works every call is refused with the reason and the cure.
+If the kernel reports them (seccomp user notification), nothing else is needed.  Otherwise a shell with the
+wrapper patch has to start the exec wrapper, which is this program under another name: a symlink beside the
+program if there is one, else a symlink that exists as long as the server.  If neither works, every call is
+refused with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from execserver.zygote.probe_interception import choose
+from execserver.zygote.supervision.probe import choose
 from execserver.zygote.supervision.records import WRAPPER
 
 TYPE_CHECKING = False
@@ -21,9 +22,10 @@ WRAPPER_NAME = "codex-execve-wrapper"
 
 
 class Interception:
-    """What was found out: `way` is NOTIFY, WRAPPER or why no command may run; `reason` why it is not NOTIFY.
+    """How execs are intercepted here.
 
-    `wrapper` is the path of the wrapper program where there is one.
+    `way` is NOTIFY, WRAPPER, or a text that says why no command may run; `reason` says why it is not NOTIFY.
+    `wrapper` is the path of the exec wrapper, empty without one.
     """
 
     __slots__ = ("_folder", "reason", "way", "wrapper")
@@ -32,25 +34,27 @@ class Interception:
         self.way = way
         self.wrapper = wrapper
         self.reason = reason
-        self._folder = folder
+        self._folder = folder  # made by this server; empty if the wrapper was there before
 
     def close(self) -> None:
-        """Remove the link that was made."""
+        """Remove the symlink, if this server made one."""
         if self._folder:
             try:
                 os.unlink(self.wrapper)
                 os.rmdir(self._folder)
             except OSError:
-                pass  # somebody tidied up before
+                pass  # somebody else has removed it, as cleaners of temporary directories do
 
 
 def find_interception(bash: str, execve: str | None, paths: ExecServerRuntimePaths) -> Interception:
-    """Return how programs that `bash` starts are noticed; `execve` is a wrapper that was named, or None."""
+    """Return how programs that `bash` starts are intercepted; `execve` is the wrapper the user named."""
+    # `choose` forks probes, which needs a process with one thread: hence before gevent is loaded.
     choice = choose(bash)
     if choice.interception is None:
         return Interception(choice.reason)
     if choice.interception != WRAPPER:
         return Interception(choice.interception, execve or "")
+    # `execserver install-aliases` makes this symlink.
     beside = os.path.join(os.path.dirname(paths.codex_self_exe), WRAPPER_NAME)
     if execve is not None or os.access(beside, os.X_OK):
         return Interception(WRAPPER, execve or beside, choice.reason)
@@ -68,11 +72,15 @@ def _new_folder() -> str:
 
 
 def _make_wrapper(folder: str, program: str) -> str:
-    """Make what starts this program as the wrapper, by its path alone; return the path."""
+    """Make a file that starts this program as the exec wrapper; return its path.
+
+    The patched shell executes a path and passes no arguments of its own, so the name must say it all.
+    """
     path = os.path.join(folder, WRAPPER_NAME)
     if os.access(program, os.X_OK):
-        os.symlink(program, path)
+        os.symlink(program, path)  # the dispatcher goes by argv[0]
         return path
+    # From a checkout the program is a Python file without the right to be executed: write a script instead.
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(
@@ -84,11 +92,11 @@ def _make_wrapper(folder: str, program: str) -> str:
 
 
 def script_head(python: str) -> str:
-    """Return the first lines of a Python script that `python` runs, isolated and without its packages."""
+    """Return the first lines of a Python script that `python` runs isolated and without its site packages."""
     first = f"#!{python} -IS\n"
-    # The kernel cuts an interpreter's path at a space, and the line at 127 bytes before Linux 5.1.
+    # The kernel ends an interpreter's path at a space, and the line after 127 bytes before Linux 5.1.
     if not any(map(str.isspace, python)) and len(os.fsencode(first)) < 127:
         return first
     quoted = python.replace("'", "'\"'\"'")
-    # For Python a string, for the shell a command that puts Python in the shell's place.
+    # To Python these lines are a string; to the shell they are a command that replaces it with Python.
     return f"#!/bin/sh\n''':'\nexec '{quoted}' -IS \"$0\" \"$@\"\n'''\n"

@@ -1,8 +1,8 @@
 """One line <-> one JSON-RPC 2.0 message.  Pure: no I/O, no state.
 
-An id is kept as the text it came as, so that it goes back unchanged, and as the value by which two ids are
-the same.  Params stay undecoded JSON.  A line that is no message raises BadLine, which is its answer, and
-nothing else, whatever bytes it holds.  Of a member given twice the last one counts.
+An id is kept as the text it came as, so that it goes back unchanged, and as the value by which ids are
+compared.  Params stay undecoded JSON.  For a malformed message, whatever bytes it holds, `parse` raises
+BadLine, which contains the answer, and no other exception.  Of a duplicate member the last one counts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ INVALID_REQUEST = -32600
 
 _VERSION = b'"2.0"'
 _ABSENT = msgspec.Raw()
-NO_ID = msgspec.Raw(b"null")  # of the answer to what names no id
+NO_ID = msgspec.Raw(b"null")  # in the answer to a message without a usable id
 
-# By what two ids are the same: a text and a number never are.
+# By this ids are compared: a text never equals a number.
 Key = str | int | float
 
 
@@ -32,7 +32,7 @@ class Id(NamedTuple):
 
 
 class BadLine(Exception):
-    """The line is no message; `answer` is what its sender is told."""
+    """The line is no message; `answer` is the error message for its sender."""
 
     def __init__(self, code: int, reason: str, id_text: msgspec.Raw = NO_ID) -> None:
         super().__init__(reason)
@@ -40,7 +40,7 @@ class BadLine(Exception):
 
 
 class Request(NamedTuple):
-    """A call that wants an answer with the same id."""
+    """A request, to be answered with the same id."""
 
     id: Id
     method: str
@@ -55,7 +55,7 @@ class Notification(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The answer to a request of ours: `result` is None when it is an error.  `key` None: it names none."""
+    """The answer to one of our requests; `result` is None for an error, `key` if it names no usable id."""
 
     key: Key | None
     result: msgspec.Raw | None
@@ -80,7 +80,7 @@ _id_value = msgspec.json.Decoder(str | int | float)
 
 
 def parse(line: bytes) -> Message:
-    """Return the message a line holds.  Raises BadLine."""
+    """Return the message in a line.  Raises BadLine."""
     members = _decoded(line)
     if not members.method:
         return _reply(members)
@@ -104,8 +104,8 @@ def encode_error(id_text: msgspec.Raw, error: RpcError) -> bytes:
 
 
 def encode_failure(id_text: msgspec.Raw, code: int, message: str, data: object = None) -> bytes:
-    """Return an error; `data` is left out when it is None."""
-    shown = message.encode("utf-8", "replace").decode()  # it may quote a text that UTF-8 cannot hold
+    """Return an error answer; `data` is omitted if it is None."""
+    shown = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     error: dict[str, object] = {"code": code, "message": shown}
     if data is not None:
         error["data"] = data
@@ -113,18 +113,18 @@ def encode_failure(id_text: msgspec.Raw, code: int, message: str, data: object =
 
 
 def encode_request(number: int, method: str, params: object) -> bytes:
-    """Return a request of ours."""
+    """Return one of our requests."""
     return msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def encode_notification(method: str, params: object) -> bytes:
-    """Return a notification of ours."""
+    """Return one of our notifications."""
     return msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def _decoded(line: bytes) -> _Members:
     if not line.isascii():
-        # The decoder skips over params unread, so it would let broken UTF-8 through.
+        # The decoder skips params without reading them, so it would accept broken UTF-8.
         try:
             line.decode()
         except UnicodeDecodeError:
@@ -138,7 +138,7 @@ def _decoded(line: bytes) -> _Members:
 
 
 def _no_object(line: bytes) -> BadLine:
-    """Tell a text that is not JSON from one that is another kind of value."""
+    """Return the error for a line that is not JSON, or that is a JSON value of another kind."""
     try:
         _any_json.decode(line)
     except RecursionError:
@@ -169,7 +169,7 @@ def _id(text: msgspec.Raw) -> Id:
 
 
 def _reply(members: _Members) -> Reply:
-    """Return a reply.  Anything that looks like one is no cause for an answer, lest two peers never stop."""
+    """Return a reply.  One with an unusable id is no error: two peers could answer each other for ever."""
     if not (members.result or members.error):
         raise BadLine(INVALID_REQUEST, "Invalid Request: method is missing")
     try:

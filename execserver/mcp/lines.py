@@ -1,8 +1,8 @@
-"""Cuts the input into lines; one that is too long costs itself and nothing else.  No I/O."""
+"""Cuts the input into lines; a line that is too long is dropped, and nothing else.  No I/O."""
 
 from __future__ import annotations
 
-TOO_LONG = b"\n"  # stands in the place of a line that was dropped; no line holds its own end
+TOO_LONG = b"\n"  # in place of a line that was dropped; a real line never contains its own end
 
 
 class BoundedLines:
@@ -27,7 +27,7 @@ class BoundedLines:
         return lines
 
     def finish(self) -> list[bytes]:
-        """Return the last line when the stream ended without a line end."""
+        """Return the last line if the stream ended without a line end."""
         line = TOO_LONG if self._overlong else b"".join(self._parts)
         self._parts, self._size, self._overlong = [], 0, False
         return [line] if line is TOO_LONG or line.strip() else []

@@ -1,7 +1,7 @@
-"""Entry point of `codex-exec-mcp-server`, which is `execserver mcp` too.
+"""Entry point of `codex-exec-mcp-server`, which is also `execserver mcp`.
 
-The order is the contract's: command line, Bash, rules, and only then the client (shell tool contract,
-section 1).  The zygote is exec'ed before anything exists that it could inherit, and before gevent is loaded.
+The shell tool contract gives the order: command line, Bash, rules, and only then the client.  The zygote is
+executed before anything exists that it could inherit, and before gevent is loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
+from execserver.leaving import failure, until_left
 from execserver.mcp import command_line
+from execserver.own_process import end_at_once_on_signals
 from execserver.protocol.errors import os_error_text
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
@@ -24,26 +26,26 @@ Ctrl-D ends it. `execserver mcp --help` tells more.
 def main() -> int:
     """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
     ensure_stdio()
+    return until_left(_main)
+
+
+def _main() -> int:
     try:
         options = command_line.parse(sys.argv[1:], os.environ)
         settings = Settings.from_environment(os.environ)
-    except command_line.Leave as leave:
-        sys.stdout.write(leave.stdout)
-        sys.stderr.write(leave.stderr)
-        return leave.status
     except SettingError as error:
-        return _failed(str(error))
-    _end_at_once_on_signals()
+        raise failure(str(error)) from None
+    end_at_once_on_signals()
     if os.isatty(0) and os.isatty(2):
         sys.stderr.write(_BY_HAND)
     try:
         return _serve(options, settings)
     except OSError as error:
-        return _failed(os_error_text(error.errno) if error.errno else str(error))
+        raise failure(os_error_text(error.errno) if error.errno else str(error)) from None
 
 
 def _serve(options: command_line.Options, settings: Settings) -> int:
-    import resource  # late, as is all below: help and version come without it
+    import resource  # late, like everything below: help and version do without it
 
     inherited = dict(os.environb)
     soft_nofile = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -59,8 +61,8 @@ def _serve(options: command_line.Options, settings: Settings) -> int:
     try:
         policy = load_rules(rules_folders(os.environ))
     except RulesError as error:
-        os.close(zygote.sock_fd)  # which is its end
-        return _failed(str(error))
+        os.close(zygote.sock_fd)  # the zygote sees the end of file and exits
+        raise failure(str(error)) from None
 
     interception = find_interception(options.bash, options.execve, paths)
 
@@ -73,26 +75,12 @@ def _serve(options: command_line.Options, settings: Settings) -> int:
         options.preserve_program_paths,
         os.fsencode(interception.wrapper),
     )
-    doctor = paths.command("doctor", "--json")
+    doctor = paths.doctor_command()
     try:
         host = Host(settings, command, doctor, zygote, soft_nofile, shell, policy, interception)
         wrong = host.serve()
     finally:
         interception.close()
-    return 0 if wrong is None else _failed(wrong)
-
-
-def _failed(text: str) -> int:
-    sys.stderr.write(f"Error: {text}\n")
-    return 1
-
-
-def _end_at_once_on_signals() -> None:
-    """Exit with 0 on SIGTERM and SIGINT until the server, whose import takes a while, handles them itself."""
-    import signal
-
-    def end(number: int, frame: object) -> None:
-        os._exit(0)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    if wrong is not None:
+        raise failure(wrong)
+    return 0

@@ -1,8 +1,8 @@
-"""The server's end of one call's question socket: asks what the supervisor asks, and sends the answers.
+"""The server's end of one call's question socket: passes approval prompts on, and sends back the answers.
 
-Each question waits in a greenlet of its own, so many can be with the person at the same time.  What goes
-beyond the bounds is answered with FAILED at once.  A question whose process is gone is withdrawn; when the
-supervisor is gone, all are.
+Each prompt waits in a greenlet of its own, so the user may have many at the same time.  A prompt above the
+limits is answered with FAILED at once.  A prompt whose exec caller is gone is withdrawn; if the supervisor is
+gone, all are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from execserver.zygote.supervision import records
 
 _log = logging.getLogger(__name__)
 
-WAITING_QUESTIONS = 1024  # of one call, be they with the client or in line there
+WAITING_QUESTIONS = 1024  # of one call, whether the client has them or they wait in line
 WAITING_BYTES = 16 * 1024 * 1024  # of their paths and arguments
 _PIECE_BYTES = 64 * 1024
 
@@ -33,7 +33,7 @@ _ACTIONS = {
 
 
 class Questions:
-    """Owns the socket from `start` on.  `pause` and `resume` are called around each question."""
+    """Owns the socket from `start` on.  Calls `pause` and `resume` around each prompt."""
 
     def __init__(
         self,
@@ -48,26 +48,26 @@ class Questions:
         self._resume = resume
         self._waiting: dict[int, gevent.Greenlet[[records.Question], None]] = {}
         self._bytes: dict[int, int] = {}
-        self._sending = BoundedSemaphore(1)
+        self._sending = BoundedSemaphore(1)  # two greenlets must not mix the bytes of their answers
         self._reader: gevent.Greenlet[[], None] | None = None
 
     @property
     def waiting(self) -> int:
-        """How many questions have no answer yet."""
+        """The number of prompts without an answer."""
         return len(self._waiting)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start reading."""
         self._reader = gevent.spawn(self._read)
 
     def close(self) -> None:
-        """Withdraw everything and close the socket."""
-        reader, self._reader = self._reader, None  # once killed it holds this object by a traceback
+        """Withdraw all prompts and close the socket."""
+        reader, self._reader = self._reader, None  # once killed it keeps a traceback, which holds this object
         if reader is not None:
             reader.kill()
         for number in list(self._waiting):
             self._withdraw(number)
-        self._pause = self._resume = _nothing  # they hold the call, which holds this object
+        self._pause = self._resume = _nothing  # they refer to the call, which refers to this object
         self._sock.close()
 
     def _read(self) -> None:
@@ -79,7 +79,7 @@ class Questions:
         except RecordError as error:
             _log.warning("a supervisor asked something that is no question: %s", error)
         except OSError:
-            pass  # killed; the same as its end
+            pass  # the supervisor was killed: the same as an end of file
         for number in list(self._waiting):
             self._withdraw(number)
 
@@ -117,7 +117,10 @@ class Questions:
             greenlet.kill(block=False)
 
     def _settle(self, number: int) -> None:
-        """Stop to wait for an answer; before it is sent, for a supervisor that does not read has no time."""
+        """Stop waiting for an answer, and let the call timer run again.
+
+        Before the answer is sent: a supervisor that does not read must not stop the timer.
+        """
         if self._waiting.pop(number, None) is not None:
             del self._bytes[number]
             self._resume()
@@ -127,11 +130,11 @@ class Questions:
             with self._sending:
                 self._sock.sendall(records.encode_message(answer))
         except OSError:
-            pass  # the supervisor is gone, and whoever waited for the answer with it
+            pass  # the supervisor is gone, and with it the exec caller that waited for the answer
 
 
 def _nothing() -> None:
-    """Pause no call, since it is over."""
+    """Do nothing, in place of `pause` and `resume`, since the call is over."""
 
 
 def _shown(question: records.Question) -> Question:

@@ -1,10 +1,10 @@
-"""How a command is written in a question: one line that Bash would read as the same words.
+"""How a command is written in an approval prompt: one line that Bash would read as the same words.
 
-The quoting is that of the shell tool contract, section 7, which is not that of `shlex.quote`: people who
-know the reference's prompts find theirs unchanged.  Two things differ in a question, because a command
-chooses its words and a person decides by them: a word with anything in it that is not seen, or that moves
-what is seen, stands as `$'...'` with escapes; and of a very long text the middle is left out, which is said
-outside of all quotes.
+The quoting is that of the shell tool contract, not that of `shlex.quote`: users who know the prompts of the
+reference server find them unchanged.  Two things differ in a prompt, because a command chooses its words and
+a user decides by them.  A word with anything invisible in it, or anything that moves what is visible, is
+written as `$'...'` with escapes.  And the middle of a very long text is omitted, which is said outside of all
+quotes.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from collections.abc import Sequence
 from string import ascii_letters, digits
 
 WORD_CHARACTERS = 2_000  # a longer word is cut
-LINE_CHARACTERS = 8_000  # of a program with its arguments, as they are shown
-_HEAD = 3 / 4  # of what is shown of something too long, its beginning
+LINE_CHARACTERS = 8_000  # of a program with its arguments, as shown
+_HEAD = 3 / 4  # the share of the beginning in what is shown of something too long
 
 _BARE = frozenset(ascii_letters + digits + "+-./:@]_")
-# What a piece in quotes cannot hold.  A caret may stand at its beginning: further in, Bash could take it for
-# a substitution of its history.
+# What a quoted piece cannot contain.  A caret may be its first character: further in, Bash could take it for
+# a history substitution.
 _NOT_IN_SINGLE = frozenset("'\\^")
 _NOT_IN_DOUBLE = frozenset("`$!^")
 _ESCAPED = str.maketrans({'"': '\\"', "\\": "\\\\"})
 
-# A question's own quotes are backticks.
+# A prompt puts its own quotes, backticks, around the command.
 _NOT_SHOWN = frozenset("`")
 _SEEN = frozenset("LMNPS")  # letters, marks, numbers, punctuation, symbols
-_RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))  # which turn the order of what stands around them
-# Letters, marks and symbols of Unicode that leave nothing, or a mere gap.
+_RIGHT_TO_LEFT = frozenset(("R", "AL", "AN"))  # they turn the order of what is around them
+# Letters, marks and symbols of Unicode that show nothing, or only a gap.
 _UNSEEN = (
     *(range(0x34F, 0x350), range(0x115F, 0x1161), range(0x17B4, 0x17B6), range(0x180B, 0x1810)),
     *(range(0x2800, 0x2801), range(0x3164, 0x3165), range(0xFE00, 0xFE10), range(0xFFA0, 0xFFA1)),
     *(range(0x1D159, 0x1D15A), range(0x1D173, 0x1D17B), range(0xE0000, 0xE1000)),
 )
-_MOST_MARKS = 2  # on one letter; more climb over the lines around
+_MOST_MARKS = 2  # on one letter; more would cover the lines above and below
 _SHORT_ESCAPES = {"\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", "\x1b": "e"}
 
 
 def command_line(file: str, arguments: Sequence[str]) -> str:
-    """Return a program as it was called and its arguments, quoted where needed."""
+    """Return a program as it was called with its arguments, quoted where needed."""
     return " ".join((file, *map(quote, arguments)))
 
 
 def visible_line(file: str, arguments: Sequence[str]) -> str:
-    """Return a program and its arguments for a question: all is visible, and cut where it is too long."""
+    """Return a program and its arguments for a prompt: everything visible, and cut where it is too long."""
     words = [file, *arguments]
     first, room = [], int(LINE_CHARACTERS * _HEAD)
     for word in words:
@@ -63,9 +63,9 @@ def visible_line(file: str, arguments: Sequence[str]) -> str:
 
 
 def quote_cut(word: str) -> str:
-    """Return one word, quoted; of one that is too long the beginning, the number of the rest, and the end.
+    """Return one word, quoted; of a long one its beginning, the number of omitted characters, and its end.
 
-    The number stands outside of the quotes, where no word can put a blank or a bracket.
+    The number is outside of the quotes, where no word can put a blank or a bracket.
     """
     shown = quote_visibly(word) if len(word) <= WORD_CHARACTERS else _cut(word, WORD_CHARACTERS)
     # An escape takes up to ten characters.
@@ -73,9 +73,9 @@ def quote_cut(word: str) -> str:
 
 
 def quote_visibly(word: str) -> str:
-    """Return one word, quoted, or with escapes where not all of it would be seen.
+    """Return one word, quoted, or with escapes if not all of it would be visible.
 
-    Bytes that are no text come decoded with surrogateescape.
+    Bytes that are not UTF-8 come decoded with surrogateescape.
     """
     return quote(word) if _is_plain(word) else _with_escapes(word)
 
@@ -100,14 +100,14 @@ def _cut(word: str, most: int) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """Tell whether all of a word is seen as what it is."""
+    """Return whether every character of a word looks like what it is."""
     if word.isascii():
         return word.isprintable() and _NOT_SHOWN.isdisjoint(word)
     return all(_shown_after(word, at) for at in range(len(word)))
 
 
 def _shown_after(word: str, at: int) -> bool:
-    """Tell whether a character, behind those before it, is seen as what it is."""
+    """Return whether a character, behind those before it, looks like what it is."""
     character = word[at]
     if character.isascii():
         return character.isprintable() and character not in _NOT_SHOWN
@@ -119,7 +119,7 @@ def _shown_after(word: str, at: int) -> bool:
 
 
 def _sits_on_a_letter(word: str, at: int) -> bool:
-    """Tell whether a mark changes a letter that is shown, and does not climb over more than that."""
+    """Return whether a combining mark changes a letter that is shown, and covers no more than that."""
     base = at - 1
     while base >= 0 and at - base <= _MOST_MARKS and unicodedata.category(word[base])[0] == "M":
         base -= 1
@@ -129,7 +129,7 @@ def _sits_on_a_letter(word: str, at: int) -> bool:
 
 
 def _with_escapes(word: str) -> str:
-    """Return a word in the quotes in which Bash reads escapes."""
+    """Return a word in `$'...'`, the quotes in which Bash reads escapes."""
     return "$'" + "".join(_escaped(word, at) for at in range(len(word))) + "'"
 
 
@@ -143,12 +143,12 @@ def _escaped(word: str, at: int) -> str:
         return "\\" + _SHORT_ESCAPES[character]
     number = ord(character)
     if 0xDC80 <= number <= 0xDCFF:
-        number -= 0xDC00  # a byte that is no text
+        number -= 0xDC00  # a byte that is not UTF-8
     elif number > 0xFFFF:
         return f"\\U{number:08x}"
     elif number > 0x7F:
         return f"\\u{number:04x}"
-    # Three octal digits: what comes behind can be no part of them.
+    # Always three octal digits, so that a following digit is no part of the escape.
     return f"\\{number:03o}"
 
 

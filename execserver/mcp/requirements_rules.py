@@ -1,7 +1,7 @@
-"""Rules that whoever administers the machine sets in its requirements file, a TOML file.
+"""Administrator rules: the exec rules in the machine's requirements file, a TOML file.
 
-They can only restrict: `prompt` and `forbidden`.  Nothing else in the file is looked at.  What is refused,
-and in what order, is as in the reference (0.97.0); the texts about TOML itself are our library's.
+They can only restrict: `prompt` and `forbidden`.  Everything else in the file is ignored.  What is refused,
+and in which order, is as in the reference server (0.97.0); the texts about TOML itself are our library's.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ REQUIREMENTS_FILE = "/etc/codex/requirements.toml"
 
 
 class RequirementsError(Exception):
-    """The requirements are broken; the text is for the person."""
+    """The requirements file is wrong; the text is for the user."""
 
 
 class _Malformed(Exception):
-    """A value is of another kind than it has to be."""
+    """A value has the wrong type."""
 
 
 def requirement_rules(path: str, content: str) -> list[Rule]:
-    """Return the rules in the text of a requirements file; none if there is no `[rules]`.
+    """Return the rules in the text of a requirements file; an empty list without a table `[rules]`.
 
     Raises RequirementsError.
     """
@@ -69,7 +69,7 @@ def _rule(path: str, index: int, entry: dict[str, object]) -> Rule:
 
 
 def _choices(word: dict[str, object]) -> tuple[tuple[str, ...], str]:
-    """Return the alternatives of one word, and what is wrong with it."""
+    """Return the alternatives of one word, and what is wrong with it (empty if nothing is)."""
     token = _text(word, "token")
     if token is not None and "any_of" in word:
         return (), "set either token or any_of, not both"

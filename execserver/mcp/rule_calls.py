@@ -1,8 +1,8 @@
-"""What the calls in a rules file mean: their arguments checked, rules made of them, their examples tried.
+"""What the calls in a rules file mean: checks their arguments, makes rules of them and tries their examples.
 
-The texts of a Refusal are those of section 6 of the shell tool contract; those of `host_executable` are of
-the releases that came after it.  An argument comes as the language sees it: a text, a list, or, for whatever
-else, the `Other` that names its type.
+The texts of a Refusal are those of the shell tool contract, those of `host_executable` from the releases
+after it.  An argument comes as the language sees it: a text, a list, or for anything else an `Other` that
+names its type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from execserver.rules.policy import DECISIONS, HostExecutable, Rule
 
 
 class Other(NamedTuple):
-    """A value that is neither a text nor a list."""
+    """A value that is neither a text nor a list; `type` is Starlark's name of its type."""
 
     type: str
 
@@ -27,11 +27,11 @@ _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n", "\
 
 
 class Refusal(Exception):
-    """A call is wrong; the text says what about it, and the caller knows where it is."""
+    """A call is wrong; the text says how, and the caller knows its place in the file."""
 
 
 class PrefixRule(NamedTuple):
-    """The arguments of `prefix_rule` in their order; a justification that was not given is None."""
+    """The arguments of `prefix_rule` in their order; `justification` is None if it was not given."""
 
     pattern: list[Argument]
     decision: str
@@ -41,7 +41,7 @@ class PrefixRule(NamedTuple):
 
 
 def prefix_rule(call: PrefixRule, where: str) -> Rule:
-    """Return the rule of a call.  Raises Refusal."""
+    """Return the rule that a call declares; `where` is `file:line` of the call.  Raises Refusal."""
     if call.decision not in DECISIONS:
         raise Refusal(f"invalid decision: {call.decision}")
     if call.justification is not None and not call.justification.strip():
@@ -57,7 +57,7 @@ def prefix_rule(call: PrefixRule, where: str) -> Rule:
 
 
 def host_executable(name: str, paths: list[Argument]) -> HostExecutable:
-    """Return the declaration of a program's files.  Raises Refusal."""
+    """Return the declaration of the files that a program name stands for.  Raises Refusal."""
     if not name:
         raise Refusal("invalid rule: host_executable name cannot be empty")
     if "/" in name or name in (".", ".."):

@@ -1,8 +1,8 @@
-"""Where rules come from: which files, how they are read, and what is said when one is broken.
+"""Where exec rules come from: which files, how they are read, and the error if one is wrong.
 
-First the rules of the machine, then those of the person: every regular file with the ending `.rules` that
-lies directly in a folder, by name (section 6 of the shell tool contract).  Last the rules of the machine's
-requirements file.  They are read once, before anything else is done; a broken file ends the program.
+First the rules of the machine, then those of the user: every regular file with the ending `.rules` directly
+in a directory, by name (shell tool contract).  Last the administrator rules of the requirements file.  They
+are read once, before anything else is done; a broken file ends the program.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _ENDING = ".rules"
 
 
 class RulesError(Exception):
-    """Rules cannot be had; the text is what the person is told after `Error: `."""
+    """The rules cannot be loaded; the text is printed for the user after `Error: `."""
 
 
 def rules_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders that rules are read from, the least specific first.
+    """Return the directories that rules are read from, the least specific first.
 
-    Raises RulesError if CODEX_HOME names no folder.
+    Raises RulesError if CODEX_HOME names no directory.
     """
     named = environ.get("CODEX_HOME", "")
     if not named:
@@ -45,9 +45,10 @@ def rules_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def load_rules(folders: Iterable[str], requirements: str = REQUIREMENTS_FILE) -> Policy:
-    """Return the rules of all files in some folders, and those in a requirements file; none may be there.
+    """Return the rules of all files in some directories, and those in a requirements file.
 
-    Raises RulesError.  Blocks this thread while the files are evaluated, which is bounded.
+    Directories and files may be missing.  Raises RulesError.  Blocks this thread while the files are
+    evaluated, for a limited time.
     """
     policy = load_files([path for folder in folders for path in rules_files(folder)])
     try:
@@ -56,6 +57,7 @@ def load_rules(folders: Iterable[str], requirements: str = REQUIREMENTS_FILE) ->
         return policy
     except RequirementsError as error:
         raise RulesError(str(error)) from None
+    # Their place in the order matters little: the strictest rule decides, and these only restrict.
     return Policy([*policy.rules, *required], policy.executables) if required else policy
 
 
@@ -72,7 +74,10 @@ def load_files(paths: Sequence[str]) -> Policy:
 
 
 def rules_files(folder: str) -> list[str]:
-    """Return the paths of the rules files in a folder, by name.  Raises RulesError if it cannot be read."""
+    """Return the paths of the rules files in a directory, by name; an empty list if it does not exist.
+
+    Raises RulesError if it cannot be read.
+    """
     try:
         with os.scandir(folder) as entries:
             found = [entry.path for entry in entries if _is_rules_file(entry)]
@@ -120,7 +125,7 @@ def _read(path: str, failed: str) -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a named pipe must not hold us up
+    return os.open(path, flags | os.O_NONBLOCK)  # else opening a named pipe would wait for its writer
 
 
 def _why(error: OSError) -> str:

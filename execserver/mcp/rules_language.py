@@ -1,11 +1,11 @@
-"""The language of rules files: Starlark, with our functions in it.
+"""The language of rules files: Starlark with our functions.
 
-The functions are written in Starlark themselves, since only there a tuple is known from a list and a missing
-argument is told in the language's own words.  They hand on what they were called with.  When that is
-refused, the file is evaluated once more, with functions that fail at that very call: evaluation knows no
-chance, and an error raised there is shown with the place of the call, down to its column.
+The functions are themselves written in Starlark, since only there a tuple can be told from a list, and a
+missing argument gives the language's own error.  They pass on their arguments.  If a call is refused, the
+file is evaluated once more, with functions that fail at that very call: evaluation is deterministic, and an
+error raised there shows the place of the call, down to its column.
 
-Evaluation has no bounds of its own (see `rules_process`).
+Evaluation has no limits of its own (see `rules_process`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from execserver.rules.policy import HostExecutable, Rule
 _OWN_NAME = "<execserver>"
 _FUNCTIONS = ("prefix_rule", "host_executable", "network_rule")
 
-# `_call` gets the function's name and its arguments: texts, lists, and for all else a dictionary that names
-# the type.  As the default of `justification` it stands for "not given", for nobody else can pass it.
+# `_call` gets the function's name and its arguments: texts, lists, and for anything else a dictionary that
+# names the type.  As the default of `justification` it means "not given": no rules file can pass it.
 _OWN_SOURCE = """
 def _make(_call):
     def told(value, depth):
@@ -69,18 +69,18 @@ prefix_rule, host_executable, network_rule = _make(_rules_call)
 _Told: TypeAlias = "str | list[_Told] | dict[str, str]"
 
 
-# In the text of an error: what stands between the trace and the place.
+# In the text of an error: the message between the trace and the place.
 _MESSAGE = re.compile(r"^error: .*?(?=\n *--> )", re.MULTILINE | re.DOTALL)
 
 
 class RulesFileError(Exception):
-    """A rules file is no valid Starlark, or a call in it was refused; the text shows where and why."""
+    """A rules file is not valid Starlark, or a call in it was refused; the text shows where and why."""
 
 
 def evaluate(path: str, source: str) -> tuple[list[Rule], list[HostExecutable]]:
-    """Return what a file declares, in its order; `path` is shown only.  Raises RulesFileError.
+    """Return what a file declares, in its order; `path` is only for error texts.  Raises RulesFileError.
 
-    Works as long as the file wants, with as much memory, and where it nests too deep, a signal ends us.
+    Takes as much time and memory as the file wants; if the file nests too deep, a signal ends this process.
     """
     collector = _Collector()
     module = starlark.Module()
@@ -105,14 +105,14 @@ def _dialect() -> starlark.Dialect:
 
 
 def _parsed(path: str, source: str) -> starlark.AstModule:
-    # First as it is, so that an error is told as it is.  Then with a value at the end that can be looked at,
-    # which a function cannot be.
+    # First the file alone, for unchanged error texts.  Then with a value at its end that the library can
+    # convert: a file that ends with the definition of a function has none.
     starlark.parse(path, source, _dialect())
     return starlark.parse(path, f"{source}\nNone", _dialect())
 
 
 def _shown_at_call(number: int, text: str, program: starlark.AstModule) -> str:
-    """Evaluate a program up to a call of ours, and return its error with this text in it."""
+    """Evaluate a program up to its call number `number` of our functions; return the error with `text`."""
     calls = count(1)
 
     def fail_at_last(*_: object, **__: object) -> None:
@@ -136,7 +136,7 @@ def _argument(told: _Told) -> Argument:
 
 
 class _Collector:
-    """Takes the calls of one evaluation; `calls` counts them, and after a `refusal` nothing follows."""
+    """Takes the calls of one evaluation; `calls` counts them, and a `refusal` is the last one."""
 
     def __init__(self) -> None:
         self.rules: list[Rule] = []

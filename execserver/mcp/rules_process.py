@@ -1,9 +1,9 @@
-"""Rules files evaluated in a child process, which is ended when it takes too long or too much.
+"""Evaluates rules files in a child process, with limits on its time and memory.
 
-The language's evaluator knows no bounds: nested loops may take years, a text may be doubled until the memory
-is full, and an expression that nests too deep overflows its stack.  None of that may take the server with
-it.  The child is a fork that has nothing of ours but a pipe; it answers file by file and stops at the first
-error.  It also keeps the evaluator out of the server's memory.
+The language's evaluator has no limits: nested loops may take years, a text may be doubled until the memory is
+full, and an expression that nests too deep overflows the stack.  None of that may end the server.  The child
+is a fork that keeps only a pipe; it answers file by file and stops at the first error.  It also keeps the
+evaluator out of the server's memory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from execserver.rules.policy import HostExecutable, Policy, Rule
 from execserver.rules.policy_record import PolicyRecordError, decode_policy, encode_policy
 
 TIME_LIMIT_S = 10  # for all files together; thousands of rules take a tenth of a second
-MEMORY_LIMIT_BYTES = 512 << 20  # of address space, on top of what we have
+MEMORY_LIMIT_BYTES = 512 << 20  # of address space, in addition to what the process has already
 
-# What the child sends: a mark for each file it is done with, then one of the others with what belongs to it.
+# What the child sends: a mark for each finished file, then one of the other marks with its content.
 _DONE, _DECLARED, _BROKEN = b".", b"+", b"-"
 _READ_BYTES = 64 * 1024
-_MAX_ERROR_BYTES = 1 << 20  # a trace repeats the lines it leads through
+_MAX_ERROR_BYTES = 1 << 20  # a trace repeats source lines, which may be long
 
 
 class Source(NamedTuple):
@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 class EvaluationError(Exception):
-    """A file is wrong, or its evaluation was given up: `path` is the file, the text says why."""
+    """A file is wrong, or its evaluation was abandoned: `path` is the file, the text says why."""
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(text)
@@ -45,9 +45,9 @@ class EvaluationError(Exception):
 
 
 def evaluate_all(sources: Sequence[Source], limit_s: float = TIME_LIMIT_S) -> Policy:
-    """Return what all files declare, in their order.  Raises EvaluationError for the first broken one.
+    """Return what all files declare, in their order.  Raises EvaluationError for the first wrong file.
 
-    Blocks this thread, for `limit_s` at most.
+    Blocks this thread for at most `limit_s` seconds.
     """
     receiver, sender = os.pipe2(os.O_CLOEXEC)
     with open(receiver, "rb", buffering=0):
@@ -93,9 +93,9 @@ def _read_all(receiver: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _be_child(sources: Sequence[Source], sender: int) -> NoReturn:
-    """Evaluate, answer and end.  Nothing of the parent's is run again, whatever happens."""
+    """Evaluate, answer and exit.  No code of the parent runs again, whatever happens."""
     try:
-        kept = fcntl.fcntl(sender, fcntl.F_DUPFD_CLOEXEC, 3)  # it may be in the place of a closed stdin
+        kept = fcntl.fcntl(sender, fcntl.F_DUPFD_CLOEXEC, 3)  # `sender` may have the number of a closed stdin
         _let_go(kept)
         with open(kept, "wb") as answers:
             _answer(sources, answers)
@@ -104,7 +104,7 @@ def _be_child(sources: Sequence[Source], sender: int) -> NoReturn:
 
 
 def _let_go(kept: int) -> None:
-    """Keep one descriptor only, restrict this process, and let signals end it."""
+    """Close all descriptors but one, set the limits of this process, and let signals end it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
@@ -113,12 +113,12 @@ def _let_go(kept: int) -> None:
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
         if descriptor > 2 and descriptor != kept:
-            os.closerange(descriptor, descriptor + 1)  # which does not mind the one of the listing itself
+            os.closerange(descriptor, descriptor + 1)  # unlike `close`, no error for the listing's own one
     with open("/proc/self/statm", "rb") as statm:
         size = int(statm.read().split()[0]) * resource.getpagesize()
     for limit, value in (
         (resource.RLIMIT_AS, size + MEMORY_LIMIT_BYTES),
-        (resource.RLIMIT_CPU, TIME_LIMIT_S),  # should nobody be left to end us
+        (resource.RLIMIT_CPU, TIME_LIMIT_S),  # in case the parent dies before it can kill this process
         (resource.RLIMIT_CORE, 0),
     ):
         _, hard = resource.getrlimit(limit)
@@ -127,7 +127,7 @@ def _let_go(kept: int) -> None:
 
 def _answer(sources: Sequence[Source], answers: BinaryIO) -> None:
     try:
-        # Loaded here only, and only when there are rules.
+        # Imported in the child only, and only if there are rules.
         from execserver.mcp.rules_language import RulesFileError, evaluate
     except ImportError as error:
         answers.write(_BROKEN + str(error).encode("utf-8", "replace"))

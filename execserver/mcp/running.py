@@ -1,8 +1,8 @@
-"""One call whose shell runs: its output, its clock, its questions, and how all of it ends.
+"""One call whose shell runs: its output, its call timer, its approval prompts, and its end.
 
-The child is the call's supervisor, which stands for the shell and for everything that comes of it: SIGTERM
-makes it end all of that, and its exit tells that nothing is left.  SIGKILL follows when it takes too long;
-what it had then ends with it, or is ended by the zygote.
+The child is the call's exec supervisor, which stands for the shell and for everything the shell starts:
+SIGTERM makes it end all of that, and its exit means that nothing is left.  SIGKILL follows if that takes too
+long; what the supervisor had then ends with it, or the zygote ends it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import time
 from gevent import socket
 from gevent.event import Event
 
-from execserver.mcp.capture import Capture
+from execserver.mcp.call_timer import CallTimer
 from execserver.mcp.elicitation import Ask
+from execserver.mcp.output_capture import OutputCapture
 from execserver.mcp.questions import Questions
-from execserver.mcp.stopwatch import Stopwatch
 from execserver.services.child import Child
-from execserver.services.pump import Pump
+from execserver.services.output_pump import OutputPump
 
 _log = logging.getLogger(__name__)
 
-OUTPUT_GRACE_S = 2.0  # for others that hold an output after the shell's end, both streams together
-_DRAINED_BYTES = 1024 * 1024  # read without waiting at the end; no pipe of ours holds more
-_ENDING = ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0))  # seconds for each; far more than either takes
+OUTPUT_GRACE_S = 2.0  # for processes that hold an output open after the shell's end, both streams together
+_DRAINED_BYTES = 1024 * 1024  # read at the end, without waiting; none of our pipes holds more
+_ENDING = ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0))  # seconds for each; far more than either needs
 
 
 class Outcome(enum.Enum):
@@ -38,16 +38,16 @@ class Outcome(enum.Enum):
 
 
 class RunningCall:
-    """A started shell.  Owns the child's descriptors and `sock`; `close` gives them back."""
+    """A started shell.  Owns the child's descriptors and `sock`; `close` closes them."""
 
-    def __init__(self, child: Child, sock: socket.socket, stopwatch: Stopwatch, ask: Ask) -> None:
-        self.capture = Capture()
+    def __init__(self, child: Child, sock: socket.socket, timer: CallTimer, ask: Ask) -> None:
+        self.capture = OutputCapture()
         self._child = child
-        self._stopwatch = stopwatch
+        self._timer = timer
         self._news = Event()
         self._outputs_ended = Event()
         self._pumps = [
-            Pump(stream, fd, self.capture.add, _never_wait, self._output_ended, lambda: child.exited)
+            OutputPump(stream, fd, self.capture.add, _never_wait, self._output_ended, lambda: child.exited)
             for stream, fd in child.outputs
         ]
         self._questions = Questions(sock, ask, self._pause, self._resume)
@@ -57,7 +57,10 @@ class RunningCall:
         child.on_exit(lambda _: self._news.set())
 
     def wait(self, cancelled: Event) -> Outcome:
-        """Wait until the shell has ended, or must be; then everything has ended and its output is here."""
+        """Wait for the end of the shell, the time limit or `cancelled`; return which one came.
+
+        Afterwards everything has ended, and its output is in `capture`.
+        """
         cancelled.rawlink(self._wake)
         try:
             outcome = self._wait_for_outcome(cancelled)
@@ -67,7 +70,7 @@ class RunningCall:
             self._end()
         for pump in self._pumps:
             pump.drain(_DRAINED_BYTES)
-        if outcome is Outcome.EXITED:
+        if outcome is Outcome.EXITED:  # else nobody is left who could write
             self._outputs_ended.wait(OUTPUT_GRACE_S)
         return outcome
 
@@ -77,7 +80,7 @@ class RunningCall:
             self._questions.close()
             self._end()
         finally:
-            pumps, self._pumps = self._pumps, []  # which hold this call
+            pumps, self._pumps = self._pumps, []  # they refer to this call: a reference cycle
             for pump in pumps:
                 pump.stop()
 
@@ -86,9 +89,10 @@ class RunningCall:
             now = time.monotonic_ns()
             if cancelled.is_set():
                 return Outcome.CANCELLED
-            if self._stopwatch.expired(now):
+            if self._timer.expired(now):
                 return Outcome.TIMED_OUT
-            left_ns = None if self._stopwatch.paused else self._stopwatch.remaining_ns(now)
+            # A paused timer cannot expire; `_resume` wakes this loop.
+            left_ns = None if self._timer.paused else self._timer.remaining_ns(now)
             self._news.clear()
             self._news.wait(None if left_ns is None else left_ns / 1e9)
         return Outcome.EXITED
@@ -111,11 +115,11 @@ class RunningCall:
             _log.warning("process %d cannot be signalled: %s", self._child.pid, error)
 
     def _pause(self) -> None:
-        self._stopwatch.pause(time.monotonic_ns())
+        self._timer.pause(time.monotonic_ns())
         self._news.set()
 
     def _resume(self) -> None:
-        self._stopwatch.resume(time.monotonic_ns())
+        self._timer.resume(time.monotonic_ns())
         self._news.set()
 
     def _wake(self, _: object) -> None:
@@ -127,4 +131,4 @@ class RunningCall:
 
 
 def _never_wait() -> None:
-    """Read on: what is too much is dropped."""
+    """Let the pump read on: the capture drops what is too much."""

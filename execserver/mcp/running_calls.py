@@ -1,11 +1,11 @@
-"""The calls of one client that are running or wait for their turn.
+"""The calls of one client that run or wait for their turn.
 
-`MAX_RUNNING` run side by side; further ones wait, in order, and their time does not run meanwhile.  At
-`MAX_WAITING` of those, or `WAITING_BYTES` of their commands, a further one is refused.  A call counts as
-running until its answer has room to be sent: a client that reads nothing starts nothing new in the end.
+`MAX_RUNNING` calls run side by side; further ones wait in order, and their call timers do not run meanwhile.
+At `MAX_WAITING` waiting calls, or `WAITING_BYTES` of their commands, a further one is refused.  A call counts
+as running until there is room for its answer, so a client that reads nothing soon starts nothing new.
 
-An id is taken until its call is over: a second call with it is refused and leaves the first one alone.  A
-cancelled call is never answered; its id is free again once everything of it has ended.
+An id is taken until its call is over: a second call with the same id is refused and does not affect the
+first.  A cancelled call is never answered; its id is free again once everything of the call has ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_RUNNING = 32
 MAX_WAITING = 1024
 WAITING_BYTES = 16 * 1024 * 1024
 
-# Runs one call and raises RpcError when there is no result.  When the event is set the call ends soon.
+# Runs one call; raises RpcError if there is no result.  Once the event is set the call ends soon.
 Run = Callable[[ExecParams, SandboxState | None, Ask, Event], ExecResult]
 
 
@@ -68,7 +68,7 @@ class RunningCalls:
         self._closed = False
 
     def start(self, order: StartCall) -> None:
-        """Start a call, or put it in line, or answer why not."""
+        """Start a call, or let it wait, or answer with the reason for refusing it."""
         refusal = self._refusal(order.id.key)
         if refusal is not None:
             self._sink.send(encode_failure(order.id.text, *refusal))
@@ -79,7 +79,7 @@ class RunningCalls:
         self._let_in()
 
     def cancel(self, key: Key, reason: str | None) -> None:
-        """End a call and everything of it, without an answer; an id that is not known changes nothing."""
+        """End a call and everything of it, without an answer; do nothing for an unknown id."""
         if key in self._waiting:
             self._take_from_line(key)
         elif key in self._running:
@@ -87,12 +87,13 @@ class RunningCalls:
             self._running[key].cancel()
 
     def close(self, timeout_s: float) -> None:
-        """End all calls and wait for them, at most `timeout_s` seconds; nothing is answered any more."""
+        """End all calls and wait for them, for at most `timeout_s` seconds; nothing is answered any more."""
         self._closed = True
         self._waiting.clear()
         for call in self._running.values():
             call.cancel()
         greenlets = [call.greenlet for call in self._running.values() if call.greenlet is not None]
+        # Each call ends its own processes; the shutdown of the spawner ends what is left after the time-out.
         joinall(greenlets, timeout=timeout_s)
         killall(greenlets, block=False)
 
@@ -127,7 +128,7 @@ class RunningCalls:
             self._let_in()
 
     def _send(self, call: _Call, answer: bytes) -> None:
-        if not call.cancelled.is_set():  # while it waited for room
+        if not call.cancelled.is_set():  # it may have been cancelled while it waited for room
             self._sink.send(answer)
 
     def _answer(self, call: _Call) -> bytes:
@@ -140,5 +141,5 @@ class RunningCalls:
         except RpcError as error:
             return encode_error(order.id.text, error)
         finally:
-            call.prompts.close()  # before the answer: a question must not outlive its call
+            call.prompts.close()  # before the answer: a prompt must not outlive its call
         return encode_result(order.id.text, result.to_json())

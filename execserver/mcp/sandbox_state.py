@@ -1,7 +1,7 @@
-"""What a client says about the sandbox of its calls (shell tool contract, section 4).
+"""What a client says about the sandbox of its calls (shell tool contract).
 
-A state is taken whole or refused whole; what is not understood is refused, never guessed.  Members nobody
-knows are ignored.
+A state is accepted or refused as a whole; what is not understood is refused, never guessed.  Unknown members
+are ignored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CAPABILITY = (
 
 
 class SandboxState(NamedTuple):
-    """The sandbox of the calls from now on.
+    """The sandbox of all further calls.
 
-    `sandbox_cwd` is what a workspace policy makes writable, as the client wrote it: absolute, or relative to
-    the server's directory.  The helper's path and the choice of bubblewrap are kept for whoever wants to
-    know; views are made here without them.
+    `sandbox_cwd` is the directory that a workspace policy makes writable, as the client wrote it: absolute,
+    or relative to the server's directory.  The helper's path and the choice of bubblewrap are kept, but this
+    server makes its sandboxes without them.
     """
 
     policy: PermissionProfile
@@ -37,30 +37,30 @@ class SandboxState(NamedTuple):
 
     @property
     def is_enforced(self) -> bool:
-        """Tell whether this server builds the sandbox; if not, there is none or somebody else's."""
+        """True if this server builds the sandbox; else there is none, or another program's."""
         return self.policy.kind == MANAGED
 
     @property
     def network(self) -> bool:
-        """Tell whether commands may use the network."""
+        """True if commands may use the network."""
         return self.policy.network_enabled
 
     def context(self, server_cwd: str) -> FileSystemSandboxContext:
-        """Return the state as the sandbox service takes it."""
+        """Return the state as a sandbox context."""
         cwd = os.path.join(server_cwd, self.sandbox_cwd)
         return FileSystemSandboxContext(self.policy, _uri(cwd))
 
 
 def before_any_update(workdir: str) -> SandboxState:
-    """Return the state of a call when the client has never sent one: read-only."""
+    """Return the state for a client that has never sent one: read-only."""
     return SandboxState(permissions_of_policy({"type": "read-only"}, None), workdir)
 
 
 def read_state(params: object) -> SandboxState:
-    """Return the state that decoded params describe.  Raises InvalidParams, `data` left to the caller.
+    """Return the state that decoded params describe.  Raises InvalidParams; the caller adds its `data`.
 
-    Clients of 2026 send a `permissionProfile` in the place of the policy, or beside it, and the folder as a
-    URI.  The profile is the finer one: where it is, it counts.
+    Clients of 2026 send a `permissionProfile` in place of the policy, or beside it, and the directory as a
+    URI.  The profile is more precise, so it counts if both are there.
     """
     if not isinstance(params, dict) or "sandboxCwd" not in params:
         raise InvalidParams("a member is missing")
@@ -78,7 +78,7 @@ def read_state(params: object) -> SandboxState:
 
 
 def _folder(path: object) -> str:
-    """Return a folder given as a path or as a URI."""
+    """Return the path of a directory given as a path or as a URI."""
     if not isinstance(path, str) or "\0" in path:
         raise InvalidParams("no folder has such a name")
     if not path.startswith("file:"):
@@ -95,7 +95,7 @@ def _policy(value: object) -> PermissionProfile:
         if not isinstance(roots, list) or not all(map(_is_absolute, roots)):
             raise InvalidParams("a root is no absolute path")
         if value.get("type") == "read-only":
-            # Of later contracts, and unknown to this one, which never gave a read-only command the network.
+            # A member of later contracts.  This contract never gave a read-only command the network.
             value = {name: member for name, member in value.items() if name != "network_access"}
     return permissions_of_policy(value, None)
 
@@ -105,5 +105,5 @@ def _is_absolute(path: object) -> bool:
 
 
 def _uri(path: str) -> PathUri:
-    # Rules are about names, and a folder has one: without dots, and without a slash at the end.
+    # Policies compare names, so a directory needs one spelling: without dots, without a slash at the end.
     return PathUri.from_native(b"/" + os.path.normpath(path.encode("utf-8", "surrogatepass")).lstrip(b"/"))

@@ -1,10 +1,10 @@
-"""What is allowed when, and what answers what, in one conversation (shell tool contract, sections 2 and 4).
+"""The protocol of one conversation: what is allowed when, and the answer to each line (shell tool contract).
 
     NEW --initialize--> GREETED --notifications/initialized--> OPEN
 
-Any other first or second message ends the conversation with a WrongStart.  Lines that are no messages are
-answered and change nothing.  Pure: `handle` says what is to be done, in order, and does none of it.  A change
-of the sandbox state counts for the calls behind it, never for those before it.
+Any other first or second message ends the conversation with a WrongStart.  Malformed messages are answered
+and change nothing.  Pure: `handle` returns what to do, in order, and does none of it.  A change of the
+sandbox state applies to later calls, never to earlier ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 NEWEST_PROTOCOL = "2025-06-18"
 INSTRUCTIONS = "This server provides a tool to execute shell commands and return their output."
-STATE_BYTES = 1024 * 1024  # of one sandbox state; the list of writable roots is the only long thing in it
+STATE_BYTES = 1024 * 1024  # of one sandbox state; only its list of writable roots may be long
 
 _SHOWN_BYTES = 200
 _ANSWERS = {answer.value: answer for answer in (Answer.ACCEPT, Answer.DECLINE, Answer.CANCEL)}
@@ -45,7 +45,7 @@ _REFUSED_STATE = "failed to deserialize sandbox state"
 
 
 class Phase(enum.Enum):
-    """How far the conversation is."""
+    """How far the conversation has come; the values are words of error texts."""
 
     NEW = "initialized request"
     GREETED = "initialize notification"
@@ -59,7 +59,7 @@ class Send(NamedTuple):
 
 
 class StartCall(NamedTuple):
-    """Start a call of the tool and answer it when it is done."""
+    """Start a call of the tool, and answer it at its end."""
 
     id: Id
     params: ExecParams
@@ -67,21 +67,21 @@ class StartCall(NamedTuple):
 
 
 class CancelCall(NamedTuple):
-    """End a call, if there is one with this id, and never answer it."""
+    """End the call with this id, if there is one, and never answer it."""
 
     key: Key
     reason: str | None
 
 
 class Answered(NamedTuple):
-    """A question of ours was answered."""
+    """An approval prompt was answered."""
 
     key: Key
     answer: Answer
 
 
 class WrongStart(NamedTuple):
-    """The client began with something else; the program says so and exits with 1."""
+    """The client began with another message; the program says so and exits with 1."""
 
     reason: str
 
@@ -93,7 +93,7 @@ class _Initialize(msgspec.Struct, rename="camel"):
     protocol_version: str
 
 
-class _Call(msgspec.Struct):
+class _CallParams(msgspec.Struct):
     name: str
     arguments: msgspec.Raw = msgspec.Raw(b"null")
     meta: dict[str, msgspec.Raw] | None = msgspec.field(default=None, name="_meta")
@@ -112,13 +112,13 @@ class Session:
     """One conversation with one client."""
 
     def __init__(self, version: str) -> None:
-        """`version` is this program's, for `serverInfo`."""
+        """`version` is the version of this program, for `serverInfo`."""
         self._version = version
         self.phase = Phase.NEW
         self.state: SandboxState | None = None
 
     def handle(self, line: bytes) -> Step | None:
-        """Return what is to be done about one line; None for nothing."""
+        """Return what to do about one line; None for nothing."""
         try:
             message = parse(line)
         except BadLine as error:
@@ -132,7 +132,7 @@ class Session:
         return None if message.key is None else Answered(message.key, _answer(message))
 
     def ended(self) -> WrongStart | None:
-        """Note the end of the input, which is no good one before the conversation was open."""
+        """Take the end of the input; return a WrongStart if the conversation was not open yet."""
         return None if self.phase is Phase.OPEN else WrongStart(f"connection closed: {self.phase.value}")
 
     def _start(self, message: Request | Notification | Reply, line: bytes) -> Step | None:
@@ -158,14 +158,14 @@ class Session:
                 self.state = _state(request.params)
                 return Send(encode_result(request.id.text, b"{}"))
             return Send(encode_result(request.id.text, self._plain(request)))
-        except _RefusedState as refused:
+        except _RefusedState as refused:  # before RpcError, of which it is one
             return Send(encode_failure(request.id.text, refused.code, refused.message, refused.params))
         except RpcError as error:
             return Send(encode_error(request.id.text, error))
 
     def _plain(self, request: Request) -> bytes:
-        """Return the result of a request that needs nothing but this module."""
-        if request.method == "initialize":  # again: the answer is the same, and nothing else happens
+        """Return the result of a request that this module can answer by itself."""
+        if request.method == "initialize":  # repeated: the answer is the same, and nothing changes
             return self._initialize(request)
         result = _PLAIN.get(request.method)
         if result is None:
@@ -174,6 +174,7 @@ class Session:
 
     def _initialize(self, request: Request) -> bytes:
         wanted = _decode(request.params, _Initialize).protocol_version
+        # Versions are dates, so the smaller text is the older version.
         return msgspec.json.encode(
             {
                 "protocolVersion": min(wanted, NEWEST_PROTOCOL),
@@ -190,12 +191,13 @@ class Session:
         )
 
     def _call(self, request: Request) -> StartCall:
-        call = _decode(request.params, _Call)
+        call = _decode(request.params, _CallParams)
         if call.name != tool.NAME:
             raise InvalidParams("tool not found")
         arguments = None if bytes(call.arguments) == b"null" else call.arguments
         params = tool.read_arguments(arguments)
         meta = call.meta or {}
+        # A state in `_meta` applies to this call only; the newest clients send one with every call.
         own = meta.get(sandbox_state.META, meta.get(sandbox_state.CAPABILITY))
         return StartCall(request.id, params, self.state if own is None else _state(own))
 
@@ -203,7 +205,7 @@ class Session:
         if notification.method == sandbox_state.UPDATE:
             try:
                 self.state = _state(notification.params)
-            except InvalidParams as error:  # nobody waits for an answer; the state stays what it was
+            except InvalidParams as error:  # a notification has no answer; the state stays as it was
                 _log.warning("a notification of the sandbox state was refused: %s", error.message)
         elif notification.method == "notifications/cancelled":
             try:
@@ -221,7 +223,7 @@ class _NoSuchMethod(MethodNotFound):
 
 
 class _RefusedState(InvalidParams):
-    """A sandbox state that is not taken; `params` is its JSON text, which goes back."""
+    """A sandbox state that is refused; `params` is its JSON text, which the error returns as `data`."""
 
     def __init__(self, params: msgspec.Raw) -> None:
         super().__init__(_REFUSED_STATE)

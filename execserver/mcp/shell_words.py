@@ -1,4 +1,4 @@
-"""Splitting an example of a rules file into words, as a POSIX shell would without expanding anything."""
+"""Splits an example of a rules file into words, as a POSIX shell would without any expansion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class BadShellSyntax(Exception):
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a line; `#` at the beginning of a word starts a comment.  Raises BadShellSyntax."""
+    """Return the words of a text; `#` at the beginning of a word starts a comment.  Raises BadShellSyntax."""
     words = []
     place = 0
     while place < len(text):

@@ -1,6 +1,6 @@
-"""The tool `shell`: what clients see of it, its arguments, its result and its errors.
+"""The tool `shell`: its description for clients, its arguments, its result and its errors.
 
-The schema, the error texts and the result's shape are those of the shell tool contract, sections 2 and 3.
+Schema, error texts and the shape of the result are those of the shell tool contract.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DESCRIPTION: dict[str, object] = {
 
 
 class ToolError(RpcError):
-    """A call that ends with an error in place of a result; `data` goes to the client when it is given."""
+    """The error of a call without a result; `data`, if given, goes to the client."""
 
     def __init__(self, code: int, message: str, data: dict[str, object] | None = None) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class ToolError(RpcError):
 
 
 class ExecParams(NamedTuple):
-    """What to run: `timeout_ms` is None for the default limit; only `login=False` means no login shell."""
+    """What to run.  `timeout_ms` None means the default limit; only `login=False` means no login shell."""
 
     command: str
     workdir: str
@@ -73,7 +73,7 @@ class ExecParams(NamedTuple):
 
 
 class ExecResult(NamedTuple):
-    """What came of it: the shell's exit code, its output, and the wall time it took, prompts included."""
+    """The result of a call: the shell's exit code, its output, and its wall time, open prompts included."""
 
     exit_code: int
     output: str
@@ -81,7 +81,7 @@ class ExecResult(NamedTuple):
     timed_out: bool = False
 
     def to_json(self) -> bytes:
-        """Return the result of `tools/call`: one text that holds the four fields as JSON."""
+        """Return the result of `tools/call`: one text that contains the four fields as JSON."""
         secs, nanos = divmod(max(self.duration_ns, 0), _NANOS)
         fields = {
             "exit_code": self.exit_code,
@@ -102,6 +102,7 @@ class _Arguments(msgspec.Struct):
 
 def read_arguments(arguments: msgspec.Raw | None) -> ExecParams:
     """Return the arguments of a call, given as JSON text; unknown ones are ignored.  Raises InvalidParams."""
+    # Each value stays JSON text at first, so that errors come in the contract's order and words.
     given = _Arguments()
     if arguments is not None:
         try:
@@ -117,7 +118,7 @@ def read_arguments(arguments: msgspec.Raw | None) -> ExecParams:
 
 
 def _outline(text: msgspec.Raw) -> object:
-    """Decode a value, without what an array or an object holds: nothing here wants one, however large."""
+    """Decode a value, but not the content of an array or object: no argument is one, however large it is."""
     kind = bytes(text)[:1]
     if kind in (b"[", b"{"):
         return [] if kind == b"[" else {}

@@ -1,8 +1,8 @@
-"""The wire as data: messages, methods, records, errors and paths.  No I/O and no clock.
+"""The wire contract as data: messages, methods, records, errors and paths.  No I/O and no clock.
 
 Every params and result record can be imported from here under its name in the contract, e.g.
-`from execserver.protocol import InitializeParams`.  The records are loaded when the first one is asked
-for, so a helper process that only wants `execserver.protocol.errors` does not pay for them.
+`from execserver.protocol import InitializeParams`.  The records are loaded when the first one is needed, so
+a helper process that only wants `execserver.protocol.errors` does not pay for them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ else:
     )
 
     def __getattr__(name: str) -> object:
-        """Find a record by its name.  Names of submodules begin in lower case and load nothing."""
+        """Find a record by its name.  A name in lower case may be a submodule, and loads nothing."""
         if name[:1].isupper():
             from importlib import import_module
 

@@ -1,8 +1,8 @@
-"""Base64 as the contract wants it: standard alphabet, padded, canonical, and one text per kind of damage.
+"""Base64 by the wire contract: standard alphabet, padded, canonical, an error text for each kind of damage.
 
-Standard library only, so that helpers can use it; pybase64 does the work where it is installed.  `decode`
-accepts exactly one spelling of each byte string: no white space, no missing or surplus padding, no stray bits
-in the last symbol (wire contract, section 5, rule 9).
+Standard library only, so that helper processes can use it; pybase64 does the work where it is installed.
+`decode` accepts exactly one spelling of each byte string: no white space, no missing or surplus padding, no
+stray bits in the last symbol (wire contract, section 5, rule 9).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ except ImportError:  # a helper process started without the installed packages
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAD = ord("=")
-# Symbols that leave no stray bits behind: before `==` the low four bits must be zero, before `=` the low two.
+# Last symbols without stray bits: before `==` the low four bits must be zero, before `=` the low two.
 _LAST_BEFORE_TWO_PADS = frozenset(_ALPHABET[::16].decode())
 _LAST_BEFORE_ONE_PAD = frozenset(_ALPHABET[::4].decode())
 
@@ -34,11 +34,12 @@ def encode(data: bytes | bytearray | memoryview) -> bytes:
 
 
 def decode(text: str) -> bytes:
-    """Return the bytes a base64 text stands for, or raise InvalidBase64."""
+    """Return the decoded bytes of a base64 text; raise InvalidBase64."""
     try:
         data = _decode_alphabet(text)
     except ValueError:  # binascii.Error is one
         raise _complaint(text) from None
+    # Neither library refuses stray bits, which only a padded text can have.
     if text[-1:] == "=" and not _is_canonical(text):
         raise _complaint(text)
     return data
@@ -48,7 +49,7 @@ def _decode_alphabet(text: str) -> bytes:
     if _FAST:
         return _fast_decode(text, validate=True)
     if len(text) % 4:
-        raise ValueError("not a whole number of groups")  # binascii lets `AAAA=` through
+        raise ValueError("not a whole number of groups")  # binascii accepts `AAAA=`
     return binascii.a2b_base64(text, strict_mode=True)
 
 
@@ -59,7 +60,8 @@ def _is_canonical(text: str) -> bool:
 
 
 def _complaint(text: str) -> InvalidBase64:
-    """Find out what is wrong with a refused text: full groups of four first, then the last group."""
+    """Return the error for a refused text: full groups of four are checked first, then the last group."""
+    # The order of the reference server's decoder: clients see its first error.
     data = text.encode("utf-8", "surrogatepass")
     rest = len(data) % 4
     if rest == 1 and data[-1] != _PAD and data[-1] not in _ALPHABET:

@@ -1,8 +1,8 @@
 """The params of a request -> the record of its method.
 
-The usual way is one typed decode by a decoder that every method keeps after its first use.  What it refuses
-gets a second, careful look (`careful`), which accepts the rarer spellings and otherwise finds the text of the
-error (wire contract, section 5).  A result is decoded the same way, for the client side.
+The fast path is one typed decode, by a decoder that every method keeps after its first use.  What it refuses
+goes the slow path (`careful`), which accepts the rarer spellings and otherwise finds the text of the error
+(wire contract, section 5).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 
 import msgspec
 
-from execserver.protocol.errors import InternalError, InvalidParams
+from execserver.protocol.errors import InvalidParams
 from execserver.protocol.method import Method, NotificationMethod, P, R
 from execserver.protocol.record import REMEMBERED_CONTEXT_BYTES, Record, decode_value, known_context
 from execserver.protocol.session import NoParams
@@ -19,7 +19,9 @@ from execserver.protocol.session import NoParams
 _NO_PARAMS = NoParams()
 _SANDBOX = "sandbox"
 _SANDBOX_MEMBER = b'"sandbox"'
-_QUICK_BYTES = 64 * 1024  # above, decoding costs more than a context does
+# What the library raises for bytes that are not the record, are not UTF-8, or are nested too deep.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_QUICK_BYTES = 64 * 1024  # above this, decoding everything else costs more than decoding the context
 
 
 @functools.cache
@@ -30,7 +32,10 @@ def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Record | None]:
 
 @functools.cache
 def _twin_decoder(kind: type[Record]) -> msgspec.json.Decoder[msgspec.Struct] | None:
-    """Return a decoder of the same members, the sandbox context as the text it is; None without one."""
+    """Return a decoder for the same members that leaves the sandbox context as JSON text.
+
+    None for a record without a context.
+    """
     members = msgspec.structs.fields(kind)
     if all(member.name != _SANDBOX for member in members):
         return None
@@ -41,7 +46,7 @@ def _twin_decoder(kind: type[Record]) -> msgspec.json.Decoder[msgspec.Struct] | 
         if not one.required and one.default is not msgspec.NODEFAULT
     }
     if len(defaults) < sum(not one.required for one in members):
-        return None  # a default that is made anew each time
+        return None  # a default factory, which the twin cannot copy
     twin = msgspec.defstruct(
         f"{kind.__name__}Twin",
         [(name, type_, defaults[name]) if name in defaults else (name, type_) for name, type_ in types],
@@ -52,9 +57,9 @@ def _twin_decoder(kind: type[Record]) -> msgspec.json.Decoder[msgspec.Struct] | 
 
 
 def _decoded_but_for_sandbox(kind: type[Record], params: msgspec.Raw) -> Record | None:
-    """Decode params whose context is known by its text: clients repeat theirs in every request.
+    """Decode params with a context that was decoded before: clients repeat theirs in every request.
 
-    None for whatever is not that simple, errors above all: then the usual way decides.
+    Returns None for anything less simple, above all errors: then the fast path of all params decides.
     """
     text = bytes(params) if len(memoryview(params)) <= _QUICK_BYTES else b""
     if _SANDBOX_MEMBER not in text:
@@ -81,16 +86,8 @@ def decode_params(method: Method[P, R] | NotificationMethod[P], params: msgspec.
         return quickly  # type: ignore[return-value]
     try:
         decoded = _decoder(kind).decode(params)
-    except (msgspec.DecodeError, RecursionError):
-        from execserver.protocol.careful import decode_carefully
+    except UNREADABLE:
+        from execserver.protocol.slow_path import decode_on_slow_path
 
-        return decode_carefully(kind, params)
+        return decode_on_slow_path(kind, params)
     return _NO_PARAMS if decoded is None else decoded  # type: ignore[return-value]
-
-
-def decode_result(method: Method[P, R], result: msgspec.Raw) -> R:
-    """Return the typed result a server sent.  Raises InternalError when it is another kind."""
-    try:
-        return _decoder(method.result).decode(result)  # type: ignore[return-value]
-    except (msgspec.DecodeError, RecursionError, InvalidParams) as error:
-        raise InternalError(f"the result of {method.name} is not understood: {error}") from None

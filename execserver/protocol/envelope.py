@@ -1,12 +1,12 @@
 """One JSON text <-> one message: requests, notifications, responses and errors (wire contract, section 4).
 
-The common case, a well-formed request, costs one typed decode; its params stay undecoded JSON.  Everything
-else takes a second look that tries request, notification, response and error in this order, so a request
-with an unusable id or trace counts as a notification.  A text that is no message raises MalformedMessage and
-nothing else, whatever bytes it holds.
+The common case, a well-formed request, costs one typed decode; its params stay undecoded JSON.  For anything
+else, request, notification, response and error are tried in this order, so a request with an unusable id or
+trace counts as a notification.  A malformed message, whatever bytes it holds, raises MalformedMessage and no
+other exception.
 
-Members this module does not know are ignored.  Of a member given twice the last one counts, and messages
-written as positional arrays are malformed: two points where the reference server is stricter or laxer.
+Unknown members are ignored.  Of a duplicate member the last one counts (the reference server is stricter),
+and messages written as positional arrays are malformed (it accepts them).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import msgspec
 from execserver.protocol.errors import RpcError
 from execserver.protocol.record import encode_json
 
-MALFORMED_ID = -1  # the id of the answer to a text that is no message
+MALFORMED_ID = -1  # the id of the answer to a malformed message
 MAX_NESTING = 127  # arrays and objects inside each other, the message itself included
-_NESTING_CHECKED_BYTES = 1 << 20  # counting the brackets of more would hold up everybody
+_NESTING_CHECKED_BYTES = 1 << 20  # counting the brackets of longer texts would delay other connections
 
 _I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 RequestId = _I64 | str
@@ -33,7 +33,7 @@ _NO_MESSAGE = "data did not match any variant of untagged enum JSONRPCMessage"
 
 
 class MalformedMessage(Exception):
-    """The text is not a message; `reason` says why, the transport adds where it came from."""
+    """The text is not a message; `reason` says why, and the transport adds where it came from."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -41,14 +41,14 @@ class MalformedMessage(Exception):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """Where a request belongs in the client's trace; checked and ignored."""
+    """The place of a request in the client's trace; checked and ignored."""
 
     traceparent: str | None = None
     tracestate: str | None = None
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A call that wants an answer with the same id; `params` is JSON text, `null` when missing."""
+    """A request, to be answered with the same id; `params` is JSON text, `null` if missing."""
 
     id: RequestId
     method: str
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message without answer."""
+    """A message without an answer."""
 
     method: str
     params: msgspec.Raw = _NULL
@@ -75,11 +75,11 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
     code: _I64
     message: str
-    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # beyond the contract; absent as a rule
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # an extension; usually missing
 
 
 class ErrorMessage(msgspec.Struct, frozen=True):
-    """The failure of a request; id -1 when the text it answers was no message."""
+    """The failure of a request; the id is -1 if the request was a malformed message."""
 
     error: ErrorBody
     id: RequestId
@@ -89,7 +89,7 @@ Message = Request | Notification | Response | ErrorMessage
 
 
 class _FromServer(msgspec.Struct, frozen=True):
-    """What a client hears: a response, an error or a notification, told apart by their members."""
+    """What a client receives: a response, an error or a notification, distinguished by their members."""
 
     id: RequestId | None = None
     result: msgspec.Raw = _ABSENT
@@ -101,7 +101,7 @@ class _FromServer(msgspec.Struct, frozen=True):
 _request = msgspec.json.Decoder(Request)
 _from_server = msgspec.json.Decoder(_FromServer)
 _any_json = msgspec.json.Decoder(msgspec.Raw)
-# In the order a message is tried.
+# In the order in which they are tried.
 _kinds: tuple[Callable[[bytes], Message], ...] = (
     _request.decode,
     msgspec.json.Decoder(Notification).decode,
@@ -120,7 +120,7 @@ def parse_message(text: bytes | str) -> Message:
 
 
 def parse_reply(text: bytes | str) -> Message:
-    """Decode what a server sent: the same messages, responses first.  Raises MalformedMessage."""
+    """Decode what a server sent; responses, the common case, are tried first.  Raises MalformedMessage."""
     data = _checked(text)
     try:
         seen = _from_server.decode(data)
@@ -144,12 +144,12 @@ def _checked(text: bytes | str) -> bytes:
         except UnicodeEncodeError:
             raise MalformedMessage("the text holds a lone surrogate") from None
     elif not text.isascii():
-        # The decoder skips over params unread, so it would let broken UTF-8 through.
+        # The decoder skips params without reading them, so it would accept broken UTF-8.
         try:
             text.decode()
         except UnicodeDecodeError:
             raise MalformedMessage(_reason(text)) from None
-    # In a longer text the decoder gives up by itself, at a depth of about a thousand.
+    # In a longer text the decoder itself stops, at a depth of about a thousand.
     if len(text) <= _NESTING_CHECKED_BYTES and _too_deep(text):
         raise MalformedMessage(_reason(text))
     return text
@@ -169,7 +169,7 @@ def _without_strings(data: bytes) -> bytes:
 
 
 def _classify(data: bytes) -> Message:
-    """Try the kinds of messages one after the other; raise MalformedMessage when it is none of them."""
+    """Try the kinds of messages one after the other; raise MalformedMessage if it is none of them."""
     try:
         _any_json.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -187,8 +187,11 @@ def _first_kind(data: bytes) -> Message:
 
 
 def _reason(data: bytes) -> str:
-    """Return why a text is not JSON; a value with something behind it must first be a message by itself."""
-    from execserver.protocol.syntax import find_damage  # only ever needed for damaged input
+    """Return why a text is not JSON.
+
+    If a whole value comes first and is no message, that is the reason, as at the reference server.
+    """
+    from execserver.protocol.syntax import find_damage  # late: only malformed input needs it
 
     damage = find_damage(data)
     if damage.value_end is not None:
@@ -226,13 +229,13 @@ def encode_result(request_id: int | str, result: msgspec.Struct | msgspec.Raw) -
 
 
 def around_result(request_id: int | str) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the JSON text of a result in its response."""
+    """Return the bytes of a response before and behind the JSON text of its result."""
     return b'{"id":%b,"result":' % encode_json(request_id), b"}"
 
 
 def encode_error(request_id: int | str, error: RpcError) -> bytes:
     """Return the answer to a request that failed."""
-    message = error.message.encode("utf-8", "replace").decode()  # it may quote a text that UTF-8 cannot hold
+    message = error.message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     data = msgspec.UNSET if error.data is None else msgspec.Raw(encode_json(error.data))
     return encode_json(_ErrorOut(ErrorBody(error.code, message, data), request_id))
 
@@ -243,5 +246,5 @@ def encode_notification(method: str, params: msgspec.Struct | msgspec.Raw) -> by
 
 
 def encode_request(request_id: int | str, method: str, params: msgspec.Struct | msgspec.Raw | None) -> bytes:
-    """Return a request as the real client writes it, with `params` null when there are none."""
+    """Return a request as Codex's own client writes it, with `params` null if there are none."""
     return encode_json(_RequestOut(request_id, method, params))

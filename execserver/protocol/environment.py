@@ -1,4 +1,4 @@
-"""What kind of machine the server runs on and what the server can do (wire contract, sections 10 and 14)."""
+"""The description of the server's machine and of the server's abilities (wire contract, sections 10, 14)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class EnvironmentStatusResponse(Record, frozen=True, kw_only=True):
 
 
 class SandboxCheck(Record, frozen=True, kw_only=True):
-    """One thing a sandbox needs: whether it works here, and for what does not the blocker and its cure."""
+    """One thing a sandbox needs: whether it works here; if not, the blocker and its remedy."""
 
     name: str
     works: bool
@@ -98,7 +98,7 @@ class SandboxCheck(Record, frozen=True, kw_only=True):
 
 
 class SandboxPolicy(Record, frozen=True, kw_only=True):
-    """What enforces one kind of policy here; without a back end it is refused, for the reason told."""
+    """What enforces one kind of policy here; without a back end it is refused, for the reason given."""
 
     name: str
     back_end: str | None = None
@@ -121,8 +121,8 @@ class Bubblewrap(Record, frozen=True, kw_only=True):
 class EnvironmentSandboxResponse(Record, frozen=True, kw_only=True):
     """The answer to `environment/sandbox`, the same as `execserver doctor --json` gives.
 
-    `native` tells that namespaces of our own make a view, `mounts` (`new` or `old`) with which calls, and
-    `user_namespace` whether in a user namespace; `landlock_abi` is 0 without Landlock.
+    `native` says that namespaces of our own make a sandbox root, `mounts` (`new` or `old`) with which calls,
+    and `user_namespace` whether in a user namespace; `landlock_abi` is 0 without Landlock.
     """
 
     kernel: str

@@ -1,7 +1,7 @@
-"""The errors of the wire contract: one class per code, and the one translation from OSError.
+"""The errors of the wire contract: one class for each code, and the translation from OSError.
 
 Standard library only, so that helper processes can raise the same errors.  The texts of operating system
-errors are those of musl, which the reference server is linked with: clients compare them.
+errors are those of musl, with which the reference server is linked: clients compare them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 
 
 class RpcError(Exception):
-    """An answer of the kind `error`: `code` lives in the class, the message goes to the client."""
+    """An error answer: the class has its `code`, the message goes to the client."""
 
     code = -32603
-    data: dict[str, object] | None = None  # what else the client is told; an extra member of the error
+    data: dict[str, object] | None = None  # further facts for the client, as the member `data` of the error
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class InvalidRequest(RpcError):
 
 
 class MethodNotFound(RpcError):
-    """The method is not in the table."""
+    """The method is not in the method table."""
 
     code = -32601
 
@@ -63,7 +63,7 @@ class SessionAlreadyAttached(RpcError):
         super().__init__(f"session {session_id} is already attached to another connection")
 
 
-# Where musl's wording differs from the C library this interpreter may run on.
+# Where musl's text differs from that of the C library of this interpreter.
 _MUSL_TEXTS = {
     _errno.EIO: "I/O error",
     _errno.ECHILD: "No child process",

@@ -1,6 +1,6 @@
-"""Params and results of fs/* (wire contract, sections 12 and 14.2).
+"""Params and results of fs/* (wire contract, section 12).
 
-Where `follow_symlinks` is false a link anywhere in the path is refused (newest contract, section 1.7).
+If `follow_symlinks` is false, a symlink anywhere in the path is refused (no-symlinks mode).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class FsCreateDirectoryResponse(Record, frozen=True, kw_only=True):
 
 
 class FsGetMetadataParams(Record, frozen=True, kw_only=True):
-    """The path to look at; links are followed unless `follow_symlinks` is false."""
+    """The path to look at; symlinks are followed unless `follow_symlinks` is false."""
 
     path: PathUri
     follow_symlinks: bool | None = None
@@ -140,14 +140,14 @@ class FsGetMetadataResponse(Record, frozen=True, kw_only=True):
 
 
 class FsCanonicalizeParams(Record, frozen=True, kw_only=True):
-    """The path whose links are to be resolved."""
+    """The path whose symlinks are to be resolved."""
 
     path: PathUri
     sandbox: FileSystemSandboxContext | None = None
 
 
 class FsCanonicalizeResponse(Record, frozen=True, kw_only=True):
-    """The path without links."""
+    """The path without symlinks."""
 
     path: PathUri
 

@@ -1,8 +1,8 @@
-"""JSON for small programs: text to values and back by the interpreter's own scanner.
+"""JSON for small programs: text to values and back, by the interpreter's own scanner.
 
-`json` itself would load `re`, which doubles the start of a program that reads one text.  Accepts what the
-server's decoder accepts: strict JSON in UTF-8, no lone surrogates.  Why a text is refused is told in the
-words of the reference server's parser.
+`json` itself would load `re`, which doubles the start time of a program that reads one text.  Accepts what
+the server's decoder accepts: strict JSON in UTF-8, no lone surrogates.  The errors are those of the reference
+server's parser.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _SPACE = " \t\n\r"
-_EXACT_DIGITS = 20  # as many as the largest number of the contract has, and a sign
+_EXACT_DIGITS = 20  # as many as the longest number of the contract has, a sign included
 
 
 class NotJson(Exception):
@@ -22,29 +22,30 @@ class NotJson(Exception):
 
 
 def parse(data: bytes, halves: bool = False) -> object:
-    """Return the value a JSON text stands for.  Raises NotJson.
+    """Return the value of a JSON text.  Raises NotJson.
 
-    Of a member given twice the last one counts.  Integers of more digits than any the contract knows come as
-    floats.  With `halves` an escape may be half of a pair, as for bytes that are no UTF-8 (surrogateescape).
+    Of a duplicate member the last one counts.  Integers with more digits than any in the contract become
+    floats.  With `halves`, an escape may be half of a surrogate pair, as for bytes that are not UTF-8
+    (surrogateescape).
     """
     try:
         text = data.decode()
         value, end = _scan(text, len(text) - len(text.lstrip(_SPACE)))
         if text[end:].strip(_SPACE) or (not halves and "\\u" in text and _has_lone_surrogates(value)):
             raise ValueError
-    # SystemError: some versions of the scanner fail that way unless the `json` module is loaded.
+    # SystemError: some versions of the scanner fail so unless the `json` module is loaded.
     except (StopIteration, ValueError, RecursionError, SystemError):
         raise _damage(data) from None
     return value
 
 
 def quote(text: str) -> str:
-    """Return a text as a JSON string; what is not ASCII stays as it is."""
+    """Return a text as a JSON string; characters that are not ASCII stay as they are."""
     return encode_basestring(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)  # NaN and Infinity are no JSON
+    raise ValueError(name)  # NaN and Infinity are not JSON
 
 
 def _integer(digits: str) -> int | float:
@@ -52,7 +53,7 @@ def _integer(digits: str) -> int | float:
 
 
 class _Rules:
-    """What the scanner asks for by these names."""
+    """The settings of the scanner, which reads them by these names."""
 
     strict = True
     object_hook = None
@@ -66,8 +67,8 @@ _scan = make_scanner(_Rules())  # type: ignore[arg-type]  # any object with thes
 
 
 def _has_lone_surrogates(value: object) -> bool:
-    """Tell whether a text anywhere in a value was written with half a pair of escapes."""
-    pending = [value]
+    """Return whether any text in a value has half of a surrogate pair."""
+    pending = [value]  # a list instead of recursion: the value may be nested deep
     while pending:
         item = pending.pop()
         if isinstance(item, str):
@@ -84,6 +85,6 @@ def _has_lone_surrogates(value: object) -> bool:
 
 
 def _damage(data: bytes) -> NotJson:
-    from execserver.protocol.syntax import find_damage  # only ever needed for damaged input
+    from execserver.protocol.syntax import find_damage  # late: only malformed input needs it
 
     return NotJson(find_damage(data).reason)

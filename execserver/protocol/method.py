@@ -1,4 +1,4 @@
-"""How a method and a notification are declared; the declarations themselves are in `methods`."""
+"""The types for declaring methods and notifications; the declarations themselves are in `methods`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,10 @@ class Family(enum.Enum):
     HTTP = "http"
 
 
-class Blocking(enum.Enum):
-    """What a call may have to wait for."""
-
-    NEVER = "never"
-    SPAWN = "spawn"  # a process that is being started
-    DISK = "disk"  # file systems, also remote ones
-    OUTPUT = "output"  # output of a process, as long as the client says
-    NETWORK = "network"  # another server
-
-
 class Method(Generic[P, R]):
-    """One method: its types, and what the layers above need to know about it."""
+    """One method: its record types, and what other layers need to know about it."""
 
-    __slots__ = ("blocking", "doc", "extension", "family", "name", "params", "result", "since")
+    __slots__ = ("doc", "extension", "family", "name", "params", "result", "since")
 
     def __init__(
         self,
@@ -46,7 +36,6 @@ class Method(Generic[P, R]):
         result: type[R],
         *,
         family: Family,
-        blocking: Blocking,
         since: str,
         doc: str,
         extension: bool = False,
@@ -55,7 +44,6 @@ class Method(Generic[P, R]):
         self.params = params
         self.result = result
         self.family = family
-        self.blocking = blocking
         self.since = since
         self.doc = doc
         self.extension = extension
@@ -65,7 +53,7 @@ class Method(Generic[P, R]):
 
 
 class NotificationMethod(Generic[P]):
-    """One notification; `to_server` when the client sends it."""
+    """One notification; `to_server` is True if the client sends it."""
 
     __slots__ = ("doc", "name", "params", "since", "to_server")
 

@@ -1,8 +1,8 @@
-"""THE table of methods and notifications: routing, validation, state checks and docs/protocol.md read it.
+"""The one table of methods and notifications: routing, validation, state checks and docs/protocol.md read it.
 
-A method that is not here does not exist.  Adding one means: its records, its entry here, one handler, one
-test.  `since` names the contract a method or notification first appeared in: the month of the reference
-server's contract, `0.169.0` for what only the newest one has, `execserver` for our own.
+A method that is not here does not exist.  A new one needs its records, its entry here, one handler and one
+test.  `since` names the contract in which a method or notification first appeared: the month of the reference
+server's contract, `0.169.0` for what only the newest one has, `execserver` for an extension.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from execserver.protocol import environment, files, http, legacy, process, session
-from execserver.protocol.method import Blocking as Blocking
 from execserver.protocol.method import Family as Family
 from execserver.protocol.method import Method as Method
 from execserver.protocol.method import NotificationMethod as NotificationMethod
@@ -20,7 +19,6 @@ INITIALIZE = Method(
     session.InitializeParams,
     session.InitializeResponse,
     family=Family.SESSION,
-    blocking=Blocking.NEVER,
     since="2026-03",
     doc="Open a session, or attach to a detached one.",
 )
@@ -29,7 +27,6 @@ PROCESS_START = Method(
     process.ExecParams,
     process.ExecResponse,
     family=Family.EXEC,
-    blocking=Blocking.SPAWN,
     since="2026-03",
     doc="Run a program on pipes or on a terminal of its own.",
 )
@@ -38,7 +35,6 @@ PROCESS_READ = Method(
     process.ReadParams,
     process.ReadResponse,
     family=Family.EXEC,
-    blocking=Blocking.OUTPUT,
     since="2026-03",
     doc="Return retained output after a cursor, waiting up to waitMs for more.",
 )
@@ -47,7 +43,6 @@ PROCESS_WRITE = Method(
     process.WriteParams,
     process.WriteResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="2026-03",
     doc="Queue bytes for the input of a process, once per writeId.",
 )
@@ -56,7 +51,6 @@ PROCESS_SIGNAL = Method(
     process.SignalParams,
     process.SignalResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="2026-06",
     doc="Send a signal to the process group of a process.",
 )
@@ -65,7 +59,6 @@ PROCESS_TERMINATE = Method(
     process.TerminateParams,
     process.TerminateResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="2026-03",
     doc="Kill the process group of a process at once.",
 )
@@ -74,7 +67,6 @@ PROCESS_RESIZE = Method(
     process.ResizeParams,
     process.ResizeResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="execserver",
     doc="Change the size of the terminal of a process.",
     extension=True,
@@ -84,7 +76,6 @@ PROCESS_CLOSE_STDIN = Method(
     process.CloseStdinParams,
     process.CloseStdinResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="execserver",
     doc="Let a process see the end of its input once everything queued is written.",
     extension=True,
@@ -94,7 +85,6 @@ PROCESS_LIST = Method(
     session.NoParams,
     process.ProcessListResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="execserver",
     doc="List the processes of the session with what they use.",
     extension=True,
@@ -104,7 +94,6 @@ ENVIRONMENT_INFO = Method(
     session.NoParams,
     environment.EnvironmentInfoResponse,
     family=Family.ENVIRONMENT_INFO,
-    blocking=Blocking.NEVER,
     since="2026-06",
     doc="Name the user's shell.",
 )
@@ -113,7 +102,6 @@ ENVIRONMENT_STATUS = Method(
     session.NoParams,
     environment.EnvironmentStatusResponse,
     family=Family.ENVIRONMENT_STATUS,
-    blocking=Blocking.NEVER,
     since="0.169.0",
     doc="Tell that the machine takes work.",
 )
@@ -122,7 +110,6 @@ ENVIRONMENT_SANDBOX = Method(
     session.NoParams,
     environment.EnvironmentSandboxResponse,
     family=Family.ENVIRONMENT_INFO,
-    blocking=Blocking.SPAWN,
     since="execserver",
     doc="Tell which sandbox works on the machine, what it enforces, and what is in the way of the rest.",
     extension=True,
@@ -132,7 +119,6 @@ FS_READ_FILE = Method(
     files.FsReadFileParams,
     files.FsReadFileResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="Return the whole content of a regular file.",
 )
@@ -141,7 +127,6 @@ FS_OPEN = Method(
     files.FsOpenParams,
     files.FsOpenResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-06",
     doc="Open a regular file for reading, or for writing with mode `replace`.",
 )
@@ -150,7 +135,6 @@ FS_READ_BLOCK = Method(
     files.FsReadBlockParams,
     files.FsReadBlockResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-06",
     doc="Read bytes at an offset of an open file.",
 )
@@ -159,7 +143,6 @@ FS_WRITE_BLOCK = Method(
     files.FsWriteBlockParams,
     files.FsWriteBlockResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="0.169.0",
     doc="Write bytes at an offset of an open file.",
 )
@@ -168,7 +151,6 @@ FS_CLOSE = Method(
     files.FsCloseParams,
     files.FsCloseResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-06",
     doc="Close an open file.",
 )
@@ -177,7 +159,6 @@ FS_WRITE_FILE = Method(
     files.FsWriteFileParams,
     files.FsWriteFileResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="Create or replace a file.",
 )
@@ -186,7 +167,6 @@ FS_CREATE_DIRECTORY = Method(
     files.FsCreateDirectoryParams,
     files.FsCreateDirectoryResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="Make a directory, with its parents unless told otherwise.",
 )
@@ -195,7 +175,6 @@ FS_GET_METADATA = Method(
     files.FsGetMetadataParams,
     files.FsGetMetadataResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="Tell kind, size and times of what a path leads to.",
 )
@@ -204,7 +183,6 @@ FS_CANONICALIZE = Method(
     files.FsCanonicalizeParams,
     files.FsCanonicalizeResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-06",
     doc="Resolve every link in a path.",
 )
@@ -213,7 +191,6 @@ FS_READ_DIRECTORY = Method(
     files.FsReadDirectoryParams,
     files.FsReadDirectoryResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="List the names in a directory.",
 )
@@ -222,7 +199,6 @@ FS_REMOVE = Method(
     files.FsRemoveParams,
     files.FsRemoveResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="Remove a file, a link or a directory tree.",
 )
@@ -231,7 +207,6 @@ FS_COPY = Method(
     files.FsCopyParams,
     files.FsCopyResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="2026-03",
     doc="Copy a file, a link or a directory tree.",
 )
@@ -240,7 +215,6 @@ FS_WALK = Method(
     files.FsWalkParams,
     files.FsWalkResponse,
     family=Family.FILESYSTEM,
-    blocking=Blocking.DISK,
     since="0.169.0",
     doc="List a directory and everything below it, level by level.",
 )
@@ -249,7 +223,6 @@ HTTP_REQUEST = Method(
     http.HttpRequestParams,
     http.HttpRequestResponse,
     family=Family.HTTP,
-    blocking=Blocking.NETWORK,
     since="2026-05",
     doc="Make an HTTP request from this machine.",
 )
@@ -258,7 +231,6 @@ COMMAND_EXEC = Method(
     legacy.CommandExecParams,
     legacy.CommandExecResponse,
     family=Family.EXEC,
-    blocking=Blocking.SPAWN,
     since="2026-03 text",
     doc="Run a program, in the words of the first contract.",
 )
@@ -267,7 +239,6 @@ COMMAND_EXEC_WRITE = Method(
     legacy.CommandExecWriteParams,
     legacy.CommandExecWriteResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="2026-03 text",
     doc="Queue bytes for the input of a process, in the words of the first contract.",
 )
@@ -276,7 +247,6 @@ COMMAND_EXEC_TERMINATE = Method(
     legacy.CommandExecTerminateParams,
     legacy.CommandExecTerminateResponse,
     family=Family.EXEC,
-    blocking=Blocking.NEVER,
     since="2026-03 text",
     doc="Kill a process, in the words of the first contract.",
 )

@@ -1,11 +1,11 @@
-"""Path URIs: what every path parameter of the wire is, and the native path behind it.
+"""Path URIs: the form of every path on the wire, and the native path of each.
 
-`PathUri.parse` accepts what the contract accepts (wire contract, section 11): `file:` URLs by the WHATWG
-rules and native absolute paths, `~` included; everything else raises InvalidParams with the contract's text.
-A URI may stand for a path of another kind of host; that is found out by `native()`, not by `parse`.
+`PathUri.parse` accepts what the wire contract accepts (section 11): `file:` URLs by the WHATWG rules and
+native absolute paths, `~` included; anything else raises InvalidParams with the contract's text.  A URI may
+mean a path of another kind of host; `native()` refuses that, `parse` does not.
 
-Standard library only.  A URI of plain characters takes the short way; hosts are looked at by `url_hosts`,
-which is imported when the first one is seen.
+Standard library only.  A URI of plain characters takes the fast path.  `url_hosts` checks hosts; it is
+imported when the first one is met.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from execserver.protocol.percent import percent_decode
 
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = b"0123456789"
-# Bytes that mean themselves in a URI of the server's making, and in a native path as well.
+# Bytes that stand for themselves in URIs that the server makes, and also in native paths.
 _PLAIN = _LETTERS + _DIGITS + b"!$&'()*+,-./:;=@[]^_|~"
-# Bytes that a URL parser leaves as they are; a `%` may begin an escape or be broken, both are kept.
+# Bytes that a URL parser leaves as they are; a `%` may begin an escape or a broken one, both are kept.
 _KEPT_BY_URL = _PLAIN + b"%"
 
 _NATIVE_TO_URI = [chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256)]
@@ -31,33 +31,33 @@ _STRIPPED = "".join(map(chr, range(0x21)))  # C0 controls and space, at both end
 _ONE_DOT = frozenset({".", "%2e"})
 _TWO_DOTS = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
 
-# Stands for a native path that has a NUL byte: base64url of the path follows.
+# The beginning of a URI for a native path with a NUL byte; base64url of the path follows.
 _FALLBACK_PREFIX = "file:///%00/bad/path/"
 
 
 class ForeignPath(InvalidRequest):
-    """The URI names no path of this kind of host: it has a host, a drive, or is a broken fallback."""
+    """The URI is not a path of this kind of host: it has a host or a drive, or is a broken fallback form."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(f"'{uri}' is invalid on 'linux'")
 
 
 class PathUri:
-    """One path of the wire, immutable: `uri` is its normalised text; equal when the texts are equal."""
+    """One path on the wire, immutable.  `uri` is its normalised text; two are equal if their texts are."""
 
     __slots__ = ("_native", "uri")
 
     uri: str
-    _native: bytes | None  # None where `native` has to refuse
+    _native: bytes | None  # None if `native` has to refuse
 
     def __init__(self, uri: str, native: bytes | None) -> None:
-        """Take both forms as they are; callers use `parse` or `from_native`."""
+        """Take both forms unchecked; callers use `parse` or `from_native`."""
         _set_uri(self, uri)
         _set_native(self, native)
 
     @staticmethod
     def parse(text: str) -> PathUri:
-        """Return the path a client named; raise InvalidParams with the contract's text."""
+        """Return the path that a client named; raise InvalidParams with the contract's text."""
         if text.startswith("file:///"):
             path = text[7:]
         elif text.startswith("/"):
@@ -104,19 +104,19 @@ _set_native = PathUri.__dict__["_native"].__set__
 
 
 def display(path: bytes) -> str:
-    """Return a native path for an error text; bytes that are no UTF-8 become U+FFFD."""
+    """Return a native path for an error text; bytes that are not UTF-8 become U+FFFD."""
     return path.decode("utf-8", "replace")
 
 
 def encode_segment(name: bytes) -> str:
-    """Return a file name, or a native path, the way it is written in a URI of the server's making."""
+    """Return a file name, or a native path, in the form of URIs that the server makes."""
     if not name.translate(None, _PLAIN):
         return name.decode()
     return "".join([_NATIVE_TO_URI[byte] for byte in name])
 
 
 def _is_plain(path: str, raw: bytes) -> bool:
-    """True if an absolute path is its own normalised form, as URI and as native path alike."""
+    """Return whether an absolute path is its own normalised form, both as URI and as native path."""
     if raw.translate(None, _PLAIN) or "//" in path or path[2:3] in _DRIVE_MARKS:
         return False
     if path[-1] == "/":
@@ -124,12 +124,12 @@ def _is_plain(path: str, raw: bytes) -> bool:
     return "/." not in path or not ("/./" in path or "/../" in path or path.endswith(("/.", "/..")))
 
 
-# An empty slice (a path of one or two characters) is no mark, hence a set and not a string.
+# A set and not a string: an empty slice (from a path of one or two characters) is in every string.
 _DRIVE_MARKS = frozenset(":|")
 
 
 def _parse_any(text: str) -> PathUri:
-    """Parse by the whole rules: URL first, native path if it is no URL."""
+    """Parse by all rules: as a URL, or as a native path if it is no URL."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -147,7 +147,7 @@ def _parse_any(text: str) -> PathUri:
 
 
 def _clean(text: str) -> str:
-    """Drop what a URL parser never looks at: outer controls and spaces, tabs and line ends anywhere."""
+    """Remove what a URL parser ignores: outer controls and spaces, tabs and line ends anywhere."""
     text = text.strip(_STRIPPED)
     for character in "\t\n\r":
         if character in text:
@@ -156,7 +156,7 @@ def _clean(text: str) -> str:
 
 
 def _split_scheme(text: str) -> tuple[str, str]:
-    """Return the lower-case scheme, or an empty string if the text is no absolute URL, and the rest."""
+    """Return the scheme in lower case, empty if the text is no absolute URL, and the rest."""
     scheme, colon, rest = text.partition(":")
     if colon and scheme[:1].isalpha() and _SCHEME_CHARACTERS.issuperset(scheme):
         return scheme.lower(), rest
@@ -180,7 +180,7 @@ def _parse_native(text: str) -> PathUri:
 
 
 def _home() -> bytes:
-    """Return the server's home folder; empty if there is none."""
+    """Return the server's home directory; empty if there is none."""
     home = os.environb.get(b"HOME")
     if not home:
         import pwd
@@ -193,7 +193,7 @@ def _home() -> bytes:
 
 
 def _normalise(path: bytes) -> bytes:
-    """Resolve `.`, `..` and empty segments of an absolute path by its text alone."""
+    """Resolve `.`, `..` and empty segments of an absolute path by its text alone, without the file system."""
     segments: list[bytes] = []
     for segment in path.split(b"/"):
         if segment == b"..":
@@ -208,7 +208,7 @@ def _normalise(path: bytes) -> bytes:
 
 
 def _parse_file_url(rest: str) -> PathUri:
-    """Parse what follows `file:`, already cleaned."""
+    """Parse the text behind `file:`, already cleaned."""
     rest, has_query, has_fragment = _cut_query(rest)
     rest = rest.replace("\\", "/")
     authority, path = _split_authority(rest)
@@ -236,7 +236,7 @@ def _cut_query(text: str) -> tuple[str, bool, bool]:
 
 
 def _split_authority(rest: str) -> tuple[str, str]:
-    """Return the host part and the path of what follows `file:`; a drive in place of a host is a path."""
+    """Return host and path of the text behind `file:`; a drive in place of the host belongs to the path."""
     if not rest.startswith("//"):
         return "", rest
     authority, slash, path = rest[2:].partition("/")
@@ -246,10 +246,10 @@ def _split_authority(rest: str) -> tuple[str, str]:
 
 
 def _resolve_segments(path: str, after_empty_host: bool) -> tuple[list[str], bool]:
-    """Return the segments without dots, and whether a drive is the first (which drops the host).
+    """Return the segments with dots resolved, and whether the first is a drive (which drops the host).
 
-    `..` never removes a drive.  The reference counts the slash after an empty host as an empty segment, so
-    that `C|` there is not the first one and is not rewritten as `C:`.
+    `..` never removes a drive.  The reference server counts the slash behind an empty host as an empty
+    segment, so there `C|` is not the first one and is not rewritten as `C:`.
     """
     segments: list[str] = []
     drive_found = False
@@ -302,7 +302,7 @@ _FROM_URL_ALPHABET = {ord("-"): "+", ord("_"): "/", ord("+"): "*", ord("/"): "*"
 
 
 def _fallback_bytes(uri: str) -> bytes | None:
-    """Return the path bytes of a fallback URI, or None if the text is not one in its only spelling."""
+    """Return the path bytes of a fallback URI, or None if the text is not one in canonical form."""
     encoded = uri.removeprefix(_FALLBACK_PREFIX)
     if not encoded or encoded == uri or not encoded.isascii():
         return None
@@ -315,7 +315,7 @@ def _fallback_bytes(uri: str) -> bytes | None:
 
 
 def _refusal(uri: str) -> InvalidRequest:
-    """Return why a URI has no native path: it is foreign, or it stands for a path with a NUL byte."""
+    """Return the error for a URI without a native path: it is foreign, or its path has a NUL byte."""
     data = _fallback_bytes(uri)
     if data is not None and b"\0" in data and data.startswith(b"/") and _normalise(data) == data:
         return InvalidRequest("file name contained an unexpected NUL byte")

@@ -6,7 +6,7 @@ _HEX_DIGITS = b"0123456789ABCDEFabcdef"
 
 
 def percent_decode(text: str) -> bytes:
-    """Return the bytes a URL path stands for; broken escapes stay as they are."""
+    """Return the decoded bytes of a URL path; broken escapes stay as they are."""
     first, *rest = text.encode().split(b"%")
     parts = [first]
     for part in rest:

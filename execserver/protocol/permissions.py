@@ -1,12 +1,12 @@
-"""A permission profile: which files and whether the network may be used, in every accepted shape.
+"""A permission profile: which files may be used, and whether the network, in every accepted shape.
 
-Standard library only, shared by server and helpers.  Anything wrong inside a profile gives one and the same
-text, as in the reference server (wire contract, sections 5 and 8.7); nothing is ever guessed.
+Standard library only, shared by the server and helper processes.  Anything wrong inside a profile gives the
+same text, as at the reference server (wire contract, sections 5 and 8.7); nothing is ever guessed.
 """
 
 from __future__ import annotations
 
-from execserver.protocol.complaints import refuse, variant_name
+from execserver.protocol.error_texts import refuse, variant_name
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.paths import PathUri
 
@@ -33,14 +33,14 @@ _USIZE_MAX = 2**64 - 1
 
 
 class _NoProfile(Exception):
-    """One shape does not fit; the caller may try another."""
+    """The value does not have this shape; the caller may try another."""
 
 
 class SandboxEntry:
-    """One rule: what it is about (`kind`), and the access it grants or takes away.
+    """One rule: which path it is about (`kind`), and the access that it grants or denies.
 
-    `kind` is PATH (with `path`), GLOB_PATTERN (with `text`) or one of the special places; PROJECT_ROOTS may
-    carry a `subpath`, UNKNOWN carries the place's name in `text` and grants nothing.
+    `kind` is PATH (with `path`), GLOB_PATTERN (with `text`) or one of the symbolic paths; PROJECT_ROOTS may
+    have a `subpath`, UNKNOWN has the name of the symbolic path in `text` and grants nothing.
     """
 
     __slots__ = ("access", "kind", "path", "subpath", "text")
@@ -76,7 +76,7 @@ class SandboxEntry:
         return {"type": "special", "value": value}
 
     def key(self) -> tuple[object, ...]:
-        """Return what makes two rules the same."""
+        """Return the values that equal rules have in common."""
         return (self.kind, self.access, self.path and self.path.uri, self.text, self.subpath)
 
     def __eq__(self, other: object) -> bool:
@@ -90,10 +90,10 @@ class SandboxEntry:
 
 
 class PermissionProfile:
-    """The permissions: `kind` is MANAGED, DISABLED or EXTERNAL.
+    """A permission profile: `kind` is MANAGED, DISABLED or EXTERNAL.
 
-    `entries` is None unless file access is restricted (always managed then); an empty tuple grants nothing.
-    `network_enabled` is True for DISABLED.
+    `entries` is None unless file access is restricted (which only MANAGED can do); an empty tuple grants
+    nothing.  `network_enabled` is True for DISABLED.
     """
 
     __slots__ = ("entries", "glob_scan_max_depth", "kind", "network_enabled")
@@ -112,7 +112,7 @@ class PermissionProfile:
 
     @classmethod
     def from_json(cls, value: object, where: str = "sandbox.permissions") -> PermissionProfile:
-        """Decode a profile in its tagged or its older shape.  Raises InvalidParams."""
+        """Decode a profile in its tagged or its older, untagged shape.  Raises InvalidParams."""
         try:
             return _tagged(value)
         except _NoProfile:
@@ -137,7 +137,7 @@ class PermissionProfile:
         return {"type": MANAGED, "file_system": files, "network": network}
 
     def key(self) -> tuple[object, ...]:
-        """Return what makes two profiles the same."""
+        """Return the values that equal profiles have in common."""
         return (self.kind, self.network_enabled, self.entries, self.glob_scan_max_depth)
 
     def __eq__(self, other: object) -> bool:
@@ -169,7 +169,7 @@ def _tagged(value: object) -> PermissionProfile:
 
 
 def _untagged(value: object) -> PermissionProfile:
-    """Decode the older shape: no `type`, no unknown members, always restricted."""
+    """Decode the older shape: without `type`, without unknown members, always restricted."""
     profile = _object(value, allowed=("network", "file_system"))
     network = profile.get("network")
     enabled = None if network is None else _object(network).get("enabled")

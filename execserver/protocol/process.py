@@ -1,4 +1,4 @@
-"""Params, results and notifications of processes (wire contract, section 8; own extensions at the end)."""
+"""Params, results and notifications of processes (wire contract, section 8; extensions at the end)."""
 
 from __future__ import annotations
 
@@ -191,7 +191,8 @@ class ExecOutputDeltaNotification(Record, frozen=True, kw_only=True):
 class ExecExitedNotification(Record, frozen=True, kw_only=True):
     """A process ended; output may still follow.
 
-    `sandbox_denied` is None from servers that do not tell; `sandbox_refusal` is left out unless nothing ran.
+    `sandbox_denied` is None from servers that do not report it; `sandbox_refusal` is left out unless
+    nothing ran.
     """
 
     process_id: str
@@ -233,7 +234,7 @@ class CloseStdinResponse(Record, frozen=True, kw_only=True):
 
 
 class ProcessListEntry(Record, frozen=True, kw_only=True):
-    """One process of the session; what the system does not tell (any more) is None."""
+    """One process of the session; what the system does not report, or no longer, is None."""
 
     process_id: str
     argv: tuple[str, ...]

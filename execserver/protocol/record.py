@@ -1,7 +1,7 @@
-"""The base of every params and result record, and the JSON spelling of the values that are no plain records.
+"""The base class of params and result records, and the JSON form of the three special types.
 
-Three types have a spelling of their own: a path is a URI text, bytes are base64, a sandbox context is decoded
-by the module that helpers share.  All decoders and encoders of records use the two hooks of this module.
+A path is the text of a URI, bytes are base64, and a sandbox context is decoded by the module that helper
+processes share.  All decoders and encoders of records use the two hooks of this module.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ else:
 
 
 REMEMBERED_CONTEXTS = 64
-REMEMBERED_CONTEXT_BYTES = 16 * 1024  # a longer one is decoded every time
+REMEMBERED_CONTEXT_BYTES = 16 * 1024  # a longer context is decoded every time
 U16_MAX = 2**16 - 1
 U64_MAX = 2**64 - 1
 U16 = Annotated[int, msgspec.Meta(ge=0, le=U16_MAX, title="u16")]
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1, title="i32")]
-# The decoder knows no bound beyond 63 bits: a record with such a member checks the upper one itself.
+# The decoder's limits have at most 63 bits: a record with such a member checks the upper limit itself.
 U64 = Annotated[int, msgspec.Meta(ge=0, title="u64")]
 USIZE = Annotated[int, msgspec.Meta(ge=0, title="usize")]
 
 
 def refuse_beyond_u64(*numbers: int | None) -> None:
-    """Raise ValueError when a number is larger than an unsigned 64-bit integer."""
+    """Raise ValueError if a number is larger than an unsigned 64-bit integer."""
     for number in numbers:
         if number is not None and number > U64_MAX:
             raise ValueError("invalid number")
 
 
 def decode_value(wanted: type, value: object) -> object:
-    """Turn decoded JSON into one of the three special types.  Raises InvalidParams or InvalidBase64."""
+    """Convert decoded JSON to one of the three special types.  Raises InvalidParams or InvalidBase64."""
     if wanted is PathUri:
         if isinstance(value, str):
             return PathUri.parse(value)
@@ -67,7 +67,7 @@ def decode_value(wanted: type, value: object) -> object:
 
 
 def _context(value: object) -> FileSystemSandboxContext:
-    """Decode a context, or return the one made of the same text: clients repeat theirs in every request."""
+    """Decode a context, or return the one from the same text: clients repeat theirs in every request."""
     text = msgspec.json.encode(value)
     if len(text) > REMEMBERED_CONTEXT_BYTES:
         return FileSystemSandboxContext.from_json(value)
@@ -76,15 +76,15 @@ def _context(value: object) -> FileSystemSandboxContext:
 
 @functools.lru_cache(maxsize=REMEMBERED_CONTEXTS)
 def known_context(text: bytes) -> FileSystemSandboxContext:
-    """Return the context of a JSON text of at most REMEMBERED_CONTEXT_BYTES.
+    """Return the context in a JSON text of at most REMEMBERED_CONTEXT_BYTES.
 
-    Raises InvalidParams, or msgspec.DecodeError for what is no JSON.
+    Raises InvalidParams, or msgspec.DecodeError if the text is not JSON.
     """
     return FileSystemSandboxContext.from_json(msgspec.json.decode(text))
 
 
 def encode_value(value: object) -> object:
-    """Turn one of the special types into what JSON can hold."""
+    """Convert one of the special types to a value for JSON."""
     if isinstance(value, PathUri):
         return value.uri
     if isinstance(value, FileSystemSandboxContext):
@@ -96,5 +96,5 @@ encode_json = msgspec.json.Encoder(enc_hook=encode_value).encode
 
 
 def encode_record(record: msgspec.Struct | msgspec.Raw) -> bytes:
-    """Return the JSON text of a record, members in declaration order; JSON text is returned as it is."""
+    """Return the JSON text of a record, members in declaration order; return JSON text unchanged."""
     return bytes(record) if isinstance(record, msgspec.Raw) else encode_json(record)

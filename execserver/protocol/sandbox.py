@@ -1,14 +1,14 @@
-"""What a client asks a sandbox to allow: the context of fs/* and process/start requests as plain values.
+"""The sandbox context of fs/* and process/start requests as plain values: what a client wants to allow.
 
 Standard library only: the server, the sandbox code and the helper processes decode a context with the same
-code, so they accept and refuse the same ones (wire contract, section 8.7).  Decoding has no side effects and
-never falls back to "no sandbox": what is not understood is refused.  The shape of the April contract,
-`sandboxPolicy`, is turned into the permissions it stood for by `sandbox_policy`.
+code, so they accept and refuse the same contexts (wire contract, section 8.7).  Decoding has no side effects
+and never falls back to "no sandbox": what is not understood is refused.  `sandbox_policy` converts the shape
+of the April contract, `sandboxPolicy`, to the permissions it meant.
 """
 
 from __future__ import annotations
 
-from execserver.protocol.complaints import missing_field, variant_name, wrong_type
+from execserver.protocol.error_texts import missing_field, variant_name, wrong_type
 from execserver.protocol.paths import PathUri
 from execserver.protocol.permissions import PermissionProfile
 
@@ -16,7 +16,7 @@ WINDOWS_SANDBOX_LEVELS = ("disabled", "restricted-token", "elevated")
 
 
 class PolicyContext:
-    """The `policyContext` of a context: where it is given, it alone says what symbolic paths stand for.
+    """The `policyContext` of a context: if it is given, it alone says what symbolic paths mean.
 
     Without workspace roots there is no project root.  `cwd` may be None.
     """
@@ -41,22 +41,21 @@ class PolicyContext:
         return found
 
     def to_json(self) -> dict[str, object]:
-        """Return it as the JSON object a client would send."""
+        """Return the JSON object that a client would send."""
         roots = [root.uri for root in self.workspace_roots]
         return {"cwd": None if self.cwd is None else self.cwd.uri, "workspaceRoots": roots}
 
     def key(self) -> tuple[object, ...]:
-        """Return what tells two of them apart."""
+        """Return the values that equal policy contexts have in common."""
         return (self.cwd and self.cwd.uri, tuple(root.uri for root in self.workspace_roots))
 
 
 class FileSystemSandboxContext:
-    """The `sandbox` object: permissions, and what its symbolic paths stand for.
+    """The `sandbox` object: permissions, and the meaning of their symbolic paths.
 
-    `cwd` is None when the client gave none; with `cwd_is_servers` (contexts of the April contract) the
-    server's own directory takes its place.  `workspace_roots` may be empty.  Where there is a
-    `policy_context`, it counts for symbolic paths in the place of both.  The Windows members are checked and
-    kept.
+    `cwd` is None if the client gave none; with `cwd_is_servers` (contexts of the April contract) the server's
+    own directory takes its place.  `workspace_roots` may be empty.  A `policy_context` replaces both for
+    symbolic paths.  The Windows members are checked and kept.
     """
 
     __slots__ = (
@@ -115,7 +114,7 @@ class FileSystemSandboxContext:
         return cls(*(seen.get(name, default) for name, default in _DEFAULTS.items()))  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, object]:
-        """Return the context as the JSON object a client would send."""
+        """Return the JSON object that a client would send."""
         found: dict[str, object] = {
             "permissions": self.permissions.to_json(),
             "cwd": None if self.cwd is None else self.cwd.uri,
@@ -138,7 +137,7 @@ class FileSystemSandboxContext:
         return isinstance(other, FileSystemSandboxContext) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        if self._hash is None:
+        if self._hash is None:  # kept: every sandboxed request looks its context up in caches
             self._hash = hash(self._key())
         return self._hash
 

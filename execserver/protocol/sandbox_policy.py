@@ -1,12 +1,12 @@
-"""The April contract's `sandboxPolicy`: the permissions each of its four kinds stood for.
+"""The `sandboxPolicy` of the April contract: the permissions that each of its four kinds meant.
 
-Standard library only.  Never weaker than the policy said: what is missing gets its documented default, and
-what is not understood is refused (wire contract, section 15).
+Standard library only.  The permissions are never wider than the policy: missing members get their documented
+defaults, and what is not understood is refused (wire contract, section 15).
 """
 
 from __future__ import annotations
 
-from execserver.protocol.complaints import missing_field, refuse, variant_name, wrong_type
+from execserver.protocol.error_texts import missing_field, refuse, variant_name, wrong_type
 from execserver.protocol.paths import PathUri
 from execserver.protocol.permissions import (
     DISABLED,
@@ -25,7 +25,7 @@ from execserver.protocol.permissions import (
     SandboxEntry,
 )
 
-PROTECTED_NAMES = (".git", ".agents", ".codex")  # stay read-only at the top of the workspace
+PROTECTED_NAMES = (".git", ".agents", ".codex")  # they stay read-only at the top of the workspace
 _KINDS = ("danger-full-access", "read-only", "external-sandbox", "workspace-write")
 _NETWORKS = ("restricted", "enabled")
 _ACCESSES = ("full-access", "restricted")
@@ -64,7 +64,7 @@ def _workspace_write(policy: dict[str, object]) -> tuple[SandboxEntry, ...]:
 
 
 def _readable(policy: dict[str, object], member: str) -> tuple[SandboxEntry, ...]:
-    """Return the entries of an access object: everything, or platform defaults and a list of roots."""
+    """Return the rules of an access object: everything, or platform defaults and a list of roots."""
     if member not in policy:
         return (SandboxEntry(ROOT, READ),)
     where = f"{_WHERE}.{member}"
@@ -77,7 +77,7 @@ def _readable(policy: dict[str, object], member: str) -> tuple[SandboxEntry, ...
 
 
 def _additional_entries(value: object) -> tuple[SandboxEntry, ...]:
-    """Return the file rules of an additional profile; its network part never counted."""
+    """Return the file rules of an additional profile; its network part had no effect in that contract."""
     if value is None:
         return ()
     where = "sandbox.additionalPermissions"

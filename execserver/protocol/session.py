@@ -1,4 +1,4 @@
-"""Params and results of the session's beginning (wire contract, section 6)."""
+"""Params and results of `initialize` (wire contract, section 6)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What is wrong with a text that is not JSON, in the words of the reference server's parser.
 
-Only damaged messages come here.  The reasons carry the line and the column of the last byte looked at, both
-counted from 1 (wire contract, section 4).  Long texts get a plain reason: finding the place in Python would
-hold up everybody else.
+Used for malformed messages only.  A reason has the line and the column of the last byte that was examined,
+both counted from 1 (wire contract, section 4).  Long texts get a plain reason: finding the place in Python
+would delay all other connections.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _HEX4 = re.compile(rb"[0-9A-Fa-f]{4}")
 _IDENTS = {ord("n"): b"ull", ord("t"): b"rue", ord("f"): b"alse"}
 _LIST, _OBJECT = ord("["), ord("{")
-_END = -1  # what stands behind the last byte
+_END = -1  # in place of a byte behind the last one
 _EXPONENT = tuple(b"eE")
 _SIGNS = tuple(b"+-")
 
 
 class Damage(Exception):
-    """Why a text is not JSON; `value_end` is where a whole value ends that something else follows."""
+    """Why a text is not JSON; `value_end` is the end of a whole value with something else behind it."""
 
     def __init__(self, reason: str, value_end: int | None = None) -> None:
         super().__init__(reason)
@@ -34,18 +34,18 @@ class Damage(Exception):
 
 
 def find_damage(data: bytes) -> Damage:
-    """Return what is wrong with a text that the decoder refused."""
+    """Return the reason why the decoder refused a text."""
     if len(data) > EXPLAINED_BYTES:
         return Damage(f"invalid JSON in a message of {len(data)} bytes")
     try:
         _Scanner(data).document()
     except Damage as damage:
-        return damage.with_traceback(None)  # whose frames would hold it as a variable: a cycle
+        return damage.with_traceback(None)  # a frame of the traceback refers to it: a reference cycle
     return Damage("invalid JSON")
 
 
 class _Scanner:
-    """Walks one JSON text without building anything; nesting is kept on a list, not on the stack."""
+    """Reads one JSON text without building values; nesting is kept on a list, not on the call stack."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -53,7 +53,7 @@ class _Scanner:
         self.open: list[int] = []
 
     def document(self) -> None:
-        """Raise Damage for the first thing wrong."""
+        """Raise Damage for the first error."""
         self.value()
         while self.open:
             self.next_item()
@@ -62,7 +62,7 @@ class _Scanner:
             raise Damage(self.placed("trailing characters", self.at + 1), end)
 
     def value(self) -> None:
-        """Pass one scalar, or the opening of a list or an object with its first value."""
+        """Read one scalar, or the opening of a list or an object and its first value."""
         byte = self.peek()
         if byte == _END:
             self.fail_here("EOF while parsing a value")
@@ -95,7 +95,7 @@ class _Scanner:
             self.value()
 
     def next_item(self) -> None:
-        """Pass a comma and the value behind it, or the end of the innermost list or object."""
+        """Read a comma and the value behind it, or the end of the innermost list or object."""
         inside = self.open[-1]
         byte = self.peek()
         if byte == inside + 2:
@@ -214,7 +214,7 @@ class _Scanner:
         return int(digits, 16)
 
     def peek(self) -> int:
-        """Return the next byte that is no white space."""
+        """Skip white space and return the next byte, without reading it."""
         self.skip(_SPACE)
         return self.byte()
 
@@ -235,15 +235,15 @@ class _Scanner:
         return len(match.group())
 
     def fail_here(self, reason: str) -> NoReturn:
-        """Refuse the byte that comes next."""
+        """Refuse the next byte."""
         raise Damage(self.placed(reason, min(self.at + 1, len(self.data))))
 
     def fail_behind(self, reason: str) -> NoReturn:
-        """Refuse the byte passed last."""
+        """Refuse the byte that was read last."""
         raise Damage(self.placed(reason, self.at))
 
     def placed(self, reason: str, seen: int) -> str:
-        """Return a reason with the line and column of the last of the bytes seen."""
+        """Return a reason with the line and column of byte number `seen`, counted from 1."""
         before = self.data[:seen]
         column = len(before) - (before.rfind(b"\n") + 1)
         return f"{reason} at line {before.count(10) + 1} column {column}"

@@ -1,7 +1,7 @@
-"""Messages that carry output, built as bytes around base64: no JSON encoder sees a payload.
+"""Messages with output, built as bytes around base64 text: no JSON encoder reads a payload.
 
-What stays the same for one process or one HTTP stream is rendered once; a message is then two constants,
-a number and the base64 text.  Members and their order are those of the records in `process`, `http`, `files`
+What stays the same for one process or one HTTP stream is rendered once; a message is then two constants, a
+number and the base64 text.  Members and their order are those of the records in `process`, `http`, `files`
 and `legacy`; a test compares every template with its record.
 """
 
@@ -32,7 +32,7 @@ _text = msgspec.json.Encoder().encode
 
 
 def _head(method: NotificationMethod[Any], key: bytes, value: str) -> bytes:
-    """Return the beginning of a notification up to and without the comma behind its first member."""
+    """Return the beginning of a notification, up to the comma behind its first member."""
     return b'{"method":%b,"params":{"%b":%b' % (_text(method.name), key, _text(value))
 
 
@@ -47,13 +47,13 @@ class ProcessTemplates:
         self._closed = _head(PROCESS_CLOSED, b"processId", process_id) + b',"seq":'
 
     def output(self, stream: str, seq: int, data: bytes) -> Parts:
-        """Return `process/output` in parts: what stands before the base64 text, the text, and the end."""
+        """Return `process/output` in parts: the head, the base64 text, and the end."""
         return (b'%b%d,"stream":"%b","chunk":"' % (self._output, seq, _STREAMS[stream]), encode(data), b'"}}')
 
     def exited(
         self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
     ) -> bytes:
-        """Return `process/exited`; a refusal that is known for certain is told, an empty one left out."""
+        """Return `process/exited`; an empty `sandbox_refusal` is omitted."""
         tail = (exit_code, _TRUTH[sandbox_denied], _refusal(sandbox_refusal))
         return b'%b%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (self._exited, seq, *tail)
 
@@ -78,11 +78,11 @@ class CommandExecTemplates:
     def exited(
         self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
     ) -> bytes:
-        """Return `command/exec/exited`, which says nothing of the sandbox."""
+        """Return `command/exec/exited`, which has no members about the sandbox."""
         return b"%b%d}}" % (self._exited, exit_code)
 
     def closed(self, seq: int) -> bytes:
-        """Return nothing to send: the first contract has no such notification."""
+        """Return an empty text, which is not sent: the first contract has no such notification."""
         return b""
 
 
@@ -100,44 +100,44 @@ class BodyDeltaTemplates:
         return (head, encode(data), b'","done":false,"error":null}}')
 
     def last(self, seq: int, error: str | None = None) -> bytes:
-        """Return the end of the stream, with the reason when it came too early."""
+        """Return the end of the stream, with the reason if it came too early."""
         return b'%b%d,"deltaBase64":"","done":true,"error":%b}}' % (self._head, seq, _text(error))
 
 
 class OutputPage(Protocol):
-    """What a read takes from the retained output."""
+    """What a read gets of the retained output."""
 
     @property
     def chunks(self) -> Iterable[tuple[int, str, bytes]]:
-        """Number, stream and bytes of each chunk."""
+        """`seq`, stream and bytes of each chunk."""
 
     @property
     def next_seq(self) -> int:
-        """From where to read on."""
+        """The number at which the next read continues."""
 
 
 class OutputGaps(Protocol):
-    """What is known of output dropped from the retained one."""
+    """What is known about output that was dropped."""
 
     @property
     def oldest_seq(self) -> int:
-        """The lowest number still retained."""
+        """The number from which on nothing was dropped."""
 
     @property
     def lost_bytes(self) -> int:
-        """How much was dropped before it."""
+        """The number of bytes dropped before it."""
 
 
 class ReadState(Protocol):
-    """What a read tells of the process."""
+    """What a read reports about the process."""
 
     @property
     def exited(self) -> bool:
-        """Whether the leader was reaped."""
+        """Whether the session leader was reaped."""
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code."""
+        """Its exit code; None while it runs."""
 
     @property
     def closed(self) -> bool:
@@ -153,7 +153,7 @@ class ReadState(Protocol):
 
     @property
     def sandbox_refusal(self) -> str:
-        """Why nothing ran in the sandbox, if that is known for certain; else empty."""
+        """Why the program did not run in the sandbox, if that is certain; else empty."""
 
 
 def _refusal(text: str) -> bytes:
@@ -182,13 +182,3 @@ def read_result(page: OutputPage, state: ReadState) -> msgspec.Raw:
             _refusal(state.sandbox_refusal),
         )
     )
-
-
-def read_block_result(data: bytes, eof: bool) -> msgspec.Raw:
-    """Return the result of `fs/readBlock`."""
-    return msgspec.Raw(b'{"chunk":"%b","eof":%b}' % (encode(data), _TRUTH[eof]))
-
-
-def read_file_result(data: bytes) -> msgspec.Raw:
-    """Return the result of `fs/readFile` for a file that is held in one piece."""
-    return msgspec.Raw(b'{"dataBase64":"%b"}' % encode(data))

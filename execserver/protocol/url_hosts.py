@@ -1,8 +1,8 @@
-"""Hosts of URLs: checked and written the way the URL standard wants them.
+"""Hosts of URLs: checked and normalised by the URL standard.
 
-A path with a host is never native here, so this decides only which refusal a client sees.  International
-names go through an approximation of UTS 46 on the standard library's Unicode tables (wire contract,
-section 11).  Standard library only, imported when the first host is met.
+A path with a host is never native here, so this only decides which error a client gets.  International names
+go through an approximation of UTS 46 with the standard library's Unicode tables (wire contract, section 11).
+Standard library only; imported when the first host is met.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BAD_IPV6 = "invalid IPv6 address"
 _BAD_PORT = "invalid port number"
 _EMPTY = "empty host"
 
-_KEPT_BY_MAPPING = frozenset("ßς\u200c\u200d")  # case folding would lose them; UTS 46 keeps them
+_KEPT_BY_MAPPING = frozenset("ßς\u200c\u200d")  # case folding would change them; UTS 46 keeps them
 _IGNORED = frozenset("\u00ad\u034f\u180b\u180c\u180d\u180f\u200b\u2060\u2064\ufeff") | frozenset(
     map(chr, range(0xFE00, 0xFE10))
 )
@@ -33,7 +33,7 @@ _DOTS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 
 
 class _Bad(ValueError):
-    """The reason a host is refused, in the URL parser's words."""
+    """A host is refused; the text is the reason, in the words of the URL parser."""
 
 
 def parse_file_host(authority: str) -> str:
@@ -46,7 +46,7 @@ def parse_file_host(authority: str) -> str:
 
 
 def check_other_url(scheme: str, rest: str) -> None:
-    """Raise InvalidParams where a URL of another scheme is no URL at all."""
+    """Raise InvalidParams for an invalid URL of another scheme."""
     try:
         if scheme in _SPECIAL:
             _check_authority(rest.replace("\\", "/").lstrip("/"), special=True)
@@ -72,7 +72,7 @@ def _check_authority(rest: str, special: bool) -> None:
 
 
 def _split_port(host: str) -> tuple[str, str | None]:
-    """Return host and port; a colon inside brackets belongs to the host."""
+    """Return host and port, None without one; a colon inside brackets belongs to the host."""
     if host.startswith("["):
         address, bracket, port = host.partition("]")
         if port and not port.startswith(":"):
@@ -94,7 +94,7 @@ def _parse_host(text: str) -> str:
 
 
 def _parse_ipv6(text: str) -> str:
-    """Return the shortest writing of an address: the first longest run of zero groups is left out."""
+    """Return the shortest spelling of an address: `::` replaces the first of the longest runs of zeros."""
     import socket
 
     try:
@@ -144,7 +144,7 @@ def _parse_number(label: str) -> int:
         digits, base, allowed = label, 10, _DECIMAL
     if not label or not allowed.issuperset(digits):
         raise _Bad(_BAD_IPV4)
-    # More digits than any address has: too large, without building a huge integer.
+    # With more digits than any address has it is too large; no need to build a huge integer.
     return int(digits or "0", base) if len(digits.lstrip("0")) <= 12 else 1 << 40
 
 
@@ -174,7 +174,7 @@ def _map(domain: str) -> str:
 
 
 def _decode_label(label: str) -> str:
-    """Return the label as people read it; an `xn--` label must stand for something that is not ASCII."""
+    """Return the Unicode form of a label; that of an `xn--` label must not be ASCII."""
     if not label.startswith("xn--"):
         return label
     try:
@@ -205,9 +205,9 @@ def _check_labels(labels: list[str]) -> None:
 def _is_allowed(character: str, before: str) -> bool:
     if character in "\u200c\u200d":
         return bool(before) and unicodedata.combining(before) == 9  # joiners only after a virama
-    if character == "\ufffd":  # what bytes that are no UTF-8 became
+    if character == "\ufffd":  # from bytes that are not UTF-8
         return False
-    # Unassigned, private, surrogates, controls, format characters and separators stand for no name.
+    # Unassigned, private, surrogates, controls, format characters and separators are in no name.
     return unicodedata.category(character) not in {"Cn", "Co", "Cs", "Cc", "Cf", "Zs", "Zl", "Zp"}
 
 

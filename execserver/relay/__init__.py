@@ -1,1 +1,1 @@
-"""The relay that people host: registry and rendezvous of remote environments, blind to their content."""
+"""The self-hosted relay: registry and rendezvous of remote environments, blind to their content."""

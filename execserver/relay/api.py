@@ -1,4 +1,4 @@
-"""What the relay answers over HTTP: registry calls, the way in to the rendezvous, health, metrics."""
+"""What the relay answers over HTTP: registry calls, upgrades to the rendezvous, health, metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RENDEZVOUS = re.compile(r"/rendezvous/([A-Za-z0-9_-]{1,128})")
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,255}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 _REASON_HEADER = "x-codex-rendezvous-rejection-reason"
 _METRICS_TEXT = "metrics are told to this machine only, asked by `localhost` or a loopback address"
-# Who comes by a proxy comes from elsewhere, whatever the address of the proxy.
+# A request through a proxy comes from elsewhere, even if the proxy runs on this machine.
 _FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 Headers = list[tuple[str, str]]
@@ -47,7 +47,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer; its length, date and connection headers are the sender's."""
+    """An answer; whoever sends it adds the headers for length, date and connection."""
 
     status: int
     body: bytes = b""
@@ -55,7 +55,7 @@ class Response(NamedTuple):
 
 
 class Upgrade(NamedTuple):
-    """The answer, and to whom the socket belongs once it is sent."""
+    """The answer to an upgrade, and whose socket it is once the answer is sent."""
 
     data: bytes
     identity: Identity
@@ -75,7 +75,10 @@ class Api:
         fixed_base: bool,
         public_metrics: bool,
     ) -> None:
-        """`base` begins the URLs that are given out; unless it is fixed, its host is the one asked."""
+        """Take the parts; `base` begins the URLs that are given out, such as `wss://host:port`.
+
+        Unless `fixed_base` is set, the host of each request replaces the host of `base`.
+        """
         self._registry = registry
         self._rendezvous = rendezvous
         self._book = book
@@ -85,7 +88,7 @@ class Api:
         self._public_metrics = public_metrics
 
     def answer(self, request: Request) -> Response | Upgrade:
-        """Return the answer; blocks this greenlet where a call has to wait for an executor."""
+        """Return the answer; blocks this greenlet while a call waits for an executor."""
         try:
             return self._answer(request)
         except CannotServe as error:
@@ -95,9 +98,9 @@ class Api:
             )
 
     def token_of(self, request: Request) -> str | None:
-        """Return the id of the token that a request shows, itself or as a credential made from it.
+        """Return the id of the token that a request shows, directly or by a credential granted with it.
 
-        None where it shows nothing that is good.
+        None if the request shows nothing valid.
         """
         path, _, query = request.target.partition("?")
         way_in = _RENDEZVOUS.fullmatch(path)
@@ -111,7 +114,7 @@ class Api:
     def _answer(self, request: Request) -> Response | Upgrade:
         path, _, query = request.target.partition("?")
         call, way_in = _CALL.fullmatch(path), _RENDEZVOUS.fullmatch(path)
-        if request.values("origin"):  # a web page has no business here
+        if request.values("origin"):  # browsers send it; no web page may reach the relay
             return self._refused("other", ApiError(403, "forbidden", "requests of web pages are refused"))
         if call:
             return self._call(request, call[1], call[2])
@@ -160,6 +163,7 @@ class Api:
     def _enter(self, request: Request, environment_id: str, query: str) -> Response | Upgrade:
         given = _ticket(query)
         role = "executor" if given.startswith("x-") else "harness"
+        # The upgrade rules of the server's own port, which knows the path `/` only.
         decided = handshake.answer(handshake.Request(request.method, "/", False, request.headers), _date())
         if not decided.upgraded:
             return self._refused("rendezvous", ApiError(400, "no_websocket", "this is a WebSocket's address"))
@@ -188,7 +192,7 @@ class Api:
         return _error(error)
 
     def _base_for(self, request: Request) -> str:
-        """Return how the URL begins that this client can come in by."""
+        """Return the beginning of a rendezvous URL that works for this client: by the host it asked for."""
         hosts = request.values("host")
         if self._fixed_base or len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
             return self._base
@@ -200,7 +204,7 @@ def _ticket(query: str) -> str:
 
 
 def _is_of_this_machine(request: Request) -> bool:
-    """Tell whether this machine asks, and by a name of its own: a web page can have its name lead here."""
+    """True if this machine asks, and by a loopback name: a web page can make its own name resolve here."""
     if not request.is_local or any(request.values(name) for name in _FORWARDED):
         return False
     return all(_is_loopback(host) for host in request.values("host"))

@@ -1,8 +1,8 @@
-"""A running relay: puts the parts together, reacts to signals, ends in order.
+"""A running relay: puts the parts together, reacts to signals, shuts down in order.
 
-SIGTERM or SIGINT: `/readyz` answers 503 and nobody new comes in; after a moment everybody is told to come
-again later; a bounded time after that the process ends.  A second signal skips the moment.  SIGHUP reads
-certificate and tokens anew.
+On SIGTERM or SIGINT `/readyz` answers 503 and no new connection is let in; after `drain_s` every peer gets a
+shutdown notice; the process ends a bounded time later.  A second signal skips the first wait.  SIGHUP reads
+certificate and tokens again.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver import name_services
+from execserver.eventloop.deadline import at_most
+from execserver.eventloop.idle_memory import IdleMemory
+from execserver.eventloop.signals import on_end_signals
 from execserver.own_process import (
     raise_open_files_limit,
     return_free_memory,
     settle_allocator,
     settle_collector,
 )
+from execserver.relay.admission import Admission
 from execserver.relay.api import Api
+from execserver.relay.byte_streams import server_context
 from execserver.relay.limits import Limits
 from execserver.relay.listener import RelayListener
-from execserver.relay.lobby import Lobby
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Registry
 from execserver.relay.rendezvous import Rendezvous
 from execserver.relay.state import MemoryState, RelayState
 from execserver.relay.tokens import TokenBook, TokenFileError
-from execserver.relay.wires import server_context
-from execserver.services.deadline import at_most
-from execserver.services.idle_memory import IdleMemory
 from execserver.settings import Settings
 
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.05
-_OTHER_DESCRIPTORS = 128  # for files, and for strangers beyond the places
+_OTHER_DESCRIPTORS = 128  # for files, and for unauthenticated connections beyond the places
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RelayConfig(NamedTuple):
-    """What the command line decides."""
+    """The options of the command line."""
 
     token_file: str
     limits: Limits = Limits()
@@ -68,6 +69,7 @@ class Relay:
 
     def __init__(self, config: RelayConfig, sock: socket.socket, settings: Settings) -> None:
         """Read tokens, state and certificate.  Raises TokenFileError, StateFileError, OSError."""
+        # The tree costs at each spawn, and nothing reads it.
         gevent.config.track_greenlet_tree = False
         name_services.use_built_in_ones()
         self._config = config
@@ -88,21 +90,19 @@ class Relay:
             fixed_base=config.public_url is not None,
             public_metrics=config.public_metrics,
         )
-        self._lobby = Lobby(
+        self._admission = Admission(
             config.limits.connections, self._rendezvous.count_sockets, self._rendezvous.count_sockets_of
         )
-        self._listener = RelayListener(sock, config.limits, self._lobby, api, self._rendezvous.attach)
+        self._listener = RelayListener(sock, config.limits, self._admission, api, self._rendezvous.attach)
         self._listener.context = context
         self._stop, self._hurry = Event(), Event()
 
     def run(self, announce: Callable[[], None]) -> int:
-        """Serve until a signal; call `announce` once requests are answered.  Return the exit status."""
+        """Serve until a signal; call `announce` once requests are answered.  Returns the exit status."""
         raise_open_files_limit()
         self._heed_open_files_limit()
         settle_allocator()  # halves the time of a stream: else each record would cost page faults
-        for number in _END_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal_handler(number, self._end_soon)
+        on_end_signals(self._end_soon, _END_SIGNALS)
         signal_handler(signal.SIGHUP, self.reload)
         every = self._config.limits.token_check_s
         watch = get_hub().loop.timer(every, every)
@@ -112,6 +112,7 @@ class Relay:
         settle_collector()
         idle_memory = IdleMemory(return_free_memory)
         idle_memory.start()
+        # gevent runs greenlets that only yield for this long before it looks for input; see `server`.
         sys.setswitchinterval(0.0002)
         _log.info("relay serving: known=%d", len(self._book))
         self._stop.wait()
@@ -124,7 +125,7 @@ class Relay:
         return 0
 
     def reload(self) -> None:
-        """Read certificate and tokens anew; what cannot be read stays as it was."""
+        """Read certificate and tokens again; what cannot be read stays as it was."""
         try:
             self._listener.context = self._make_context()
             self._book.reload()
@@ -135,12 +136,12 @@ class Relay:
         _log.info("reloaded: known=%d", len(self._book))
 
     def _heed_open_files_limit(self) -> None:
-        """Promise no more places than there are descriptors for."""
+        """Reduce the places to the number of descriptors that the system allows."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         places = max(1, limit - _OTHER_DESCRIPTORS)
-        if limit != resource.RLIM_INFINITY and places < self._lobby.places:
+        if limit != resource.RLIM_INFINITY and places < self._admission.places:
             _log.warning("the limit of open files, %d, leaves room for %d connections", limit, places)
-            self._lobby.places = places
+            self._admission.places = places
 
     def _end_soon(self) -> None:
         if self._stop.is_set():
@@ -149,11 +150,12 @@ class Relay:
 
     def _drain(self) -> None:
         limits = self._config.limits
+        # The listener stays open until the end, so that `/readyz` and refused calls get their 503.
         self._rendezvous.draining = True
         _log.info("draining: goodbye in %g s", limits.drain_s)
         if self._rendezvous.count_links():
             self._hurry.wait(limits.drain_s)
-        self._rendezvous.say_goodbye()
+        self._rendezvous.send_shutdown_notice()
         with at_most(limits.close_timeout_s):
             while self._rendezvous.count_sockets():
                 gevent.sleep(_POLL_S)
@@ -183,7 +185,7 @@ def serve(config: RelayConfig, sock: socket.socket, announce: Callable[[], None]
 
 
 def own_base(sock: socket.socket, tls: bool) -> str:
-    """Return how the URLs begin that lead to a listening socket."""
+    """Return the beginning of URLs that lead to a listening socket, such as `wss://192.0.2.1:8443`."""
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'wss' if tls else 'ws'}://{shown}:{port}"
@@ -192,6 +194,6 @@ def own_base(sock: socket.socket, tls: bool) -> str:
 def _open_state(path: str | None) -> RelayState:
     if path is None:
         return MemoryState()
-    from execserver.relay.sqlite_state import SqliteState  # late: SQLite is for those who ask for it
+    from execserver.relay.sqlite_state import SqliteState  # late: SQLite is loaded only with --state
 
     return SqliteState(path)

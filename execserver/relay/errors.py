@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class CannotServe(Exception):
-    """Something a person has to put right; the text says what, and names the file."""
+    """Something the user has to correct; the text says what, and names the file."""

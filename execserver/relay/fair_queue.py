@@ -1,6 +1,6 @@
-"""Frames of several senders on their way to one receiver, each sender in turn.
+"""Frames of several senders for one receiver; the senders take turns.
 
-A small frame waits behind at most one frame of every other sender, however much those have queued.
+A small frame waits for at most one frame of each other sender, however much those have queued.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ from collections.abc import Hashable
 
 
 class FairQueue:
-    """One queue a sender, emptied in turn; bounded by whoever fills it, by `size_of`."""
+    """One queue per sender, emptied in turns.
+
+    It has no limit of its own: its owner stops reading a sender whose `size_of` is too large.
+    """
 
     __slots__ = ("_queues", "_sizes", "_turns", "size")
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[bytes]] = {}
         self._sizes: dict[Hashable, int] = {}
-        self._turns: deque[Hashable] = deque()
+        self._turns: deque[Hashable] = deque()  # each sender with a frame once
         self.size = 0  # bytes
 
     def __bool__(self) -> bool:
         return bool(self._turns)
 
     def push(self, sender: Hashable, frame: bytes) -> None:
-        """Add a frame behind the sender's others."""
+        """Add a frame after the sender's others."""
         queue = self._queues.get(sender)
         if queue is None:
             self._queues[sender] = deque((frame,))
@@ -36,15 +39,17 @@ class FairQueue:
         self.size += len(frame)
 
     def pop(self) -> bytes:
-        """Take the next frame; raises IndexError when there is none."""
+        """Remove and return the next frame.  Raises IndexError if there is none."""
         sender = self._turns.popleft()
         queue = self._queues[sender]
         frame = queue.popleft()
         self.size -= len(frame)
+        # One frame a turn, of whatever size: frames are bounded (256 KiB), and so is the wait for the others.
         if queue:
             self._turns.append(sender)
             self._sizes[sender] -= len(frame)
         else:
+            # Stream ids are senders, too, and come and go: nothing may stay of one that has nothing queued.
             del self._queues[sender], self._sizes[sender]
         return frame
 

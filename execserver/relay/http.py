@@ -1,8 +1,9 @@
 """HTTP/1.1 on one accepted socket, until it is upgraded or ends.
 
-A head is read by our own strict rules first, which know one meaning only, then by h11, which reads bodies.
-The socket belongs to whoever accepted it.  A stranger's request must be whole within the strangers' time; who
-shows a token gets longer, and may rest between two requests.  A client that takes no answer is given up.
+A head must first pass strict rules of our own, which refuse what two parsers could read differently; then h11
+parses it and reads the body.  The socket belongs to whoever accepted it.  Without a token a request must be
+whole within `unauthenticated_s`; with one it gets longer, and the connection may be idle between two
+requests.  A client that does not take its answer is disconnected.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import h11
 from gevent import sleep
 from gevent.hub import get_hub
 
+from execserver.eventloop.deadline import at_most
+from execserver.relay.admission import Admission
 from execserver.relay.api import Request, Response, Upgrade
+from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
-from execserver.relay.lobby import Lobby
-from execserver.relay.wires import Wire
-from execserver.services.deadline import at_most
 from execserver.wire.handshake import BadRequest, never_a_head, parse_head
 
 _READY_READ, _READY_WRITE = 1, 2
@@ -31,9 +32,9 @@ _RECEIVE_BYTES = 16 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
-_FRAMING = 4  # the chunks of a body may come in so many times its own bytes
+_FRAMING = 4  # a chunked body may be so many times as long on the wire as its content
 
-# One is enough for all, since what was read is copied before anybody else gets a turn.
+# One buffer is enough for all, since what was read is copied before another greenlet runs.
 _BUFFER = memoryview(bytearray(_RECEIVE_BYTES))
 
 _TURNED_AWAY = (
@@ -42,10 +43,10 @@ _TURNED_AWAY = (
 
 
 class Service(Protocol):
-    """Who answers."""
+    """What answers requests."""
 
     def token_of(self, request: Request) -> str | None:
-        """Return the id of the token behind a request, whose body is not read yet; None if none is good."""
+        """Return the id of the token that a request shows, before its body is read; None if none is valid."""
 
     def answer(self, request: Request) -> Response | Upgrade:
         """Answer it; may block this greenlet."""
@@ -58,22 +59,27 @@ class _Gone(Exception):
 class HttpConnection:
     """Answers the requests of one socket."""
 
-    def __init__(self, wire: Wire, peer: str, is_local: bool, limits: Limits, lobby: Lobby) -> None:
-        self._wire = wire
+    def __init__(
+        self, stream: ByteStream, peer: str, is_local: bool, limits: Limits, admission: Admission
+    ) -> None:
+        self._stream = stream
         self._peer = peer
         self._is_local = is_local
         self._limits = limits
-        self._lobby = lobby
+        self._admission = admission
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
-        self._ends = time.monotonic() + limits.stranger_s  # what is waited for must have come by then
+        self._ends = time.monotonic() + limits.unauthenticated_s  # the time limit of the present wait
         self._fresh = False  # TLS is made, and no answer was given yet
         self._unwanted = False
 
     def serve(self, service: Service) -> tuple[Identity, bytes] | None:
-        """Serve until the end; return whose socket it is now and what came behind the upgrade, or None."""
-        self._lobby.enter(self)
+        """Serve until the end.
+
+        Returns None, or after an upgrade the identity of the peer and the bytes that came after its request.
+        """
+        self._admission.enter(self)
         try:
-            self._in_time(_READY_READ, self._wire.handshake)
+            self._in_time(_READY_READ, self._stream.handshake)
             self._fresh = True
             while True:
                 request, known = self._next_request(service)
@@ -83,32 +89,33 @@ class HttpConnection:
                     self._send(decided.data)
                     return decided.identity, self._http.trailing_data[0]
                 self._respond(decided, request)
-                self._lobby.rest(self)
+                self._admission.rest(self)
                 limits = self._limits
-                self._ends = time.monotonic() + (limits.keep_alive_s if known else limits.stranger_s)
-                sleep(0)  # a peer that asks without pause must not keep the others from being served
+                self._ends = time.monotonic() + (limits.keep_alive_s if known else limits.unauthenticated_s)
+                sleep(0)  # a peer that pipelines requests must not keep others from being served
         except h11.RemoteProtocolError as error:
-            error.__traceback__ = None  # a frame of h11's in it holds the error
+            error.__traceback__ = None  # one of its frames holds the error: only a collection would free it
             self._refuse(error.error_status_hint)
         except (_Gone, OSError):
             pass
         finally:
-            self._lobby.leave(self)
+            self._admission.leave(self)
         return None
 
     def turn_away(self) -> None:
-        """See `lobby.Guest`; called from another greenlet or the event loop."""
+        """See `admission.Guest`; called from another greenlet or the event loop."""
         self._unwanted = True
         try:
+            # At any other time it could stand in the middle of an answer.
             if self._fresh and self._http.our_state is h11.IDLE:
-                self._wire.write([_TURNED_AWAY])
+                self._stream.write([_TURNED_AWAY])
             # Of the socket itself: the TLS around it may be in the middle of its handshake.
-            socket.socket.shutdown(self._wire.sock, socket.SHUT_RDWR)
+            socket.socket.shutdown(self._stream.sock, socket.SHUT_RDWR)
         except OSError:
             pass  # it left by itself
 
     def _next_request(self, service: Service) -> tuple[Request, bool]:
-        """Read a request; tell whether it comes from somebody known."""
+        """Read a request; return it and whether it shows a valid token."""
         self._read_head()
         event = self._http.next_event()
         if not isinstance(event, h11.Request):
@@ -116,7 +123,7 @@ class HttpConnection:
         self._fresh = False
         request = self._made(event)
         token_id = service.token_of(request)
-        if not self._lobby.recognize(self, token_id):
+        if not self._admission.recognize(self, token_id):
             raise h11.RemoteProtocolError("no place is left", error_status_hint=503)
         known = token_id is not None
         if known:
@@ -125,7 +132,7 @@ class HttpConnection:
         return request._replace(body=self._read_body(in_chunks)), known
 
     def _read_head(self) -> None:
-        """Wait until a whole head is there that has one meaning only."""
+        """Wait until a whole head has arrived, and check it against our own rules."""
         while True:
             head, end, _ = self._http.trailing_data[0].partition(_END_OF_HEAD)
             if len(head) > _MAX_HEAD_BYTES:
@@ -140,7 +147,7 @@ class HttpConnection:
                 raise h11.RemoteProtocolError(str(error)) from None
             resting = not head
             self._receive()
-            if resting:  # a request has begun
+            if resting:  # a request has begun, and has no longer the time of an idle connection
                 self._ends = min(self._ends, time.monotonic() + self._limits.request_timeout_s)
 
     def _read_body(self, in_chunks: bool) -> bytes:
@@ -161,6 +168,7 @@ class HttpConnection:
                 return bytes(body)
             else:
                 raise _Gone
+            # Chunks of one byte cost six on the wire: their framing is bounded, too.
             limit = self._limits.body_bytes
             if len(body) > limit or len(raw) > _FRAMING * limit + _RECEIVE_BYTES:
                 raise h11.RemoteProtocolError("the body is too large", error_status_hint=413)
@@ -173,6 +181,7 @@ class HttpConnection:
     def _respond(self, response: Response, request: Request) -> None:
         length = ("content-length", str(len(response.body)))
         headers = [*response.headers, length, ("date", _date())]
+        # A body that was not read to its end would be taken for the next request.
         if self._http.their_state is not h11.DONE:
             headers.append(("connection", "close"))
         data = self._http.send(h11.Response(status_code=response.status, headers=headers)) or b""
@@ -185,7 +194,7 @@ class HttpConnection:
         self._http.start_next_cycle()
 
     def _refuse(self, status: int) -> None:
-        """Answer what is no request, or cannot be served, if an answer can still be sent."""
+        """Answer a request that is invalid or cannot be served, if an answer can still be sent."""
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         headers = [("content-length", "0"), ("connection", "close"), ("date", _date())]
@@ -200,7 +209,7 @@ class HttpConnection:
         self._send(self._http.send(event) or b"")
 
     def _receive(self) -> bytes:
-        count = self._in_time(_READY_READ, lambda: self._wire.read(_BUFFER))
+        count = self._in_time(_READY_READ, lambda: self._stream.read(_BUFFER))
         data = bytes(_BUFFER[:count])
         self._http.receive_data(data)
         if self._unwanted or (not data and self._http.their_state is h11.IDLE):
@@ -210,10 +219,10 @@ class HttpConnection:
     def _send(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
-            left = left[self._in_time(_READY_WRITE, partial(self._wire.write, [left])) :]
+            left = left[self._in_time(_READY_WRITE, partial(self._stream.write, [left])) :]
 
     def _in_time(self, event: int, step: Callable[[], int | None]) -> int:
-        """Do a step that may have to wait."""
+        """Do a step, again and again while it would block; raises `_Gone` at the time limit."""
         while True:
             try:
                 return step() or 0
@@ -226,16 +235,16 @@ class HttpConnection:
         ready = False
         with at_most(seconds):
             hub = get_hub()
-            hub.wait(hub.loop.io(self._wire.sock.fileno(), event))
+            hub.wait(hub.loop.io(self._stream.sock.fileno(), event))
             ready = True
         if not ready:
             raise _Gone
 
 
 def _is_plainly_chunked(raw: bytes) -> bool:
-    """Tell whether a body in chunks has no extensions, no trailers, and every line its CR.
+    """True if a chunked body has no extensions and no trailers, and every line ends with CR and LF.
 
-    h11 ignores these, as it may; another reader of the same bytes could find a second request in them.
+    h11 accepts and ignores these; another parser of the same bytes could find a second request in them.
     """
     at, length = 0, 1
     while length:

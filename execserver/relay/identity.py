@@ -1,4 +1,4 @@
-"""Who is at the other end of a rendezvous websocket."""
+"""Who is at the other end of a rendezvous WebSocket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Identity(NamedTuple):
-    """What the credential in a websocket's URL says."""
+    """Whose credential the URL of a WebSocket holds."""
 
     is_executor: bool
     environment_id: str

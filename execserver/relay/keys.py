@@ -1,6 +1,6 @@
-"""The registry's public key objects, checked and reduced to a fingerprint (wire contract, remote mode, 4).
+"""The registry's public key objects, checked and reduced to a fingerprint (wire contract, remote mode).
 
-The relay computes nothing with a key; it hands it on and tells keys apart.
+The relay does no cryptography with a key; it passes keys on and compares them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ _SIZES = {"x25519_public_key": 32, "mlkem768_public_key": 1184}
 
 
 class InvalidKey(ValueError):
-    """The object is no key of the one suite there is."""
+    """The object is no key of the only suite."""
 
 
 def key_text(key: object) -> str:
-    """Return a key object as compact JSON, its members in the contract's order; raises InvalidKey."""
+    """Return a key object as compact JSON, its members in the contract's order.
+
+    Raises InvalidKey, also for unknown members: the contract allows none in a key object.
+    """
     if not isinstance(key, dict):
         raise InvalidKey("a key is an object")
     if set(key) != {"suite", *_SIZES}:
@@ -35,7 +38,7 @@ def key_text(key: object) -> str:
 
 
 def fingerprint_of(text: str) -> bytes:
-    """Return what tells the keys of `key_text` apart, 32 bytes."""
+    """Return the fingerprint of a key, from its `key_text`: 32 bytes."""
     return hashlib.sha256(text.encode()).digest()
 
 

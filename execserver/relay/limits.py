@@ -1,8 +1,8 @@
 """The limits of a relay: name, default, reason.  Per environment unless the name says otherwise.
 
 Five are options of the command line (`streams`, `harnesses`, `bytes_per_s`, `connections`, `drain_s`); the
-others are fixed.  Tests shorten them through the variable EXECSERVER_RELAY_LIMITS (a JSON object), which is
-no public interface.
+others are fixed.  Tests shorten them by the variable EXECSERVER_RELAY_LIMITS (a JSON object), which is no
+public interface.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MIB = 1024 * 1024
 
 
 class LimitError(ValueError):
-    """An override names no limit, or its value is no number."""
+    """An override names an unknown limit, or its value is no number."""
 
 
 class Limits(NamedTuple):
@@ -27,31 +27,29 @@ class Limits(NamedTuple):
     frame_bytes: int = 256 * _KIB  # of one frame and of one message; both ends have the same limit
     stream_id_bytes: int = 120  # of one stream id; real ones have 36
     streams: int = 128  # open at a time; an executor takes no more either
-    harnesses: int = 64  # websockets of harnesses at a time
+    harnesses: int = 64  # WebSockets of harnesses at a time
     bytes_per_s: int = 64 * _MIB  # both directions together, with one second's worth at once; 0: no limit
     calls_per_s: int = 50  # registry calls, with four seconds' worth at once
     grants: int = 256  # connections granted and not used up; the oldest goes for a further one
     superseded_keys: int = 256  # remembered keys that must not come back
     connections: int = 20_000  # of the whole relay, upgraded or not
-    queue_bytes: int = (
-        256 * _KIB
-    )  # waiting for one websocket from one sender; the sender is not read above it
-    stalled_s: float = 20.0  # a websocket that lets nobody send for so long is closed
-    resume_grace_s: float = 30.0  # a resumable stream outlives its websocket by this
+    queue_bytes: int = 256 * _KIB  # waiting for one WebSocket from one sender, which is not read above it
+    stalled_s: float = 20.0  # a WebSocket that lets no sender go on for so long is closed
+    resume_grace_s: float = 30.0  # a stream keeps its id for so long after its WebSocket was lost
     grant_ttl_s: float = 60.0  # a granted connection must be made by then
     connect_wait_s: float = 4.0  # a harness's call waits for an executor that is registered but away
     ping_s: float = 30.0  # between two pings; a peer that is silent for two of them is gone
-    stranger_s: float = 5.0  # for TLS and a whole request of somebody who has shown no token; between two
+    unauthenticated_s: float = 5.0  # without a token: for TLS and a whole request, and between two requests
     request_timeout_s: float = 10.0  # for a whole request with a token, and for taking an answer
     keep_alive_s: float = 120.0  # a connection that showed a token may rest for so long
     close_timeout_s: float = 5.0  # for the close handshake
-    drain_s: float = 5.0  # between the signal to end and the goodbye
+    drain_s: float = 5.0  # between the signal to end and the shutdown notice
     body_bytes: int = 16 * _KIB  # of one request
-    invalid_frames: int = 64  # of one websocket; then it is closed
-    token_check_s: float = 2.0  # how often the token file is looked at
+    invalid_frames: int = 64  # of one WebSocket; then it is closed
+    token_check_s: float = 2.0  # between two checks of the token file for changes
 
     def changed_by(self, environment: Mapping[str, str]) -> Limits:
-        """Return these limits as EXECSERVER_RELAY_LIMITS changes them; raises LimitError."""
+        """Return these limits as EXECSERVER_RELAY_LIMITS changes them.  Raises LimitError."""
         text = environment.get(OVERRIDE_VARIABLE)
         if not text:
             return self
@@ -66,7 +64,7 @@ class Limits(NamedTuple):
 
 
 class Bucket:
-    """A token bucket: what may be taken at once, refilled steadily.  Time is passed in, in seconds."""
+    """A token bucket of `size`, refilled by `per_s` a second.  Times are arguments, in seconds."""
 
     __slots__ = ("_at", "_left", "_per_s", "_size")
 
@@ -77,13 +75,13 @@ class Bucket:
         self._at = now
 
     def take(self, amount: float, now: float) -> float:
-        """Take what has happened already; return how long to wait until more may happen, 0 for not at all."""
+        """Take an amount that was used already; return the seconds to wait before more is used, or 0."""
         self._left = min(self._size, self._left + (now - self._at) * self._per_s) - amount
         self._at = now
         return -self._left / self._per_s if self._left < 0 else 0.0
 
     def allows(self, now: float) -> bool:
-        """Take one if it is there; tell whether it was."""
+        """Take one if it is there; return whether it was."""
         self._left = min(self._size, self._left + (now - self._at) * self._per_s)
         self._at = now
         if self._left < 1:

@@ -1,8 +1,8 @@
-"""One rendezvous websocket: binary messages in, binary messages out, both bounded.
+"""One rendezvous WebSocket link: binary messages in, binary messages out, both bounded.
 
-All of it happens in callbacks of the event loop: no greenlet and no timer of its own per link.  What one
-sender has waiting here is bounded by not reading that sender; a link that lets nobody go on for too long is
-closed, and so is one that is silent.  A link owns its socket.
+Everything runs in callbacks of the event loop; a link has no greenlet and no timer of its own.  A sender with
+too much waiting here is not read.  A link that lets no sender go on for too long is closed, and so is a
+silent one.  A link owns its socket.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Protocol
 
 from gevent.hub import get_hub
 
+from execserver.eventloop.delay_queue import DelayQueue
+from execserver.eventloop.liveness import LivenessSweep
+from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.send_queue import SendQueue
-from execserver.relay.wires import Wire
 from execserver.relay.ws_frames import end_of_frames, size_of_frame
-from execserver.services.delay_queue import DelayQueue
-from execserver.transports.liveness import LivenessSweep
 from execserver.wire.websocket import PING_FRAME, POLICY_VIOLATION, FrameLimits, ServerFrames
 
 _log = logging.getLogger(__name__)
 
-_READY_READ, _READY_WRITE = 1, 2
+_READY_READ, _READY_WRITE = 1, 2  # libev's EV_READ and EV_WRITE
 _RECEIVE_BYTES = 384 * 1024  # handled at once, above the largest frame; then the loop turns to other links
-_CONTROL_BYTES = 64 * 1024  # pongs and resets beyond this wait for nobody: they are dropped
+_CONTROL_BYTES = 64 * 1024  # pongs and resets beyond this are dropped: a peer could ask for any number
 _MAX_FRAGMENTS = 64
-_QUIET_PINGS = 2
+_QUIET_PINGS = 2  # without anything heard in between: the peer is gone
 
 
 class _Watcher(Protocol):
-    """What this module uses of a watcher of the event loop."""
+    """The part of an event loop watcher that this module uses."""
 
     def start(self, callback: Callable[[], None]) -> None: ...
 
@@ -42,31 +42,33 @@ class _Watcher(Protocol):
 
 
 class Owner(Protocol):
-    """Who takes what a link receives.  Called in the event loop, so it must not block."""
+    """The receiver of a link's messages.  Called in the event loop, so it must not block."""
 
-    def receive(self, link: Link, messages: list[bytes]) -> None:
+    def receive(self, link: WebSocketLink, messages: list[bytes]) -> None:
         """Take messages, in order."""
 
-    def lost(self, link: Link, why: str) -> None:
-        """Note that nothing comes from this link or goes to it any more; called once."""
+    def lost(self, link: WebSocketLink, why: str) -> None:
+        """Note that the link neither delivers nor takes messages any more; called once."""
 
 
 class Shared:
-    """What all links of a relay have in common: limits, watches, and one receive buffer."""
+    """What all links of a relay share: limits, timer queues, and one receive buffer."""
 
     def __init__(self, limits: Limits, tcp_timeout_s: float) -> None:
         self.limits = limits
         self.frame_limits = FrameLimits(limits.frame_bytes, limits.frame_bytes, _MAX_FRAGMENTS)
         self.view = memoryview(bytearray(_RECEIVE_BYTES))
-        self.pings: DelayQueue[Link] = DelayQueue(limits.ping_s, Link.ping)
-        self.goodbyes: DelayQueue[Link] = DelayQueue(limits.close_timeout_s, Link.end_goodbye)
-        self.stalled: DelayQueue[Link] = DelayQueue(limits.stalled_s, Link.end_stall)
+        self.pings: DelayQueue[WebSocketLink] = DelayQueue(limits.ping_s, WebSocketLink.ping)
+        self.shutdown_notices: DelayQueue[WebSocketLink] = DelayQueue(
+            limits.close_timeout_s, WebSocketLink.end_shutdown_notice
+        )
+        self.stalled: DelayQueue[WebSocketLink] = DelayQueue(limits.stalled_s, WebSocketLink.end_stall)
         self.liveness = LivenessSweep(tcp_timeout_s)
-        self.sockets_of: Counter[str] = Counter()  # open sockets by token, those that say goodbye included
+        self.sockets_of: Counter[str] = Counter()  # open sockets by token, those that are closing included
 
 
-class Link:
-    """An upgraded websocket of an executor or a harness."""
+class WebSocketLink:
+    """An upgraded WebSocket of an executor or a harness."""
 
     __slots__ = (
         "_begun",
@@ -86,73 +88,77 @@ class Link:
         "_quiet",
         "_reading",
         "_shared",
+        "_stream",
         "_throttle",
         "_told",
-        "_wire",
         "_writing",
         "identity",
         "peer",
         "streams",
     )
 
-    def __init__(self, wire: Wire, peer: str, identity: Identity, owner: Owner, shared: Shared) -> None:
+    def __init__(
+        self, stream: ByteStream, peer: str, identity: Identity, owner: Owner, shared: Shared
+    ) -> None:
         self.identity = identity
         self.peer = peer
         self.streams: set[bytes] = set()  # of a harness: those that are routed to it
-        self._wire = wire
-        self._fd = wire.sock.fileno()
+        self._stream = stream
+        self._fd = stream.sock.fileno()
         self._owner = owner
         self._shared = shared
         self._frames = ServerFrames(shared.frame_limits)
-        self._begun: bytes | bytearray = b""  # a frame that is not complete
-        self._begun_size = 0  # what it will have, once its header tells
+        self._begun: bytes | bytearray = b""  # the received part of an incomplete frame
+        self._begun_size = 0  # the whole size of that frame, once its header is here
         self._queue = SendQueue()
-        self._holding: dict[Link, Hashable | None] = {}  # senders that are not read because of this link
-        self._held_by: set[Link] = set()
+        self._holding: dict[
+            WebSocketLink, Hashable | None
+        ] = {}  # senders that are not read because of this link
+        self._held_by: set[WebSocketLink] = set()  # links because of which this one is not read
         self._throttle: _Watcher | None = None  # the timer while this link is not read because of its rate
         self._reading = get_hub().loop.io(self._fd, _READY_READ)
-        self._writing: _Watcher | None = None
+        self._writing: _Watcher | None = None  # only while the socket takes no more: most links never need it
         self._blocked = self._flush_due = self._closing = self._closed = self._told = False
-        self._heard = True
-        self._quiet = self._invalid = 0
+        self._heard = True  # since the last ping
+        self._quiet = self._invalid = 0  # pings in a row with nothing heard; invalid frames
         shared.sockets_of[identity.token_id] += 1
 
     @property
     def sock(self) -> socket.socket:
-        """The socket, for the watch over peers that are gone."""
-        return self._wire.sock
+        """The socket, for the liveness check of TCP."""
+        return self._stream.sock
 
     @property
     def is_open(self) -> bool:
-        """Tell whether messages still go to it."""
+        """True while messages can be sent to it."""
         return not (self._closing or self._closed)
 
     def start(self, early: bytes) -> None:
-        """Begin to read; bytes that came with the upgrade come first."""
+        """Start reading; `early` holds bytes that came with the upgrade."""
         self._reading.start(self._readable)
         self._shared.pings.add(self)
         if early:
             self._take(memoryview(early))
-        if self._wire.pending:
+        if self._stream.pending:  # decrypted already: the kernel will not report these bytes as readable
             self._readable()
 
     def send(self, turn: Hashable, message: bytes) -> None:
-        """Queue a message; those of different turns take turns.  The caller then asks for `hold_back`."""
+        """Queue a message; messages of different `turn` values take turns.  Then call `hold_back`."""
         if self.is_open:
             self._queue.push(turn, message)
             self._schedule()
 
     def send_own(self, message: bytes) -> bool:
-        """Queue a message of the relay's own unless too much of that waits; tell whether it is queued."""
+        """Queue a message of the relay's own unless too many wait; return whether it is queued."""
         if not self.is_open or self._queue.waiting(self) > _CONTROL_BYTES:
             return False
         self.send(self, message)
         return True
 
-    def hold_back(self, sender: Link, turn: Hashable | None = None) -> bool:
-        """Stop reading a sender when too much (of its turn, if it has one) waits here; tell whether it does.
+    def hold_back(self, sender: WebSocketLink, turn: Hashable | None = None) -> bool:
+        """Stop reading a sender if too much (of its turn, if it has one) waits here; return whether it does.
 
-        It is read again once half of that has gone.
+        It is read again once half of that is written.
         """
         if sender in self._holding or self._queue.waiting(turn) <= self._shared.limits.queue_bytes:
             return False
@@ -164,7 +170,7 @@ class Link:
         return True
 
     def throttle(self, seconds: float) -> None:
-        """Do not read for a while."""
+        """Do not read for some seconds, because the rate limit is reached."""
         if self._throttle is None and self.is_open:
             timer = get_hub().loop.timer(seconds)
             self._throttle = timer
@@ -172,21 +178,22 @@ class Link:
             timer.start(self._unthrottle)
 
     def complain(self) -> None:
-        """Count an invalid frame; too many end the link."""
+        """Count an invalid frame; too many of them close the link."""
         self._invalid += 1
         if self._invalid > self._shared.limits.invalid_frames:
             self.close(POLICY_VIOLATION, "too many invalid frames", "invalid_frames")
 
     def close(self, code: int, text: str, why: str) -> None:
-        """Send a Close frame behind what is queued, and end."""
+        """Send a Close frame after everything queued, and end."""
         if self.is_open:
             self._frames.close(code, text)
-            self._say_goodbye(why)
+            self._send_shutdown_notice(why)
 
     def ping(self) -> None:
-        """Ask whether the peer is there, or give it up when it has been silent for too long."""
+        """Ping the peer, or end the link if the peer has been silent for too long."""
         if self._closing or self._closed:
             return
+        # A link that is not read cannot be heard: its silence says nothing.
         if self._heard or self._held_by or self._throttle is not None:
             self._quiet = 0
         else:
@@ -199,18 +206,18 @@ class Link:
             self._put(PING_FRAME)
         self._shared.pings.add(self)
 
-    def end_goodbye(self) -> None:
-        """Release a link whose peer takes too long to say goodbye."""
+    def end_shutdown_notice(self) -> None:
+        """End a link whose peer takes too long to answer the Close frame."""
         self.give_up("closed")
 
     def end_stall(self) -> None:
-        """Close a link that has let nobody go on for too long; what is queued for it is dropped."""
+        """End a link that has let no sender go on for too long; what is queued for it is dropped."""
         if self._holding:
             _log.warning("closing a %s that does not read: peer=%s", self.identity.role, self.peer)
             self.give_up("slow")
 
     def give_up(self, why: str = "lost") -> None:
-        """Release everything at once."""
+        """End at once, without a Close frame, and free everything."""
         if self._closed:
             return
         self._closed = True
@@ -220,19 +227,19 @@ class Link:
         if self._throttle is not None:
             self._throttle.stop()
         shared = self._shared
-        for watch in (shared.pings, shared.goodbyes, shared.stalled):
+        for watch in (shared.pings, shared.shutdown_notices, shared.stalled):
             watch.discard(self)
         shared.liveness.forget(self)
-        self._wire.sock.close()
+        self._stream.sock.close()
         shared.sockets_of[self.identity.token_id] -= 1
         if not shared.sockets_of[self.identity.token_id]:
             del shared.sockets_of[self.identity.token_id]
         self._frames.let_go()
         self._queue.clear()
-        self._release(everybody=True)
+        self._release(everybody=True)  # a receiver that is gone must hold no sender back
         for holder in self._held_by:
             holder._holding.pop(self, None)
-        self._tell(why)
+        self._tell(why)  # last: the owner sends resets to other links, and this one must be gone by then
 
     def _tell(self, why: str) -> None:
         if not self._told:
@@ -242,10 +249,10 @@ class Link:
     def _readable(self) -> None:
         view, begun = self._shared.view, len(self._begun)
         try:
-            count = self._wire.read(view[begun:])
+            count = self._stream.read(view[begun:])
         except BlockingIOError:
             return
-        except OSError:
+        except OSError:  # a reset connection, say: an end like any other
             count = 0
         if not count:
             self.give_up("left" if not self._closing else "closed")
@@ -253,18 +260,18 @@ class Link:
         self._heard = True
         if not self._closing:
             self._took(view, begun, begun + count)
-        if self._wire.pending and not self._closed:
+        if self._stream.pending and not self._closed:  # later, so that other links get their turn
             get_hub().loop.run_callback(self._read_pending)
 
     def _read_pending(self) -> None:
-        if not (self._closed or self._held_by) and self._throttle is None:
+        if not (self._closed or self._held_by) and self._throttle is None:  # may have changed since
             self._readable()
 
     def _took(self, view: memoryview, begun: int, end: int) -> None:
-        """Handle what was read behind the place of a frame that is begun.
+        """Handle bytes read into `view` after the space left for the frame that is begun.
 
-        Such a frame is put together here only once it is whole: the copies would cost a peer that sends
-        single bytes nothing, and the relay the square of its frame.
+        That frame is joined only once it is whole.  Joined at every read, a frame sent in single bytes would
+        cost its peer nothing and the relay the square of its size.
         """
         if end < self._begun_size:
             self._begun += view[begun:end]
@@ -273,7 +280,7 @@ class Link:
             self._take(view[:end])
 
     def _take(self, data: memoryview) -> None:
-        """Feed the frames that are whole; one that is begun waits: to feed it in pieces costs more."""
+        """Feed the whole frames; an incomplete one waits, since joining it first saves a third of the CPU."""
         whole = end_of_frames(data, self._shared.limits.frame_bytes)
         self._begun, self._begun_size = b"", 0
         if whole < len(data):
@@ -286,32 +293,32 @@ class Link:
         if messages:
             self._owner.receive(self, messages)
         if self._frames.finished:
-            self._say_goodbye("protocol_error" if self._frames.failure else "left")
+            self._send_shutdown_notice("protocol_error" if self._frames.failure else "left")
         elif self._frames.control:
             self._answer()
 
     def _answer(self) -> None:
         control, self._frames.control = self._frames.control, []
         for data in control:
-            if self._closing or self._queue.control_bytes < _CONTROL_BYTES:
+            if self._closing or self._queue.control_bytes < _CONTROL_BYTES:  # a Close frame is always sent
                 self._put(data)
 
     def _put(self, data: bytes) -> None:
-        """Queue a control frame ahead of the messages that wait."""
+        """Queue a control frame ahead of the messages that wait for their turn."""
         self._queue.put(data)
         self._schedule()
 
-    def _say_goodbye(self, why: str) -> None:
+    def _send_shutdown_notice(self, why: str) -> None:
         if self._closing or self._closed:
             return
         self._closing = True
-        self._queue.fill(everything=True)
+        self._queue.fill(everything=True)  # into the line, for the Close frame must come after all of it
         self._answer()
         self._shared.pings.discard(self)
-        self._shared.goodbyes.add(self)
-        self._release(everybody=True)
+        self._shared.shutdown_notices.add(self)
+        self._release(everybody=True)  # it takes no more messages
         self._tell(why)
-        self._set_reading()  # to see the peer's end
+        self._set_reading()  # also where senders are held back: to see the peer's Close frame or end
         self._flush()
 
     def _set_reading(self) -> None:
@@ -319,7 +326,7 @@ class Link:
             return
         if self._closing or not (self._held_by or self._throttle is not None):
             self._reading.start(self._readable)
-            if self._wire.pending:
+            if self._stream.pending:  # see `start`
                 get_hub().loop.run_callback(self._read_pending)
         else:
             self._reading.stop()
@@ -329,8 +336,8 @@ class Link:
         self._set_reading()
 
     def _release(self, *, everybody: bool = False) -> None:
-        """Let senders go on that have little left here."""
-        low = self._shared.limits.queue_bytes // 2
+        """Read senders again that have little waiting here, or all of them."""
+        low = self._shared.limits.queue_bytes // 2  # at the limit itself, each write would toggle a sender
         free = [each for each, turn in self._holding.items() if everybody or self._queue.waiting(turn) <= low]
         for sender in free:
             del self._holding[sender]
@@ -339,9 +346,10 @@ class Link:
         if not self._holding:
             self._shared.stalled.discard(self)
         elif free:
-            self._shared.stalled.add(self)  # it does let some go on: its time begins anew
+            self._shared.stalled.add(self)  # some do go on: the time for the others starts again
 
     def _schedule(self) -> None:
+        # Written at the end of this turn of the loop: what is queued until then leaves in one write.
         if not (self._flush_due or self._blocked or self._closed):
             self._flush_due = True
             get_hub().loop.run_callback(self._flush)
@@ -355,7 +363,7 @@ class Link:
         queue = self._queue
         try:
             while queue.fill():
-                queue.took(self._wire.write(queue.line))
+                queue.took(self._stream.write(queue.line))
         except BlockingIOError:
             self._wait_to_write()
         except OSError:
@@ -382,9 +390,9 @@ class Link:
 
     def _end_writing(self) -> None:
         if self._frames.peer_closed:
-            self.give_up("closed")  # both have said goodbye, and it is for the server to hang up
+            self.give_up("closed")  # both have sent a Close frame; the server closes the connection first
             return
-        try:
-            self._wire.sock.shutdown(socket.SHUT_WR)
+        try:  # the peer's own Close frame is awaited, for `close_timeout_s` at most
+            self._stream.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self.give_up("closed")

@@ -1,6 +1,6 @@
-"""What a relay has done and holds, as the text that Prometheus reads.
+"""Counters and gauges of a relay, in the text format of Prometheus.
 
-No label names an environment: their number is not bounded, and the page tells nobody who uses the relay.
+No label names an environment: their number is not bounded, and the page must not reveal who uses the relay.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Metrics:
     """The counters of one relay."""
 
     def __init__(self) -> None:
+        # Counted at each frame: cheaper than `count`.
         self.frames = {TO_EXECUTOR: 0, TO_HARNESS: 0}
         self.bytes = {TO_EXECUTOR: 0, TO_HARNESS: 0}
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()

@@ -1,7 +1,7 @@
-"""The registry calls: register, connect, validate (wire contract, remote mode, section 4).
+"""The registry calls: register, connect, validate (wire contract, remote mode).
 
-Takes decoded JSON and gives JSON back; knows neither HTTP nor sockets.  Secrets are made here, told once, and
-kept as hashes.  A refusal is an `ApiError` with a text that repeats nothing of the request.
+Takes decoded JSON and returns JSON; knows neither HTTP nor sockets.  Secrets are made here, sent once, and
+stored as hashes.  A refusal is an `ApiError` with a text that repeats nothing of the request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Json = dict[str, object]
 
 
 class ApiError(Exception):
-    """A call is refused: the status, a code for programs, a text for people."""
+    """A call is refused: the HTTP status, a code for programs, a text for users."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -41,13 +41,13 @@ class ApiError(Exception):
 
 
 class Presence(Protocol):
-    """Who is connected just now; the rendezvous knows."""
+    """Who is connected at the moment; the rendezvous implements it."""
 
     def wait_for_executor(self, environment_id: str, registration_id: str, seconds: float) -> bool:
-        """Wait until the executor of a registration is connected; tell whether it is."""
+        """Wait until the executor of a registration is connected; return whether it is."""
 
     def registered(self, registration: Registration, outcome: Outcome) -> None:
-        """Note that a registration replaced the one before; what was connected under that is ended."""
+        """Note that a registration replaced the previous one; end what was connected under that one."""
 
 
 class Registry:
@@ -69,11 +69,15 @@ class Registry:
         self._buckets: dict[str, Bucket] = {}
 
     def register(self, environment_id: str, token: Token, body: Json, base: str) -> Json:
-        """Make the caller the environment's executor; `base` begins its URL, e.g. `wss://host`."""
+        """Make the caller the environment's executor; `base` begins its URL, such as `wss://host`.
+
+        Raises `ApiError`: 409 if the key was superseded, 403, 429 or 400.
+        """
         self._allow(environment_id, token, EXECUTOR)
         if body.get("security_profile") != SECURITY_PROFILE:
             raise _bad(f"security_profile must be {SECURITY_PROFILE}")
         key = _key(body, "executor_public_key")
+        # The prefix tells an executor's credential from a harness's (`h-`) before either is looked up.
         ticket = f"x-{secrets.token_urlsafe(32)}"
         registration = Registration(
             environment_id,
@@ -101,7 +105,10 @@ class Registry:
         }
 
     def connect(self, environment_id: str, token: Token, body: Json, base: str) -> Json:
-        """Grant a harness one connection; blocks this greenlet for a moment while the executor is away."""
+        """Grant a harness one connection; blocks this greenlet for some seconds while the executor is away.
+
+        Raises `ApiError`: 404 or 503 without an executor, 403, 429 or 400.
+        """
         self._allow(environment_id, token, HARNESS)
         fingerprint = fingerprint_of(_key(body, "harness_public_key"))
         registration = self._state.registration(environment_id)
@@ -134,7 +141,10 @@ class Registry:
         }
 
     def validate(self, environment_id: str, token: Token, body: Json) -> Json:
-        """Tell an executor whether a harness that does a handshake was granted a connection to it."""
+        """Answer an executor whether the harness of a handshake was granted a connection to it.
+
+        An authorization is used up by the question, whatever the answer.  Raises `ApiError`: 403, 429 or 400.
+        """
         self._allow(environment_id, token, EXECUTOR)
         fingerprint = fingerprint_of(_key(body, "harness_public_key"))
         registration_id = _text(body, "executor_registration_id", _MAX_ID)
@@ -145,6 +155,7 @@ class Registry:
             grant is not None
             and registration is not None
             and grant.environment_id == environment_id
+            # Granted for this very registration: not for an executor that was there before or came later.
             and registration_id == grant.registration_id == registration.registration_id
             and hmac.compare_digest(grant.fingerprint, fingerprint)
         )
@@ -156,6 +167,7 @@ class Registry:
     def _allow(self, environment_id: str, token: Token, role: str) -> None:
         if token.environment_id != environment_id or not token.allows(role):
             raise ApiError(403, "forbidden", "this token is not for this environment and call")
+        # After the check of the token: only environments with a token get a bucket.
         rate, now = self._limits.calls_per_s, self._now()
         bucket = self._buckets.setdefault(environment_id, Bucket(rate, rate * _BURST_S, now))
         if not bucket.allows(now):
@@ -163,7 +175,7 @@ class Registry:
 
 
 def _url(base: str, environment_id: str, ticket: str) -> str:
-    # `token` is a word that every log formatter worth its name takes the value of away.
+    # Named `token` because log formatters remove the values of such names.
     return f"{base}/rendezvous/{environment_id}?token={ticket}"
 
 

@@ -1,4 +1,4 @@
-"""The rendezvous: who may come in with which credential, and the environments with somebody in them."""
+"""The rendezvous: which credential lets whom in, and the environments that are in use."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 from gevent.event import Event
 
+from execserver.eventloop.deadline import at_most
+from execserver.eventloop.delay_queue import DelayQueue
+from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
-from execserver.relay.links import Link, Shared
+from execserver.relay.links import Shared, WebSocketLink
 from execserver.relay.metrics import Metrics
 from execserver.relay.routes import RESET_TAKEN_OVER, Environment, Route
 from execserver.relay.state import Outcome, Registration, RelayState
 from execserver.relay.tokens import TokenBook, digest_of
-from execserver.relay.wires import Wire
-from execserver.services.deadline import at_most
-from execserver.services.delay_queue import DelayQueue
 from execserver.wire.websocket import GOING_AWAY, POLICY_VIOLATION
 
 _log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
 
 
 class NotAdmitted(Exception):
-    """A websocket is refused: the status, and the reason as the newer reference names it in a header."""
+    """A WebSocket is refused: the HTTP status, and the reason as the newer reference names it in a header."""
 
     def __init__(self, status: int, reason: str, text: str) -> None:
         super().__init__(text)
@@ -58,13 +58,14 @@ class Rendezvous:
         self.draining = False
 
     def admit(self, environment_id: str, ticket: str) -> Identity:
-        """Return who a credential belongs to, or raise NotAdmitted, whose text does not repeat it."""
+        """Return whose credential it is.  Raises `NotAdmitted`, whose text does not repeat the credential."""
         if self.draining:
             raise NotAdmitted(_UNAVAILABLE, "pod_draining", "this relay is shutting down")
         digest = digest_of(ticket)
         registration = self._state.registration(environment_id)
         if registration is None:
             raise NotAdmitted(_UNAUTHORIZED, "unknown_route", "no executor has registered this environment")
+        # With a revoked token, the URLs that were got with it are void, too.
         identity = self._identity(registration, digest)
         if identity is None or not self._book.holds(identity.token_id):
             raise NotAdmitted(_UNAUTHORIZED, "expired", "this URL is not valid, or not any more")
@@ -73,14 +74,14 @@ class Rendezvous:
             raise NotAdmitted(_TOO_MANY, "too_many_harnesses", "too many harnesses are connected")
         return identity
 
-    def attach(self, identity: Identity, wire: Wire, peer: str, early: bytes) -> None:
-        """Take an upgraded socket over."""
+    def attach(self, identity: Identity, stream: ByteStream, peer: str, early: bytes) -> None:
+        """Take over an upgraded socket; `early` holds bytes that came with the upgrade."""
         name = identity.environment_id
         environment = self._environments.get(name)
         if environment is None:
             environment = Environment(name, self._shared, self._graces, self._metrics, self._forget)
             self._environments[name] = environment
-        link = Link(wire, peer, identity, environment, self._shared)
+        link = WebSocketLink(stream, peer, identity, environment, self._shared)
         environment.attach(link)
         _log.info(
             "%s connected: environment=%s registration=%s peer=%s",
@@ -105,6 +106,7 @@ class Rendezvous:
         environment = self._environments.get(registration.environment_id)
         if environment is None:
             return
+        # Streams of the former executor cannot go on: only the two ends of their handshake have the keys.
         if outcome is Outcome.TAKEN_OVER:
             environment.reset_all(RESET_TAKEN_OVER, forget=True)
         if environment.executor is not None:
@@ -114,23 +116,23 @@ class Rendezvous:
         environment.settle()
 
     def end_revoked(self) -> None:
-        """End what was opened with tokens that are no more."""
+        """Close all links that were opened with a token that has been revoked."""
         for link in self._links():
             if not self._book.holds(link.identity.token_id):
                 link.close(POLICY_VIOLATION, "the token was revoked", "revoked")
 
-    def say_goodbye(self) -> None:
-        """Tell everybody to come again later."""
+    def send_shutdown_notice(self) -> None:
+        """Send every peer the shutdown notice (close code 1001)."""
         for link in self._links():
             link.close(GOING_AWAY, "the relay is shutting down", "drained")
 
     def end(self) -> None:
-        """Release everything."""
+        """End all links at once."""
         for link in self._links():
             link.give_up("drained")
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Return what is held just now, for the metrics page."""
+        """Return what is connected at the moment, for the metrics page: name -> help text and value."""
         environments = self._environments.values()
         return {
             "environments": ("Environments with somebody in them", len(environments)),
@@ -144,21 +146,22 @@ class Rendezvous:
         }
 
     def count_links(self) -> int:
-        """Return how many websockets are connected."""
+        """Return the number of connected WebSockets."""
         return sum(len(each.links) for each in self._environments.values())
 
     def count_sockets(self) -> int:
-        """Return how many sockets are open, those that say goodbye included."""
-        return self.count_links() + len(self._shared.goodbyes)
+        """Return the number of open sockets, those in their close handshake included."""
+        return self.count_links() + len(self._shared.shutdown_notices)
 
     def count_sockets_of(self, token_id: str) -> int:
-        """Return how many of these were opened with one token."""
+        """Return how many of these were opened with one token, by its id."""
         return self._shared.sockets_of[token_id]
 
     def _identity(self, registration: Registration, digest: bytes) -> Identity | None:
         name, registration_id = registration.environment_id, registration.registration_id
         if hmac.compare_digest(registration.ticket, digest):
             return Identity(True, name, registration_id, registration.fingerprint, registration.token_id)
+        # A grant is for one registration: after a new one, the harness has to ask again.
         grant = self._state.grant_for_ticket(digest, self._now())
         if grant is None or (grant.environment_id, grant.registration_id) != (name, registration_id):
             return None
@@ -169,7 +172,7 @@ class Rendezvous:
         executor = environment.executor if environment else None
         return executor is not None and executor.identity.registration_id == registration_id
 
-    def _links(self) -> list[Link]:
+    def _links(self) -> list[WebSocketLink]:
         return [link for each in self._environments.values() for link in each.links]
 
     def _expire(self, route: Route) -> None:

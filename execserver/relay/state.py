@@ -1,8 +1,8 @@
-"""What a relay remembers: the registration of each environment, superseded keys, and granted connections.
+"""The relay state: the registration of each environment, superseded keys, and granted connections.
 
-`RelayState` is the seam: the memory of this process here, a file in `sqlite_state`, a store that several
-nodes share some day.  Each method is one step that must not be half done.  Secrets come in as hashes only.
-Times are seconds since 1970, passed in.
+`RelayState` is the interface of a storage: the memory of this process here, a file in `sqlite_state`, perhaps
+a store that several nodes share.  Each method is one atomic step.  Secrets come in as hashes only.  Times are
+arguments, in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 
 
 class Registration(NamedTuple):
-    """The executor that an environment belongs to, until a newer key takes over."""
+    """The executor that an environment belongs to, until a new key takes over."""
 
     environment_id: str
     registration_id: str
-    key: str  # as `keys.key_text` gives it
+    key: str  # as `keys.key_text` returns it
     fingerprint: bytes
     ticket: bytes  # hash of the credential in the executor's rendezvous URL
     token_id: str
@@ -24,52 +24,52 @@ class Registration(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """One harness connection that was allowed: its way in, and what the executor will ask about."""
+    """One harness connection that was allowed: its credential, and what the executor will ask about."""
 
     environment_id: str
     registration_id: str
     fingerprint: bytes  # of the harness's key
     ticket: bytes  # hash of the credential in the harness's rendezvous URL
-    authorization: bytes  # hash of the authorization, which is good once
+    authorization: bytes  # hash of the authorization, which is valid once
     token_id: str
     expires: float
 
 
 class Outcome(Enum):
-    """What a register call came to."""
+    """The result of a register call."""
 
     FIRST = "first"
     AGAIN = "again"  # the same key
-    TAKEN_OVER = "taken over"  # a new key; the one before must not come back
-    SUPERSEDED = "superseded"  # this key must not come back; nothing was changed
+    TAKEN_OVER = "taken over"  # a new key; the previous one is superseded
+    SUPERSEDED = "superseded"  # refused, or two executors would evict each other for ever
 
 
 class RelayState(Protocol):
-    """The memory of a relay."""
+    """The storage of a relay."""
 
     def register(self, registration: Registration, remembered: int) -> Outcome:
         """Make this the environment's registration, unless its key was superseded.
 
-        Remembers the `remembered` newest superseded keys of the environment.
+        Keeps the `remembered` newest superseded keys of the environment.
         """
 
     def registration(self, environment_id: str) -> Registration | None:
-        """Return the present registration."""
+        """Return the current registration."""
 
     def add_grant(self, grant: Grant, kept: int) -> None:
-        """Remember a grant, and of its environment the `kept` newest."""
+        """Store a grant; keep the `kept` newest of its environment."""
 
     def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
-        """Return the grant of a rendezvous credential that has not expired; it can be asked for again."""
+        """Return the unexpired grant of a rendezvous credential, as often as asked."""
 
     def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
-        """Return the grant of an authorization that has not expired, the first time it is asked for."""
+        """Return the unexpired grant of an authorization, the first time it is asked for; then None."""
 
     def expire(self, now: float) -> None:
-        """Forget what has expired."""
+        """Remove expired grants."""
 
     def close(self) -> None:
-        """Release what is open."""
+        """Release open files."""
 
 
 class MemoryState:

@@ -1,8 +1,8 @@
-"""Who may use the relay: a file of tokens, each for one environment and a role, kept as hashes only.
+"""Who may use the relay: a file of tokens, each for one environment and a role, stored as hashes only.
 
-A token is `esr-ID-SECRET` with 256 random bits, so a plain SHA-256 of it can be stored: there is nothing to
-guess.  The file is replaced as a whole under a lock on its folder, so a reader sees the old one or the new
-one, and two changes at once are both kept.
+A token is `esr-ID-SECRET` with 256 random bits, so a plain SHA-256 of it can be stored: nobody can guess it.
+The file is replaced as a whole under a lock on its folder, so a reader sees the old file or the new one, and
+two concurrent changes are both kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TokenFileError(CannotServe):
 
 
 class Token(NamedTuple):
-    """One line of the file; `digest` is the SHA-256 of the whole token."""
+    """One entry of the file; `digest` is the SHA-256 of the whole token text."""
 
     id: str
     environment_id: str
@@ -45,20 +45,20 @@ class Token(NamedTuple):
     created: str
 
     def allows(self, role: str) -> bool:
-        """Tell whether the token is good for a role."""
+        """True if the token may be used for a role."""
         return self.role in (role, BOTH)
 
 
 def default_token_file(environment: Mapping[str, str]) -> str:
-    """Return where the tokens of this user's relay lie when nothing else is said."""
+    """Return the default path of this user's token file."""
     home = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME") or "/root", ".config")
     return os.path.join(home, "execserver", "relay-tokens.json")
 
 
 def create(path: str, environment_id: str, role: str) -> tuple[Token, str]:
-    """Add a token to the file, which is made where it is missing; return it and its text, told only now.
+    """Add a token to the file, created if missing; return it and its text, which is not stored.
 
-    Raises TokenFileError, and ValueError for an environment id or a role that cannot be.
+    Raises TokenFileError, and ValueError for an invalid environment id or role.
     """
     if not ENVIRONMENT_ID.fullmatch(environment_id):
         raise ValueError("an environment id consists of 1 to 128 letters, digits, `_` and `-`")
@@ -74,7 +74,7 @@ def create(path: str, environment_id: str, role: str) -> tuple[Token, str]:
 
 
 def revoke(path: str, token_id: str) -> bool:
-    """Remove a token by its id; tell whether it was there.  Raises TokenFileError."""
+    """Remove a token by its id; return whether it was there.  Raises TokenFileError."""
     with _changing(path) as tokens:
         left = [token for token in tokens if token.id != token_id]
         found = len(left) < len(tokens)
@@ -83,7 +83,10 @@ def revoke(path: str, token_id: str) -> bool:
 
 
 def read(path: str) -> list[Token]:
-    """Return the tokens of a file.  Raises TokenFileError."""
+    """Return the tokens of a file.
+
+    Raises TokenFileError, also for a file that anyone but this user and root could have written.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -92,6 +95,7 @@ def read(path: str) -> list[Token]:
     except OSError as error:
         raise _failed(path, error) from None
     with open(descriptor, "rb") as file:
+        # Asked of the descriptor, so it is the file that is read; anyone who can write it can add a token.
         facts = os.fstat(descriptor)
         if facts.st_uid not in (os.geteuid(), 0) or facts.st_mode & 0o022:
             raise TokenFileError(f"{path}: somebody else may write to it; make it yours: chmod 600 {path}")
@@ -113,12 +117,12 @@ def read(path: str) -> list[Token]:
 
 
 def digest_of(text: str) -> bytes:
-    """Return what is stored of a secret text."""
+    """Return what is stored in place of a secret text."""
     return hashlib.sha256(text.encode()).digest()
 
 
 class TokenBook:
-    """The tokens as a running relay knows them, read anew when the file has changed."""
+    """The tokens of a running relay, read again when the file has changed."""
 
     def __init__(self, path: str) -> None:
         """Read the file; raises TokenFileError."""
@@ -130,20 +134,20 @@ class TokenBook:
         return len(self._tokens)
 
     def find(self, text: str) -> Token | None:
-        """Return the token of this text; takes as long for a wrong secret as for an unknown id."""
+        """Return the token of this text, or None; a wrong secret takes as long as an unknown id."""
         match = _TOKEN.fullmatch(text)
         token = self._tokens.get(match[1]) if match else None
         same = hmac.compare_digest(token.digest if token else _NOBODY, digest_of(text))
         return token if same else None
 
     def holds(self, token_id: str) -> bool:
-        """Tell whether a token is still there."""
+        """True while a token is in the file."""
         return token_id in self._tokens
 
     def reload(self, *, changed_only: bool = False) -> bool:
-        """Read the file again; tell whether that was done.
+        """Read the file again, with `changed_only` only if it has changed; return whether it was read.
 
-        Raises TokenFileError; the tokens stay as they were then, and the same broken file is told once.
+        Raises TokenFileError; then the tokens stay as they were, and the same broken file is reported once.
         """
         stamp = _stamp(self._path)
         if changed_only and stamp == self._stamp:
@@ -163,7 +167,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 @contextmanager
 def _changing(path: str) -> Iterator[list[Token]]:
-    """Give the tokens out to be changed, and write them back."""
+    """Yield the tokens as a list to change, and write it back."""
     path = os.path.realpath(path)
     folder = os.path.dirname(path)
     try:
@@ -172,11 +176,12 @@ def _changing(path: str) -> Iterator[list[Token]]:
     except OSError as error:
         raise _failed(folder, error) from None
     try:
+        # On the folder: a lock on the file would be lost with the file that the rename replaces.
         fcntl.flock(lock, fcntl.LOCK_EX)
         tokens = read(path) if os.path.lexists(path) else []
         yield tokens
         _write(path, tokens)
-        os.fsync(lock)
+        os.fsync(lock)  # the folder itself, so that the rename survives a power cut, too
     except OSError as error:
         raise _failed(path, error) from None
     finally:
@@ -201,7 +206,7 @@ def _write(path: str, tokens: list[Token]) -> None:
             json.dump({"tokens": entries}, file, indent=1)
             file.write("\n")
             file.flush()
-            os.fsync(descriptor)
+            os.fsync(descriptor)  # before the rename, or a power cut could leave an empty file
         os.rename(fresh, path)
     except BaseException:
         os.unlink(fresh)

@@ -1,4 +1,4 @@
-"""The borders of WebSocket frames: where those that came in end, and what begins one that goes out."""
+"""The boundaries of WebSocket frames: where received frames end, and the header of a frame to send."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def size_of_frame(data: memoryview) -> int:
 
 
 def end_of_frames(data: memoryview, limit: int) -> int:
-    """Return where the last whole frame ends; where all ends once a frame says it is above the limit.
+    """Return where the last whole frame ends, or the end of `data` if a frame announces more than the limit.
 
-    Nothing else is judged here.
+    Such a frame is passed on incomplete, so that the parser refuses it at once.  Nothing else is checked.
     """
     at, end = 0, len(data)
     while True:

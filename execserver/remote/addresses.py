@@ -1,14 +1,14 @@
-"""What the user says about the registry: base URL, environment id, and where an API key may be sent.
+"""Checks of what the user configures: base URL, environment id, and where an API key may be sent.
 
-Texts and order of the checks are the contract's (remote mode, section 2).
+Texts and order of the checks are the contract's (remote mode).
 """
 
 from __future__ import annotations
 
 import re
 
+from execserver.http_client.url import BadUrl, OtherScheme, Url, parse
 from execserver.remote.errors import ConfigurationError
-from execserver.services.http.url import BadUrl, OtherScheme, Url, parse
 
 _PREFIX = "environment registry configuration error: "
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -36,7 +36,7 @@ def check_api_key_host(base_url: str) -> None:
 
 
 def checked_environment_id(text: str, kind: str = "environment") -> str:
-    """Return an id that is one segment of a path as it stands; raise ConfigurationError.
+    """Return an id that is safe as one segment of a path.  Raises ConfigurationError.
 
     The reference puts any text into the path, where `..` climbs and `?` starts a query.
     """
@@ -53,7 +53,7 @@ def checked_environment_id(text: str, kind: str = "environment") -> str:
 
 
 def checked_base_url(text: str, kind: str = "environment") -> str:
-    """Return the base URL without white space around it and slashes at its end; raise ConfigurationError."""
+    """Return the base URL without surrounding blanks and trailing slashes.  Raises ConfigurationError."""
     base = text.strip().rstrip("/")
     if not base:
         prefix = _PREFIX.replace("environment", kind, 1)

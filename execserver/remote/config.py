@@ -1,4 +1,4 @@
-"""What remote mode is started with, and what it reads of the codex CLI's configuration."""
+"""The configuration of remote mode, and what it reads of the codex CLI's configuration."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _USED = ("chatgpt_base_url", "cli_auth_credentials_store")
 class RemoteEnvironmentConfig(NamedTuple):
     """How to register as an environment.
 
-    `name` is what people are shown in the log, and is sent nowhere.  `config_overrides` are `key=value` texts
-    that go before the values in `config.toml`.
+    `name` appears in the log and is sent nowhere.  `config_overrides` are `key=value` texts that take
+    precedence over `config.toml`.
     """
 
     base_url: str
@@ -36,7 +36,7 @@ class RemoteExecutorConfig(NamedTuple):
 
 
 def find_codex_home(environ: Mapping[str, str]) -> str:
-    """Return the home folder of the codex CLI; raise ConfigurationError for one that is named but missing."""
+    """Return the home folder of the codex CLI.  Raises ConfigurationError if it is named but missing."""
     named = environ.get("CODEX_HOME", "")
     if not named:
         return os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".codex")
@@ -46,7 +46,7 @@ def find_codex_home(environ: Mapping[str, str]) -> str:
 
 
 def read_config(codex_home: str, overrides: Sequence[str]) -> dict[str, object]:
-    """Return the members of `config.toml` that sign-in uses; raise ConfigurationError if it is broken."""
+    """Return the members of `config.toml` that sign-in uses.  Raises ConfigurationError if it is broken."""
     path = os.path.join(codex_home, "config.toml")
     try:
         with open(path, "rb") as file:
@@ -66,7 +66,7 @@ def read_config(codex_home: str, overrides: Sequence[str]) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    """Return the value of an override: TOML if it is, else the text itself."""
+    """Return the value of an override: parsed if it is valid TOML, else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,10 +1,10 @@
-"""What ends remote mode for good.  Each text is what the user is shown behind `Error: `."""
+"""The fatal errors of remote mode.  Each text is printed after `Error: `."""
 
 from __future__ import annotations
 
 
 class RemoteError(Exception):
-    """Remote mode cannot start or go on; `cause` says more where something below failed."""
+    """Remote mode cannot start or go on; `cause` holds the text of an underlying error, if there is one."""
 
     def __init__(self, text: str, cause: str = "") -> None:
         super().__init__(text)
@@ -18,7 +18,7 @@ class RemoteError(Exception):
 
 
 class ConfigurationError(RemoteError):
-    """Something the user has configured cannot be used."""
+    """The configuration cannot be used."""
 
 
 class SignInError(RemoteError):
@@ -30,7 +30,7 @@ class RegistryError(RemoteError):
 
 
 def one_line(text: str, characters: int = 200) -> str:
-    """Return what somebody else has written for a line of a log: short, without control characters."""
+    """Return a text of a peer for a log line: shortened, without control characters."""
     if len(text) <= characters and text.isprintable():
         return text
     shown = "".join(each if each.isprintable() else "?" for each in text[: characters + 1])

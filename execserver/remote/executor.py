@@ -1,13 +1,14 @@
 """The executor: signs in, registers, stays connected, and serves every harness that the registry lets in.
 
-It runs until it is closed or something fatal happens (`RemoteError`).  Sessions and processes outlive the
-websocket, which is made again as often as it takes; the keys are made once and kept in memory only.
+It runs until it is closed or a fatal error (`RemoteError`).  Sessions and processes survive the loss of the
+WebSocket, which is opened again as often as necessary; the keys are made once and kept in memory only.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
@@ -17,23 +18,23 @@ import gevent
 from execserver.log import active_redactor
 from execserver.remote.addresses import check_api_key_host, checked_base_url, checked_environment_id
 from execserver.remote.auth.resolve import resolve_auth
-from execserver.remote.backoff import USEFUL_AFTER_S, Backoff
+from execserver.remote.backoff import USEFUL_AFTER_S, Backoff, registration_pause
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
-from execserver.remote.dialling import Dialling
+from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import one_line
 from execserver.remote.http import ApiClient, registry_environment
-from execserver.remote.registry import Registration, RegistryClient
+from execserver.remote.registry import NotNow, Registration, RegistryClient
 from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, Timing, UpgradeRefused, shown
 from execserver.remote.streams import Serve, StreamTable
 from execserver.wire.noise_keys import StaticKeys
 
 _log = logging.getLogger(__name__)
 
-_GOODBYE_S = 0.5
+_SHUTDOWN_NOTICE_S = 0.5
 
 
 class Tools:
-    """What the executor uses of the world; tests bring their own."""
+    """What the executor needs from outside: variables, time and waiting; tests bring their own."""
 
     def __init__(
         self,
@@ -42,12 +43,14 @@ class Tools:
         backoff: Backoff | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self.environ = dict(os.environ if environ is None else environ)
         self.sleep = sleep
         self.backoff = backoff or Backoff()
         self.timing = timing or Timing()
         self.clock = clock
+        self.chance = chance
 
 
 class RemoteExecutor:
@@ -57,14 +60,14 @@ class RemoteExecutor:
         self._config = config
         self._serve = serve
         self._tools = tools or Tools()
-        self._dialling = Dialling(self._tools.environ)
+        self._connector = RendezvousConnector(self._tools.environ)
         self._client = ApiClient(registry_environment(self._tools.environ), keeps=True)
         self._streams: StreamTable | None = None
         self._socket: RendezvousSocket | None = None
         self._is_leaving = False
 
     def run(self) -> None:
-        """Serve for ever; raise RemoteError when that cannot go on."""
+        """Serve for ever.  Raises RemoteError when that cannot go on."""
         try:
             self._run()
         finally:
@@ -80,6 +83,7 @@ class RemoteExecutor:
             try:
                 self._connect_and_serve(self._streams)
             except UpgradeRefused as refused:
+                # 4xx means that the address is no longer valid; the same key gets a new one.
                 reason = str(refused)
                 if 400 <= refused.status < 500:
                     _log.warning("%s; registering again", refused)
@@ -94,12 +98,12 @@ class RemoteExecutor:
             self._tools.sleep(pause)
 
     def close(self) -> None:
-        """Say goodbye to every harness and leave; whoever runs `run` ends it then."""
+        """End all streams in order and close the WebSocket; the caller then kills what runs `run`."""
         self._is_leaving = True
         if self._streams is None or self._socket is None:
             return
         self._streams.close()
-        deadline = self._tools.clock() + _GOODBYE_S
+        deadline = self._tools.clock() + _SHUTDOWN_NOTICE_S
         while self._streams.count and self._tools.clock() < deadline:
             gevent.sleep(0.01)
         self._socket.close()
@@ -119,24 +123,34 @@ class RemoteExecutor:
         return RegistryClient(base_url, environment_id, auth.headers, self._client), environment_id
 
     def _register(self, registry: RegistryClient, keys: StaticKeys) -> Registration:
-        registration = registry.register(keys.public)
-        _log.info(
-            "registered as environment %s (registration %s)",
-            registration.environment_id,
-            one_line(registration.registration_id),
-        )
-        return registration
+        attempt = 0
+        while True:
+            try:
+                registration = registry.register(keys.public)
+            except NotNow as error:
+                pause = registration_pause(attempt, self._tools.chance)
+                _log.warning("%s; registering again in %.1f s", one_line(error.text), pause)
+                self._tools.sleep(pause)
+                attempt += 1
+                continue
+            _log.info(
+                "registered as environment %s (registration %s)",
+                registration.environment_id,
+                one_line(registration.registration_id),
+            )
+            return registration
 
     def _connect_and_serve(self, streams: StreamTable) -> None:
-        """Serve one websocket to its end; raise ConnectFailed if there is none."""
+        """Serve one WebSocket to its end.  Raises ConnectFailed if there is none."""
         url = streams.registration.url
-        connected = RendezvousSocket.connect(url, timing=self._tools.timing, dialling=self._dialling)
+        connected = RendezvousSocket.connect(url, timing=self._tools.timing, connector=self._connector)
         self._socket = connected
         began = self._tools.clock()
         _log.info("connected to %s; waiting for a harness", shown(url))
         streams.attach(connected.writer)
         try:
             while (message := connected.receive()) is not None:
+                # A valid frame of any harness makes the connection useful; so does its age, below.
                 if streams.take(message):
                     self._tools.backoff.was_useful()
         finally:

@@ -1,8 +1,8 @@
-"""One writer for many streams: what is short and urgent first, then one frame of each stream in turn.
+"""One writer for many streams: short and urgent frames first, then one frame of each stream in turn.
 
-A stream's frame is made only when its turn has come, so what waits is the stream's own messages and never a
-pile of frames in which a keystroke would have to queue.  Bounds: `URGENT_FRAMES` frames that belong to no
-stream's queue; of each batch `BATCH_BYTES`, about the time until another stream's turn comes.
+A stream's frame is made only when its turn comes.  So what waits are the stream's own messages, and never a
+queue of frames in which a keystroke would have to wait.  Bounds: `URGENT_FRAMES` frames outside the streams'
+queues; `BATCH_BYTES` for a batch, which decides how long another stream waits for its turn.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Source(Protocol):
 
     @property
     def has_frames(self) -> bool:
-        """Tell whether to ask for another one; False only where there is none."""
+        """True if there may be another frame; False only if there is none."""
 
 
 class FairWriter:
     """Feeds one connection; `write` takes framed bytes and blocks while the peer does not read.
 
-    `frame` makes of a message what is written for it; both speak of buffers, which nobody has to join.
+    `frame` returns the buffers to write for a message; nothing has to join them.
     """
 
     def __init__(self, frame: Callable[[bytes], list[bytes]], write: Callable[[list[bytes]], None]) -> None:
@@ -43,10 +43,11 @@ class FairWriter:
         self._due = Event()
         self._closed = False
         self._is_writing = False
-        self._broken: OSError | None = None  # what a flush has met
+        self._broken: OSError | None = None  # the error of a flush, for `run` to raise
 
     def urgent(self, message: bytes) -> bool:
-        """Write a message before everything else; return False, and drop it, where too many wait."""
+        """Write a message before everything else; return False, and drop it, if too many wait."""
+        # The contract allows that: its resets are best effort behind 128 messages.
         if len(self._urgent) >= URGENT_FRAMES:
             return False
         self._urgent.append(self._frame(message))
@@ -55,21 +56,22 @@ class FairWriter:
 
     def control(self, data: bytes) -> None:
         """Write bytes that are framed already (ping, pong, close) before everything else."""
+        # A peer that pings and does not read must not fill memory; the keep-alive then ends the connection.
         if len(self._urgent) < 2 * URGENT_FRAMES:
             self._urgent.append([data])
             self._due.set()
 
     def ready(self, source: Source) -> None:
-        """Note that a source has something to write; costs nothing where that is known."""
+        """Note that a source has something to write; cheap if that is known already."""
         self._ready.setdefault(source)
         self._due.set()
 
     def forget(self, source: Source) -> None:
-        """Ask a source no more."""
+        """Do not ask a source any more."""
         self._ready.pop(source, None)
 
     def close(self) -> None:
-        """Let `run` return once what it writes now is written; let go of whatever else there is."""
+        """Have `run` return once its present write is done; drop everything else."""
         self._closed = True
         self._urgent.clear()
         self._ready.clear()
@@ -78,7 +80,8 @@ class FairWriter:
         self._due.set()
 
     def flush(self) -> None:
-        """Write one batch in this greenlet if the writer rests; `run` passes on what fails."""
+        """Write one batch in this greenlet if the writer is idle; `run` raises an error of it."""
+        # Two writers would mix the bytes of their frames.
         if self._closed or self._is_writing or self._broken is not None:
             return
         self._is_writing = True
@@ -87,6 +90,7 @@ class FairWriter:
             if batch:
                 self._write(batch)
         except OSError as error:
+            # Not raised here: the stream that flushes does not own the connection.
             if not self._closed:
                 self._broken = error
         finally:
@@ -94,7 +98,7 @@ class FairWriter:
             self._due.set()
 
     def run(self) -> None:
-        """Write in this greenlet until `close`; what `write` raises is passed on."""
+        """Write in this greenlet until `close`.  Raises what `write` raises."""
         while not self._closed:
             if self._broken is not None:
                 raise self._broken
@@ -103,7 +107,7 @@ class FairWriter:
                 self._is_writing = True
                 self._write(batch)
                 self._is_writing = False
-                gevent.sleep(0)  # writing to a socket that takes all gives nobody else a turn
+                gevent.sleep(0)  # a write that need not wait gives no other greenlet a turn
             else:
                 self._due.clear()
                 self._due.wait()
@@ -115,6 +119,7 @@ class FairWriter:
         while self._ready and size < BATCH_BYTES:
             source = next(iter(self._ready))
             del self._ready[source]
+            # A source with more goes to the end of the line; one without is asked again after `ready`.
             message = source.take_frame()
             if message is not None:
                 if source.has_frames:
@@ -125,4 +130,4 @@ class FairWriter:
 
 
 def _nowhere(buffers: list[bytes]) -> None:
-    """Write what nobody waits for any more."""
+    """Drop what is written after the end."""

@@ -1,6 +1,6 @@
-"""Requests to a JSON API: no redirect followed, proxies as the environment says, bodies and time bounded.
+"""Requests to a JSON API: no redirects, proxies by the environment variables, bodies and time bounded.
 
-The connection, TLS and proxies are those of `http/request`.
+Connections, TLS and proxies are handled as for `http/request`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from execserver.http_client.exchange import BrokenResponse
+from execserver.http_client.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
+from execserver.http_client.headers import Headers
+from execserver.http_client.request import PreparedRequest
+from execserver.http_client.url import BadUrl, Url, parse
 from execserver.protocol.errors import os_error_text
-from execserver.remote.keeping import KeepingFetcher
-from execserver.services.http.exchange import BrokenResponse
-from execserver.services.http.fetch import Answer, DeadlinePassed, Fetcher, RequestFailed
-from execserver.services.http.headers import Headers
-from execserver.services.http.request import PreparedRequest
-from execserver.services.http.url import BadUrl, Url, parse
+from execserver.remote.connection_reuse import ReusingFetcher
 
 MAX_REPLY_BYTES = 1024 * 1024
 _BAD_BODY = "error decoding response body"
@@ -31,7 +31,10 @@ Fields = Iterable[tuple[str, str]]
 
 
 class CallFailed(Exception):
-    """There is no answer; `cause` is what the network or the peer said."""
+    """There is no usable answer; `cause` is the error text of the network or the peer.
+
+    `is_transient` is False where another try cannot help.
+    """
 
     def __init__(self, text: str, cause: str = "", *, is_transient: bool = True) -> None:
         super().__init__(text)
@@ -48,7 +51,7 @@ class Response(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """Tell whether the status is one of the 2xx."""
+        """True if the status is 2xx."""
         return 200 <= self.status < 300
 
     @property
@@ -60,7 +63,7 @@ class Response(NamedTuple):
             return f"{self.status} <unknown status code>"
 
     def json(self) -> dict[str, object]:
-        """Return the body as a JSON object; raise CallFailed."""
+        """Return the body as a JSON object.  Raises CallFailed."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, object])
         except UNREADABLE as error:
@@ -68,23 +71,23 @@ class Response(NamedTuple):
 
 
 class ApiClient:
-    """Makes the requests the way one environment says.
+    """Sends requests with the proxies and certificates of one environment.
 
-    With `keeps` a connection is used again where the server lets it, and must be ended with `close`.
+    With `keeps`, connections are reused where the server allows it, until `close`.
     """
 
     def __init__(self, environ: Mapping[str, str], *, keeps: bool = False) -> None:
-        self._fetcher = KeepingFetcher(environ) if keeps else Fetcher(environ, 0)
+        self._fetcher = ReusingFetcher(environ) if keeps else Fetcher(environ, 0)
 
     def close(self) -> None:
-        """Let go of connections that were kept."""
-        if isinstance(self._fetcher, KeepingFetcher):
+        """Close kept connections."""
+        if isinstance(self._fetcher, ReusingFetcher):
             self._fetcher.close()
 
     def call(
         self, method: str, url: str, fields: Fields, body: bytes = b"", *, timeout_s: float = 30.0
     ) -> Response:
-        """Send one request and return the whole answer; raise CallFailed."""
+        """Send one request and return the whole answer, of any status.  Raises CallFailed."""
         request = _prepare(method, url, fields, body, timeout_s)
         try:
             answer = self._fetcher.fetch(request)
@@ -95,18 +98,18 @@ class ApiClient:
         except BaseException:
             answer.exchange.close()
             raise
-        if not (isinstance(self._fetcher, KeepingFetcher) and self._fetcher.keep(request, answer.exchange)):
+        if not (isinstance(self._fetcher, ReusingFetcher) and self._fetcher.keep(request, answer.exchange)):
             answer.exchange.close()
         return response
 
     def post(self, url: str, fields: Fields, body: object, *, timeout_s: float = 30.0) -> Response:
-        """Send a JSON body."""
+        """Send a request with a JSON body; see `call`."""
         head = [*fields, ("content-type", "application/json")]
         return self.call("POST", url, head, msgspec.json.encode(body), timeout_s=timeout_s)
 
 
 def registry_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for registry and rendezvous: only SSL_CERT_FILE adds an authority there."""
+    """Return the variables for registry and rendezvous: as at the reference, only SSL_CERT_FILE adds a CA."""
     return {name: value for name, value in environ.items() if name != "CODEX_CA_CERTIFICATE"}
 
 

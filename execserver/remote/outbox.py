@@ -1,7 +1,7 @@
 """The outgoing side of a connection whose messages a fair writer takes one by one.
 
-Nothing is framed or encrypted when it is queued: that is done when the stream's turn has come, so a message
-costs nothing while it waits and is never lost between two layers.
+A message is framed and encrypted only when its stream's turn comes: while it waits it costs nothing more, and
+it is never lost between two layers.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Protocol
 from gevent import sleep
 from gevent.event import Event
 
-from execserver.services.deadline import at_most
+from execserver.eventloop.deadline import at_most
 from execserver.transports.outbox import HIGH_WATER_BYTES
 
 
 class Carrier(Protocol):
-    """What the queue belongs to."""
+    """The transport that the queue belongs to."""
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of messages that were queued and not begun."""
+        """Bytes of queued messages of which nothing was taken yet."""
 
     @property
     def max_message_bytes(self) -> int:
-        """What one message may be long; a longer one ends the connection."""
+        """The longest message in bytes; a longer one ends the connection."""
 
     def queue(self, message: bytes) -> None:
         """Take one message."""
 
     def flush(self) -> None:
-        """Write what is queued in this greenlet, if nobody writes."""
+        """Write what is queued in this greenlet, unless another one is writing."""
 
 
 class StreamOutbox:
@@ -39,17 +39,17 @@ class StreamOutbox:
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
-        self._room: Event | None = None  # made for whoever waits
+        self._room: Event | None = None  # made only when a greenlet waits
         self.closed = False
 
     @property
     def queued(self) -> int:
-        """Bytes that wait."""
+        """Bytes that are queued."""
         return self._carrier.queued_bytes
 
     @property
     def has_room(self) -> bool:
-        """Tell whether at most the high-water mark is queued."""
+        """True if at most the high-water mark is queued."""
         return self.queued <= HIGH_WATER_BYTES
 
     def send(self, message: bytes) -> None:
@@ -62,7 +62,10 @@ class StreamOutbox:
         self.send(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def stream(self, pieces: Iterable[bytes]) -> None:
-        """Queue one message that is made in pieces; its length goes first, so all of it is collected."""
+        """Queue one message that comes in pieces.
+
+        Its length is sent first, so it is collected as a whole.  Waits for room before it begins.
+        """
         self.wait_for_room()
         collected: list[bytes] = []
         size = 0
@@ -70,7 +73,7 @@ class StreamOutbox:
             collected.append(piece)
             size += len(piece)
             if self.closed or size > self._carrier.max_message_bytes:
-                break  # a message so long ends the connection, whatever else it would hold
+                break  # a message of this length ends the connection anyway
             sleep(0)
         self.send(b"".join(collected))
 
@@ -83,29 +86,30 @@ class StreamOutbox:
         return not self.closed
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait until everything was begun, at most `timeout` seconds; tell whether it is."""
+        """Wait until no message is queued, at most `timeout` seconds; return whether none is."""
         with at_most(timeout):
             while self.queued and not self.closed:
                 sleep(0.005)
         return not self.queued
 
     def flush(self) -> None:
-        """Write at once what was queued, which spares the writer's greenlet its turn."""
+        """Write what is queued at once, which saves a switch to the writer's greenlet."""
         if not self.closed:
             self._carrier.flush()
 
     def taken(self) -> None:
-        """Note that messages were taken: whoever waits for room may go on."""
+        """Note that messages were taken, which may end a wait for room."""
+        # At half of the mark, so that a sender does not wake for each message.
         if self._room is not None and self.queued <= HIGH_WATER_BYTES // 2:
             self._wake()
 
     def finish(self) -> None:
-        """Take no further message and wake everybody who waits."""
+        """Take no further message and wake all that wait."""
         self.closed = True
         self._wake()
 
     def let_go(self) -> None:
-        """Forget the carrier, which is over: it holds this object, and would wait for a collection."""
+        """Drop the reference to the transport, which has ended: the cycle would wait for a collection."""
         self.finish()
         self._carrier = _OVER
 
@@ -116,7 +120,7 @@ class StreamOutbox:
 
 
 class _Over:
-    """What the queue of a carrier that is over belongs to."""
+    """Stands for the transport once it has ended."""
 
     queued_bytes = 0
     max_message_bytes = 0

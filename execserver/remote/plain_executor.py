@@ -1,7 +1,7 @@
-"""The executor by the contract of May 2026: one harness, plain messages on the websocket the registry named.
+"""The executor by the contract of May 2026: one harness, plain messages on the registry's WebSocket.
 
-It registers before every connection and ends at the first registration that fails.  Nothing is encrypted
-beyond the websocket's own TLS.
+It registers before every connection and ends at the first registration that fails.  Only the WebSocket's own
+TLS encrypts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from execserver.log import active_redactor
 from execserver.remote.addresses import checked_base_url, checked_environment_id
 from execserver.remote.backoff import USEFUL_AFTER_S
 from execserver.remote.config import RemoteExecutorConfig
-from execserver.remote.dialling import Dialling
+from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import RegistryError, SignInError, one_line
 from execserver.remote.executor import Tools
 from execserver.remote.http import ApiClient, CallFailed, registry_environment
@@ -34,13 +34,13 @@ _TOKEN_PROBLEM = (
 )
 
 
-class _Registered(msgspec.Struct):
+class _Address(msgspec.Struct):
     executor_id: str
     url: str
 
 
 class PlainExecutor:
-    """One executor; `serve` starts a connection over a transport and returns who takes its messages."""
+    """One executor; `serve` starts a connection over a transport and returns the receiver of its messages."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class PlainExecutor:
         self._settings = settings
         self._tools = tools or Tools()
         self._client = ApiClient(registry_environment(self._tools.environ))
-        self._dialling = Dialling(self._tools.environ)
+        self._connector = RendezvousConnector(self._tools.environ)
         self._socket: RendezvousSocket | None = None
 
     def run(self) -> None:
-        """Serve for ever; raise RemoteError when that cannot go on."""
+        """Serve for ever.  Raises RemoteError when that cannot go on."""
         token = self._token()
         executor_id = checked_environment_id(self._config.executor_id, "executor")
         base_url = checked_base_url(self._config.base_url, "executor")
@@ -76,7 +76,7 @@ class PlainExecutor:
             self._tools.sleep(pause)
 
     def close(self) -> None:
-        """Say goodbye and leave."""
+        """Close the WebSocket, with a Close frame if the peer takes it at once."""
         if self._socket is not None:
             self._socket.close()
 
@@ -89,7 +89,7 @@ class PlainExecutor:
         active_redactor().add([token.strip()])
         return token.strip()
 
-    def _register(self, url: str, token: str) -> _Registered:
+    def _register(self, url: str, token: str) -> _Address:
         fields = [("authorization", f"Bearer {token}"), ("content-length", "0")]
         try:
             response = self._client.call("POST", url, fields, timeout_s=REGISTER_TIMEOUT_S)
@@ -98,15 +98,15 @@ class PlainExecutor:
         if not response.is_success:
             raise refusal(response, "executor")
         try:
-            return msgspec.json.decode(response.body, type=_Registered)
+            return msgspec.json.decode(response.body, type=_Address)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             text = "executor registry request failed: error decoding response body"
             raise RegistryError(text, str(error)) from None
 
     def _connect_and_serve(self, url: str) -> str:
-        """Serve one websocket to its end and return why it ended; raise ConnectFailed if there is none."""
+        """Serve one WebSocket to its end; return why it ended.  Raises ConnectFailed if there is none."""
         connected = RendezvousSocket.connect(
-            url, timing=self._tools.timing, dialling=self._dialling, kind=plain_kind(self._settings)
+            url, timing=self._tools.timing, connector=self._connector, kind=plain_kind(self._settings)
         )
         self._socket = connected
         began = self._tools.clock()

@@ -1,4 +1,4 @@
-"""One plain websocket that this side has opened, as a carrier: text messages, as a server carries them."""
+"""A plain WebSocket that this side has opened, as a transport: text messages, as on a server's port."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from execserver.remote.rendezvous import Kind, RendezvousSocket
 from execserver.settings import Settings
 from execserver.transports.transport import Receiver
 
-_ANY_LENGTH = 1 << 40  # what leaves in the plain form has no bound of its own
+_ANY_LENGTH = 1 << 40  # plain messages have no limit of their own
 
 
 class PlainTransport:
-    """A `Transport` over a connected websocket, which stays owned by whoever calls `run`."""
+    """A `Transport` over a connected WebSocket; the caller of `run` owns the WebSocket."""
 
     max_message_bytes = _ANY_LENGTH
 
@@ -32,20 +32,20 @@ class PlainTransport:
         self._closing = False
 
     def run(self, receiver: Receiver) -> None:
-        """Hand on what arrives until the connection is over."""
+        """Pass received messages on until the connection is over."""
         while self._may_read.wait() and (message := self._carrier.receive()) is not None:
             receiver.receive([message])
         self.outbox.let_go()
         receiver.ended()
 
     def queue(self, message: bytes) -> None:
-        """Send one message when its turn comes."""
+        """Queue one message, to be sent when its turn comes."""
         self._messages.append(message)
         self.queued_bytes += len(message)
         self._carrier.writer.ready(self)
 
     def take_frame(self) -> bytes | None:
-        """Return the next message."""
+        """Return the next message, or None."""
         message = self._messages.popleft() if self._messages else None
         if message is not None:
             self.queued_bytes -= len(message)
@@ -54,11 +54,11 @@ class PlainTransport:
 
     @property
     def has_frames(self) -> bool:
-        """Tell whether there is a further message."""
+        """True if there is a further message."""
         return bool(self._messages)
 
     def flush(self) -> None:
-        """Write what is queued in this greenlet, if nobody writes."""
+        """Write what is queued in this greenlet, unless another one is writing."""
         self._carrier.writer.flush()
 
     def pause(self) -> None:
@@ -70,16 +70,16 @@ class PlainTransport:
         self._may_read.set()
 
     def close(self, code: int, reason: str) -> None:
-        """End the conversation once what is queued is written."""
+        """End the connection once what is queued is written, or after a second."""
         if self._closing:
             return
         self._closing = True
         self.outbox.wait_until_empty(1.0)
         self.outbox.finish()
         self._carrier.close()
-        self.resume()
+        self.resume()  # `run` may wait to read again, and must see the end
 
 
 def plain_kind(settings: Settings) -> Kind:
-    """Return what messages on such a websocket are like."""
+    """Return the kind of messages on such a WebSocket."""
     return Kind(settings.max_message_bytes, is_text=True)

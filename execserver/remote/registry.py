@@ -1,7 +1,7 @@
-"""The registry's HTTP API, both sides of it: register and validate for executors, connect for harnesses.
+"""The client of the registry's HTTP API: register and validate for executors, connect for harnesses.
 
-Requests, checks and texts are the contract's (remote mode, section 4).  Nothing is retried here, and the
-texts of `validate` never repeat what the registry said.
+Requests, checks and texts are the contract's (remote mode).  Nothing is retried here, and the error texts of
+`validate` repeat nothing of the registry's answer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _REQUEST_FAILED = "environment registry request failed"
 _INCOMPLETE = "exec-server protocol error: environment registry returned incomplete Noise connection data"
 _TAKEN_OVER = "another executor has taken over this environment"
 _CONFLICT = 409
+_NOT_NOW = frozenset({(503, "registration_conflict"), (502, "authentication_service_unavailable")})
 
 
 class Registration(NamedTuple):
-    """What an executor got: where to connect, and its part in the handshakes."""
+    """What an executor gets: where to connect, and the ids that its handshakes include."""
 
     environment_id: str
     url: str
@@ -34,7 +35,7 @@ class Registration(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """What a harness got for one connection attempt."""
+    """What a harness gets for one connection attempt."""
 
     environment_id: str
     url: str
@@ -63,11 +64,15 @@ _ReplyT = TypeVar("_ReplyT", bound=msgspec.Struct)
 
 
 class TakenOver(RegistryError):
-    """A newer executor serves the environment; registering again would only evict it in turn."""
+    """A newer executor serves the environment; to register again would only evict it in turn."""
+
+
+class NotNow(RegistryError):
+    """The registry asks to register again later: an older connection still goes, or its sign-in is away."""
 
 
 class Rejected(Exception):
-    """The registry did not say that a harness may come in; the text tells how, without any secret."""
+    """The registry did not let a harness in; the text says why, without any secret."""
 
 
 class RegistryClient:
@@ -89,7 +94,7 @@ class RegistryClient:
         self._client = client
 
     def register(self, key: PublicKeys) -> Registration:
-        """Announce an executor's key; raise RegistryError, SignInError or TakenOver."""
+        """Register an executor's key.  Raises RegistryError, SignInError, TakenOver or NotNow."""
         body = {"security_profile": SECURITY_PROFILE, "executor_public_key": key.to_json()}
         reply = self._decoded(self._post("register", body, REGISTER_TIMEOUT_S), _Registered)
         self._check(reply)
@@ -98,7 +103,7 @@ class RegistryClient:
         return Registration(reply.environment_id, reply.url, reply.executor_registration_id)
 
     def connect(self, key: PublicKeys) -> Bundle:
-        """Ask for a way to the executor; raise RegistryError or SignInError."""
+        """Ask for a connection to the executor.  Raises RegistryError or SignInError."""
         body = {"harness_public_key": key.to_json()}
         reply = self._decoded(self._post("connect", body, CONNECT_TIMEOUT_S), _Connected)
         self._check(reply)
@@ -121,7 +126,7 @@ class RegistryClient:
         )
 
     def validate(self, registration_id: str, harness: PublicKeys, authorization: str, stream_id: str) -> None:
-        """Return if the registry says that a harness may come in; raise Rejected in every other case."""
+        """Return if the registry lets a harness in.  Raises Rejected in every other case."""
         body = {
             "executor_registration_id": registration_id,
             "harness_public_key": harness.to_json(),
@@ -170,7 +175,7 @@ class RegistryClient:
 
 
 def refusal(response: Response, kind: str = "environment") -> RegistryError | SignInError:
-    """Return the error for an answer that is no success."""
+    """Return the error for an answer whose status is not 2xx."""
     code, message = _error_members(response.body)
     text = response.body.decode("utf-8", "replace").strip()[:MAX_SHOWN_CHARACTERS]
     if response.status in (401, 403):
@@ -183,13 +188,16 @@ def refusal(response: Response, kind: str = "environment") -> RegistryError | Si
     if response.status == _CONFLICT:
         return TakenOver(message or _TAKEN_OVER)
     shown = f"{response.status_text}, {code}" if code is not None else response.status_text
-    return RegistryError(f"{kind} registry request failed ({shown}): {told}")
+    # A gateway in front of a registry puts the object into `detail`; its text is shown as any other then.
+    is_for_later = (response.status, code or _error_members(response.body, "detail")[0]) in _NOT_NOW
+    error_type = NotNow if is_for_later else RegistryError
+    return error_type(f"{kind} registry request failed ({shown}): {told}")
 
 
-def _error_members(body: bytes) -> tuple[str | None, str | None]:
-    """Return `code` and `message` of an error body, as far as it has them."""
+def _error_members(body: bytes, member: str = "error") -> tuple[str | None, str | None]:
+    """Return `code` and `message` of an error body, None for what is missing."""
     try:
-        error = msgspec.json.decode(body, type=Mapping[str, object]).get("error")
+        error = msgspec.json.decode(body, type=Mapping[str, object]).get(member)
     except UNREADABLE:
         return None, None
     if not isinstance(error, Mapping):
@@ -202,4 +210,5 @@ def _error_members(body: bytes) -> tuple[str | None, str | None]:
 
 
 def _header_value(stream_id: str) -> str:
+    # The harness chooses the id, so it may be no valid header value.
     return stream_id if stream_id.isascii() and stream_id.isprintable() and len(stream_id) <= 128 else "-"

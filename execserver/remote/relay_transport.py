@@ -1,8 +1,8 @@
-"""One virtual stream as a carrier of messages: for the session code it is like any other connection.
+"""One virtual stream as a transport: for the session code it is like any other connection.
 
-It joins the rules of `wire.relay_stream` with the writer of the websocket, which may be replaced while a
-reliable stream lives.  What a paused connection does not take is held back in the stream, within its bounds,
-and never stops the websocket, which others share.
+It connects the rules of `wire.relay_stream` with the writer of the WebSocket, which may be replaced while a
+reliable stream lives.  What a paused connection does not take is held back in the stream, within its bounds;
+reading from the WebSocket never stops, since other streams share it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from execserver.wire.relay_stream import ExecutorStream, StreamError, StreamRese
 from execserver.wire.reliability import PROBE_S
 from execserver.wire.websocket import INVALID_DATA
 
+# libev starts a timer at its cached time, so the timer may fire a moment early by our clock.
 _TIMER_SLACK_S = 0.002
 
 
 class Streams(Protocol):
-    """Who has the streams of one executor."""
+    """The owner of one executor's streams."""
 
     @property
     def writer(self) -> FairWriter | None:
-        """Where frames go; None while there is no websocket."""
+        """Where frames go; None while there is no WebSocket."""
 
     def ended(self, transport: RelayTransport, *, reset: bool) -> None:
-        """Note that a stream is over; `reset` asks that its peer be told."""
+        """Note that a stream is over; with `reset` its peer gets a reset."""
 
 
 class RelayTransport:
     """A `Transport` over one stream.  `reason` says why it ended."""
 
-    malformed_prefix = ""  # a message that is none ends the stream
+    malformed_prefix = ""  # a malformed message ends the stream instead of being answered
     max_message_bytes = MAX_JSON_BYTES
 
     def __init__(
@@ -60,21 +61,21 @@ class RelayTransport:
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of messages that were not begun."""
+        """Bytes of queued messages of which nothing was sealed yet."""
         return self._stream.queued_bytes
 
     @property
     def has_frames(self) -> bool:
-        """Tell whether there may be a further frame just now."""
+        """True if there may be a further frame now."""
         return not self._over and (self._closing or self._stream.has_frames)
 
     @property
     def is_reliable(self) -> bool:
-        """True when both ends can do without a websocket for a while."""
+        """True if the stream survives the loss of its WebSocket."""
         return self._stream.is_reliable
 
     def start(self, receiver: Receiver) -> None:
-        """Begin: the answer to the handshake goes out."""
+        """Start: queue the answer to the handshake for writing."""
         self._receiver = receiver
         self._want_turn()
 
@@ -88,12 +89,13 @@ class RelayTransport:
             self._fail(error)
             return
         self._deliver(messages)
+        # A plain stream has no acknowledgements to send and no timers.
         if self._stream.is_reliable:
             self._want_turn()
             self._arm()
 
     def queue(self, message: bytes) -> None:
-        """Send one message when the stream's turn comes; one that is too long ends the stream."""
+        """Queue one message, to be sent when the stream's turn comes; too long a one ends the stream."""
         if self._over or self._closing:
             return
         try:
@@ -104,7 +106,7 @@ class RelayTransport:
         self._want_turn()
 
     def take_frame(self) -> bytes | None:
-        """Make the next frame."""
+        """Return the next frame, made now; None if there is none."""
         if self._over:
             return None
         now = self._clock()
@@ -117,22 +119,22 @@ class RelayTransport:
         if frame is None and self._closing and not self._stream.queued_bytes:
             self._end_quietly()
         elif self._stream.is_reliable and (self._due is None or self._due > now + PROBE_S):
-            self._arm()  # what was sent just now is asked about no sooner than that
+            self._arm()  # the probe for what was sent now is due no sooner, so a timer set earlier will do
         return frame
 
     def flush(self) -> None:
-        """Write what there is in this greenlet, which may wait, if nobody else writes."""
+        """Write what is queued in this greenlet, which may wait, unless another one is writing."""
         writer = self._streams.writer
         if writer is not None:
             writer.flush()
 
     def pause(self) -> None:
-        """Hold back what arrives."""
+        """Hold back received messages."""
         self._is_paused = True
         self._stream.hold(True)
 
     def resume(self) -> None:
-        """Hand out what was held back, and what comes."""
+        """Deliver what was held back, and what arrives from now on."""
         if not self._is_paused or self._over:
             return
         self._is_paused = False
@@ -140,10 +142,11 @@ class RelayTransport:
         self._want_turn()
 
     def close(self, code: int, reason: str) -> None:
-        """End the stream: with a reset if what it says makes no sense, else once all is written."""
+        """End the stream: with a reset after a malformed message, else once all is written."""
         if self._over or self._closing:
             return
         self.reason = reason
+        # The reference resets a stream for text that is no JSON-RPC; it ends others in silence.
         if code == INVALID_DATA:
             self._stream.close()
             self._finish(reset=True)
@@ -155,7 +158,7 @@ class RelayTransport:
         self._want_turn()
 
     def lost_websocket(self) -> None:
-        """The websocket is gone: a plain stream ends, a reliable one waits for the next."""
+        """Note that the WebSocket is gone: a plain stream ends, a reliable one waits for the next."""
         if self._over:
             return
         try:
@@ -166,7 +169,7 @@ class RelayTransport:
         self._arm()
 
     def new_websocket(self) -> None:
-        """There is another websocket."""
+        """Note that there is a new WebSocket."""
         try:
             self._stream.restored(self._clock())
         except StreamError as error:
@@ -185,7 +188,7 @@ class RelayTransport:
             writer.ready(self)
 
     def _arm(self) -> None:
-        """Let the timer run until the stream wants its next tick, if that is sooner than known."""
+        """Set the timer to the stream's next deadline, if that is sooner than the timer's."""
         due = self._stream.deadline()
         if due is None or self._over:
             return
@@ -216,11 +219,12 @@ class RelayTransport:
         self._finish(reset=False)
 
     def _finish(self, *, reset: bool) -> None:
-        """Release everything.  The stream's own last frames go out first, if it has any."""
+        """Release everything.  The stream's own last frames are sent first; they replace a reset."""
         if self._over:
             return
         self._over = True
         self._timer.close()
+        # The stream has cleared its messages, so these frames are few; urgent, since no turn comes any more.
         writer = self._streams.writer
         while (frame := self._stream.next_frame(self._clock())) is not None:
             reset = False

@@ -1,12 +1,12 @@
-"""The client's end of a rendezvous websocket: binary messages both ways, whoever uses it.
+"""The client's end of a rendezvous WebSocket, for executor and harness: binary messages in both directions.
 
-The upgrade request holds nothing beyond what RFC 6455 asks for; the credential is in the URL, so that never
-appears in a text.  Frames are cut and made by `wire.client_frames`, and judged by the `websockets` library.
-One greenlet writes, one greenlet of the owner's calls `receive`.
+The upgrade request holds nothing beyond what RFC 6455 requires.  The credential is in the URL, so the URL
+never appears in a text.  `wire.client_frames` parses and makes frames, and the `websockets` library decides
+what is wrong with one.  One greenlet writes, and one greenlet of the owner calls `receive`.
 
-Bounds: `MAX_BYTES` for a frame and for a message, a bounded head of the answer, a limit on connecting; a ping
-every `ping_interval_s`, and without its pong within `pong_timeout_s` the connection is given up: that ends
-a write that nobody reads too.
+Bounds: `MAX_BYTES` for a frame and for a message, a bounded head of the answer, a time limit for connecting;
+a ping every `ping_interval_s`.  Without a pong within `pong_timeout_s` the connection is abandoned, which
+also ends a write to a peer that does not read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from gevent import socket
 from gevent.event import Event
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidURI, WebSocketException
-from websockets.frames import Frame, Opcode
-from websockets.protocol import OPEN
 from websockets.uri import WebSocketURI, parse_uri
 
+from execserver.eventloop.deadline import at_most
 from execserver.protocol.errors import os_error_text
-from execserver.remote.dialling import Dialling, DiallingFailed
+from execserver.remote.connecting import ConnectingFailed, RendezvousConnector
 from execserver.remote.fair_writer import FairWriter
-from execserver.services.deadline import at_most
+from execserver.wire.client_end import BINARY_ONLY, TEXT_TOO, ClientEnd
 from execserver.wire.client_frames import (
     BINARY_MESSAGE,
     TEXT_MESSAGE,
@@ -45,17 +44,18 @@ MAX_BYTES = 256 * 1024
 _MAX_HEAD_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024  # of the answer to the upgrade
 _TURN_MESSAGES = 64
-_ODD_BYTES = 8 * 1024  # read at a time while frames come that are no messages: they cost most
+_ODD_BYTES = 8 * 1024  # read at once while frames other than whole messages come: these cost most
 _QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
-_GOODBYE_S = 1.0
+_SHUTDOWN_NOTICE_S = 1.0
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n")
+# For diagnostics only; the newer reference sends it with a refusal.
 _REASON_HEADER = re.compile(
     rb"\r\nx-codex-rendezvous-rejection-reason:[ \t]*([\w-]{1,64})[ \t]*\r\n", re.IGNORECASE
 )
 
 
 class ConnectFailed(Exception):
-    """There is no connection; the text says why and holds no part of the URL."""
+    """There is no connection; the text says why and contains no part of the URL."""
 
 
 class UpgradeRefused(ConnectFailed):
@@ -67,7 +67,7 @@ class UpgradeRefused(ConnectFailed):
 
 
 class ConnectionEnded(Exception):
-    """Nothing can be sent any more; the text says why."""
+    """The connection has ended and nothing can be sent; the text says why."""
 
 
 class Timing(NamedTuple):
@@ -79,9 +79,9 @@ class Timing(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What the messages of a connection are like: bytes of one that arrives, and how those that leave look.
+    """The kind of a connection's messages: the limit for a received one, and whether text is sent.
 
-    Where text is sent, text is taken too.
+    A connection that sends text also takes text; any takes binary messages.
     """
 
     max_bytes: int
@@ -92,9 +92,9 @@ RELAY = Kind(MAX_BYTES, is_text=False)
 
 
 class RendezvousSocket:
-    """One connected websocket; owns its socket, which `close` closes.
+    """One connected WebSocket; owns its socket, which `close` closes.
 
-    `writer` takes frames of many streams in turn; `send` is for those that have a single one.
+    `writer` takes frames of many streams in turn; `send` is for an owner with a single stream.
     """
 
     def __init__(
@@ -106,14 +106,12 @@ class RendezvousSocket:
         early: bytes = b"",
         is_secure: bool = False,
     ) -> None:
-        """`early` came behind the answer to the upgrade; `is_secure` tells of TLS around the socket."""
+        """Start; `early` came after the answer to the upgrade, `is_secure` says that the socket uses TLS."""
         self._sock = sock
         self._is_secure = is_secure
         self._kind = kind
-        self._protocol = protocol
         self._timing = timing
         self._messages: deque[bytes] = deque()
-        self._partial: bytearray | None = None
         self._frames = ClientFrames(
             TEXT_MESSAGE if kind.is_text else BINARY_MESSAGE,
             kind.max_bytes,
@@ -121,11 +119,13 @@ class RendezvousSocket:
             self._feed_library,
         )
         self._pong = Event()
+        takes = TEXT_TOO if kind.is_text else BINARY_ONLY  # the contract drops text messages on a relay
+        self._library = ClientEnd(protocol, takes, self._messages.append, self._pong.set)
         self._queue = _Queue()
         self._closed = False
-        self._writing = False  # in a system call of one greenlet; no other may enter it
+        self._writing = False  # a greenlet is in the system call; another's bytes would go into its frame
         self._turn = 0
-        self._is_odd = False  # the last read brought what is no message in one frame
+        self._is_odd = False  # the last read brought frames other than whole messages
         self.ended_because = ""
         self.writer = FairWriter(text_frames if kind.is_text else binary_frame, self._write)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
@@ -137,10 +137,10 @@ class RendezvousSocket:
         url: str,
         environ: Mapping[str, str] | None = None,
         timing: Timing | None = None,
-        dialling: Dialling | None = None,
+        connector: RendezvousConnector | None = None,
         kind: Kind = RELAY,
     ) -> RendezvousSocket:
-        """Connect and upgrade; raise ConnectFailed or UpgradeRefused.
+        """Connect and upgrade.  Raises ConnectFailed or UpgradeRefused.
 
         Proxies and trusted certificates are those of `environ` (default: this process's own).
         """
@@ -150,13 +150,13 @@ class RendezvousSocket:
         found: RendezvousSocket | None = None
         try:
             with at_most(timing.connect_s):
-                dialling = dialling or Dialling(os.environ if environ is None else environ)
-                sock = dialling.connect(uri)
+                connector = connector or RendezvousConnector(os.environ if environ is None else environ)
+                sock = connector.connect(uri)
                 protocol, early = _upgrade(sock, uri, kind.max_bytes)
                 found = cls(sock, protocol, timing, kind, early, uri.secure)
             if found is None:
                 raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
-        except (OSError, DiallingFailed) as error:
+        except (OSError, ConnectingFailed) as error:
             raise ConnectFailed(_os_text(error)) from None
         finally:
             if found is None and sock is not None:
@@ -164,7 +164,7 @@ class RendezvousSocket:
         return found
 
     def send(self, message: bytes) -> None:
-        """Queue one message; block while too much is queued.  Raises ConnectionEnded."""
+        """Queue one message; blocks while more than 256 KiB are queued.  Raises ConnectionEnded."""
         while not self._closed and self._queue.size > _QUEUED_BYTES:
             self._queue.room.clear()
             self._queue.room.wait()
@@ -174,13 +174,13 @@ class RendezvousSocket:
         self.writer.ready(self._queue)
 
     def receive(self) -> bytes | None:
-        """Return the next message, None once the connection is over (see `ended_because`)."""
+        """Return the next message, or None once the connection is over (see `ended_because`)."""
         while not self._messages:
             if self._closed:
                 return None
             space = self._frames.space
             if self._is_odd:
-                gevent.sleep(0)  # else pings without pause would keep everybody from their turn
+                gevent.sleep(0)  # pings without pause must not keep other greenlets from their turn
                 space = space[:_ODD_BYTES]
             try:
                 count = self._sock.recv_into(space)
@@ -194,71 +194,50 @@ class RendezvousSocket:
                 self._end("the rendezvous closed the connection")
         self._turn += 1
         if self._turn % _TURN_MESSAGES == 0:
-            gevent.sleep(0)  # a peer that sends without pause must not keep the others from their turn
+            gevent.sleep(0)  # a peer that sends without pause must not keep other greenlets from their turn
         return self._messages.popleft()
 
     def close(self) -> None:
-        """Say goodbye if the peer takes it at once, and let go of the connection.  May be called again."""
+        """Send a Close frame if the peer takes it within a second, and end.  May be called again."""
         if self._closed:
             return
-        with at_most(_GOODBYE_S):
+        with at_most(_SHUTDOWN_NOTICE_S):
             try:
-                if self._protocol.state is OPEN and not self._writing:
-                    self._writing = True  # for good: nothing goes out behind a Close frame
-                    self._protocol.send_close(1000)
-                    self._sock.sendall(b"".join(self._protocol.data_to_send()))
+                if self._library.is_open and not self._writing:
+                    self._writing = True  # for good: nothing may follow a Close frame
+                    self._sock.sendall(self._library.goodbye())
             except (OSError, WebSocketException):
                 pass  # it is gone already
         self._end("closed by this end")
 
     def _feed_library(self, data: bytes) -> bool:
-        """Let the library judge what is no message in one frame; tell whether it goes on."""
-        self._protocol.receive_data(data)
-        for event in self._protocol.events_received():
-            self._is_odd = True
-            if isinstance(event, Frame):
-                self._take_frame(event)
-        for data in self._protocol.data_to_send():
-            if data:
-                self.writer.control(data)
-        if self._protocol.parser_exc is not None:
-            self._end(f"the rendezvous broke the rules of WebSocket: {self._protocol.parser_exc}")
-        elif self._protocol.state is not OPEN:
-            code = self._protocol.close_rcvd
-            self._end("the rendezvous closed the connection" + (f" ({code.code})" if code else ""))
+        """Give a frame other than a whole message to the library; return whether the connection goes on."""
+        library = self._library
+        for answer in library.feed(data):
+            self.writer.control(answer)
+        self._is_odd = self._is_odd or library.saw_frames
+        if library.broken_rule is not None:
+            self._end(f"the rendezvous broke the rules of WebSocket: {library.broken_rule}")
+        elif not library.is_open:
+            code = library.close_code
+            self._end("the rendezvous closed the connection" + (f" ({code})" if code else ""))
         return not self._closed
 
-    def _take_frame(self, frame: Frame) -> None:
-        """Keep messages; text belongs to nobody on a relay and is left out there."""
-        if frame.opcode is Opcode.PONG:
-            self._pong.set()
-        elif frame.opcode is Opcode.BINARY or (frame.opcode is Opcode.TEXT and self._kind.is_text):
-            if frame.fin:
-                self._messages.append(bytes(frame.data))
-            else:
-                self._partial = bytearray(frame.data)
-        elif frame.opcode is Opcode.TEXT:
-            self._partial = None
-        elif frame.opcode is Opcode.CONT and self._partial is not None:
-            self._partial += frame.data
-            if frame.fin:
-                self._messages.append(bytes(self._partial))
-                self._partial = None
-
     def _write(self, buffers: list[bytes]) -> None:
+        # There is one writer, so only `close` can have set it: nothing may follow its Close frame.
         if self._writing:
             raise ConnectionAbortedError("the connection is being closed")
         self._writing = True
         if len(buffers) == 1:
             self._sock.sendall(buffers[0])
         elif self._is_secure:
-            self._sock.sendall(b"".join(buffers))  # TLS takes one buffer at a time
+            self._sock.sendall(b"".join(buffers))  # a TLS socket has no sendmsg
         else:
             self._write_all(buffers)
         self._writing = False
 
     def _write_all(self, buffers: list[bytes]) -> None:
-        """Write without joining, as far as the kernel takes it at once."""
+        """Write without joining what the kernel takes at once."""
         sent = self._sock.sendmsg(buffers)
         if sent < sum(map(len, buffers)):
             self._sock.sendall(memoryview(b"".join(buffers))[sent:])
@@ -285,16 +264,17 @@ class RendezvousSocket:
         self.ended_because = reason
         self.writer.close()
         me = gevent.getcurrent()
+        # This may run in a helper, which must not kill itself half-way.
         gevent.killall([each for each in self._helpers if each is not me], block=False)
         self._helpers.clear()
         self._queue.room.set()
         self._sock.close()
         self._frames.let_go()
-        let_go(self._protocol)
+        self._library.let_go()
 
 
 class _Queue:
-    """The messages of `send`: a source of the writer with an order of its own."""
+    """The messages of `send`, as one source of the writer."""
 
     def __init__(self) -> None:
         self._messages: deque[bytes] = deque()
@@ -320,14 +300,14 @@ class _Queue:
 
 
 def shown(url: str) -> str:
-    """Return what may be told of a URL: where it leads, not what its query lets one do."""
+    """Return the part of a URL that may be logged: scheme, host and port, without credentials."""
     scheme, _, rest = url.strip().partition("://")
     place = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
     return f"{scheme}://{place}" if place else "the address the registry gave"
 
 
 def _parse(url: str) -> WebSocketURI:
-    # Escaped here, since the library would escape the percent signs of such a URL once more.
+    # Escaped here, since the library would escape the percent signs of a non-ASCII URL once more.
     ascii_url = "".join(each if each.isascii() else quote(each) for each in url.strip())
     try:
         return parse_uri(ascii_url)
@@ -336,7 +316,7 @@ def _parse(url: str) -> WebSocketURI:
 
 
 def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[ClientProtocol, bytes]:
-    """Return the library's side of the connection, and what came behind the answer."""
+    """Return the library's side of the connection, and what came after the answer."""
     protocol = ClientProtocol(uri, max_size=(max_bytes, max_bytes))
     try:
         return protocol, _exchange_heads(sock, protocol)
@@ -346,7 +326,7 @@ def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[Cl
 
 
 def _exchange_heads(sock: socket.socket, protocol: ClientProtocol) -> bytes:
-    """Ask for the upgrade and take the answer; return what came behind it."""
+    """Send the upgrade request and read the answer; return what came after it."""
     protocol.send_request(protocol.connect())
     sock.sendall(b"".join(protocol.data_to_send()))
     received = b""

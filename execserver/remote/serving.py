@@ -1,4 +1,4 @@
-"""Remote mode as the server runs it: an executor whose streams are connections of the same session code."""
+"""Remote mode as the server runs it: an executor whose streams are connections like all others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from execserver.transports.connection import Connection
 
 
 class RemoteServing:
-    """Runs the executor a configuration asks for; `make_call` gives a connection its context."""
+    """Runs the kind of executor that the configuration names; `make_call` makes a connection's context."""
 
     def __init__(
         self,
@@ -37,7 +37,8 @@ class RemoteServing:
         self.failure: RemoteError | None = None
 
     def run(self, ended: Callable[[], object]) -> None:
-        """Serve until killed or until something fatal happens, which `failure` then holds."""
+        """Serve until killed or until a fatal error, which `failure` then holds."""
+        # Stays if `run` ends in any other way than those below.
         self.failure = RemoteError("remote mode ended by a mistake of this program")
         try:
             self._executor.run()
@@ -49,7 +50,7 @@ class RemoteServing:
             ended()
 
     def close(self) -> None:
-        """Say goodbye to all harnesses."""
+        """End all streams in order."""
         self._executor.close()
 
     def _serve_stream(self, transport: RelayTransport) -> None:

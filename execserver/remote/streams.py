@@ -1,8 +1,9 @@
-"""All virtual streams of one executor: who is let in, what becomes of each frame (remote mode, section 6.3).
+"""All virtual streams of one executor: which harness is let in, and what each frame does (remote mode).
 
-Handshakes are answered only after the registry said yes; it is asked beside, so that nobody waits for it.
-Bounds: `MAX_ACTIVE` streams, `MAX_PENDING` questions to the registry, and after `FAILURES` failed handshakes
-no further ones for `PAUSE_S`, while running streams go on.  A frame that makes no sense harms its own stream.
+A handshake is answered only after the registry has let its harness in.  The registry is asked in a greenlet
+of its own, so that no stream waits for it.  Bounds: `MAX_ACTIVE` streams, `MAX_PENDING` requests to the
+registry, and after `FAILURES` failed handshakes no further ones for `PAUSE_S`, while running streams go on.
+An invalid frame harms its own stream only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from gevent.hub import get_hub
 
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
-from execserver.remote.prepared_keys import PreparedKeys
 from execserver.remote.registry import Registration, Rejected
 from execserver.remote.relay_transport import RelayTransport
 from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, HandshakeFailed, Responder, prologue
@@ -36,21 +36,23 @@ from execserver.wire.relay_stream import ExecutorStream
 
 _log = logging.getLogger(__name__)
 
+# The reference's limits.  The pause is that of 0.169.0; 0.142.0 closes the WebSocket at the 8th failure, by
+# which a harness that only guesses could end all streams.
 MAX_ACTIVE = 128
 MAX_PENDING = 32
 FAILURES = 8
 PAUSE_S = 10.0
 VALIDATION_S = 10.0
-TOLD_AFTER_S = 0.005
+TOLD_AFTER_S = 0.005  # the log line of an arrival waits so long, and the first answers need not wait for it
 
 Validate = Callable[[str, PublicKeys, str, str], None]
 Serve = Callable[[RelayTransport], None]
 
 
 class StreamTable:
-    """The streams.  `registration` is replaced at each new registration, `writer` with each websocket.
+    """The streams.  `registration` is replaced at each new registration, `writer` with each WebSocket.
 
-    `validate` asks the registry and raises Rejected; `serve` starts a connection over a new stream.
+    `validate` asks the registry and raises `Rejected`; `serve` starts a connection over a new stream.
     """
 
     def __init__(
@@ -64,52 +66,52 @@ class StreamTable:
         self.registration = registration
         self.writer: FairWriter | None = None
         self._keys = keys
-        self._prepared = PreparedKeys(clock)
         self._arrivals = _Arrivals()
         self._validate = validate
         self._serve = serve
         self._clock = clock
         self._active: dict[str, RelayTransport] = {}
-        self._pending: dict[str, gevent.Greenlet[..., None]] = {}
+        self._pending: dict[str, gevent.Greenlet[..., None]] = {}  # handshakes the registry decides about
         self._failures = 0
         self._refusing_until = 0.0
-        self._silent_until = 0.0
+        self._silent_until = 0.0  # no log line about a full table before
 
     @property
     def count(self) -> int:
-        """How many streams there are, those included that wait for a websocket."""
+        """The number of streams, those without a WebSocket included."""
         return len(self._active)
 
     def attach(self, writer: FairWriter) -> None:
-        """Use a new websocket; streams that outlived the last one go on over it."""
+        """Use a new WebSocket; streams that survived the last one go on over it."""
         self.writer = writer
+        # Counted for each WebSocket, as by the reference.
         self._failures = 0
         self._refusing_until = 0.0
-        self._prepared.prepare()
         for transport in list(self._active.values()):
             transport.new_websocket()
 
     def detach(self) -> None:
-        """The websocket is gone: handshakes are forgotten, plain streams end."""
+        """Note that the WebSocket is gone: handshakes are dropped, plain streams end."""
+        # Before the streams learn of it: what ends now has nothing left to send a reset on.
         self.writer = None
-        self._prepared.clear()
         self._cancel_all()
         for transport in list(self._active.values()):
             transport.lost_websocket()
 
     def close(self) -> None:
-        """End all streams in good order."""
+        """End all streams once what they have queued is written."""
         self._cancel_all()
         for transport in list(self._active.values()):
             transport.close(0, "the executor is shutting down")
 
     def take(self, data: bytes) -> bool:
-        """Do what one message of the websocket asks for; False if it was no valid frame, which is dropped."""
+        """Handle one message of the WebSocket; return False for an invalid frame, which is dropped."""
         try:
             frame = decode_frame(data)
         except InvalidFrame as error:
             _log.debug("a frame was dropped: %s", error)
             return False
+        # Before the look-up: a handshake with the id of a running stream is refused, and the stream goes on.
         if isinstance(frame.body, Handshake):
             self._take_handshake(frame.stream_id, frame.body.payload)
         elif (transport := self._active.get(frame.stream_id)) is not None:
@@ -119,20 +121,23 @@ class StreamTable:
         elif isinstance(frame.body, Data):
             self._take_early_data(frame.stream_id)
         elif isinstance(frame.body, Resume) and frame.body.next_seq:
-            self._reset(frame.stream_id)  # a reliable stream that has ended here meanwhile
+            # A reliable stream that has ended here: its harness goes on to a new stream at once.  A `resume`
+            # of 0 is what a harness sends before each handshake.
+            self._reset(frame.stream_id)
         return True
 
     def ended(self, transport: RelayTransport, *, reset: bool) -> None:
-        """Forget a stream, whose id may be used again."""
+        """Remove a stream, whose id may be used again; with `reset` report its end to the peer."""
         if self._active.pop(transport.stream_id, None) is None:
             return
         if reset:
             self._reset(transport.stream_id)
-        self._arrivals.tell()
+        self._arrivals.tell()  # first, so that the log has its arrival before its end
         reason = one_line(transport.reason)
         _log.info("a harness left (%s): %s; %d connected", one_line(transport.stream_id), reason, self.count)
 
     def _take_early_data(self, stream_id: str) -> None:
+        # A harness must wait for the answer.  Data for an unknown stream may be late and is no failure.
         if self._cancel(stream_id):
             self._fail(stream_id, "it sent data before it was let in")
         else:
@@ -145,6 +150,7 @@ class StreamTable:
             self._fail(stream_id, "it began twice")
         elif self._clock() < self._refusing_until:
             self._reset(stream_id)
+        # A full table is not the harness's fault, and no failure.
         elif self.count >= MAX_ACTIVE or len(self._pending) >= MAX_PENDING:
             self._tell_of_crowd()
             self._reset(stream_id)
@@ -152,7 +158,7 @@ class StreamTable:
             self._begin(stream_id, message)
 
     def _tell_of_crowd(self) -> None:
-        """Log that there is no place, not more often than every few seconds."""
+        """Log that there is no place, at most once in `PAUSE_S`."""
         if self._clock() >= self._silent_until:
             self._silent_until = self._clock() + PAUSE_S
             _log.warning(
@@ -161,14 +167,16 @@ class StreamTable:
 
     def _begin(self, stream_id: str, message: bytes) -> None:
         """Read the first message and ask the registry about its sender."""
+        # The ids of the registry's own reply: both ends must hash the same ones.
         known = self.registration
         about = prologue(known.environment_id, known.registration_id, stream_id)
-        responder = Responder(self._keys, about, self._prepared)
+        responder = Responder(self._keys, about)
         try:
             harness, payload = responder.read_message1(message)
         except HandshakeFailed as error:
             self._fail(stream_id, f"its handshake failed: {error}")
             return
+        # What cannot be valid is not sent to the registry.
         try:
             authorization = payload.decode() if len(payload) <= MAX_AUTHORIZATION_BYTES else None
         except UnicodeDecodeError:
@@ -176,20 +184,24 @@ class StreamTable:
         if authorization is None:
             self._fail(stream_id, "its authorization is not usable")
             return
+        # Entered before it runs, so that a frame that comes meanwhile finds it to cancel it.
         question = gevent.Greenlet(self._ask, stream_id, responder, harness, authorization)
         self._pending[stream_id] = question
         question.start()
 
     def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
+        # Made while the registry is asked, since it takes a millisecond of CPU; sent only after its yes.
         answer = _Answer(stream_id, responder)
-        get_hub().loop.run_callback(answer.make)  # while the registry is asked
+        get_hub().loop.run_callback(answer.make)
         reason = ""
         try:
+            # It covers the headers, too: refreshing a token for them has a longer limit of its own.
             with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
                 self._validate(self.registration.registration_id, harness, authorization, stream_id)
         except Rejected as rejected:
             reason = str(rejected)
-        # Not kept in a name: this frame may outlive the greenlet, by the traceback of what has killed that.
+        # Cancelled meanwhile, or replaced.  The current greenlet is not kept in a name: a traceback may keep
+        # this frame alive, and the frame would then keep the greenlet.
         if self._pending.get(stream_id) is not gevent.getcurrent():
             return
         del self._pending[stream_id]
@@ -199,6 +211,7 @@ class StreamTable:
             self._let_in(stream_id, answer)
 
     def _let_in(self, stream_id: str, answer: _Answer) -> None:
+        # Checked again: up to `MAX_PENDING` others may have been let in while the registry was asked.
         if self.count >= MAX_ACTIVE:
             self._reset(stream_id)
             return
@@ -209,7 +222,7 @@ class StreamTable:
         transport = RelayTransport(answer.stream, self, self._clock)
         self._active[stream_id] = transport
         self._serve(transport)
-        transport.flush()
+        transport.flush()  # from this greenlet: the harness gets its answer without a switch to the writer
         self._arrivals.tell_soon(stream_id, self.count)
 
     def _fail(self, stream_id: str, reason: str) -> None:
@@ -223,7 +236,7 @@ class StreamTable:
             _log.warning("%d handshakes failed: no new harness is let in for %g s", FAILURES, PAUSE_S)
 
     def _reset(self, stream_id: str) -> None:
-        """Tell the peer that a stream is over, if there is room for such frames."""
+        """Send a reset for a stream; it is dropped if too many such frames wait."""
         if self.writer is not None:
             self.writer.urgent(encode_frame(RelayFrame(stream_id, Reset(RESET_PROTOCOL_ERROR))))
 
@@ -231,7 +244,7 @@ class StreamTable:
         question = self._pending.pop(stream_id, None)
         if question is None:
             return False
-        question.kill(block=False)
+        question.kill(block=False)  # frames are handled in order, so nothing here may wait
         return True
 
     def _cancel_all(self) -> None:
@@ -240,19 +253,19 @@ class StreamTable:
 
 
 class _Arrivals:
-    """Tells of harnesses that came, a moment later: they need not wait for the line to be written."""
+    """Logs arrivals of harnesses a moment later, so that their first answers do not wait for the log."""
 
     def __init__(self) -> None:
         self._untold: dict[str, int] = {}
         self._timer = get_hub().loop.timer(TOLD_AFTER_S, TOLD_AFTER_S)
 
     def tell_soon(self, stream_id: str, count: int) -> None:
-        """Note a harness, and how many there are with it."""
+        """Note a harness that has arrived, and how many there are with it."""
         self._untold[stream_id] = count
         self._timer.again(self.tell)
 
     def tell(self) -> None:
-        """Tell of all that were not told of."""
+        """Log all arrivals that were not logged yet."""
         self._timer.stop()
         untold, self._untold = self._untold, {}
         for stream_id, count in untold.items():
@@ -260,7 +273,7 @@ class _Arrivals:
 
 
 class _Answer:
-    """The second message of a handshake, in its stream, or why there is none."""
+    """The stream that answers a handshake, or why there is none."""
 
     __slots__ = ("_responder", "_stream_id", "failure", "stream")
 
@@ -271,7 +284,7 @@ class _Answer:
         self._responder: Responder | None = responder
 
     def make(self) -> None:
-        """Make it, the first time this is called.  Waits for nothing."""
+        """Make the stream at the first call; does nothing at a second one.  Does not wait."""
         responder, self._responder = self._responder, None
         if responder is None:
             return

@@ -1,1 +1,1 @@
-"""What may run where: the rules of the shell tool as plain data, and the decision for one exec."""
+"""What may run where: the exec rules of the shell tool as plain data, and the decision for one exec."""

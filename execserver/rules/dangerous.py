@@ -1,8 +1,8 @@
-"""Which commands are asked about although no rule names them (section 6 of the shell tool contract).
+"""Which commands need the user's approval although no rule names them (shell tool contract).
 
-A convenience, as it always was: it knows a few commands that lose work, in the forms people and programs
-write them.  The sandbox is the boundary.  A program's path is part of its word, so by their path only git
-(whatever ends that way) and the shells are known.
+A convenience, no protection: it knows a few commands that lose work, in the forms users and programs usually
+write.  The sandbox is the boundary.  The program is compared as it was written, so of programs given by their
+path only git (any path that ends with it) and the shells are recognized.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCRIPT_CHARACTERS = 128 * 1024  # the kernel's limit for one argument; a longer script is not looked at
+SCRIPT_CHARACTERS = 128 * 1024  # the kernel's limit for one argument; a longer script is not examined
 
 _SHELLS = ("bash", "sh", "zsh")
 _SCRIPT_FLAGS = ("-c", "-lc")
@@ -23,8 +23,8 @@ _GIT_VALUED = (
     *("-C", "-c", "--config-env", "--exec-path", "--git-dir"),
     *("--namespace", "--super-prefix", "--work-tree"),
 )
-# Subcommand -> its long options (with or without a value), its short ones (alone or stacked), and the signs
-# that make a refspec one that overwrites or deletes.  None: always.
+# Subcommand -> its long options (with or without a value), its short ones (alone or combined), and the signs
+# at the beginning of a refspec that make it overwrite or delete.  None: the subcommand is always dangerous.
 _GIT_DANGERS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]] | None] = {
     "reset": None,
     "rm": None,
@@ -35,7 +35,7 @@ _GIT_DANGERS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]] | None] = {
 
 
 def might_be_dangerous(words: Sequence[str]) -> bool:
-    """Tell whether to ask before a command, program first, although no rule says so."""
+    """Return whether a command (program first) needs approval although no rule says so."""
     if _is_dangerous(words):
         return True
     if len(words) != 3 or words[1] not in _SCRIPT_FLAGS or len(words[2]) > SCRIPT_CHARACTERS:

@@ -1,7 +1,7 @@
-"""Shell scripts that are no more than commands of plain words, joined by `&&`, `||`, `;`, `|` or newlines.
+"""Plain shell scripts: only commands of plain words, joined by `&&`, `||`, `;`, `|` or newlines.
 
-Whatever else a script has in it (expansions, redirections, parentheses, comments, background jobs,
-assignments, keywords where a command begins) makes it no plain script, and nothing is said about it.
+A script with anything else in it (expansions, redirections, parentheses, comments, background jobs,
+assignments, keywords where a command begins) is not plain, and not examined.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _ENDS_WORD = " \t\n;|&"
 _REFUSED = "$`()<>"
 _ESCAPABLE = ('"', "\\", "$", "`", "\n")  # between double quotes
 
-# First words that begin something else than a command.
+# First words that begin something other than a command.
 _KEYWORDS = frozenset(
     (
         *("if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac"),
@@ -22,11 +22,11 @@ _KEYWORDS = frozenset(
 
 
 class _NotPlain(Exception):
-    """The script has something in it that is not looked into."""
+    """The script contains something that makes it not plain."""
 
 
 def plain_commands(script: str) -> list[list[str]] | None:
-    """Return the commands of a script as lists of words, without their quotes; None if it is not plain.
+    """Return the commands of a script as lists of words without their quotes; None if it is not plain.
 
     Reads the script once, from left to right.
     """
@@ -37,14 +37,14 @@ def plain_commands(script: str) -> list[list[str]] | None:
 
 
 class _Reader:
-    """Reads one script; `_place` is the next character, `_words` the command read so far."""
+    """Reads one script; `_place` is the position of the next character, `_words` the command so far."""
 
     def __init__(self, script: str) -> None:
         self._script = script
         self._place = 0
         self._words: list[str] = []
         self._commands: list[list[str]] = []
-        self._wanted = False  # something that joins two commands came last
+        self._wanted = False  # a joiner (`&&`, `||`, `|`) came last: a command must follow
 
     def commands(self) -> list[list[str]]:
         """Return all commands.  Raises _NotPlain."""
@@ -64,7 +64,7 @@ class _Reader:
         return self._commands
 
     def _separator(self, char: str) -> str:
-        """Pass over what ends a command, and return it."""
+        """Read the separator that ends a command, and return it."""
         double = char + char
         found = double if char in "|&" and self._script.startswith(double, self._place) else char
         self._place += len(found)
@@ -86,7 +86,7 @@ class _Reader:
         while self._place < len(self._script) and self._script[self._place] not in _ENDS_WORD:
             pieces.append(self._piece())
         word = "".join(pieces)
-        # Quotes keep a keyword from being one, and a name from being assigned to.
+        # To the shell, a quoted word is neither a keyword nor an assignment.
         if not self._words and self._script[start] not in "'\"\\":
             name, is_assignment, _ = word.partition("=")
             if word in _KEYWORDS or (is_assignment and name.rstrip("+").isidentifier()):
@@ -94,7 +94,7 @@ class _Reader:
         self._words.append(word)
 
     def _piece(self) -> str:
-        """Take one character, or all that stands in quotes, and return what it stands for."""
+        """Read one character, or a quoted string, and return its value."""
         char = self._script[self._place]
         self._place += 1
         if char in _REFUSED:

@@ -1,13 +1,13 @@
-"""The rules of the shell tool as plain data, and the decision for one exec.
+"""The exec rules of the shell tool as plain data, and the decision for one exec.
 
-A rule is a prefix of a command: its first words, each one of some alternatives, and what is to happen with
-a program started that way.  All rules that match count, and the strictest of them decides; where none
-matches, the program runs inside the sandbox, after a question if it might be dangerous (section 6 of the
-shell tool contract).  Nothing here does any I/O, and nothing can be changed once it is made.
+A rule is a prefix of a command: its first words, with alternatives for each, and what happens to a program
+that is started so.  All rules that match count, and the strictest of them decides.  If none matches, the
+program runs inside the sandbox, after an approval prompt if it might be dangerous (shell tool contract).
+Nothing here does I/O, and all values are immutable.
 
-Bounds: a decision looks at the rules filed under the program's path and under its name, the strictest
-first, and at no more words of the command than a rule has; the look for dangerous programs reads the words
-once, and a script of at most `dangerous.SCRIPT_CHARACTERS`.
+Limits: a decision examines the rules filed under the program's path and under its name, the strictest first,
+and no more words of the command than a rule has.  The check for dangerous programs reads the words once, and
+a script of at most `dangerous.SCRIPT_CHARACTERS`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     _Pattern = tuple[tuple[str, ...], ...]
-    _Filed = tuple[int, _Pattern, "Verdict"]  # rank (the lowest decides), pattern, what it leads to
+    _Filed = tuple[int, _Pattern, "Verdict"]  # rank (the lowest decides), pattern, verdict
 
-# What a rule says; the larger one is the stricter one.
+# The decisions of rules; a larger one is stricter.
 ALLOW, PROMPT, FORBIDDEN = range(3)
 DECISIONS = ("allow", "prompt", "forbidden")  # as rules files spell them
 
-# What is to be done with one exec.
-RUN = 0  # inside the sandbox, as if nobody had looked
+# What to do with one exec.
+RUN = 0  # inside the sandbox, as if it had not been intercepted
 ESCALATE = 1  # outside the sandbox
 DENY = 2  # not at all
-ASK_TO_ESCALATE = 3  # outside the sandbox, if the person agrees
-ASK_TO_RUN = 4  # inside the sandbox, if the person agrees
+ASK_TO_ESCALATE = 3  # outside the sandbox, if the user approves
+ASK_TO_RUN = 4  # inside the sandbox, if the user approves
 
 FORBIDDEN_REASON = "Execution forbidden by policy"
 
@@ -38,7 +38,7 @@ _ACTIONS = (ESCALATE, ASK_TO_ESCALATE, DENY)  # by decision
 
 
 class _Value:
-    """Compared and printed by its fields, which nobody changes."""
+    """An immutable value, compared and printed by its fields."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -78,14 +78,14 @@ class Rule(_Value):
         self.justification = justification
 
     def matches(self, words: Sequence[str]) -> bool:
-        """Tell whether a command, program first, begins with the pattern."""
+        """Return whether a command (program first) begins with the pattern."""
         if len(words) < len(self.pattern):
             return False
         return all(word in choices for word, choices in zip(words, self.pattern, strict=False))
 
 
 class HostExecutable(_Value):
-    """Which files a program's bare name stands for; rules by that name match no other file."""
+    """The files that a program's bare name stands for; rules by that name match no other file."""
 
     __slots__ = ("name", "paths")
 
@@ -95,7 +95,7 @@ class HostExecutable(_Value):
 
 
 class Verdict(_Value):
-    """What is to be done with one exec, and the rule that decided (None: no rule matched)."""
+    """What to do with one exec, and the rule that decided (None: no rule matched)."""
 
     __slots__ = ("action", "rule")
 
@@ -105,9 +105,9 @@ class Verdict(_Value):
 
 
 class Policy(_Value):
-    """All rules, in the order of their files and lines, and the programs tied to their files.
+    """All rules, in the order of their files and lines, and the files of declared programs.
 
-    A program that is declared more than once has the files of its last declaration.
+    If a program is declared more than once, the last declaration counts.
     """
 
     __slots__ = ("_by_first", "_paths", "executables", "rules")
@@ -130,10 +130,10 @@ class Policy(_Value):
         return f"Policy(rules={self.rules!r}, executables={self.executables!r})"
 
     def decide(self, file: str, arguments: Sequence[str], full_path: bool = False) -> Verdict:
-        """Return what is to be done with `file`, an absolute path, started with `arguments` after argv[0].
+        """Return what to do with `file`, an absolute path, started with `arguments` after argv[0].
 
-        A pattern's first word stands for the whole path or for the file's name; with `full_path` only for
-        the whole path.
+        The first word of a pattern matches the whole path or the file's name; with `full_path` only the
+        whole path.
         """
         found: _Filed | None = None
         for first in self._names(file, full_path):
@@ -141,7 +141,7 @@ class Policy(_Value):
                 if _continues(filed[1], arguments):
                     if found is None or filed[0] < found[0]:
                         found = filed
-                    break
+                    break  # those behind it have a higher rank
         if found is not None:
             return found[2]
         words = [file if full_path else file.rpartition("/")[2], *arguments]
@@ -153,7 +153,7 @@ class Policy(_Value):
         return [rule for rule in self.rules if any(rule.matches([name, *arguments]) for name in names)]
 
     def _names(self, file: str, full_path: bool) -> tuple[str, ...]:
-        """Return the first words that stand for a file."""
+        """Return the first words of patterns that match a file."""
         name = file.rpartition("/")[2]
         if full_path or name == file:
             return (file,)
@@ -162,7 +162,7 @@ class Policy(_Value):
 
 
 def _continues(pattern: _Pattern, arguments: Sequence[str]) -> bool:
-    """Tell whether what follows the program is what the pattern wants there."""
+    """Return whether the arguments match the pattern behind its first word."""
     if len(arguments) < len(pattern) - 1:
         return False
     return all(argument in choices for argument, choices in zip(arguments, pattern[1:], strict=False))

@@ -1,11 +1,11 @@
-"""A policy as bytes and back: what the server hands to the supervisor of a shell call.
+"""A policy as bytes and back: what the server passes to the exec supervisor of a shell call.
 
     magic, how many numbers and texts follow; the numbers; the length of each text; the texts
 
-Numbers and texts stand in the order in which rules and programs are read, so that a supervisor, which does
-this at every call, has two sequences to walk along.  The form is private to one version of the program.
-Decoding is strict and bounded: every count is checked against what is there, every value against the known
-ones, and nothing may be left over; all else is a PolicyRecordError.
+Numbers and texts are in the order in which rules and programs are read, so a supervisor, which decodes them
+at every call, only walks along two sequences.  The format is private to one version of the program.  Decoding
+is strict and bounded: every count is checked against what is there, every value against the known ones, and
+nothing may be left over; anything else raises PolicyRecordError.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NUMBER_BYTES = 4
 
 
 class PolicyRecordError(Exception):
-    """The bytes are no policy, or the policy does not fit into them."""
+    """The bytes are not a policy, or the policy is too large for a record."""
 
 
 def encode_policy(policy: Policy) -> bytes:
-    """Return the policy as bytes.  Raises PolicyRecordError if it is larger than a policy may be."""
+    """Return the policy as bytes.  Raises PolicyRecordError if they exceed MAX_POLICY_BYTES."""
     numbers = [len(policy.rules)]
     texts: list[str] = []
     for rule in policy.rules:
@@ -54,7 +54,7 @@ def encode_policy(policy: Policy) -> bytes:
 
 
 def decode_policy(data: bytes) -> Policy:
-    """Return the policy of some bytes.  Raises PolicyRecordError for all that `encode_policy` never makes."""
+    """Return the encoded policy.  Raises PolicyRecordError for bytes that `encode_policy` never makes."""
     if len(data) < _HEAD.size or len(data) > MAX_POLICY_BYTES or not data.startswith(_MAGIC):
         raise PolicyRecordError("the bytes are no policy")
     _, number_count, text_count = _HEAD.unpack_from(data)
@@ -63,7 +63,7 @@ def decode_policy(data: bytes) -> Policy:
         raise PolicyRecordError("the policy is cut off")
     numbers = struct.unpack_from(f"<{number_count + text_count}I", data, _HEAD.size)
     texts = _texts(data, start, numbers[number_count:])
-    return _Reader(numbers[:number_count], texts).policy()
+    return _RecordReader(numbers[:number_count], texts).policy()
 
 
 def _encoded(text: str) -> bytes:
@@ -83,8 +83,8 @@ def _texts(data: bytes, start: int, lengths: Sequence[int]) -> list[str]:
     return texts
 
 
-class _Reader:
-    """Walks along both sequences, from their beginnings."""
+class _RecordReader:
+    """Reads both sequences from their beginnings."""
 
     def __init__(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         self._numbers = numbers
@@ -92,7 +92,7 @@ class _Reader:
         self._number = self._text = 0
 
     def policy(self) -> Policy:
-        """Return what all of it means."""
+        """Return the policy that both sequences encode."""
         try:
             rules = [self._rule() for _ in range(self._next_number())]
             executables = []

@@ -1,1 +1,1 @@
-"""What a caller's sandbox object asks for.  Standard library only."""
+"""From a sandbox context to a plan, and from a plan to a confined process.  Standard library only."""

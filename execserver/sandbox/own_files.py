@@ -1,9 +1,10 @@
-"""Keeping this program's own files out of reach: whoever changed them inside would act outside.
+"""Keeps the program files and the mask records out of a command's reach.
 
-What is unpacked is started again, unconfined, by the next server; records of placeholders tell the next owner
-what to remove.  A policy may make the folders they lie in writable, for instance the one for temporary files.
-Each folder a later start could take itself from is closed, not only that of the running program: else a
-command would put a program there for an upgrade, or for a start with another environment.
+The next start of a server runs what was unpacked before, without a sandbox, and mask records tell the next
+owner what to remove.  A policy may make the folders that they are in writable, for instance the one for
+temporary files.  Every folder that a later start could take its program from is closed, not only that of the
+running program: else a command could put a program there for an upgrade, or for a start with another
+environment.
 """
 
 from __future__ import annotations
@@ -12,32 +13,41 @@ import errno
 import os
 
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox.placeholder_records import record_places
-from execserver.sandbox.plan import HIDDEN_DIRECTORY, READ, ROOT_HOST, ROOT_WRITABLE, WRITE, Mount, ViewPlan
+from execserver.sandbox.masks.records import record_places
+from execserver.sandbox.plan import (
+    HIDDEN_DIRECTORY,
+    READ,
+    ROOT_HOST,
+    ROOT_WRITABLE,
+    WRITE,
+    Mount,
+    SandboxPlan,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from execserver.sandbox.host import Host
+    from execserver.sandbox.policy.host import Host
 
 _TEMPORARY = (b"/tmp", b"/dev/shm", b"/var/tmp")
-_VIEWS_OWN = (b"/dev", b"/proc")
+_ROOTS_OWN = (b"/dev", b"/proc")
 # What this user cannot make, no command of this user can.
 _NOT_TO_BE_MADE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
-_home: list[bytes] = []  # of this user as the system knows it, once it was looked up
+_home: list[bytes] = []  # this user's home as the system knows it, once it was looked up
 
 
-def keep_own_files(plan: ViewPlan, host: Host, environ: Mapping[bytes, bytes]) -> ViewPlan:
-    """Return a plan that also hides the records and keeps the places of the unpacked program as they are.
+def keep_own_files(plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes]) -> SandboxPlan:
+    """Return a plan that also masks the mask records and makes the folders of the program read-only.
 
-    Folders of them are made if need be: nobody inside shall make them first.  `environ` is the environment
-    this program was started with.  Raises OSError.
+    Missing folders are made, so that nobody inside makes them first.  `environ` is the environment that this
+    program was started with.  Raises OSError.
     """
     if plan.root == ROOT_HOST:
         return plan
-    # All of them are read, whichever this server writes to: a note that a command made there would count.
+    # Owners read the records in all of them, whichever they write to: a record that a command made in one
+    # would count, and could keep mask targets on the host for ever.
     for folder in record_places(environ.get(b"XDG_RUNTIME_DIR")):
         if not _is_anothers(folder):
             plan = _with(plan, host, folder, HIDDEN_DIRECTORY)
@@ -47,9 +57,9 @@ def keep_own_files(plan: ViewPlan, host: Host, environ: Mapping[bytes, bytes]) -
 
 
 def places_of_the_program(environ: Mapping[bytes, bytes]) -> list[bytes]:
-    """Return the folders that a start may unpack into (launcher/cache.c), free of links.
+    """Return the folders that a start may unpack into (as launcher/cache.c does), with symlinks resolved.
 
-    What a variable names instead of the others does not hide them here: the next start may lack it.
+    A variable that names one folder does not leave out the others: the next start may lack the variable.
     """
     own = b"/execserver-%d" % os.geteuid()
     temporary = (environ.get(b"TMPDIR", b""), *_TEMPORARY)
@@ -76,12 +86,12 @@ def _home_of_user() -> bytes:
     return _home[0]
 
 
-def _with(plan: ViewPlan, host: Host, folder: bytes, kind: str) -> ViewPlan:
+def _with(plan: SandboxPlan, host: Host, folder: bytes, kind: str) -> SandboxPlan:
     """Add a mount for a folder where it would be writable."""
     above = [mount for mount in plan.mounts if _is_below(folder, mount.path)]
     nearest = max(above, key=lambda mount: len(mount.path), default=None)
     if nearest is None:
-        writable = plan.root == ROOT_WRITABLE and not any(_is_below(folder, own) for own in _VIEWS_OWN)
+        writable = plan.root == ROOT_WRITABLE and not any(_is_below(folder, own) for own in _ROOTS_OWN)
     else:
         writable = nearest.kind == WRITE
     if not writable:
@@ -90,18 +100,18 @@ def _with(plan: ViewPlan, host: Host, folder: bytes, kind: str) -> ViewPlan:
     identity = host.identity(folder)
     if identity is None:
         return plan
-    # A folder on the way could be moved away with what lies in it, were it no mount of its own.
+    # The folders in between become mounts of their own; else they could be moved away with what is in them.
     way = [Mount(WRITE, path, path, host.identity(path)) for path in _between(nearest, folder)]
     last = Mount(kind, folder, folder if kind == READ else b"", identity)
     fields = {name: getattr(plan, name) for name in plan.__slots__}
     kept = "read_only" if kind == READ else "denied"
     fields["mounts"] = _inserted(plan.mounts, [*way, last])
     fields[kept] = (*fields[kept], folder)
-    return ViewPlan(**fields)
+    return SandboxPlan(**fields)
 
 
 def _inserted(mounts: tuple[Mount, ...], added: list[Mount]) -> tuple[Mount, ...]:
-    """Return mounts with some more of one path, before those that they would cover."""
+    """Insert the mounts on the way to one folder, before any mount that they would cover."""
     top = added[0].path
     covered = (at for at, mount in enumerate(mounts) if mount.path != top and _is_below(mount.path, top))
     at = next(covered, len(mounts))
@@ -109,7 +119,7 @@ def _inserted(mounts: tuple[Mount, ...], added: list[Mount]) -> tuple[Mount, ...
 
 
 def _is_anothers(path: bytes) -> bool:
-    """Tell whether another user has taken a path: nothing there is believed, and no command can remove it."""
+    """Tell whether another user has taken a path: no owner believes it then, and no command can remove it."""
     try:
         return os.lstat(path).st_uid != os.geteuid()
     except OSError:
@@ -118,6 +128,8 @@ def _is_anothers(path: bytes) -> bool:
 
 def _make(folder: bytes) -> None:
     """Make a folder and those above it that are missing, unless this user cannot.  Raises OSError."""
+    # A mount needs something to be mounted on.  The folders stay: mask targets would have to be recorded and
+    # removed for each command.  Mode 0700, as a start that unpacks into them wants it.
     missing = []
     while not os.path.lexists(folder):
         missing.append(folder)

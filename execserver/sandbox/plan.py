@@ -1,28 +1,28 @@
-"""What a sandboxed process sees and may do, as plain data.
+"""The sandbox plan: what a sandboxed process sees and may do, as plain data.
 
-A plan is made from a policy and from facts about the host (`planner`), and carried out by `view` or put
-into the words of another back end.  Two plans are equal exactly when their views would be equal.  Nothing
-here does any I/O.  Paths are absolute, bytes, and free of links.
+A plan is made from a policy and host facts (`planner`).  The native back end carries it out (`rootfs.view`);
+the others translate it.  Two plans are equal exactly if their sandbox roots would be equal.  Nothing here
+does any I/O.  Paths are absolute, bytes, and without symlinks.
 
-Every view has a /dev and a /proc of its own, put in place after the root and before the first mount; nothing
-of the host's is ever bound over them, but below /dev/shm.
+Every sandbox root has a /dev and a /proc of its own, put in place after the root and before the first mount.
+Nothing of the host's is ever bound over them, except below /dev/shm.
 """
 
 from __future__ import annotations
 
-# What the root of the view is.
+# What the sandbox root begins with.
 ROOT_HOST = "host"  # files are not restricted: no mount namespace is needed
 ROOT_READ_ONLY = "read-only"  # the host's tree, read-only
-ROOT_WRITABLE = "writable"  # the host's tree, writable but for what the mounts take away
+ROOT_WRITABLE = "writable"  # the host's tree, writable except for what the mounts take away
 ROOT_EMPTY = "empty"  # nothing but what the mounts bring
 
 # What a mount does.
 READ = "read"  # the source, read-only, at its path
 WRITE = "write"  # the source, writable
-HIDDEN_DIRECTORY = "hidden-directory"  # an empty directory nobody may enter
-PASSAGE = "passage"  # an empty directory that can be passed through to a mount below it
-HIDDEN_FILE = "hidden-file"  # an empty file nobody may open
-LINK = "link"  # a symbolic link in an empty root or a passage; `source` is its text, as it is on the host
+HIDDEN_DIRECTORY = "hidden-directory"  # a mask: an empty directory that nobody may enter
+PASSAGE = "passage"  # a mask with a mount below it: can be walked through, but not listed
+HIDDEN_FILE = "hidden-file"  # a mask: an empty file that nobody may open
+LINK = "link"  # a symlink in an empty root or a passage; `source` is its text, as it is on the host
 
 NETWORK_HOST = "host"
 NETWORK_NONE = "none"
@@ -31,9 +31,9 @@ NETWORK_PROXY = "proxy"  # loopback only, with routes to proxies of the host
 FILTER_NONE = "none"  # where nothing is restricted
 FILTER_RESTRICTED = "restricted"  # the wire contract's restricted network filter
 FILTER_PROXY_ROUTED = "proxy-routed"
-FILTER_OPEN = "open"  # for a network that is open: what no sandboxed command may do
+FILTER_OPEN = "open"  # where the network is open: only what is refused to every sandboxed command
 
-# Device, inode and file type (the S_IFMT bits of the mode); None where nothing exists.
+# A file identity: device, inode and file type (the S_IFMT bits of the mode).
 Identity = tuple[int, int, int]
 
 
@@ -58,13 +58,14 @@ class _Value:
 
 
 class Mount(_Value):
-    """One step of building the view, at `path` in the view.
+    """One step of building the sandbox root, at `path` in it.
 
-    `source` is the host's path that READ and WRITE bind (for these the same as `path`; empty for masks) and
-    `identity` what was found there: another object at that path when the view is built is a refusal.  It is
-    None for links, and for masks below the view's own /dev and /proc, where nothing of the host's is.  Masks
-    cover what exists in the view already; READ, WRITE and LINK below an empty root or a passage need their
-    mount point and its parents made.
+    `source` is the host's path that READ and WRITE bind: the same as `path`.  It is empty for masks.
+    `identity` is what planning found there; a start that finds another object is refused.  It is None for
+    symlinks, and for masks below the sandbox root's own /dev and /proc, where nothing is the host's.
+
+    Masks cover what exists in the sandbox root already.  For READ, WRITE and LINK below an empty root or a
+    passage, the mount point and its parents have to be made.
     """
 
     __slots__ = ("identity", "kind", "path", "source")
@@ -79,8 +80,8 @@ class Mount(_Value):
 class Missing(_Value):
     """A protected path that does not exist: nobody inside may create it.
 
-    `path` is its first missing component, below the existing `parent`; `directory` tells what a placeholder
-    must be.  `metadata` marks the names `.git`, `.agents` and `.codex`.
+    `path` is its first missing component, below the existing `parent`.  `directory` tells what its mask
+    target must be.  `metadata` marks the names `.git`, `.agents` and `.codex`.
     """
 
     __slots__ = ("directory", "metadata", "parent", "path")
@@ -92,14 +93,16 @@ class Missing(_Value):
         self.metadata = metadata
 
 
-class ViewPlan(_Value):
-    """The whole view.
+class SandboxPlan(_Value):
+    """The whole sandbox plan.
 
-    `mounts` are carried out in order, a parent before what is below it.  `missing` are protected paths
-    without a mount.  `globs` are absolute deny patterns, already expanded into `mounts` as far as they
-    matched.  `writable` and `readable` are the roots for back ends that grant instead of masking, and
-    `read_only` and `denied` what must be taken away again below them.  With `nesting` commands may mount in
-    user namespaces of their own, and write to FIFOs outside the writable roots.
+    `mounts` are carried out in order, a parent before what is below it.  `missing` are protected paths that
+    do not exist.  `globs` are absolute deny patterns; what they match now is in `mounts` already, and the
+    path guard needs them for files made later.
+
+    For back ends that grant instead of masking, `writable` and `readable` are the roots to grant; `read_only`
+    and `denied` are what must be taken away again below them.  With `nesting`, commands may mount in user
+    namespaces of their own, and write to FIFOs outside the writable roots.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
-"""A plan as bytes and back: what crosses the channel to the zygote and to the workers.
+"""Sandbox plans as bytes, for the channel to the zygote and to the file workers.
 
-The form is private to one version of the program.  Decoding is strict and bounded: every length is checked
-against what is left, every word against the known ones, and nothing may follow; all else is a
+The format is private to one version of the program.  Decoding is strict and bounded: every length is checked
+against what is left, every word against the known ones, and nothing may follow.  Anything else raises
 PlanRecordError.
 """
 
@@ -30,12 +30,12 @@ from execserver.sandbox.plan import (
     Identity,
     Missing,
     Mount,
-    ViewPlan,
+    SandboxPlan,
 )
 
 MAX_PLAN_BYTES = 8 * 1024 * 1024
 MAX_TEXT_BYTES = 64 * 1024  # a pattern may be longer than a path
-MAX_ITEMS = 65536  # of one kind: 8192 matches of each pattern, and what rules bring
+MAX_ITEMS = 65536  # of one kind: 8192 matches of each pattern, and what the rules add
 
 _MAGIC = b"view2"
 _ROOTS = (ROOT_HOST, ROOT_READ_ONLY, ROOT_EMPTY, ROOT_WRITABLE)
@@ -52,11 +52,11 @@ _IDENTITY = struct.Struct("<QQI")
 
 
 class PlanRecordError(Exception):
-    """The bytes are no plan, or the plan does not fit into them."""
+    """The bytes are no plan, or the plan does not fit into a record."""
 
 
-def encode_plan(plan: ViewPlan) -> bytes:
-    """Return the plan as bytes.  Raises PlanRecordError if it is larger than a plan may be."""
+def encode_plan(plan: SandboxPlan) -> bytes:
+    """Return a plan as bytes.  Raises PlanRecordError for a plan above the limits."""
     parts = [
         _HEAD.pack(
             _MAGIC,
@@ -72,7 +72,7 @@ def encode_plan(plan: ViewPlan) -> bytes:
         if mount.identity is not None:
             parts.append(_IDENTITY.pack(*mount.identity))
         _put_text(parts, mount.path)
-        # The source of a bind is its path.
+        # The source of a bind is its path, so it is not sent twice.
         if mount.kind == LINK:
             _put_text(parts, mount.source)
     _put_count(parts, len(plan.missing))
@@ -90,15 +90,15 @@ def encode_plan(plan: ViewPlan) -> bytes:
     return record
 
 
-def decode_plan(record: bytes) -> ViewPlan:
-    """Return the plan that the bytes are.  Raises PlanRecordError."""
+def decode_plan(record: bytes) -> SandboxPlan:
+    """Return the plan in some bytes.  Raises PlanRecordError for anything else."""
     if len(record) > MAX_PLAN_BYTES:
         raise PlanRecordError("the record is too large")
     reader = _Reader(record)
     magic, root, network, syscall_filter, nesting = reader.take(_HEAD)
     if magic != _MAGIC:
         raise PlanRecordError("not a plan")
-    plan = ViewPlan(
+    plan = SandboxPlan(
         _word(_ROOTS, root),
         mounts=tuple([reader.mount() for _ in range(reader.count())]),
         missing=tuple([reader.missing() for _ in range(reader.count())]),
@@ -116,7 +116,7 @@ def decode_plan(record: bytes) -> ViewPlan:
 
 
 class _Reader:
-    """Takes values off the front of a record; every shortage is a PlanRecordError."""
+    """Takes values off the front of a record; raises PlanRecordError where one is cut short."""
 
     def __init__(self, record: bytes) -> None:
         self._record = record
@@ -164,6 +164,7 @@ class _Reader:
         kind = _word(_KINDS, word)
         identity = self.identity() if _flag(identified) else None
         path = self.path()
+        # A symlink's text may be relative: no path.
         source = self.text() if kind == LINK else path if kind in _BINDS else b""
         return Mount(kind, path, source, identity)
 

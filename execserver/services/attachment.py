@@ -1,4 +1,4 @@
-"""Which client hears from the processes of a session, if any."""
+"""The session attachment: which client, if any, gets the notifications of a session's processes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ class Attachment:
         self.sink: MessageSink | None = None
 
     def send(self, *parts: bytes) -> None:
-        """Send one message given in parts, or drop it: a detached client reads what it missed.
+        """Send one message given in parts; drop it while detached, since a client can read what it missed.
 
-        An empty message is none.
+        An empty message is not sent.
         """
         if self.sink is not None and any(parts):
             self.sink.send_parts(*parts)
 
     @property
     def has_room(self) -> bool:
-        """Tell whether a producer may go on without waiting."""
+        """Return whether a producer may go on without waiting."""
         return self.sink is None or self.sink.has_room
 
     def wait_for_room(self) -> None:
-        """Block a producer while the attached client does not read; nobody attached means no wait."""
+        """Block a producer while the attached client does not read; return at once while detached."""
+        # A loop: during the wait the session may have been resumed on another connection.
         while (sink := self.sink) is not None:
             if sink.wait_for_room():
                 return
-            if self.sink is sink:  # it closed and nobody has said so yet
+            if self.sink is sink:  # the connection closed, and has not been detached yet
                 self.sink = None

@@ -1,8 +1,9 @@
-"""What the server tells of its machine: looked up once at the start, kept as JSON text.
+"""What the server reports about its machine: looked up once at the start, kept as JSON text.
 
-Clients of the June 2026 contract ask `environment/info` and get the shell alone.  Newer ones read the longer
-form out of the initialize result and gate requests on its capabilities; it holds only what is true of this
-server, and leaves out what it does not know (wire contract, sections 10 and 14.1).
+Clients of the June 2026 contract call `environment/info` and get the shell alone.  Newer clients read the
+longer form from the result of `initialize`, and send some requests only if its capabilities list them.  That
+form holds only what is true of this server, and omits what it does not know (wire contract, sections 10 and
+14).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from execserver import __version__
 from execserver.protocol.environment import (
     Capabilities,
     EnvironmentInfo,
@@ -26,10 +26,11 @@ from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record, encode_value
 from execserver.services.shell import detect_shell, login_shell
+from execserver.version import __version__
 
 
 def home_folder(uid: int) -> bytes | None:
-    """Return the home folder in the passwd entry of a user, or None without an entry."""
+    """Return the home directory in the passwd entry of a user, or None without an entry."""
     import pwd
 
     try:
@@ -39,7 +40,7 @@ def home_folder(uid: int) -> bytes | None:
 
 
 class EnvironmentService:
-    """The answers about the machine, all but `sandbox` made when the service is."""
+    """The answers about the machine; all but `sandbox` are made in the constructor."""
 
     __slots__ = ("_info_json", "info", "sandbox", "status")
 
@@ -74,6 +75,7 @@ def describe(
     environ: Mapping[bytes, bytes], known: EnvironmentInfoResponse, passwd_home: bytes | None
 ) -> EnvironmentInfo:
     """Return the newest form of the machine's description."""
+    # `provider_id` stays out: what it means is not known.
     cwd = _working_directory()
     temporary = environ.get(b"TMPDIR")
     folder = os.path.join(cwd or b"/", temporary) if temporary else None
@@ -91,7 +93,7 @@ def describe(
 
 
 def capabilities() -> Capabilities:
-    """Return what of the newest contract this server keeps."""
+    """Return which parts of the newest contract this server keeps."""
     return Capabilities(
         http_header_env_vars=True,
         sandboxed_file_streaming=True,
@@ -100,7 +102,7 @@ def capabilities() -> Capabilities:
 
 
 def extensions() -> Extensions:
-    """Return what this server has beyond any contract."""
+    """Return the extensions of this server, which no contract has."""
     return Extensions(
         process_resize="process/resize" in METHODS,
         process_close_stdin="process/closeStdin" in METHODS,
@@ -113,7 +115,7 @@ def extensions() -> Extensions:
 
 
 def encode_known(info: EnvironmentInfo) -> bytes:
-    """Return the JSON text of a description, without the members that are not known."""
+    """Return the JSON text of a description without its unknown members (None)."""
     members = msgspec.to_builtins(info, enc_hook=encode_value)
     return msgspec.json.encode({name: value for name, value in members.items() if value is not None})
 
@@ -123,7 +125,10 @@ def _nobody_looks() -> msgspec.Raw:
 
 
 def _home(variable: bytes | None, passwd_home: bytes | None) -> PathUri | None:
-    """Return the home folder; a relative one names none, and only a missing one is looked up."""
+    """Return the home directory; the passwd entry counts only if HOME is missing or empty.
+
+    A relative path is no home directory.
+    """
     home = variable or passwd_home
     return PathUri.from_native(home) if home and home.startswith(b"/") else None
 
@@ -132,4 +137,4 @@ def _working_directory() -> bytes | None:
     try:
         return os.getcwdb()
     except OSError:
-        return None  # the folder was removed
+        return None  # the directory was removed

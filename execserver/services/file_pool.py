@@ -1,8 +1,8 @@
 """Threads for file calls that may take long or hang.
 
-A thread that hangs in the kernel cannot be ended, so their number is bounded: a call that makes no progress
-in time is given up, its thread counts as stuck until it returns, and when all are stuck further calls are
-refused at once instead of waiting.
+Nothing can end a thread that hangs in the kernel, so their number is limited.  A call that makes no progress
+in time is abandoned, and its thread counts as stuck until it returns.  While all threads are stuck, further
+calls are refused at once instead of waiting.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gevent.threadpool import ThreadPool
 from execserver.protocol.errors import InternalError
 
 if TYPE_CHECKING:
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 T = TypeVar("T")
 
 
 class _GivenUp(BaseException):
-    """Ends a call in its thread, at the next pause, after nobody waits for it any more."""
+    """Ends an abandoned call in its thread, at its next pause."""
 
 
 class _Task(Generic[T]):
-    """One call in a thread: what it returned or raised, and when it last made progress."""
+    """One call in a thread: its result or exception, and the time of its last progress."""
 
     def __init__(self, function: Callable[[Pause], T]) -> None:
         self._function = function
@@ -46,9 +46,10 @@ class _Task(Generic[T]):
             self.error = error
 
     def outcome(self) -> T:
-        """Return or raise what came of it, once.
+        """Return the result or raise the exception; to be called once.
 
-        Both may hold this task: an error by its traceback, a value by the `pause` it was given.
+        Either may refer to this task, an exception by its traceback, a result by the `pause` it was given: so
+        the task lets go of both, or only the garbage collector would free them.
         """
         value, self.value = self.value, None
         error, self.error = self.error, None
@@ -66,7 +67,10 @@ class _Task(Generic[T]):
 
 
 class FilePool:
-    """At most `threads` calls at a time; the threads are made when first needed."""
+    """At most `threads` calls at a time; the threads are made when first needed.
+
+    A call is abandoned after `timeout_s` seconds without progress.
+    """
 
     def __init__(self, threads: int, timeout_s: float) -> None:
         self._threads = threads
@@ -76,11 +80,11 @@ class FilePool:
         self._stuck = 0
 
     def call(self, function: Callable[[Pause], T], discard: Callable[[T], None] | None = None) -> T:
-        """Run a function in a thread and return what it returns; the other greenlets go on meanwhile.
+        """Run a function in a thread and return its result; other greenlets run meanwhile.
 
-        The function gets a `pause` to call as a sign of progress.  Raises OSError ETIMEDOUT when there is
-        none for too long or no thread becomes free, InternalError when all threads are stuck.  A result that
-        comes when nobody waits for it any more goes to `discard`.
+        The function gets a `pause`, which it calls as a sign of progress.  Raises OSError ETIMEDOUT without
+        progress for too long, or if no thread becomes free; InternalError while all threads are stuck.  The
+        result of an abandoned call goes to `discard`.
         """
         if self._stuck >= self._threads:
             raise InternalError(f"all {self._threads} file threads hang in file systems that do not answer")
@@ -92,7 +96,7 @@ class FilePool:
             if not self._wait(task, finished):
                 task.given_up = True
                 raise _timed_out()
-        finally:
+        finally:  # also when the calling greenlet is killed: the thread may then run on
             if finished.ready():
                 self._slots.release()
             else:
@@ -109,7 +113,7 @@ class FilePool:
             raise
 
     def _wait(self, task: _Task[T], finished: AsyncResult[None]) -> bool:
-        """Wait for the end; False when the last progress is too long ago."""
+        """Wait for the end of a call; return False if its last progress is too long ago."""
         while True:
             left = task.last_progress + self._timeout_s - time.monotonic()
             if left <= 0:
@@ -121,12 +125,13 @@ class FilePool:
     def _abandon(
         self, task: _Task[T], finished: AsyncResult[None], discard: Callable[[T], None] | None
     ) -> None:
-        """Count a thread as stuck until it comes back."""
+        """Count the thread of a call as stuck until it comes back."""
         self._stuck += 1
 
         def come_back(_: AsyncResult[None]) -> None:
             self._stuck -= 1
             self._slots.release()
+            # A descriptor, say, that was opened after all: nobody else would close it.
             if task.error is None and discard is not None:
                 discard(task.value)  # type: ignore[arg-type]
 

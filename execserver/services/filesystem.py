@@ -1,8 +1,8 @@
-"""Runs the file operations for all connections without letting any of them stop the server.
+"""Runs the file operations for all connections, so that none of them stops the server.
 
-Short calls on local file systems run where they are, since a thread costs more than they do.  What may take
-long runs in threads, and what may hang in threads of its own, bounded in number and time.  Content leaves as
-base64 pieces, so a whole file is never held.
+Short calls on local file systems run in the event loop's thread: a hop to another thread costs 60 µs, a
+`stat` 5.  What may take long runs in threads; what may hang runs in other threads, limited in number and
+time.  Content leaves as base64 pieces, so the server never holds a whole file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gevent import sleep
 
 from execserver.core.file_handles import OpenFile
-from execserver.files import copy, metadata, no_links, opening, reading, remove, walk, writing
+from execserver.files import copy, metadata, no_symlinks, opening, reading, remove, walk, writing
 from execserver.protocol import base64
 from execserver.protocol.files import FsOpenMode
 from execserver.services.file_pool import FilePool
@@ -25,11 +25,11 @@ from execserver.services.mounts import MountTable
 from execserver.settings import Settings
 
 if TYPE_CHECKING:
-    from execserver.files.pausing import Pause
+    from execserver.files.yielding import Pause
 
 T = TypeVar("T")
 
-# The real clients: a message above their limit ends their connection.
+# Codex's own clients: a message above their limit ends their connection.
 _LIMITED_CLIENTS = frozenset({"codex-environment", "codex-core"})
 _ENVELOPE_BYTES = 1024  # allowed for id and member names around the base64 text
 
@@ -39,7 +39,7 @@ _BUSY_THREADS = 4  # for long work on local file systems: copies, trees, large w
 class FileService:
     """The file operations of one server.  Owns the descriptor of the mount table until `close`.
 
-    Without `links` a symbolic link in the path is refused.
+    Paths are absolute.  With `links` False (no-symlinks mode) any symlink in the path is refused.
     """
 
     def __init__(self, settings: Settings, mounts: MountTable | None = None) -> None:
@@ -52,36 +52,36 @@ class FileService:
         self._slow_descriptors: set[int] = set()
 
     def close(self) -> None:
-        """Give back the descriptor; the operations still work, in threads."""
+        """Close the descriptor; the operations still work, in threads."""
         self._mounts.close()
 
     def mount_generation(self) -> int:
-        """Return a number that is another one after every change of the mounts."""
+        """Return a number that differs after every change of the mounts."""
         return self._mounts.generation()
 
     # --- short operations --------------------------------------------------------------------------------
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
-        """Return is_directory, is_file, is_symlink, size, time of modification in ms."""
+        """Return is_directory, is_file, is_symlink, size in bytes, time of modification in ms."""
         if self._mounts.is_local(path):
             return metadata.get_metadata(path)
         return self._slow.call(lambda pause: metadata.get_metadata(path))
 
-    def get_metadata_without_links(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
-        """Return what `get_metadata` does, and the time of birth in ms; links in the path are refused."""
-        return self._short(path, lambda pause: no_links.get_metadata(path))
+    def get_metadata_without_symlinks(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
+        """Return what `get_metadata` does, and the time of birth in ms; refuse symlinks in the path."""
+        return self._short(path, lambda pause: no_symlinks.get_metadata(path))
 
     def canonicalize(self, path: bytes) -> bytes:
-        """Return the path without links."""
+        """Return the resolved path."""
         return self._short(path, lambda pause: metadata.canonicalize(path))
 
     def create_directory(self, path: bytes, recursive: bool, links: bool = True) -> None:
         """Make a directory, with `recursive` also its parents."""
-        make = metadata.create_directory if links else no_links.create_directory
+        make = metadata.create_directory if links else no_symlinks.create_directory
         self._short(path, lambda pause: make(path, recursive))
 
     def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
-        """Return name, is_directory, is_file of every entry."""
+        """Return name, is_directory and is_file of every entry."""
         return self._short(path, lambda pause: metadata.read_directory(path, pause))
 
     def _short(self, path: bytes, function: Callable[[Pause], T]) -> T:
@@ -90,16 +90,16 @@ class FileService:
     # --- long operations ---------------------------------------------------------------------------------
 
     def remove(self, path: bytes, recursive: bool, force: bool, links: bool = True) -> None:
-        """Remove a file, a link, or with `recursive` a tree."""
+        """Remove a file, a symlink, or with `recursive` a tree."""
         if not links:
-            self._short(path, lambda pause: no_links.remove(path, recursive, force))
+            self._short(path, lambda pause: no_symlinks.remove(path, recursive, force))
         elif self._mounts.is_local(path) and not remove.removes_a_tree(path, recursive):
             remove.remove(path, recursive, force)
         else:
             self._for_trees().call(lambda pause: remove.remove(path, recursive, force, pause))
 
     def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
-        """Copy a file, a link, or with `recursive` a tree."""
+        """Copy a file, a symlink, or with `recursive` a tree."""
         if self._mounts.is_local(source) and self._mounts.is_local(destination):
             size = copy.copied_bytes(source)
             small = size is not None and size <= self._inline_bytes
@@ -123,7 +123,7 @@ class FileService:
         return self._for_trees().call(run)
 
     def _for_trees(self) -> FilePool:
-        """Return the pool for what may meet any mount further down."""
+        """Return the thread pool for a tree, which may have any mount further down."""
         return self._busy if self._mounts.all_local() else self._slow
 
     # --- whole files -------------------------------------------------------------------------------------
@@ -131,20 +131,21 @@ class FileService:
     def read_limit(self, client_name: str, *, bounded: bool = False) -> int:
         """Return how many bytes of a file may be sent to a client in one result.
 
-        `bounded` tells that the way to the client takes no message that real clients would not take.
+        `bounded` tells that the transport has the same message limit as Codex's own clients.
         """
         if not bounded and client_name not in _LIMITED_CLIENTS:
             return reading.MAX_FILE_BYTES
+        # Base64 makes 4 characters of 3 bytes.
         return (self._client_message_bytes - _ENVELOPE_BYTES) // 4 * 3
 
     def read_file(self, path: bytes, limit: int, links: bool = True) -> tuple[bytes, Iterator[bytes] | None]:
-        """Return the first piece of a file's base64 text and the rest, None if that is all.
+        """Return the first piece of a file's base64 text, and an iterator of the rest, None if that is all.
 
-        Errors of opening, FileTooLarge above `limit` bytes included, are raised here; the rest may raise
-        OSError later.  It owns the descriptor, which is closed when it is exhausted, closed or dropped.
+        Errors of opening are raised here, FileTooLarge above `limit` bytes included.  The iterator may raise
+        OSError later; it owns the descriptor, and closes it when exhausted, closed or dropped.
         """
         if not links:
-            return self.read_opened(self._opened(path, no_links.open_regular), limit)
+            return self.read_opened(self._opened(path, no_symlinks.open_regular), limit)
         local = self._mounts.is_local(path)
         if local:
             reader = reading.FileReader.open(path, limit, _let_others_run)
@@ -153,11 +154,11 @@ class FileService:
         return self._given_out(reader, local)
 
     def read_opened(self, fd: int, limit: int) -> tuple[bytes, Iterator[bytes] | None]:
-        """Return the content of an open regular file as `read_file` does; the descriptor is taken over."""
+        """Take over the descriptor of a regular file and return its content as `read_file` does."""
         local = self._mounts.is_local_device(os.fstat(fd).st_dev)
         if local:
             return self._given_out(reading.FileReader(fd, limit, _let_others_run), local)
-        owned = _Owned(fd)
+        owned = _Owned(fd)  # no thread may become free, and then nobody takes the descriptor
         reader = self._slow.call(lambda pause: reading.FileReader(owned.take(), limit, pause))
         return self._given_out(reader, local)
 
@@ -176,14 +177,15 @@ class FileService:
                 yield base64.encode(piece)
 
     def _encoded_in_threads(self, reader: reading.FileReader) -> Iterator[bytes]:
-        # Not closed here, since a thread may hang in a read: it closes when the last of both lets go of it.
+        # Not closed here: a thread may hang in a read.  The reader closes itself when it is collected, after
+        # both this generator and the thread have let go of it.
         while piece := self._slow.call(lambda pause: reader.next_piece()):
             yield base64.encode(piece)
 
     def write_file(self, path: bytes, content: bytes, links: bool = True) -> None:
         """Create a file or replace its content."""
         if not links:
-            self.write_opened(self._opened(path, no_links.open_target), content)
+            self.write_opened(self._opened(path, no_symlinks.open_target), content)
             return
         if not self._mounts.is_local(path):
             pool = self._slow
@@ -195,7 +197,7 @@ class FileService:
         pool.call(lambda pause: writing.write_file(path, content, pause, self._device_timeout_s))
 
     def write_opened(self, fd: int, content: bytes) -> None:
-        """Replace the content of an open file or device; the descriptor is taken over."""
+        """Take over the descriptor of a file or device and replace its content."""
         status = os.fstat(fd)
         local = self._mounts.is_local_device(status.st_dev)
         if local and len(content) <= self._inline_bytes and stat.S_ISREG(status.st_mode):
@@ -226,7 +228,7 @@ class FileService:
         return self._slow.call(lambda pause: opener(path), os.close)
 
     def adopt(self, fd: int, mode: FsOpenMode) -> OpenFile:
-        """Make an open file of a descriptor, which the caller goes on to own and closes with `release`."""
+        """Make an open file from a descriptor, which the caller still owns and closes with `release`."""
         return self._noted(fd, os.fstat(fd).st_dev, mode)
 
     def _noted(self, fd: int, device: int, mode: FsOpenMode) -> OpenFile:
@@ -236,22 +238,22 @@ class FileService:
         return OpenFile(fd, mode, local)
 
     def read_block(self, file: OpenFile, offset: int, length: int) -> bytes:
-        """Return the bytes at an offset, fewer than `length` only at the end of the file."""
+        """Return `length` bytes at an offset, fewer only at the end of the file."""
         if file.local:
             return reading.read_block(file.fd, offset, length)
         return self._on_duplicate(file.fd, lambda fd: reading.read_block(fd, offset, length))
 
     def write_block(self, file: OpenFile, offset: int, data: bytes) -> None:
-        """Write a block."""
+        """Write all bytes at an offset."""
         if file.local:
             writing.write_block(file.fd, offset, data)
         else:
             self._on_duplicate(file.fd, lambda fd: writing.write_block(fd, offset, data))
 
     def _on_duplicate(self, fd: int, function: Callable[[int], T]) -> T:
-        """Run a function in a thread on a descriptor of its own.
+        """Run a function in a thread, on a duplicate of the descriptor.
 
-        The client's one may be closed, and its number given to another file, while the thread hangs.
+        While the thread hangs, the client may close its handle, and the number may come to mean another file.
         """
         duplicate = _Owned(os.dup(fd))
 
@@ -264,7 +266,7 @@ class FileService:
         return self._slow.call(run)
 
     def release(self, fd: int) -> None:
-        """Close a descriptor that `open` gave out; where that may hang, in a thread nobody waits for."""
+        """Close a descriptor from `open` or `adopt`; if that may hang, in a thread nobody waits for."""
         if fd in self._slow_descriptors:
             self._slow_descriptors.discard(fd)
             threading.Thread(target=os.close, args=(fd,), daemon=True).start()
@@ -273,7 +275,7 @@ class FileService:
 
 
 class _Owned:
-    """Owns a descriptor on its way to a thread; closes it when collected, should nobody have taken it."""
+    """Owns a descriptor on its way to a thread; closes it when collected, if nobody has taken it."""
 
     __slots__ = ("fd",)
 

@@ -1,10 +1,10 @@
-"""Is a path on a local file system?  Decides what may run on the event loop's thread.
+"""Is a path on a local file system?  This decides what may run in the event loop's thread.
 
-The kernel's table of mounts is read once, and again after every change, which the kernel reports exactly.  As
-long as no slow file system is mounted anywhere, every path is local.  Otherwise a link may lead to one, so a
-path counts as local only if none of its parts is the mount point of a slow one and none is a link; the parts
-are looked at from the root on, so that looking never touches a slow file system.  (A part swapped for such a
-link between look and use can delay the server; only who may write there can do that.)
+The kernel's mount table is read once, and again after every change, which the kernel reports exactly.  As
+long as no slow file system is mounted anywhere, every path is local.  Otherwise a symlink may lead to one, so
+a path counts as local only if none of its parts is a symlink or the mount point of a slow file system.  Parts
+are examined from the root on, so that this never touches a slow file system.  (A part that is swapped for
+such a symlink between check and use can delay the server; only a process that may write there can do that.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MountTable:
         self._local_types = local_types
         self._generation = 0
         self._poll = select.poll()
-        # Where slow file systems are mounted; None when that cannot be known: then no path is certain.
+        # Where slow file systems are mounted; None if unknown: then no path is certainly local.
         self._slow_points: frozenset[bytes] | None = None
         self._local_devices: frozenset[int] = frozenset()
         try:
@@ -41,31 +41,31 @@ class MountTable:
         except OSError:  # no /proc
             self._fd = -1
             return
-        self._poll.register(self._fd, select.POLLPRI)
+        self._poll.register(self._fd, select.POLLPRI)  # how the kernel reports a change of this table
         self._read()
 
     def is_local(self, path: bytes) -> bool:
-        """Tell whether using an absolute path certainly touches local file systems only."""
+        """Return whether using an absolute path certainly touches local file systems only."""
         slow_points = self._current()
         if slow_points is None:
             return False
         return not slow_points or _stays_apart(path, slow_points)
 
     def all_local(self) -> bool:
-        """Tell whether no slow file system is mounted at all."""
+        """Return whether no slow file system is mounted at all."""
         return self._current() == frozenset()
 
     def generation(self) -> int:
-        """Return a number that is another one after every change of the mounts."""
+        """Return a number that differs after every change of the mounts."""
         self._current()
         return self._generation
 
     def is_local_device(self, device: int) -> bool:
-        """Tell whether an open file with this `st_dev` is certainly on a local file system."""
+        """Return whether an open file with this `st_dev` is certainly on a local file system."""
         return self._current() is not None and device in self._local_devices
 
     def close(self) -> None:
-        """Close the descriptor; no path is certain from then on."""
+        """Close the descriptor; from then on no path is certainly local."""
         fd, self._fd = self._fd, -1
         self._slow_points = None
         if fd >= 0:
@@ -88,7 +88,7 @@ class MountTable:
         devices: dict[int, bool] = {}
         for device, point, kind in parse_mounts(b"".join(parts)):
             local = kind in self._local_types
-            devices[device] = devices.get(device, True) and local
+            devices[device] = devices.get(device, True) and local  # one device may be mounted many times
             if not local:
                 slow_points.add(point)
         self._slow_points = frozenset(slow_points)
@@ -99,6 +99,7 @@ def parse_mounts(table: bytes) -> list[tuple[int, bytes, bytes]]:
     """Return device, mount point and file system type of every line of a mountinfo table."""
     mounts = []
     for line in table.splitlines():
+        # Optional fields stand before the lone dash, in any number; what follows it has fixed places.
         fields, _, filesystem = line.partition(b" - ")
         major, _, minor = fields.split(b" ", 3)[2].partition(b":")
         point = _unescape(fields.split(b" ", 5)[4])
@@ -113,7 +114,7 @@ def _unescape(text: bytes) -> bytes:
 
 
 def _stays_apart(path: bytes, slow_points: frozenset[bytes]) -> bool:
-    """Tell whether no part of a normalised path is slow, or is a link, which might lead to something slow."""
+    """Return whether no part of a normalised path is a slow mount, or a symlink that might lead to one."""
     if b"/" in slow_points:
         return False
     end = 0

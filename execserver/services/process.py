@@ -1,7 +1,7 @@
 """One process of a session: its outputs, its input, its exit, and the notifications about them.
 
-The order of events is the one of `core.process_state`.  Notifications go to the client that is attached at
-the moment; while none is attached output is only retained and the child runs freely.
+`core.process_state` defines the order of events.  Notifications go to the client that is attached at the
+moment.  While no client is attached, output is only retained, and nothing holds the command back.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from execserver.core import denial
 from execserver.core.output_log import Page
 from execserver.core.process_state import ProcessState
 from execserver.services.attachment import Attachment
-from execserver.services.pump import Pump
+from execserver.services.output_pump import OutputPump
 from execserver.services.spawner import Child
 from execserver.services.stdin_queue import StdinQueue
 
 _log = logging.getLogger(__name__)
 
-_LAST_READ_BYTES = 1024 * 1024  # read without waiting at the exit; no pipe of ours holds more
+_LAST_READ_BYTES = 1024 * 1024  # read at the exit, without waiting; none of our pipes holds more
 
 
 class Templates(Protocol):
-    """How the notifications of one process are worded; an empty one is not sent."""
+    """The JSON texts of the notifications of one process; an empty text is not sent."""
 
     def output(self, stream: str, seq: int, data: bytes) -> tuple[bytes, ...]:
-        """Return the notification of one chunk, in parts."""
+        """Return the notification of one output chunk, in parts."""
 
     def exited(
         self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
@@ -42,11 +42,11 @@ class Templates(Protocol):
         """Return the notification of the exit."""
 
     def closed(self, seq: int) -> bytes:
-        """Return the notification of the end."""
+        """Return the notification that the process is closed."""
 
 
 class Process:
-    """A started process.  It owns the child's descriptors through its pumps and its input queue."""
+    """A started process.  Its output pumps and its input queue own the child's descriptors."""
 
     def __init__(
         self,
@@ -64,34 +64,36 @@ class Process:
         self._child = child
         self._attachment = attachment
         self._on_closed = on_closed
-        self._changed: Event | None = None
+        self._changed: Event | None = None  # made by a read that waits, dropped at the next change
         self._outputs_ended: Event | None = None
         self._begun = False
         self._input_ended = False
         self._templates = templates
         self._terminal_fd = child.master_fd
+        # A terminal is one descriptor for both directions, and its pump closes it.
         self.stdin = None if child.stdin_fd is None else StdinQueue(child.stdin_fd, owned=not state.tty)
         self._pumps = [
-            Pump(stream, fd, self._output, attachment.wait_for_room, self._output_ended, self._is_over)
+            OutputPump(stream, fd, self._output, attachment.wait_for_room, self._output_ended, self._is_over)
             for stream, fd in child.outputs
         ]
 
     def begin(self) -> None:
-        """Start to read the outputs and to wait for the exit; called once the start was answered.
+        """Start reading the outputs and waiting for the exit; called once the start has been answered.
 
-        Does nothing the second time: the session may have ended before the answer.
+        A second call does nothing: a session that ended before the answer has made the first one.
         """
         if self._begun:
             return
         self._begun = True
+        # Not in the constructor: the answer to `process/start` must be queued before any notification.
         for pump in self._pumps:
             pump.start()
-        self._child.on_exit(self._exited)
+        self._child.on_exit(self._exited)  # called at once if the process has exited already
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process group, if the process still runs; waits for the zygote.
+        """Send a signal to the process group if the process still runs; wait for the zygote's answer.
 
-        Raises OSError when the kernel refuses.
+        Raises OSError if the kernel refuses.
         """
         if not self.state.exited:
             self._child.signal(number)
@@ -99,35 +101,41 @@ class Process:
     def terminate(self) -> bool:
         """Kill the process group; return whether the process was running (wire contract, section 8.5).
 
-        Waits for the zygote.
+        Waits for the zygote's answer.
         """
+        # The reference server kills nothing after the exit, even if a grandchild holds an output open.
         if self.state.exited:
             return False
         self.state.terminated = True
         self._kill()
-        if self.stdin is not None:  # not before: a reader of its input would end by itself, with success
+        # Only after the kill: a command that reads its input would see the end and exit by itself, with 0.
+        if self.stdin is not None:
             self.stdin.close()
         return True
 
     def end(self) -> None:
-        """Kill whatever is left of the process group and stop listening to it; waits for the zygote."""
+        """Kill what is left of the process group and stop reading its output; wait for the zygote's answer.
+
+        Unlike `terminate`, this also kills members of the group that outlived the process.
+        """
         if not self.state.closed:
             self.state.terminated = True
             self._kill()
+        # If it has not exited yet, `_record_exit` stops the pumps.
         if self.state.exited:
             self._stop_pumps()
 
     def resize(self, rows: int, cols: int) -> bool:
-        """Set the size of the terminal in cells; return False when there is none (any more)."""
+        """Set the size of the terminal in cells; return False if there is no terminal, or none any more."""
         if self._terminal_fd is None:
             return False
         fcntl.ioctl(self._terminal_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         return True
 
     def close_stdin(self) -> None:
-        """End the input after what is queued: close the pipe, or type the end-of-file character.
+        """End the input behind what is queued: close the pipe, or type the terminal's end-of-file character.
 
-        Typing waits for room as a write does.
+        Typing it waits for room, as a write does.
         """
         if self.stdin is None:
             return
@@ -135,19 +143,20 @@ class Process:
             self._input_ended = True
             self.stdin.finish()
         else:
+            # A terminal stays usable after its end-of-file character, so `_input_ended` stays False.
             self.stdin.put(termios.tcgetattr(self._terminal_fd)[6][termios.VEOF])
 
     @property
     def stdin_closed(self) -> bool:
-        """True when the client ended the input."""
+        """True once the client has closed the input pipe."""
         return self._input_ended
 
     def page(self, after_seq: int, max_bytes: int | None) -> Page:
-        """Return the retained chunks after a number."""
+        """Return the retained chunks with a higher `seq` than `after_seq`."""
         return self.state.page(after_seq, max_bytes)
 
     def wait_for_news(self, after_seq: int, timeout_s: float) -> None:
-        """Block until a waiting read has something to say, at most `timeout_s` seconds."""
+        """Block until `process/read` has something new to answer, for at most `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         while not self.state.answers_read(after_seq):
             left = deadline - time.monotonic()
@@ -160,22 +169,26 @@ class Process:
     def _kill(self) -> None:
         try:
             self._child.kill_group()
-        except OSError as error:  # it runs as another user by now; others must still be ended
+        except OSError as error:
+            # It may run as another user by now (EPERM).  `ProcessTable.end` must still reach the others.
             _log.warning("the group of process %d cannot be killed: %s", self.pid, error)
 
     def _output(self, stream: str, data: bytes) -> None:
         seq = self.state.record_output(stream, data)
-        if self._attachment.sink is not None:  # else nobody would see the work of encoding it
+        if self._attachment.sink is not None:  # a detached session saves the work of encoding
             self._attachment.send(*self._templates.output(stream, seq, data))
         self._news()
 
     def _exited(self, exit_code: int) -> None:
-        """Take the exit, after what the process wrote before it: that is in the pipes by now."""
+        """Record the exit behind what the process wrote before it, which is in the pipes by now."""
         state = self.state
+        # Without room at the client the drain would queue up to a MiB per output in the outbox.  The output
+        # then stays in the pipes and follows the exit, with higher numbers; the contract allows that.
         if self._attachment.has_room or state.terminated:
             for pump in self._pumps:
                 pump.drain(_LAST_READ_BYTES)
         ended = all(pump.ended for pump in self._pumps)
+        # Only a sandboxed process that failed by itself gets a denial verdict, which needs its last output.
         if state.sandbox is None or not exit_code or state.terminated or ended:
             self._record_exit(exit_code)
         else:
@@ -183,17 +196,19 @@ class Process:
             gevent.spawn(self._record_exit_later, exit_code, self._outputs_ended)
 
     def _record_exit_later(self, exit_code: int, outputs_ended: Event) -> None:
-        """Let the last words of others that hold the outputs come first: they count for the verdict."""
+        """Wait a moment for other processes that hold the outputs: the verdict reads what they write."""
         outputs_ended.wait(denial.WAIT_S)
         self._record_exit(exit_code)
 
     def _record_exit(self, exit_code: int) -> None:
         state = self.state
+        # `exit_code` cannot tell an exit with 137 from SIGKILL, but a terminal reports a signal as 1.
         seq = state.record_exit(exit_code, signalled=self._child.killed_by != 0)
         self._attachment.send(
             self._templates.exited(seq, state.exit_code or 0, state.sandbox_denied, state.sandbox_refusal)
         )
         self._news()
+        # After a termination, descendants outside the group may hold the outputs open for ever.
         if state.terminated:
             self._stop_pumps()
         self._close_if_over()
@@ -203,7 +218,9 @@ class Process:
 
     def _output_ended(self) -> None:
         if self._terminal_fd is not None:
-            self._terminal_fd = None  # the pump closes it now
+            # The pump closes the terminal right after this.  Its number may then name another file, so
+            # neither a resize nor the input queue may use it any more.
+            self._terminal_fd = None
             if self.stdin is not None:
                 self.stdin.close()
         if self._outputs_ended is not None and all(pump.ended for pump in self._pumps):
@@ -219,13 +236,14 @@ class Process:
             return
         if self.stdin is not None:
             self.stdin.close()
-        self._pumps = []  # they call this process: without this only a collection would free both
+        self._pumps = []  # they refer back to this process; only the garbage collector would free that cycle
         seq = self.state.record_closed()
         self._attachment.send(self._templates.closed(seq))
         self._news()
         self._on_closed()
 
     def _news(self) -> None:
+        # A fresh event for each wait: nobody has to clear one that others still wait for.
         changed, self._changed = self._changed, None
         if changed is not None:
             changed.set()

@@ -1,4 +1,4 @@
-"""What a running process uses, read from /proc, for `process/list`."""
+"""The CPU time and memory of a running process, read from /proc, for `process/list`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from execserver.services.process import Process
 
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Fields of /proc/PID/stat counted behind the name, which is in brackets and may hold anything.
+# Fields of /proc/PID/stat, counted behind the name: that is in brackets and may hold spaces and brackets.
 _CPU_TICKS, _RSS_PAGES = slice(11, 15), 21  # utime, stime, and the same of reaped children
 
 
 def list_entry(process_id: str, process: Process) -> ProcessListEntry:
-    """Describe one process of a session; a process that has ended uses nothing."""
+    """Describe one process of a session; a process that has exited has no CPU time and no memory."""
     state = process.state
     cpu_time_ms, rss_bytes = (None, None) if state.exited else _usage(process.pid)
     return ProcessListEntry(
@@ -31,7 +31,7 @@ def list_entry(process_id: str, process: Process) -> ProcessListEntry:
 
 
 def _usage(pid: int) -> tuple[int | None, int | None]:
-    """Return CPU milliseconds (with reaped children) and resident bytes of a process, as far as known."""
+    """Return CPU milliseconds (with reaped children) and resident bytes of a process; None if unknown."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

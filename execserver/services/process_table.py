@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from execserver.core.process_state import ProcessState, SandboxNote
+from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InvalidRequest
 from execserver.services.attachment import Attachment
-from execserver.services.delay_queue import DelayQueue
 from execserver.services.process import Process, Templates
 from execserver.services.spawner import Spawner, SpawnSpec
 
 
 class ProcessTable:
-    """Starts and finds processes; an id stays taken until some time after the close."""
+    """Starts and finds processes; an id stays taken until some time after its process is closed."""
 
     def __init__(self, spawner: Spawner, retention: Retention, retained_bytes: int) -> None:
         self.attachment = Attachment()
@@ -21,10 +21,11 @@ class ProcessTable:
         self._retention = retention
         self._retained_bytes = retained_bytes
         self._processes: dict[str, Process] = {}
-        self._starting: set[str] = set()
+        self._starting: set[str] = set()  # ids taken by starts that wait for the zygote
         self._ended = False
 
     def __iter__(self) -> Iterator[tuple[str, Process]]:
+        # Over a copy: ending a process waits for the zygote, and others may be forgotten meanwhile.
         return iter(list(self._processes.items()))
 
     def check_free(self, process_id: str) -> None:
@@ -40,11 +41,11 @@ class ProcessTable:
         templates: Templates,
         sandbox: SandboxNote | None = None,
     ) -> Process:
-        """Start a program; blocks until it runs or failed to.  `sandbox` is None without a sandbox context.
+        """Start a program; block until it runs or the start fails.  `sandbox` is None without a context.
 
-        `Process.begin` must be called once the answer is queued.  Raises `InvalidRequest` for a taken id,
-        `RpcError` with the contract's text when the program could not be started; the id is free again
-        then.
+        The caller must call `Process.begin` once the answer is queued.  Raises `InvalidRequest` for a taken
+        id; if the program cannot be started, `SandboxNotMade` or an `RpcError` with the contract's text, and
+        the id is free again.
         """
         self.check_free(process_id)
         self._starting.add(process_id)
@@ -56,13 +57,14 @@ class ProcessTable:
         state.started()
         process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
         self._processes[process_id] = process
-        if self._ended:  # the session ended while the program was starting
-            process.begin()
+        # The session ended while the program was starting, so `end` did not find this process.
+        if self._ended:
+            process.begin()  # nobody else will: the end needs the exit to be read
             process.end()
         return process
 
     def find(self, process_id: str) -> Process | None:
-        """Return a process that was started and not forgotten yet."""
+        """Return a process that was started and has not been forgotten, or None."""
         return self._processes.get(process_id)
 
     def known(self, process_id: str) -> Process:
@@ -76,7 +78,7 @@ class ProcessTable:
         return process
 
     def is_starting(self, process_id: str) -> bool:
-        """Tell whether a start with this id is not answered yet."""
+        """Return whether a start with this id has not been answered yet."""
         return process_id in self._starting
 
     def end(self) -> None:

@@ -1,9 +1,9 @@
-"""From a request's sandbox context to what is done about it: a plan that is carried out, or a refusal.
+"""From a request's sandbox context to a sandbox plan, or to a refusal.
 
-A plan is made once per context and made anew when a fact of the host that it rests on has changed; the facts
-are looked at in every call.  What cannot be enforced exactly is refused, with the reason; nothing here ever
-answers "no sandbox" instead.  Where a network file system could be met, or a tree be searched, planning runs
-in a thread of a bounded pool.
+A plan is made once for each context, and made anew when one of its host facts has changed; every call checks
+the facts.  What cannot be enforced exactly is refused, with the reason; nothing here ever falls back to "no
+sandbox".  Planning runs in a thread of a bounded pool if it could touch a network file system or searches a
+tree.
 """
 
 from __future__ import annotations
@@ -16,69 +16,55 @@ from typing import NamedTuple
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError, os_error_text
 from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.explain import explain
-from execserver.sandbox.facts import Facts
-from execserver.sandbox.host import Host
+from execserver.sandbox.masks.host import MaskTargetHost
 from execserver.sandbox.nesting import with_nesting
 from execserver.sandbox.own_files import keep_own_files
-from execserver.sandbox.placeholder_host import PlaceholderHost
 from execserver.sandbox.plan import (
     FILTER_NONE,
-    FILTER_PROXY_ROUTED,
-    FILTER_RESTRICTED,
     NETWORK_PROXY,
     ROOT_HOST,
     PlanRefused,
-    ViewPlan,
+    SandboxPlan,
 )
 from execserver.sandbox.plan_record import PlanRecordError, encode_plan
-from execserver.sandbox.planner import plan_for_files, plan_for_process
-from execserver.sandbox.policy import file_policy, process_policy
-from execserver.sandbox.proxy_routes import FAILURE, RouteError, find_routes
+from execserver.sandbox.policy.explain import explain
+from execserver.sandbox.policy.facts import Facts
+from execserver.sandbox.policy.host import Host
+from execserver.sandbox.policy.planner import plan_for_files, plan_for_process
+from execserver.sandbox.policy.policy import file_policy, process_policy
+from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
 from execserver.services.file_pool import FilePool
 from execserver.services.mounts import MountTable
-from execserver.services.start_request import Confinement
 from execserver.settings import Settings
-from execserver.zygote.records import (
-    BACK_END_LANDLOCK,
-    BACK_END_NATIVE,
-    SECCOMP_NONE,
-    SECCOMP_PROXY_ROUTED,
-    SECCOMP_RESTRICTED,
-)
+from execserver.zygote.confinement import NATIVE, UNCONFINED, Confinement, filtered, refused
 
-REMEMBERED_PLANS = 256  # contexts; the one used longest ago is planned again
-REFUSED = "error building bubblewrap command: Fatal error: "  # the contract's words, whatever builds the view
+REMEMBERED_PLANS = 256  # contexts; the least recently used one is forgotten
+REFUSED = "error building bubblewrap command: Fatal error: "  # the contract's words, for every back end
 _PLANNING_THREADS = 4
-_FILTERS = {
-    FILTER_NONE: SECCOMP_NONE,
-    FILTER_RESTRICTED: SECCOMP_RESTRICTED,
-    FILTER_PROXY_ROUTED: SECCOMP_PROXY_ROUTED,
-}
 
-# Tells what enforces a plan here, a BACK_END_* number, or why nothing does.
-Choose = Callable[[ViewPlan], int | str]
+# Returns the back end for a plan as a confinement without its plan, or the reason why there is none.
+Choose = Callable[[SandboxPlan], Confinement | str]
 
 
-def always_native(plan: ViewPlan) -> int | str:
-    """Take namespaces of our own for every plan; where the kernel refuses them, so is the start."""
-    return BACK_END_NATIVE
+def always_native(plan: SandboxPlan) -> Confinement | str:
+    """Choose the native back end for every plan; if the kernel refuses namespaces, the start fails."""
+    return Confinement(NATIVE)
 
 
 class _Planned(NamedTuple):
-    """The outcome of one planning: a plan with its bytes, or why there is none; and what it rests on."""
+    """The result of planning: a plan with its encoding, or the refusal; and the host facts it rests on."""
 
     facts: Facts
-    plan: ViewPlan | None
+    plan: SandboxPlan | None
     record: bytes = b""
     refusal: str = ""
 
 
-_Make = Callable[[Facts], ViewPlan]
+_Make = Callable[[Facts], SandboxPlan]
 
 
 class SandboxService:
-    """Plans the views of one server.  Owns the descriptor of a mount table until `close`."""
+    """Plans the sandboxes of one server.  Owns the descriptor of a mount table until `close`."""
 
     def __init__(
         self,
@@ -91,24 +77,24 @@ class SandboxService:
         self._server_cwd = os.getcwdb()
         self._inherited = inherited
         self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
-        self._file_host = PlaceholderHost(inherited.get(b"TMPDIR"), self._runtime_dir)
+        self._file_host = MaskTargetHost(inherited.get(b"TMPDIR"), self._runtime_dir)
         self._mounts = mounts or MountTable()
         self._pool = FilePool(_PLANNING_THREADS, settings.file_call_timeout_s)
         self._remembered: OrderedDict[object, _Planned] = OrderedDict()
 
     def close(self) -> None:
-        """Give back the descriptor; planning still works, in threads."""
+        """Close the descriptor; planning still works, in threads."""
         self._mounts.close()
 
-    def files_plan(self, context: FileSystemSandboxContext) -> ViewPlan:
-        """Return the plan of an fs/* request that needs a sandbox, as the host is at this moment.
+    def files_plan(self, context: FileSystemSandboxContext) -> SandboxPlan:
+        """Return the plan for an fs/* request that needs a sandbox, as the host is at this moment.
 
-        Equal plans mean equal views: a worker made for one serves the other.  Raises RpcError: InvalidRequest
-        `failed to prepare fs sandbox: <why>`, InternalError for a context's folder that is not there.
+        Equal plans mean equal sandbox roots: a worker made for one serves the other.  Raises InvalidRequest
+        `failed to prepare fs sandbox: <why>`, or InternalError if the context's directory does not exist.
         """
         host = self._file_host
 
-        def make(facts: Facts) -> ViewPlan:
+        def make(facts: Facts) -> SandboxPlan:
             if context.cwd is not None:
                 _check_folder(context.cwd.native())
             return plan_for_files(file_policy(context, host, self._server_cwd), host, facts)
@@ -121,9 +107,9 @@ class SandboxService:
     def explain_files(
         self, context: FileSystemSandboxContext, path: bytes, operation: str
     ) -> dict[str, str] | None:
-        """Return path, rule and granted access for what an fs/* request was refused; None if not certain.
+        """Return the path, rule and granted access that made an fs/* request fail; None if not certain.
 
-        `operation` is READ or WRITE.  It is not said where looking could take long.
+        `operation` is READ or WRITE.  Also None if a look at the host could take long.
         """
         if not self._mounts.all_local():
             return None
@@ -139,36 +125,40 @@ class SandboxService:
         enforce_managed_network: bool,
         env: Mapping[bytes, bytes],
     ) -> Confinement:
-        """Return how to start a process whose context and directory have been checked.
+        """Return the confinement of a process whose context and working directory have been checked.
 
-        A policy that cannot be enforced gives a refusal, which a child tells in the process's place.  Raises
-        InvalidParams `failed to prepare process sandbox: <why>` where this machine is the obstacle.
+        A policy that cannot be enforced gives a refusal, which a child prints in place of the process.
+        Raises InvalidParams `failed to prepare process sandbox: <why>` if this machine is the obstacle.
         """
         if enforce_managed_network:
             try:
                 find_routes([name + b"=" + value for name, value in env.items()])
             except RouteError as error:
-                return Confinement(refusal=f"codex-linux-sandbox: {FAILURE}{error}", refusal_status=101)
-        host = PlaceholderHost(env.get(b"TMPDIR"), self._runtime_dir)
+                return refused(f"codex-linux-sandbox: {FAILURE}{error}", 101)
+        host = MaskTargetHost(env.get(b"TMPDIR"), self._runtime_dir)
 
-        def make(facts: Facts) -> ViewPlan:
+        def make(facts: Facts) -> SandboxPlan:
             policy = process_policy(context, host, cwd)
             return plan_for_process(policy, host, facts, enforce_managed_network)
 
+        # The plan depends on the process's directory only if the context names none, so that starts in many
+        # directories share one plan.
         own_cwd = cwd if context.cwd is None else None
         key = ("process", context, own_cwd, host.tmpdir, enforce_managed_network)
         planned = self._planned(key, context, host, make, InvalidParams, "process")
         if planned.plan is None:
-            return Confinement(refusal=f"{REFUSED}{planned.refusal}")
-        return self._confinement(planned.plan, planned.record, context.use_legacy_landlock)
+            return refused(f"{REFUSED}{planned.refusal}")
+        return self._confinement(planned.plan, planned.record)
 
-    def _confinement(self, plan: ViewPlan, record: bytes, use_landlock: bool) -> Confinement:
+    def _confinement(self, plan: SandboxPlan, record: bytes) -> Confinement:
+        # The host's own root needs no back end with mounts, only a filter, if that; a managed proxy needs a
+        # network namespace.
         if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
-            return Confinement(seccomp=_FILTERS[plan.syscall_filter])
-        back_end = self.choose(plan)
-        if isinstance(back_end, str):
-            raise InvalidParams(f"failed to prepare process sandbox: {back_end}")
-        return Confinement(plan=record, back_end=back_end, own_init=back_end != BACK_END_LANDLOCK)
+            return UNCONFINED if plan.syscall_filter == FILTER_NONE else filtered(plan.syscall_filter)
+        chosen = self.choose(plan)
+        if isinstance(chosen, str):
+            raise InvalidParams(f"failed to prepare process sandbox: {chosen}")
+        return chosen.with_plan(record)
 
     def _planned(
         self,
@@ -179,10 +169,10 @@ class SandboxService:
         error_type: type[RpcError],
         what: str,
     ) -> _Planned:
-        """Return what is remembered for a key while its facts hold, else plan."""
+        """Return the remembered plan for a key while its host facts hold, else plan."""
         known = self._remembered.get(key)
         all_local = self._mounts.all_local()
-        # What is remembered has searched nothing: a plan with patterns is never cacheable.
+        # Checking the facts of a remembered plan is fast: a plan that searched a tree is never cached.
         if known is not None and all_local and known.facts.hold(host):
             self._remembered.move_to_end(key)
             return known
@@ -196,6 +186,7 @@ class SandboxService:
             raise error_type(f"failed to prepare {what} sandbox: {text}") from None
 
     def _current(self, key: object, host: Host, make: _Make) -> _Planned:
+        # Look again: this may run in a thread, after another request has made the plan.
         known = self._remembered.get(key)
         if known is not None and known.facts.hold(host):
             self._remember(key, known)
@@ -225,7 +216,7 @@ def _plan(make: _Make, host: Host, inherited: Mapping[bytes, bytes]) -> _Planned
 
 
 def _check_folder(path: bytes) -> None:
-    """Raise InternalError unless a folder that a context names is there."""
+    """Raise InternalError unless the directory that a context names exists."""
     try:
         os.stat(path)
     except OSError as error:

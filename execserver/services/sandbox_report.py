@@ -1,9 +1,9 @@
-"""What sandbox works here, asked of this program itself: `execserver doctor --json` in a process of its own.
+"""Which sandbox works here: the server runs `execserver doctor --json` in a process of its own and reads it.
 
-The probing forks must not come from the server, which has threads, many descriptors and a secret or two; the
-doctor comes from the zygote like any child, so it meets the same limits, filters and profiles as everything
-that will be confined.  It is asked once, when first needed or shortly after the start, and again when the
-bubblewrap it found is replaced; an answer that is no report is not kept, and nothing is chosen then.
+The probes must not be forks of the server, which has threads, many descriptors and secrets.  The doctor is a
+child of the zygote like any command, so it meets the same limits, filters and profiles as everything that
+will be confined.  It runs once, when first needed or shortly after the start, and again when the bubblewrap
+it found is replaced.  An answer that is no report is not kept, and no back end is chosen then.
 """
 
 from __future__ import annotations
@@ -21,56 +21,50 @@ from gevent.os import nb_read
 from execserver.protocol.environment import EnvironmentSandboxResponse
 from execserver.protocol.errors import InternalError, RpcError
 from execserver.protocol.record import encode_record
-from execserver.sandbox import back_ends
-from execserver.sandbox.bwrap import encode, identity_of
-from execserver.sandbox.plan import ViewPlan
-from execserver.sandbox.report import Report, from_members
+from execserver.sandbox.backends import selection
+from execserver.sandbox.backends.bwrap import identity_of
+from execserver.sandbox.backends.report import Report, from_members
+from execserver.sandbox.plan import SandboxPlan
 from execserver.services.child import Child
 from execserver.services.spawner import Spawner, SpawnSpec
-from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.confinement import Confinement
 
 _log = logging.getLogger(__name__)
 
-_LIMIT_S = 20.0  # every trial has a limit of its own; together they stay below
+_LIMIT_S = 20.0  # each probe has its own limit; together they stay below this one
 _ANSWER_BYTES = 256 * 1024
-_FIRST_LOOK_S = 2.0  # after the start: the clients that wait for the server come first
-# What the doctor looks at of the server's environment: where bubblewrap is, and where folders are.
+_FIRST_LOOK_S = 2.0  # after the start: clients that wait for the server come first
+# The variables that the doctor reads: where bubblewrap is, and where certain directories are.
 _VARIABLES = (b"PATH", b"HOME", b"TMPDIR", b"XDG_RUNTIME_DIR", b"XDG_CACHE_HOME", b"EXECSERVER_CACHE_DIR")
-_NUMBERS = {
-    back_ends.NATIVE: BACK_END_NATIVE,
-    back_ends.BUBBLEWRAP: BACK_END_BUBBLEWRAP,
-    back_ends.LANDLOCK: BACK_END_LANDLOCK,
-}
 
 
 class SandboxReports:
-    """The report about this machine, made once, and what follows from it."""
+    """The report about this machine, made once, and the choice of back ends by it."""
 
     def __init__(self, spawner: Spawner, command: Sequence[bytes], inherited: Mapping[bytes, bytes]) -> None:
         """`command` starts the doctor; `inherited` is the environment the server was started with."""
         self._spawner = spawner
         env = {name: inherited[name] for name in _VARIABLES if name in inherited}
         self._spec = SpawnSpec(list(command), env, _working_directory())
-        self._turn = BoundedSemaphore(1)
+        self._turn = BoundedSemaphore(1)  # requests that come meanwhile wait for the one doctor
         self._report: Report | None = None
         self._answer = msgspec.Raw()
         self._first_look: gevent.Greenlet[[], None] | None = None
 
     def start(self, after_s: float = _FIRST_LOOK_S) -> None:
-        """Look shortly after the start, and say in the log what was found."""
+        """Ask the doctor `after_s` seconds from now, and log its findings."""
         self._first_look = gevent.spawn_later(after_s, self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the first look."""
         if self._first_look is not None:
             self._first_look.kill(block=False)
 
     def report(self) -> Report:
-        """Return the report; the first time this waits for the doctor.  Raises InternalError without one."""
+        """Return the report; the first call waits for the doctor.  Raises InternalError without a report."""
         with self._turn:
             if self._report is None or _replaced(self._report):
-                self._report = report = self._take(self._ask())
-                self._spawner.bubblewrap = b"" if report.bwrap is None else encode(report.bwrap)
+                self._report = self._take(self._ask())
                 self._tell(self._report)
             return self._report
 
@@ -79,10 +73,12 @@ class SandboxReports:
         self.report()
         return self._answer
 
-    def choose(self, plan: ViewPlan) -> int | str:
-        """Return the number of the back end for a plan, or why nothing enforces it here."""
-        choice = back_ends.choose(plan, self.report())
-        return _NUMBERS[choice.name] if isinstance(choice, back_ends.BackEnd) else str(choice)
+    def choose(self, plan: SandboxPlan) -> Confinement | str:
+        """Return the back end for a plan as a confinement without its plan, or why none works here."""
+        choice = selection.choose(plan, self.report())
+        if isinstance(choice, selection.Refusal):
+            return str(choice)
+        return Confinement(choice.name, detail=choice.record)
 
     def _take(self, answer: bytes) -> Report:
         try:
@@ -100,10 +96,10 @@ class SandboxReports:
 
     def _tell(self, report: Report) -> None:
         refused = any(
-            isinstance(back_ends.choose(plan, report), back_ends.Refusal)
-            for plan in back_ends.policies().values()
+            isinstance(selection.choose(plan, report), selection.Refusal)
+            for plan in selection.policies().values()
         )
-        _log.log(logging.WARNING if refused else logging.INFO, "%s", back_ends.summary(report))
+        _log.log(logging.WARNING if refused else logging.INFO, "%s", selection.summary(report))
 
     def _ask(self) -> bytes:
         child = self._spawner.spawn(self._spec)
@@ -118,7 +114,8 @@ class SandboxReports:
 
 
 def _replaced(report: Report) -> bool:
-    """Tell whether the bubblewrap that was tried is another file by now, as after an upgrade."""
+    """Return whether the bubblewrap that was probed is another file by now, as after an upgrade."""
+    # The native back end comes before bubblewrap, so a new bubblewrap would change nothing.
     if report.bwrap is None or report.native:
         return False
     try:
@@ -128,7 +125,7 @@ def _replaced(report: Report) -> bool:
 
 
 def _read_all(child: Child) -> bytes:
-    """Return what a process writes to stdout up to its end; stderr is left unread."""
+    """Return the stdout of a process up to its end, at most `_ANSWER_BYTES`; stderr is left unread."""
     (_, stdout), *_ = child.outputs
     answer = b""
     while len(answer) < _ANSWER_BYTES:
@@ -143,6 +140,6 @@ def _working_directory() -> bytes:
     try:
         folder = os.getcwdb()
     except OSError:
-        return b"/"  # the folder was removed
-    # Started by root for somebody else, as with sudo, we may stand where nothing of ours can be started.
+        return b"/"  # the directory was removed
+    # A server started through `sudo -u` may stand in a directory that its own user cannot enter.
     return folder if os.access(folder, os.X_OK) else b"/"

@@ -1,8 +1,8 @@
-"""The file operations of requests that need a sandbox: performed by a worker inside the view of their plan.
+"""The file operations of requests that need a sandbox: a worker in the sandbox root of their plan does them.
 
-They have the names, arguments and errors of `FileService`, plus what the sandbox refuses.  A worker finds and
-opens; content is read and written here, on the descriptors it passed.  Nothing here falls back to an
-operation without sandbox.
+They have the names, arguments and errors of `FileService`, plus the refusals of the sandbox.  A worker
+resolves paths and opens files; content is read and written here, through the descriptors it passes.  Nothing
+here falls back to an operation without a sandbox.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from execserver.protocol.files import FsOpenMode
 from execserver.protocol.paths import PathUri, display
 from execserver.protocol.permissions import DENY, READ, WRITE
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox import worker_records as records
-from execserver.sandbox.intent import file_request_needs_sandbox
+from execserver.sandbox.files import worker_records as records
+from execserver.sandbox.plan import SandboxPlan
+from execserver.sandbox.policy.request_check import file_request_needs_sandbox
+from execserver.services.current_plan import SandboxNotMade, with_current_plan
 from execserver.services.filesystem import FileService
 from execserver.services.sandbox import SandboxService
 from execserver.services.worker_pool import StartWorker, WorkerPool
 from execserver.settings import Settings
 
-_REMEMBERED = 256  # contexts that were checked
-_ATTEMPTS = 3  # of a request whose files change under it
+_REMEMBERED = 256  # contexts whose check is remembered
+# What a sandbox root answers for something withheld; ENOENT, since a masked directory looks empty.
 _EXPLAINED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT))
 _READING = frozenset(
     (
@@ -44,14 +46,17 @@ class SandboxedFiles:
     def __init__(
         self, files: FileService, sandbox: SandboxService, start: StartWorker, settings: Settings
     ) -> None:
-        """`start` is what starts workers: `Spawner.start_worker`."""
+        """`start` starts a worker, as `Spawner.start_worker` does."""
         self.files = files
         self.sandbox = sandbox
         self._needed: dict[FileSystemSandboxContext, bool] = {}
         self.workers = WorkerPool(start, sandbox.choose, files.mount_generation, settings.file_call_timeout_s)
 
     def needed(self, context: FileSystemSandboxContext, *paths: PathUri) -> bool:
-        """Check the paths of a request and its context as `file_request_needs_sandbox` does, once each."""
+        """Check paths and context of a request, and return, as `file_request_needs_sandbox` does.
+
+        The answer for a context is remembered; the paths are checked every time.
+        """
         known = self._needed.get(context)
         if known is None:
             known = file_request_needs_sandbox(context, *paths)
@@ -60,11 +65,11 @@ class SandboxedFiles:
             self._needed[context] = known
             return known
         for path in paths:
-            path.native()
+            path.native()  # raises for a path of another kind of host
         return known
 
     def within(self, context: FileSystemSandboxContext) -> ConfinedFiles:
-        """Return the operations for a context that restricts files and was checked."""
+        """Return the operations for a context that `needed` has checked and that restricts files."""
         return ConfinedFiles(self, context)
 
     def close(self) -> None:
@@ -73,9 +78,9 @@ class SandboxedFiles:
 
 
 class ConfinedFiles:
-    """The operations of one request.  Each plans anew, so that the view is right for this moment.
+    """The operations of one request.  Each asks for a plan, so the sandbox root fits the host at this moment.
 
-    Without `links` a symbolic link in the path is refused.
+    With `links` False (no-symlinks mode) any symlink in the path is refused.
     """
 
     __slots__ = ("_context", "_service")
@@ -85,19 +90,19 @@ class ConfinedFiles:
         self._context = context
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
-        """Return is_directory, is_file, is_symlink, size, time of modification in ms."""
+        """Return is_directory, is_file, is_symlink, size in bytes, time of modification in ms."""
         reply = self._ask(records.GET_METADATA, path)
         assert isinstance(reply, records.Metadata)
         return reply.values
 
-    def get_metadata_without_links(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
-        """Return what `get_metadata` does, and the time of birth in ms; links in the path are refused."""
-        reply = self._ask(records.GET_METADATA, path, records.NO_LINKS)
+    def get_metadata_without_symlinks(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
+        """Return what `get_metadata` does, and the time of birth in ms; refuse symlinks in the path."""
+        reply = self._ask(records.GET_METADATA, path, records.NO_SYMLINKS)
         assert isinstance(reply, records.Metadata)
         return reply.values, reply.born_ms
 
     def canonicalize(self, path: bytes) -> bytes:
-        """Return the path without links."""
+        """Return the resolved path."""
         reply = self._ask(records.CANONICALIZE, path)
         assert isinstance(reply, records.Path)
         return reply.path
@@ -108,18 +113,18 @@ class ConfinedFiles:
         self._ask(records.CREATE_DIRECTORY, path, flags)
 
     def read_directory(self, path: bytes) -> list[tuple[str, bool, bool]]:
-        """Return name, is_directory, is_file of every entry."""
+        """Return name, is_directory and is_file of every entry."""
         reply = self._ask(records.READ_DIRECTORY, path)
         assert isinstance(reply, records.Entries)
         return reply.entries
 
     def remove(self, path: bytes, recursive: bool, force: bool, links: bool = True) -> None:
-        """Remove a file, a link, or with `recursive` a tree."""
+        """Remove a file, a symlink, or with `recursive` a tree."""
         flags = (records.RECURSIVE if recursive else 0) | (records.FORCE if force else 0)
         self._ask(records.REMOVE, path, flags | _links(links))
 
     def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
-        """Copy a file, a link, or with `recursive` a tree."""
+        """Copy a file, a symlink, or with `recursive` a tree."""
         self._ask(records.COPY, source, records.RECURSIVE if recursive else 0, destination)
 
     def walk(self, root: bytes, options: WalkOptions) -> Walk:
@@ -134,7 +139,7 @@ class ConfinedFiles:
         return found
 
     def read_file(self, path: bytes, limit: int, links: bool = True) -> tuple[bytes, Iterator[bytes] | None]:
-        """Return the first piece of a file's base64 text and the rest, None if that is all."""
+        """Return the first piece of a file's base64 text and an iterator of the rest, None if that is all."""
         return self._service.files.read_opened(self._open(records.READ, path, _links(links)), limit)
 
     def write_file(self, path: bytes, content: bytes, links: bool = True) -> None:
@@ -172,28 +177,23 @@ class ConfinedFiles:
         return reply, fd
 
     def _performed(self, request: records.Request) -> tuple[records.Reply, int | None]:
-        """Have a request performed in a view that is right for this moment.
-
-        Something of the plan may be replaced before its view is made.  Then there is another plan, and that
-        is tried; the same plan would fail again.
-        """
+        """Have a request performed in a sandbox root that fits the host at this moment."""
         service = self._service
-        plan = service.sandbox.files_plan(self._context)
-        for _ in range(_ATTEMPTS):
-            try:
-                return service.workers.call(plan, request)
-            except InvalidRequest:
-                failed = plan
-                plan = service.sandbox.files_plan(self._context)
-                if plan == failed:
-                    raise
-        raise InvalidRequest("failed to prepare fs sandbox: the files it is about keep changing")
+
+        def plan() -> SandboxPlan:
+            return service.sandbox.files_plan(self._context)
+
+        try:
+            return with_current_plan(plan(), plan, lambda plan: service.workers.call(plan, request))
+        except SandboxNotMade as failed:
+            raise InvalidRequest(f"failed to prepare fs sandbox: {failed}") from None
 
     def _denial(self, request: records.Request, failed: records.Failed) -> RpcError:
-        """Return the error of a call, with the rule that did it where that is certain."""
+        """Return the error of a call, with the rule that caused it if that is certain."""
         error = from_os_error(OSError(failed.errno, os.strerror(failed.errno)))
         if failed.errno in _EXPLAINED and failed.path:
             wanted = READ if request.operation in _READING else WRITE
+            # A copy reads its source and writes its destination; only the latter can be read-only.
             if request.operation == records.COPY and failed.errno == errno.EROFS:
                 wanted = WRITE
             found = None
@@ -201,11 +201,11 @@ class ConfinedFiles:
                 found = {"path": display(failed.path), "rule": _PROCESSES, "access": DENY}
             else:
                 found = self._service.sandbox.explain_files(self._context, failed.path, wanted)
-            # What may be read and is not there is just not there.
+            # If the policy lets the path be read, ENOENT only means that nothing is there.
             if found is not None and (failed.errno != errno.ENOENT or found["access"] == DENY):
                 error.data = {"sandbox": found}
         return error
 
 
 def _links(wanted: bool) -> int:
-    return 0 if wanted else records.NO_LINKS
+    return 0 if wanted else records.NO_SYMLINKS

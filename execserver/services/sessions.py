@@ -1,4 +1,4 @@
-"""The sessions of a server with the processes they own (wire contract, section 6.5)."""
+"""The sessions of a server and the processes they own (wire contract, section 6.5)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import uuid
 from gevent import sleep, spawn
 
 from execserver.core.sessions import Attachment, SessionRecord, SessionTable
-from execserver.services.delay_queue import DelayQueue
+from execserver.eventloop.delay_queue import DelayQueue
 from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
 
-_TURNS_TO_LEAVE = 10  # each reads a quarter of a megabyte that is left from the old connection
-_TURN_S = 0.0001  # not 0: that gives others a turn, but looks at no descriptor
+_TURNS_TO_LEAVE = 10  # each lets the loop read 256 KiB of what the old connection still has in its socket
+_TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 
 
 class Session:
-    """One session: its record and its processes."""
+    """One session: its record in the session table, and its processes."""
 
     __slots__ = ("processes", "record")
 
@@ -29,11 +29,11 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        """The id that the client knows."""
+        """The id that the client got from `initialize`."""
         return self.record.session_id
 
     def attach(self, sink: MessageSink) -> None:
-        """Let notifications flow to a client, from now on."""
+        """Send all further notifications to a client."""
         self.processes.attachment.sink = sink
 
 
@@ -47,6 +47,8 @@ class SessionHost:
             settings.detached_session_ttl_s, settings.max_detached_sessions, lambda: str(uuid.uuid4())
         )
         self._sessions: dict[str, Session] = {}
+        # Two queues for all sessions, not a timer for each process and session: every entry of a queue has
+        # the same delay, so they fall due in the order in which they were added.
         self._retention: Retention = DelayQueue(settings.closed_process_retention_s, _forget)
         self._expiry: DelayQueue[str] = DelayQueue(settings.detached_session_ttl_s, self._expire)
 
@@ -54,7 +56,7 @@ class SessionHost:
         return len(self._sessions)
 
     def open(self) -> Session:
-        """Make a new session, held by the caller."""
+        """Make a new session, attached to the caller."""
         record = self._table.create()
         processes = ProcessTable(self._spawner, self._retention, self._settings.retained_output_bytes)
         session = Session(record, processes)
@@ -62,13 +64,14 @@ class SessionHost:
         return session
 
     def resume(self, session_id: str) -> Session:
-        """Take a detached session; raises as `SessionTable.resume` does.
+        """Attach a detached session to the caller; raise what `SessionTable.resume` raises.
 
-        A client may be back before the end of its old connection was looked at: that is waited for, a few
-        turns of the event loop.
+        A client may come back before the server has read the end of its old connection.  This waits for it,
+        for a few turns of the event loop.
         """
         for _ in range(_TURNS_TO_LEAVE):
             session = self._sessions.get(session_id)
+            # Look up anew in each turn: the session may have been detached, or ended, meanwhile.
             if session is None or session.record.attachment is not Attachment.ATTACHED:
                 break
             sleep(_TURN_S)
@@ -77,8 +80,9 @@ class SessionHost:
         return self._sessions[record.session_id]
 
     def detach(self, session: Session) -> None:
-        """Note that the client is gone: processes run on, and the session can be resumed for a while."""
+        """Detach a session whose client is gone: its processes run on, and it can be resumed for a while."""
         session.processes.attachment.sink = None
+        # `ended` is what the limit of detached sessions costs: the ones detached longest.
         ended = self._table.detach(session.record, time.monotonic())
         self._expiry.add(session.session_id)
         for record in ended:
@@ -86,16 +90,18 @@ class SessionHost:
             self._end(record)
 
     def close(self) -> None:
-        """Stop the clocks; the processes are ended by whoever owns the spawner."""
+        """Stop the timers; the owner of the spawner ends the processes."""
         self._expiry.close()
         self._retention.close()
 
     def _expire(self, _session_id: str) -> None:
+        # The table decides by its own times, and may find more than the one session that is due.
         for record in self._table.expire(time.monotonic()):
             self._end(record)
 
     def _end(self, record: SessionRecord) -> None:
-        """Kill the processes of a session, beside the event loop: that waits for the zygote."""
+        """Kill the processes of a session, in a greenlet of its own: each kill waits for the zygote."""
+        # Removed at once, so that a client that comes back during the kills finds no session.
         spawn(self._sessions.pop(record.session_id).processes.end)
 
 

@@ -1,7 +1,7 @@
 """Which shell the server's user works with (wire contract, section 10).
 
-The passwd entry decides, never `$SHELL`.  A shell of an unknown kind, or one that is nowhere to be found,
-gives way to bash, zsh and at last `/bin/sh`, whether that exists or not.
+The passwd entry decides, never `$SHELL`.  If its shell is of an unknown kind or cannot be found, the answer
+is bash, else zsh, else `/bin/sh`, whether that exists or not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _find(name: str, search_path: str) -> str | None:
     for program in _PROGRAMS[name]:
         for folder in search_path.split(":"):
             path = os.path.join(folder, program)
-            # A relative folder would give a path that means something else wherever it is used.
+            # A path from a relative entry of PATH means another file in every working directory.
             if folder.startswith("/") and os.path.isfile(path) and os.access(path, os.X_OK):
                 return path
     return next((path for path in _FALLBACKS.get(name, ()) if os.path.isfile(path)), None)

@@ -1,4 +1,4 @@
-"""Where services put messages for a client, whatever carrier the client uses."""
+"""Where services put messages for a client, whatever its transport."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MessageSink(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Tell whether at most the high-water mark is queued."""
+        """Return whether at most the high-water mark is queued."""
 
     def send(self, message: bytes) -> None:
         """Queue one whole JSON message.  Never blocks; does nothing when closed."""
@@ -25,5 +25,5 @@ class MessageSink(Protocol):
     def wait_for_room(self) -> bool:
         """Block this greenlet while more than the high-water mark is queued; return False when closed.
 
-        A client that lags behind in reading is given a moment even then, a bounded one.
+        Also waits a short, limited time for a client that has received much and not read it.
         """

@@ -1,10 +1,10 @@
-"""Starting user processes: which zygote does it, and how all of it ends.
+"""Start commands: choose the zygote that does it, and end everything at shutdown.
 
-One zygote does all work, one start at a time; only sandboxes are made side by side, once forked.  A start
-that the zygote is not done with soon sends the others to a new zygote; when it is not answered in time at
-all, it is an error for its client.  The old zygote keeps its children, and works again when it answers again.
-When a zygote dies its descendants are this process's: they are killed, their exits reported, and the next
-start begins with a new zygote.
+One zygote does all work, one start at a time; only sandbox inits, once forked, run side by side.  If a zygote
+does not finish its part of a start within a second, it is retired and later starts go to a new zygote.  A
+start without an answer before its deadline fails for its client.  A retired zygote keeps its children, and
+gets work again once it answers.  If a zygote dies, this process inherits its descendants: it kills them,
+reports their exits, and starts a new zygote for the next start.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ import gevent
 from gevent.lock import BoundedSemaphore
 
 from execserver.core import spawn_errors
-from execserver.services.adoption import Orphanage, wait_for_end
 from execserver.services.child import Child, Streams
+from execserver.services.orphans import Orphanage, wait_for_end
 from execserver.services.start_request import (
     SpawnSpec,
+    check_sandbox,
     confinement_fields,
     environment_entries,
     start_error,
     unstarted_program,
-    worker_error,
 )
 from execserver.services.zygote_link import AnswerTimeout, LinkState, PendingStart, ZygoteLink
 from execserver.settings import Settings
+from execserver.zygote.confinement import Confinement
 from execserver.zygote.launch import ZygoteProcess, start_zygote
 from execserver.zygote.libc import Libc
 from execserver.zygote.records import (
-    BACK_END_BUBBLEWRAP,
-    BACK_END_NATIVE,
     Failed,
     SpawnRequest,
     WorkerRequest,
@@ -44,16 +43,16 @@ from execserver.zygote.records import (
 
 __all__ = ["Child", "SpawnSpec", "Spawner"]
 
-_PATIENCE_S = 1.0  # a start takes a millisecond; after a second the others do not wait behind it any longer
-_MAX_HANGING_ZYGOTES = 4  # each holds one start that hangs; a fifth start there would fare no better
-_VIEWS_AT_ONCE = 32  # sandboxes being made; one takes a few milliseconds and, for that long, some memory
+_PATIENCE_S = 1.0  # a start takes a millisecond; after a second the others no longer wait behind it
+_MAX_HANGING_ZYGOTES = 4  # each holds one hanging start; a fifth start would most likely hang, too
+_ROOTS_AT_ONCE = 32  # sandbox inits at work; each takes a few milliseconds and, for that long, some memory
 _SHUTDOWN_STEP_S = 0.002
-_ZYGOTE_END_S = 2.0  # for a zygote to end its descendants; then it is killed and this process does it
-_CONTAINER_REAP_S = 5.0  # how often the first process of a container looks for ended strangers
+_ZYGOTE_END_S = 2.0  # for a zygote to end its descendants; then it is killed, and this process ends them
+_CONTAINER_REAP_S = 5.0  # how often pid 1 of a container looks for ended orphans of other programs
 
 
 class StartedWorker:
-    """A file worker's process; its zygote reaps it."""
+    """The process of a file worker; its zygote reaps it."""
 
     def __init__(self, child: Child, link: ZygoteLink) -> None:
         self._child = child
@@ -61,26 +60,26 @@ class StartedWorker:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The pid of the worker."""
         return self._child.pid
 
     @property
     def exited(self) -> bool:
-        """True once it was reaped."""
+        """True once the worker was reaped."""
         return self._child.exited
 
     def kill(self) -> None:
-        """Kill it; waits for nothing."""
+        """Kill the worker without waiting for its end."""
         if not self._child.exited:
             self._link.signal_soon(self._child, signal.SIGKILL)
 
 
 class Spawner:
-    """The owner of all zygotes and the way to start processes.
+    """The owner of all zygotes; it starts commands and file workers.
 
-    `first` is a zygote already started with the same command and the same soft limit of open files for
-    children; None starts one at the first need.  `on_loss` is called when a zygote has died and all that it
-    left has ended.  This process becomes a child subreaper.  Everything happens in the thread that made it.
+    `first` is a zygote that runs already, with the same command and the same soft limit of open files for
+    children; with None the first start makes one.  `on_loss` is called after a zygote has died and everything
+    it left behind has ended.  This process becomes a child subreaper.  All methods run in one thread.
     """
 
     def __init__(
@@ -91,37 +90,42 @@ class Spawner:
         settings: Settings,
         on_loss: Callable[[], None] | None = None,
     ) -> None:
+        # Descendants of a zygote that dies become our children, so we can find, kill and reap them.
         Libc().set_child_subreaper()
         self._zygote_command = zygote_command
         self._soft_nofile = soft_nofile
         self._spawn_timeout_s = settings.spawn_timeout_s
         self._patience_s = min(_PATIENCE_S, settings.spawn_timeout_s)
+        # One start at a time: the zygote has one thread, and this shows which start makes it hang.
         self._turn = BoundedSemaphore(1)
-        self._views = BoundedSemaphore(_VIEWS_AT_ONCE)
+        self._roots = BoundedSemaphore(_ROOTS_AT_ONCE)
         self._links: set[ZygoteLink] = set()
-        self._zygotes: set[int] = set()
-        self._orphaned: dict[int, Child] = {}
+        self._zygotes: set[int] = set()  # pids not reaped yet; outlives the link of a dead zygote
+        self._orphaned: dict[int, Child] = {}  # by pid: children whose zygote died before it reported them
         self._orphanage = Orphanage(lambda: self._zygotes, self._orphan_reaped)
         self._closing = False
         self._on_loss = on_loss
-        self.bubblewrap = b""  # what the zygote needs to know of it, once it is known to be a back end
         self._active = None if first is None else self._connect(first)
+        # Pid 1 of a container inherits orphans of programs we never started; nobody else reaps those.
         self._container_reaper = gevent.spawn(self._reap_container) if os.getpid() == 1 else None
 
     def spawn(self, spec: SpawnSpec) -> Child:
-        """Start a process and return it once its program runs.
+        """Start a command and return it once its program runs.
 
-        The caller owns the descriptors of the child from then on.  Raises RpcError with the contract's
-        texts (sections 8.1 and 8.7); nothing runs and nothing is open then, nor when the calling greenlet is
-        killed.
+        The caller then owns the descriptors of the child.  Raises SandboxNotMade, or RpcError with the texts
+        of the wire contract (sections 8.1 and 8.7).  After an error nothing runs and no descriptor is open;
+        the same holds when the calling greenlet is killed.
         """
         entries = environment_entries(spec)
         started = self._start(spec, entries)
         if isinstance(started, Child):
             return started
+        # With a sandbox context the reference server runs a helper that cannot execute the program: the
+        # client sees a started process that prints the reason and exits with 101, not a failed start.
         instead = unstarted_program(spec, started)
         told = started if instead is None else self._start(spec._replace(confinement=instead), entries)
         if isinstance(told, Failed):
+            check_sandbox(told)
             raise start_error(told)
         return told
 
@@ -130,27 +134,30 @@ class Spawner:
             with self._room_for(spec), ExitStack() as undo:
                 with self._turn:
                     start, streams = self._begin(spec, entries, undo)
+                    # The turn covers the zygote's own part only.  A sandbox init has been forked by then and
+                    # goes on by itself, so the next start need not wait for its mounts.
                     if not start.begun_within(self._patience_s):
                         self._retire(start.link)
                 failed = start.answer()
                 if failed is not None:
                     return failed
-                undo.pop_all()
+                undo.pop_all()  # nothing between here and `accept` blocks, so no greenlet is killed there
         except AnswerTimeout:
             raise spawn_errors.start_timed_out(self._spawn_timeout_s) from None
+        # Else our copies of the child's ends would keep its outputs from ever reaching their end of file.
         streams.close_child_ends()
         return start.accept()
 
     def _room_for(self, spec: SpawnSpec) -> AbstractContextManager[object]:
-        """Return what bounds the sandboxes being made; a plain start waits for none of them."""
+        """Return the limit of sandboxes being built at a time; a start without a sandbox has none."""
         sandboxed = spec.confinement is not None and spec.confinement.plan
-        return self._views if sandboxed else nullcontext()
+        return self._roots if sandboxed else nullcontext()
 
-    def start_worker(self, plan: bytes, sock_fd: int, back_end: int = BACK_END_NATIVE) -> StartedWorker:
-        """Start a file worker inside the view of an encoded plan, on its end of a socket pair.
+    def start_worker(self, confinement: Confinement, sock_fd: int) -> StartedWorker:
+        """Start a file worker in a confinement with a sandbox plan; `sock_fd` is its end of a socket pair.
 
-        The descriptor stays the caller's.  Raises InvalidRequest `failed to prepare fs sandbox: <why>` when
-        the view cannot be made, else InternalError; nothing runs then.
+        The caller keeps and closes the descriptor.  Raises SandboxNotMade if the sandbox root cannot be made,
+        else InternalError; after an error nothing runs.
         """
         try:
             with ExitStack() as undo:
@@ -158,14 +165,15 @@ class Spawner:
                     link = self._working_link()
                     child = Child(link.next_id(), False, Streams(), link)
                     deadline_ns = time.monotonic_ns() + int(self._spawn_timeout_s * 1e9)
-                    request = WorkerRequest(child.child_id, plan, deadline_ns, back_end)
+                    request = WorkerRequest(child.child_id, confinement, deadline_ns)
                     start = self._ask(link, child, request, [sock_fd])
                     undo.callback(start.abandon)
                     if not start.begun_within(self._patience_s):
                         self._retire(start.link)
                 failed = start.answer()
                 if failed is not None:
-                    raise worker_error(failed)
+                    check_sandbox(failed)
+                    raise spawn_errors.os_failure(failed.errno)
                 undo.pop_all()
         except AnswerTimeout:
             raise spawn_errors.start_timed_out(self._spawn_timeout_s) from None
@@ -173,28 +181,30 @@ class Spawner:
 
     @property
     def live(self) -> list[Child]:
-        """The processes that run and have not been reaped."""
+        """The processes that started and have not been reaped."""
+        # A child without a pid has been asked for but not started.
         children = [child for link in self._links for child in link.children.values() if child.pid]
         return children + list(self._orphaned.values())
 
     def shutdown(self, grace_s: float) -> None:
-        """End everything: SIGTERM to all groups (and SIGHUP to terminals), SIGKILL after the grace, zygotes
-        last.
+        """End all processes: SIGTERM (terminals also get SIGHUP), SIGKILL after `grace_s`, zygotes last.
 
-        Starts fail from now on.  Returns when no descendant is left, or a bounded time after the grace if one
-        is stuck in the kernel.
+        From now on starts fail.  Returns when no descendant is left; if one is stuck in the kernel, a limited
+        time after the grace period.
         """
         self._closing = True
         for link in self._links:
             for child in link.children.values():
                 link.signal_soon(child, signal.SIGTERM)
                 if child.tty:
+                    # An interactive shell ignores SIGTERM; the hangup of its terminal ends it.
                     link.signal_soon(child, signal.SIGHUP)
         self._wait_while(lambda: bool(self.live), grace_s)
         for link in list(self._links):
-            link.close()
+            link.close()  # end of file: the zygote kills its descendants, reaps them and exits with 0
         self._wait_while(lambda: bool(self._zygotes or self._orphaned), _ZYGOTE_END_S)
         for pid in self._zygotes:
+            # It hangs in a system call.  `_link_ended` then ends its descendants as ours.
             os.kill(pid, signal.SIGKILL)
         self._wait_while(lambda: bool(self._zygotes or self._orphaned), _ZYGOTE_END_S)
         if self._container_reaper is not None:
@@ -214,9 +224,10 @@ class Spawner:
             *(child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns),
             *confinement_fields(spec),
         )
+        # The zygote counts on this order: the child's ends as `Streams` lists them, then the question socket.
         questions = [] if spec.watch is None else [spec.watch.questions_fd]
         start = self._ask(link, child, request, [*streams.child_ends, *questions])
-        undo.callback(start.abandon)
+        undo.callback(start.abandon)  # runs before `streams.close`: the process is killed first
         return start, streams
 
     def _ask(
@@ -226,12 +237,10 @@ class Spawner:
         request: SpawnRequest | WorkerRequest,
         descriptors: Sequence[int],
     ) -> PendingStart:
-        if request.back_end == BACK_END_BUBBLEWRAP:
-            request.plan = self.bubblewrap + request.plan
         try:
             return link.begin_start(child, request, descriptors, self._patience_s)
         except AnswerTimeout:
-            self._retire(link)
+            self._retire(link)  # its socket stayed full: it reads nothing
             raise
         except OSError as error:
             raise spawn_errors.os_failure(error.errno or errno.EIO) from None
@@ -244,6 +253,7 @@ class Spawner:
         return self._active
 
     def _recovered(self) -> ZygoteLink | None:
+        # Take back a retired zygote first: a new one costs 15 to 17 ms, and the old one lives on anyway.
         for link in self._links:
             if link.state is LinkState.RETIRED and not link.hanging:
                 link.reactivate()
@@ -271,21 +281,25 @@ class Spawner:
             self._active = None
 
     def _link_ended(self, link: ZygoteLink) -> None:
-        """Reap the zygote, and kill and reap what it left; then every child of the link has its exit."""
+        """Reap the zygote, and kill and reap what it left; then report the exit of each child of the link."""
         if self._active is link:
             self._active = None
         self._links.discard(link)
         left = {child.pid: child for child in link.children.values() if child.pid}
         link.children.clear()
         self._orphaned.update(left)
+        # The kernel closes the zygote's socket before it makes the zygote's children ours; only the end of
+        # the zygote itself tells that all of them are.
         status = wait_for_end(link.pid)
         self._zygotes.discard(link.pid)
-        if status != 0:  # else it has ended its descendants itself
+        # With status 0 it ended its descendants itself.  Orphans that are there all the same belong to other
+        # programs (we may be pid 1 of a container), and must not be killed.
+        if status != 0:
             self._orphanage.end_orphans()
             if self._on_loss is not None:
                 self._on_loss()
         for pid in left:
-            # Reaped by the zygote, whose record was lost with it.
+            # The zygote reaped it, and died before it could report the exit; the real status is lost.
             self._orphan_reaped(pid, signal.SIGKILL)
 
     def _orphan_reaped(self, pid: int, status: int) -> None:

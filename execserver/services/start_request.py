@@ -1,4 +1,4 @@
-"""What to start, checked before anything is made for it, and the client's error when it did not start."""
+"""A start request: its checks before anything is made for it, and the client's error if the start fails."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import NamedTuple
 
 from execserver.core import spawn_errors
 from execserver.core.spawn_errors import CandidateFault, LookupRefusal
-from execserver.protocol.errors import InvalidParams, InvalidRequest, RpcError, os_error_text
+from execserver.protocol.errors import RpcError, os_error_text
+from execserver.services.current_plan import SandboxNotMade
 from execserver.zygote import lookup
+from execserver.zygote.confinement import UNCONFINED, Confinement, refused
 from execserver.zygote.records import (
-    BACK_END_NATIVE,
-    SECCOMP_NONE,
     STAGE_CWD,
     STAGE_LOOKUP,
-    STAGE_VIEW,
+    STAGE_ROOT,
     Failed,
 )
 
 _STRINGS_BYTES = 8 * 1024 * 1024  # above what any kernel passes to a new program (6 MiB)
 
+# The errors of `execve` about the program itself, not about resources.
 _NO_PROGRAM = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.ELOOP, errno.ENAMETOOLONG)
 
 _REFUSALS = {
@@ -38,25 +39,10 @@ _FAULTS = {
 }
 
 
-class Confinement(NamedTuple):
-    """What a sandbox context comes to for one process; the defaults are those of one that restricts nothing.
-
-    `plan` is the encoded view that `back_end` makes, empty where files are not restricted; `seccomp` is the
-    filter then.  `refusal` is the text that a child prints instead, before it exits with `refusal_status`.
-    With `own_init` the program runs under an init of its own.
-    """
-
-    plan: bytes = b""
-    seccomp: int = SECCOMP_NONE
-    back_end: int = BACK_END_NATIVE
-    own_init: bool = False
-    refusal: str = ""
-    refusal_status: int = 1
-
-
 class Watch(NamedTuple):
-    """How a supervised start is watched: an encoded supervision, and the supervisor's end of the socket for
-    its questions, which stays with whoever made it.
+    """The supervision of a start: its encoding, and the supervisor's end of the socket for approval prompts.
+
+    Whoever made the socket keeps and closes it.
     """
 
     supervision: bytes
@@ -66,9 +52,9 @@ class Watch(NamedTuple):
 class SpawnSpec(NamedTuple):
     """What to start.
 
-    `env` as a mapping is passed on in the order of its names, as pairs in their own order.  `pipe_stdin` has
-    no effect on a tty, `size` (rows, columns) only there.  `confinement` is None without a sandbox context.
-    With a `watch`, on pipes only, the child is a supervisor that stands for the program.
+    `env` as a mapping is passed on sorted by name, as pairs in their own order.  `pipe_stdin` has no effect
+    on a tty, `size` (rows, columns) only there.  `confinement` is None without a sandbox context.  With a
+    `watch`, on pipes only, the child is an exec supervisor in place of the program.
     """
 
     argv: Sequence[bytes]
@@ -83,10 +69,11 @@ class SpawnSpec(NamedTuple):
 
 
 def environment_entries(spec: SpawnSpec) -> list[bytes]:
-    """Return the environment as the kernel takes it.
+    """Return the environment as `NAME=value` entries, as the kernel takes it.
 
     Raises InternalError for what can be refused beforehand: no program, a NUL byte, more than any exec takes.
     """
+    # With a sandbox context an empty program is not a failed start: see `unstarted_program`.
     if not spec.argv[0] and spec.confinement is None:
         raise spawn_errors.missing_program(spec.tty)
     env = sorted(spec.env.items()) if isinstance(spec.env, Mapping) else spec.env
@@ -101,43 +88,37 @@ def environment_entries(spec: SpawnSpec) -> list[bytes]:
     return entries
 
 
-def worker_error(failed: Failed) -> RpcError:
-    """Return the client's error for a file worker that the zygote did not start."""
-    if failed.stage != STAGE_VIEW:
-        return spawn_errors.os_failure(failed.errno)
-    why = b" ".join(failed.details).decode("utf-8", "replace")
-    return InvalidRequest(f"failed to prepare fs sandbox: {why}")
+def check_sandbox(failed: Failed) -> None:
+    """Raise SandboxNotMade if the start failed because the sandbox could not be made."""
+    if failed.stage == STAGE_ROOT:
+        reason = b" ".join(failed.details).decode("utf-8", "replace")
+        raise SandboxNotMade(reason or os_error_text(failed.errno))
 
 
-def confinement_fields(spec: SpawnSpec) -> tuple[bytes, bytes, int, int, bytes]:
-    """Return the last fields of a start request: plan, refusal, filter, back end and supervision."""
-    what = spec.confinement or Confinement()
-    refusal = b"%d %b" % (what.refusal_status, what.refusal.encode()) if what.refusal else b""
-    supervision = b"" if spec.watch is None else spec.watch.supervision
-    return what.plan, refusal, what.seccomp, what.back_end, supervision
+def confinement_fields(spec: SpawnSpec) -> tuple[Confinement, bytes]:
+    """Return the last fields of a start request: the confinement and the encoded supervision."""
+    return spec.confinement or UNCONFINED, b"" if spec.watch is None else spec.watch.supervision
 
 
 def unstarted_program(spec: SpawnSpec, failed: Failed) -> Confinement | None:
-    """Return the refusal that stands for a program that cannot be run; None for any other failure.
+    """Return the refusal to start in place of a program that cannot be executed; None for other failures.
 
-    With a sandbox context that is no failed start: a child says so and exits (wire contract, section 8.7).
+    With a sandbox context this is not a failed start: a child prints the refusal message and exits with 101
+    (wire contract, section 8.7).
     """
     confinement = spec.confinement
-    if confinement is None or confinement.plan or failed.stage in (STAGE_CWD, STAGE_VIEW):
+    # With a plan, the process in the sandbox root prints this message itself and exits with 101.
+    if confinement is None or confinement.plan or failed.stage in (STAGE_CWD, STAGE_ROOT):
         return None
     number = failed.errno if spec.argv[0] else errno.ENOENT
     if number not in _NO_PROGRAM:
         return None
     program = spec.argv[0].decode("utf-8", "replace")
-    text = f"codex-linux-sandbox: Failed to execvp {program}: {os_error_text(number)}"
-    return confinement._replace(refusal=text, refusal_status=101)
+    return refused(f"codex-linux-sandbox: Failed to execvp {program}: {os_error_text(number)}", 101)
 
 
 def start_error(failed: Failed) -> RpcError:
-    """Return the client's error for the zygote's refusal (wire contract, sections 8.1 and 8.7)."""
-    if failed.stage == STAGE_VIEW:
-        reason = b" ".join(failed.details).decode("utf-8", "replace") or os_error_text(failed.errno)
-        return InvalidParams(f"failed to prepare process sandbox: {reason}")
+    """Return the client's error for a start that failed in the zygote (wire contract, sections 8.1, 8.7)."""
     if failed.stage != STAGE_LOOKUP:
         return spawn_errors.os_failure(failed.errno)
     program, path, *notes = [*failed.details, b""]

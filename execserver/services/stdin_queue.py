@@ -1,9 +1,8 @@
-"""Bytes on their way to the standard input of one process.
+"""The queue for the standard input of one process.
 
-Writes go out in order and whole.  What the pipe takes is written at once; the rest waits here.  At the
-bound a write waits in `put` until there is room, so its answer is late and nothing is dropped.  The
-descriptor of a pipe is owned and closed here; that of a terminal belongs to its pump and is only written
-to.
+Writes go out whole and in order.  What the pipe takes is written at once; the rest waits here.  At the limit
+a write waits in `put` until there is room: its answer comes late, and nothing is dropped.  The queue owns and
+closes the descriptor of a pipe; that of a terminal belongs to its pump, and the queue only writes to it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from gevent.event import Event
 from gevent.hub import get_hub
 
-QUEUED_WRITES = 128  # the reference queues as many
+QUEUED_WRITES = 128  # as at the reference server, where a further one blocks the whole connection
 QUEUED_BYTES = 4 * 1024 * 1024
 _READY_WRITE = 2
 
@@ -31,20 +30,21 @@ class StdinQueue:
         self._watcher = get_hub().loop.io(fd, _READY_WRITE)
         self._waiting = False
         self._turns: deque[Event] = deque()  # writes that wait in `put`, first come first served
-        self._granted = False  # the first of them has been woken and has not put its bytes yet
+        self._granted = False  # one of them has been woken and has not queued its bytes yet
         self._finishing = False
         self.gone = False
 
     @property
     def has_room(self) -> bool:
-        """Tell whether `put` would return at once."""
+        """Return whether `put` would return at once."""
+        # Not while others wait: a write that came later must not overtake theirs.
         return self.gone or self._finishing or not (self._turns or self._granted or self._full)
 
     def put(self, data: bytes, still_wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Queue bytes, waiting for room; return False when they were not wanted any more, or nobody reads.
+        """Queue bytes, waiting for room; return False if they are not wanted any more or nobody reads.
 
-        Who waited already when the end was asked for is still served; who comes later is not.  A greenlet
-        killed while it waits gives up its place.
+        `finish` still lets the writes through that wait already, but no later ones.  A greenlet that is
+        killed while it waits gives up its place.  `still_wanted` is asked after the wait.
         """
         if self._finishing:
             return False
@@ -59,16 +59,16 @@ class StdinQueue:
             self._leave(turn)
 
     def finish(self) -> None:
-        """Close after what is queued is written; the process then sees the end of its input."""
+        """Close once everything queued is written; the process then sees the end of its input."""
         self._finishing = True
         self._go_on()
 
     def close(self) -> None:
-        """Drop what is queued, wake who waits and close the descriptor if it is owned."""
+        """Drop what is queued, wake all waiting writes, and close the descriptor if it is owned."""
         if self.gone:
             return
         self.gone = True
-        self._watcher.stop()
+        self._watcher.stop()  # before the close: the loop aborts on a watcher of a closed descriptor
         self._queue.clear()
         self._queued = 0
         if self._owned:
@@ -90,7 +90,7 @@ class StdinQueue:
         return True
 
     def _leave(self, turn: Event) -> None:
-        if turn in self._turns:
+        if turn in self._turns:  # the greenlet was killed before its turn came
             self._turns.remove(turn)
         else:
             self._granted = False
@@ -98,6 +98,7 @@ class StdinQueue:
 
     def _go_on(self) -> None:
         """Wake the first write that waits, if it can go on now; close after the last one."""
+        # One at a time: each may fill the queue again.
         if self._granted:
             return
         if self._turns:
@@ -120,7 +121,9 @@ class StdinQueue:
         except BlockingIOError:
             self._wait_writable()
         except OSError:
-            self.close()  # nobody will read it: accepted and gone, as in a pipe to a dead reader
+            # EPIPE or EIO: no process will read it.  Later writes are accepted and dropped, as by the
+            # reference server.
+            self.close()
             return
         else:
             self._stop_waiting()

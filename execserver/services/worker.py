@@ -1,7 +1,7 @@
 """One file worker as the server sees it: its process, its socket, and one call at a time.
 
-A worker that does not answer, answers something else, or ends is given up: it is killed and the call that
-met it gets an error.  Descriptors that come from a worker are checked before anyone uses them.
+A worker that ends, does not answer or breaks the protocol is killed, and the current call fails.  Descriptors
+from a worker are checked before anyone uses them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import gevent
 from gevent.hub import get_hub
 
 from execserver.protocol.errors import InternalError
-from execserver.sandbox import worker_records as records
+from execserver.sandbox.files import worker_records as records
 from execserver.zygote.channel import RecordLost, receive_bounded, send_record
 from execserver.zygote.worker import MAX_REPLY_BYTES
 
-_EAGER_MS = 1  # the shortest a poll can take; an answer comes within a tenth of it
+_EAGER_MS = 1  # the shortest timeout of `poll`; an answer comes within a tenth of it
 _READ = 1  # event mask of gevent's io watchers
 _HARMLESS_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7))  # null, zero and full
 _ACCESS = {records.READ: os.O_RDONLY, records.REPLACE: os.O_WRONLY, records.WRITE: os.O_WRONLY}
@@ -34,14 +34,14 @@ class WorkerProcess(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The pid of the worker."""
 
     @property
     def exited(self) -> bool:
-        """True once it was reaped."""
+        """True once the worker was reaped."""
 
     def kill(self) -> None:
-        """Kill it; waits for nothing."""
+        """Kill the worker without waiting for its end."""
 
 
 class NotBegun(Exception):
@@ -49,17 +49,17 @@ class NotBegun(Exception):
 
 
 class _Silent(Exception):
-    """The worker gives no sign of progress."""
+    """The worker has given no sign of progress in time."""
 
 
 class Worker:
     """A worker and its socket, which it owns until `end`.
 
-    `alive` turns False for good when the worker is given up.  Calls must not overlap.
+    `alive` becomes False, for good, when the worker is abandoned.  Calls must not overlap.
     """
 
     def __init__(self, process: WorkerProcess, sock: _socket.socket, timeout_s: float) -> None:
-        """Take over a non-blocking socket; a call without progress for `timeout_s` seconds is given up."""
+        """Take over a non-blocking socket; a call without progress for `timeout_s` seconds is abandoned."""
         self.process = process
         self.alive = True
         self._sock = sock
@@ -69,11 +69,11 @@ class Worker:
         self._poll.register(sock.fileno(), select.POLLIN)
 
     def call(self, request: records.Request, eager: bool = False) -> tuple[records.Reply, int | None]:
-        """Have one operation performed; return the reply and the descriptor it brought, now the caller's.
+        """Have one operation performed; return the reply and the descriptor it brought, owned by the caller.
 
-        With `eager` the thread waits for the answer, a millisecond at most, before others get a turn.
-        Raises NotBegun when the worker had ended before, InternalError when it ends, is silent for too long
-        or breaks the rules.  It is not alive then, nor when the calling greenlet is killed meanwhile.
+        With `eager` the thread waits for the answer, at most a millisecond, before other greenlets run.
+        Raises NotBegun if the worker had ended before, InternalError if it ends, is silent for too long or
+        breaks the protocol.  After any of these, and if the calling greenlet is killed, it is not alive.
         """
         try:
             self._send(request)
@@ -81,7 +81,8 @@ class Worker:
                 self._poll.poll(_EAGER_MS)
             return self._answer(request)
         except RecordLost:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from None  # it lives; only this was lost
+            # The worker lives: this process was out of descriptors, and only this reply was lost.
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from None
         except _Silent:
             self.end()
             raise InternalError(f"fs sandbox worker gave no answer for {self._timeout_s:g} s") from None
@@ -91,7 +92,7 @@ class Worker:
         except OSError:
             raise
         except BaseException:
-            self.end()
+            self.end()  # its answer may still come, in the middle of the next call
             raise
 
     def end(self) -> None:
@@ -104,14 +105,14 @@ class Worker:
             self.process.kill()
 
     def ended(self) -> bool:
-        """Tell, without waiting, whether an idle worker has ended by itself."""
+        """Return, without waiting, whether an idle worker has ended by itself."""
         try:
             self._sock.recv(1, _socket.MSG_PEEK)
         except BlockingIOError:
             return self.process.exited
         except OSError:
             pass
-        return True  # an idle worker has nothing to say
+        return True  # end of file; or a message, which an idle worker has no reason to send
 
     def _send(self, request: records.Request) -> None:
         try:
@@ -145,6 +146,8 @@ class Worker:
             except BlockingIOError:
                 received = self._wait_and_receive()
         except ConnectionResetError:
+            # ECONNRESET instead of an end of file: the kernel does so only if the worker left the request
+            # unread.  Nothing of it was done, and another worker may do it.
             self.end()
             raise NotBegun from None
         if received is None:
@@ -163,7 +166,7 @@ class Worker:
 
     @staticmethod
     def _take_opened(request: records.Request, reply: records.Reply, descriptors: list[int]) -> int | None:
-        """Take the one descriptor of a reply off the list, checked; None if the reply brings none."""
+        """Take the one descriptor of a reply off the list and check it; None if the reply brings none."""
         opens = request.operation in _ACCESS
         if not isinstance(reply, records.Done) or not reply.opened:
             if opens and isinstance(reply, records.Done):
@@ -178,14 +181,14 @@ class Worker:
         return descriptors.pop()
 
 
-# What makes the answers of a worker worthless: it broke the rules, or is gone.
+# What makes the answers of a worker worthless: it broke the protocol, or it is gone.
 _UNUSABLE = (records.RecordError, struct.error)
 
 
 def is_usable(fd: int, operation: int) -> bool:
-    """Tell whether a descriptor is what an operation opens: a regular file, for writing also a null device.
+    """Return whether a descriptor is what an operation opens: a regular file, for writing also a null device.
 
-    Its access mode must be exactly the one needed, and it must be more than a name for a file (O_PATH).
+    Its access mode must be exactly the one needed, and O_PATH must not be set.
     """
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     if flags & os.O_PATH or flags & os.O_ACCMODE != _ACCESS[operation]:

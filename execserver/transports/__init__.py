@@ -1,1 +1,1 @@
-"""Carriers of messages and the loop that serves one connection."""
+"""The transports of messages, and the loop that serves one connection."""

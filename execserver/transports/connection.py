@@ -1,25 +1,22 @@
-"""Serves one client, whatever carries its messages.
+"""Serves one client, over any transport.
 
-Messages arrive in the event loop and wait in an inbox; one greenlet handles them strictly in order, except
-that an answer which has to wait for something gets a greenlet of its own and delays nobody.  Because
-reading goes on while a request is handled, the end of the client is noticed at once and its session
-detached then, whatever the greenlet is busy with.  What was received before the end is still handled: a
-client may ask to terminate a process and leave.
+Messages wait in an inbox (`inbox`, with its limits), and one greenlet handles them strictly in order.  An
+answer that has to wait for something gets a greenlet of its own and delays no other request.  Reading goes on
+while a request is handled, so the server notices the end of a client at once and detaches its session,
+whatever the greenlet is doing.  What was received before the end is still handled: a client may ask to
+terminate a process and leave.
 
-Bounds: past `INBOX_BYTES` of unhandled messages reading stops; past `REPLY_BYTES` of unsent answers
-handling stops.  At `MAX_WAITING` answers that wait, or `WAITING_BYTES` of requests they belong to, a further
-one waits in line, as every request does at the reference server.
+Limits: at `MAX_WAITING` waiting answers, or `WAITING_BYTES` of the requests they belong to, a further one
+waits in line, as every request does at the reference server.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 
-from gevent import Greenlet, getcurrent, sleep
-from gevent.hub import Waiter, get_hub
+from gevent import Greenlet
 
 from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
@@ -37,114 +34,70 @@ from execserver.protocol.envelope import (
     parse_message,
 )
 from execserver.protocol.errors import InvalidRequest, RpcError
+from execserver.transports.inbox import Inbox
 from execserver.transports.transport import Transport
 from execserver.wire.websocket import INTERNAL_ERROR, INVALID_DATA, POLICY_VIOLATION
 
 _log = logging.getLogger(__name__)
 
-INBOX_BYTES = 1024 * 1024
-REPLY_BYTES = 1024 * 1024
 MAX_WAITING = 256
-WAITING_BYTES = 16 * 1024 * 1024  # each may hold a message of input or of an upload
-_TURN_MESSAGES = 64  # after as many messages other greenlets get a turn
+WAITING_BYTES = 16 * 1024 * 1024  # each request may hold up to 64 MiB of input or of an upload
 
 
 class _Unreadable(Exception):
-    """A message is none, on a carrier where that ends the connection."""
+    """A malformed message, on a transport where that ends the connection."""
 
 
 class Connection:
-    """One client.  A transport delivers to it what arrives; a greenlet calls `run`."""
+    """One client.  Its transport delivers what arrives; a greenlet calls `run`."""
 
     def __init__(self, transport: Transport, call: Call) -> None:
         self._transport = transport
         self._outbox = transport.outbox
         self._call = call
-        self._hub = get_hub()
-        self._inbox: deque[bytes] = deque()
-        self._inbox_bytes = 0
-        self._paused = False
-        self._over = False  # no further message comes in
-        self._idle: Waiter[None] | None = None
-        self._waiting: dict[Greenlet[[Request, Later], None], int] = {}  # and the bytes of each request
-        self._waiting_bytes = 0
+        self._inbox = Inbox(transport)
+        self._waiting: dict[Greenlet[[Request, Later], None], int] = {}  # with the size of each request
+        self._waiting_bytes = 0  # of all those requests
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
-        if self._over:
-            return
-        self._inbox.extend(messages)
-        self._inbox_bytes += sum(map(len, messages))
-        self._wake()
-        if self._inbox_bytes > INBOX_BYTES and not self._over:
-            self._paused = True
-            self._transport.pause()
+        self._inbox.receive(messages)
 
     def ended(self) -> None:
-        """Note that the client is gone or said goodbye: its session can be resumed from now on."""
-        if self._over:
+        """Take the end of the client: from now on its session can be resumed.
+
+        Called in the event loop when the client is gone or has sent a Close frame; further calls do nothing.
+        """
+        if self._inbox.over:
             return
-        self._over = True
+        self._inbox.over = True
+        # At once, not after the messages that still wait: a client that comes back resumes within moments.
         self._call.detach()
         self._abandon_waiting()
-        self._wake()
-
-    def _wake(self) -> None:
-        idle, self._idle = self._idle, None
-        if idle is None:
-            return
-        if getcurrent() is self._hub:
-            idle.switch(None)
-        else:
-            self._hub.loop.run_callback(idle.switch, None)
+        self._inbox.end()
 
     def run(self) -> None:
-        """Handle messages in this greenlet until the client is gone and its last one was handled."""
+        """Handle messages in this greenlet until the client is gone and its last message was handled."""
         try:
-            while self._next_batch():
-                self._handle_inbox()
-                self._outbox.flush()
+            while self._inbox.wait():
+                self._inbox.handle_all(self._handle)
+                self._outbox.flush()  # the answers leave now, not in a further turn of the loop
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
         except _Unreadable as error:
             self._fail(INVALID_DATA, str(error))
-        except Exception:  # the one other place that catches everything: others must not be taken along
+        except Exception:  # besides `guarded` the only catch-all: it must not take other connections along
             _log.exception("a connection failed")
             self._fail(INTERNAL_ERROR, "internal error")
         finally:
             self._finish()
-
-    def _next_batch(self) -> bool:
-        while not self._inbox:
-            if self._over:
-                return False
-            self._idle = Waiter()
-            self._idle.get()
-        return True
-
-    def _handle_inbox(self) -> None:
-        inbox = self._inbox
-        turn = _TURN_MESSAGES
-        while inbox:
-            message = inbox.popleft()
-            self._inbox_bytes -= len(message)
-            self._handle(message)
-            if self._paused and self._inbox_bytes <= INBOX_BYTES // 2:
-                self._paused = False
-                self._transport.resume()
-            if self._outbox.queued > REPLY_BYTES:
-                self._outbox.wait_for_room()
-            turn -= 1
-            if not turn:
-                turn = _TURN_MESSAGES
-                self._outbox.flush()
-                sleep(0)
 
     def _handle(self, text: bytes) -> None:
         try:
             message = parse_message(text)
         except MalformedMessage as error:
             prefix = self._transport.malformed_prefix
+            # Which of the two happens is the transport's: over a relay the reference ends the stream.
             if not prefix:
                 raise _Unreadable(error.reason) from None
             reason = InvalidRequest(f"{prefix}: {error.reason}")
@@ -155,6 +108,7 @@ class Connection:
         elif isinstance(message, Notification):
             self._call.connection.rules.notification(message.method)
         else:
+            # This server sends no requests, so a response or an error answers nothing.
             raise ProtocolViolation("a server takes no responses")
 
     def _answer(self, request: Request) -> None:
@@ -172,6 +126,7 @@ class Connection:
 
     def _send_answer(self, request_id: int | str, answer: Answer) -> None:
         if isinstance(answer, Reply):
+            # In this order, so that a notification never comes before the answer that announces it.
             self._send_result(request_id, answer.result)
             answer.then()
         else:
@@ -186,7 +141,7 @@ class Connection:
             self._outbox.send(encode_result(request_id, result))
 
     def _answer_later(self, request: Request, later: Later) -> None:
-        if self._over:
+        if self._inbox.over:  # requests handled after the end get no answer, so nothing needs to wait
             return
         in_line = len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
         greenlet = Greenlet(self._wait_and_answer, request, later)
@@ -194,6 +149,8 @@ class Connection:
         self._waiting_bytes += len(request.params)
         greenlet.link(self._waited)
         greenlet.start()
+        # Start first and join then: waits begin in the order of their requests, even at the limit, and
+        # `_abandon_waiting` finds this one, too.
         if in_line:
             greenlet.join()
 
@@ -207,7 +164,7 @@ class Connection:
             self._outbox.send(encode_error(request.id, error))
 
     def _stream(self, request_id: int | str, pieces: Iterator[bytes]) -> None:
-        """Send a result in pieces; a failure in the middle cannot be answered and ends the connection."""
+        """Send a result in pieces; a failure between them cannot be answered and ends the connection."""
         head, tail = around_result(request_id)
         self._outbox.stream(chain((head,), pieces, (tail,)))
 
@@ -218,17 +175,20 @@ class Connection:
 
     def _finish(self) -> None:
         self.ended()
-        self._call.detach()  # a session that was opened by what came before the end
+        # Again: a request that was handled after the end may have opened a session, which would stay
+        # attached to a connection that no longer exists.
+        self._call.detach()
         self._call.connection.close()
 
     def _abandon_waiting(self) -> None:
-        """Wait for nothing any more: nobody would hear the answers."""
+        """Abandon all answers that wait: no client would receive them."""
+        # `block=False`: this runs in the event loop, which must not wait for greenlets.
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
 
 
 def _started(answer: Answer) -> Answer:
-    """Produce the first piece of a result in pieces now, while a failure can still become an error."""
+    """Produce the first piece of a streamed result now, while a failure can still become an error answer."""
     if not isinstance(answer, Streamed):
         return answer
     first = next(answer.pieces, b"")

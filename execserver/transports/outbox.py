@@ -1,12 +1,12 @@
-"""The outgoing side of one connection: one queue, one writer, bounds in bytes.
+"""The outgoing side of one connection: one queue, one writer, limits in bytes.
 
-Messages are framed as they are queued and written in order.  Nothing here blocks a caller except
-`wait_for_room` and `stream`, which are for those that can wait.  What is queued in one turn of the event
-loop leaves in one system call: an answer and the notification behind it share a segment, without any timer.
+Messages are framed when they are queued, and written in order.  Only `wait_for_room`, `wait_until_empty` and
+`stream` block their callers.  What is queued in one turn of the event loop leaves in one system call: an
+answer and the notification behind it share a TCP segment, without any timer.
 
-At the bound `send` still queues (answers and pongs are bounded by what the reader lets in), while producers
-of output and the reader itself wait in `wait_for_room`, so a client that does not read stops the children
-that write for it.
+At the limit `send` still queues, since what the reader lets in limits answers and pongs.  Producers of output
+and the reader itself wait in `wait_for_room`, so a client that does not read stops the commands that write
+for it.
 """
 
 from __future__ import annotations
@@ -21,30 +21,35 @@ from gevent import sleep
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from execserver.services.deadline import at_most
+from execserver.eventloop.deadline import at_most
+from execserver.wire.unsent import drop_sent
 
 HIGH_WATER_BYTES = 256 * 1024  # producers wait above this; about 0.3 ms of loopback, so latency stays low
-_WRITE_BUFFERS = 64  # buffers handed to one writev; the kernel's limit is 1,024
+_WRITE_BUFFERS = 64  # buffers passed to one writev; the kernel's limit is 1,024
 _READY_WRITE = 2
-UNREAD_BYTES = 1024 * 1024  # a client takes longer to read as much than the reference needs for an echo
+UNREAD_BYTES = 1024 * 1024  # reading this much takes a client longer than an echo takes at the reference
 _LOOK_BYTES = 128 * 1024  # queued between two looks at how much the peer has not read
 _PAUSE_S = 0.001
 _MAX_PAUSES = 20
-_LARGE_BYTES = 32 * 1024  # a message this large is written at once instead of waiting for the loop
+_LARGE_BYTES = 32 * 1024  # a message this large is written at once instead of in the loop's next callback
 
 
 class Framing(Protocol):
-    """How a carrier marks the borders of a message."""
+    """How a transport marks the borders of a message."""
 
     def whole(self, length: int) -> tuple[bytes, bytes]:
-        """Return what goes before and after a message of `length` bytes."""
+        """Return the bytes before and after a message of `length` bytes."""
 
     def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
-        """Return what goes before and after one piece of a message that is sent in pieces."""
+        """Return the bytes before and after one piece of a message that is sent in pieces."""
 
 
 class Outbox:
-    """A `MessageSink` over a non-blocking descriptor, which stays owned by the transport."""
+    """A `MessageSink` over a non-blocking descriptor, which the transport owns.
+
+    `on_broken` is called once if a write fails for good, `on_written` before each write.  `unread` estimates
+    how many bytes the peer has received but not read.
+    """
 
     def __init__(
         self,
@@ -60,27 +65,27 @@ class Outbox:
         self._on_written = on_written
         self._unread = unread
         self._queue: deque[bytes | memoryview] = deque()
-        self._queued = 0
-        # What waits behind a message that is being sent in pieces.
+        self._queued = 0  # bytes in `_queue`
+        # The messages behind one that is being sent in pieces; None while none is.
         self._held: deque[bytes | memoryview] | None = None
         self._held_bytes = 0
         self._unlooked = 0  # bytes queued since the last look at the peer's window
-        self._flush_due = False
-        self._blocked = False
+        self._flush_due = False  # a callback of the loop will flush
+        self._blocked = False  # the kernel takes nothing; the watcher tells when it does again
         self._loop = get_hub().loop
         self._watcher = self._loop.io(fd, _READY_WRITE)
-        self._room: Event | None = None  # made for whoever waits
-        self._broken = False
-        self.closed = False
+        self._room: Event | None = None  # made by the first that waits: most connections never need one
+        self._broken = False  # nothing can be written any more
+        self.closed = False  # no message is taken any more, but what is queued may still be written
 
     @property
     def has_room(self) -> bool:
-        """Tell whether at most the high-water mark is queued."""
+        """Return whether at most the high-water mark is queued."""
         return self.queued <= HIGH_WATER_BYTES
 
     @property
     def queued(self) -> int:
-        """Bytes that wait to be written."""
+        """Bytes that wait to be written, held messages included."""
         return self._queued + self._held_bytes
 
     def send(self, message: bytes) -> None:
@@ -94,6 +99,7 @@ class Outbox:
         length = sum(map(len, parts))
         before, after = self._framing.whole(length)
         queue = self._queue if self._held is None else self._held
+        # Copying a small message is cheaper than three buffers; a large one must not be copied.
         if length < _LARGE_BYTES:
             queue.append(b"".join((before, *parts, after)))
         else:
@@ -106,22 +112,24 @@ class Outbox:
 
     def send_control(self, data: bytes) -> None:
         """Queue bytes that are already framed and belong to no message (ping, pong, close)."""
+        # Not `closed`: the Close frame goes out after `finish`.
         if self._broken:
             return
-        # Control frames may stand between the pieces of a message.
+        # Never held: WebSocket allows control frames between the fragments of a message.
         self._queue.append(data)
         self._added(len(data))
 
     def stream(self, pieces: Iterable[bytes]) -> None:
-        """Send one message in pieces, waiting for room before each; other messages queue up behind it.
+        """Send one message in pieces, waiting for room before each; other messages wait behind it.
 
-        Blocks this greenlet until the last piece is queued.  An exception of the producer is passed on with
-        the message unfinished: the caller must then drop the connection.
+        Blocks this greenlet until the last piece is queued.  Passes on an exception of the producer and
+        leaves the message unfinished: the caller must then end the connection.
         """
         self._held = deque()
         complete = False
         try:
             first = True
+            # One piece behind the producer: only the piece after it shows whether a piece is the final one.
             pending: bytes | None = None
             for piece in pieces:
                 if pending is not None:
@@ -129,7 +137,7 @@ class Outbox:
                         return
                     self._queue_piece(pending, first=first, final=False)
                     first = False
-                    sleep(0)  # one big answer must not hold up the other connections
+                    sleep(0)  # one large answer must not delay the other connections
                 pending = piece
             if self._wait_for_own_room():
                 self._queue_piece(pending or b"", first=first, final=True)
@@ -138,11 +146,12 @@ class Outbox:
             self._release_held(complete)
 
     def wait_for_room(self) -> bool:
-        """Wait until at most the high-water mark is queued; False once the connection is gone.
+        """Wait until at most the high-water mark is queued; return False once the connection is gone.
 
-        Gives a peer that lags behind a moment besides, at most every `_LOOK_BYTES`.
+        Also gives a peer that lags behind a moment to read, at most once for every `_LOOK_BYTES`.
         """
         while not self.has_room and not self.closed:
+            # Held messages leave only after the last piece, so a flush would make no room for them.
             if self._blocked or self._held is not None:
                 self._wait()
             else:
@@ -152,7 +161,7 @@ class Outbox:
         return not self.closed
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait until everything is written, at most `timeout` seconds; tell whether it is."""
+        """Wait at most `timeout` seconds until everything is written; return whether it is."""
         self.flush()
         with at_most(timeout):
             while self._queued:
@@ -160,25 +169,25 @@ class Outbox:
         return not self._queued
 
     def flush(self) -> None:
-        """Write what the kernel takes now."""
+        """Write what the kernel takes now; the rest follows when it takes more."""
         self._flush_due = False
         if not (self._blocked or self._broken):
             self._write()
 
     def finish(self) -> None:
-        """Take no further message, wake everybody who waits, and go on writing what is queued."""
+        """Take no further message, wake all waiting greenlets, and go on writing what is queued."""
         self.closed = True
         self._wake()
 
     def close(self) -> None:
-        """Drop what is queued and wake everybody who waits.  The descriptor is not touched after this."""
+        """Drop what is queued and wake all waiting greenlets.  The descriptor is not used after this."""
         self.closed = True
         self._broken = True
-        self._watcher.stop()
+        self._watcher.stop()  # the transport may close the descriptor now, and nothing may watch it then
         self._queue.clear()
         self._queued = 0
         self._held_bytes = 0
-        self._on_broken = self._on_written = _nothing  # they lead back to here
+        self._on_broken = self._on_written = _nothing  # they refer back to here: a reference cycle
         self._wake()
 
     def _wait(self) -> None:
@@ -192,7 +201,8 @@ class Outbox:
             room.set()
 
     def _wait_for_own_room(self) -> bool:
-        """Wait as `wait_for_room` does, for the one that sends in pieces: what it holds back is no reason."""
+        """Wait as `wait_for_room` does, but not for the room of messages that wait behind the pieces."""
+        # Those leave after the last piece only, so waiting for their room would never end.
         while self._queued > HIGH_WATER_BYTES and not self.closed:
             if self._blocked:
                 self._wait()
@@ -201,7 +211,7 @@ class Outbox:
         return not self.closed
 
     def _release_held(self, complete: bool) -> None:
-        """Queue what was held back, or drop it: behind half a message nothing could be understood."""
+        """Queue the messages held back, or drop them: behind half a message the peer understands nothing."""
         if self._held is not None and complete and not self.closed:
             self._queue.extend(self._held)
             self._queued += self._held_bytes
@@ -211,10 +221,11 @@ class Outbox:
         self._wake()
 
     def _let_peer_read(self) -> None:
-        """Give a peer that lags behind a moment, so that what comes next does not wait behind megabytes.
+        """Give a peer that lags behind a moment to read, so that the next message waits behind less data.
 
-        Bounded: a peer that reads nothing at all is held back by its closed window instead.
+        At most 20 ms: a peer that reads nothing at all closes its TCP window, which stops the writer anyway.
         """
+        # Kernels buffer megabytes of a fast stream, and the echo of a keystroke would wait behind them.
         self._unlooked = 0
         for _ in range(_MAX_PAUSES):
             if self.closed or self._unread() <= UNREAD_BYTES:
@@ -229,6 +240,7 @@ class Outbox:
     def _added(self, size: int) -> None:
         self._queued += size
         self._unlooked += size
+        # A large message fills segments by itself, so there is nothing to gain from waiting for others.
         if size >= _LARGE_BYTES and not self._blocked:
             self._write()
         else:
@@ -245,7 +257,7 @@ class Outbox:
             self._on_written()
         try:
             while queue:
-                if len(queue) == 1:
+                if len(queue) == 1:  # the usual case, without a list and a writev
                     written = os.write(self._fd, queue[0])
                 else:
                     written = os.writev(self._fd, list(islice(queue, _WRITE_BUFFERS)))
@@ -255,19 +267,13 @@ class Outbox:
             self._watcher.start(self._unblocked)
         except OSError:
             self._break()
+        # The mark for waking lies below the one for waiting: else producers would wake after each write.
         if self._queued <= HIGH_WATER_BYTES // 2:
             self._wake()
 
     def _written(self, count: int) -> None:
         self._queued -= count
-        queue = self._queue
-        while count:
-            head = queue[0]
-            if len(head) > count:
-                queue[0] = memoryview(head)[count:]
-                return
-            count -= len(head)
-            queue.popleft()
+        drop_sent(self._queue, count)
 
     def _unblocked(self) -> None:
         self._blocked = False
@@ -275,11 +281,11 @@ class Outbox:
         self._write()
 
     def _break(self) -> None:
-        """The peer is gone: nothing can be delivered any more."""
-        on_broken = self._on_broken
+        """Give up: the peer is gone, and nothing can be delivered any more."""
+        on_broken = self._on_broken  # `close` drops it
         self.close()
         on_broken()
 
 
 def _nothing() -> None:
-    """Stand for a callback of a transport that is gone."""
+    """Do nothing, in place of a callback of a transport that is gone."""

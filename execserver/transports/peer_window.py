@@ -1,8 +1,8 @@
-"""How much of what was sent the peer has received but not read, judged by the window it advertises.
+"""How much data the peer has received but not read, estimated from the TCP window it advertises.
 
-The kernels of both sides buffer megabytes for a fast stream; a small message queued behind them arrives late,
-however fast it was sent.  The receiver's window says how full its buffer is: the widest window seen less the
-present one is about what lies there unread.
+The kernels of both sides buffer megabytes of a fast stream, and a small message behind them arrives late,
+however fast it was sent.  The peer's window says how full its buffer is: the widest window seen, minus the
+present one, is about what lies there unread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PeerWindow:
         self._widest = 0
 
     def unread(self) -> int:
-        """Return about how many bytes wait at the peer; 0 where the kernel does not tell."""
+        """Return about how many bytes wait at the peer; 0 if the kernel does not report it."""
         info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         if len(info) < _INFO_BYTES:
             return 0

@@ -1,7 +1,7 @@
-"""The stdio carrier: one message a line each way (wire contract, section 3).
+"""The stdio transport: one message per line in each direction (wire contract, section 3).
 
-Both descriptors are made non-blocking and given back as they were found.  At the end of input what was read
-is handled, and what is queued is written, before the carrier is done.
+Both descriptors are made non-blocking, and restored at the end: they may be shared with other processes.  At
+the end of input, what was read is handled and what is queued is written before the transport is done.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class LineFraming:
     """A line feed ends a message."""
 
     def whole(self, length: int) -> tuple[bytes, bytes]:
-        """Return what stands around a message."""
+        """Return the bytes before and after a message."""
         return _NOTHING, _LINE_END
 
     def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
-        """Return what stands around a piece of a message."""
+        """Return the bytes before and after a piece of a message."""
         return _NOTHING, _LINE_END if final else _NOTHING
 
 
@@ -45,7 +45,7 @@ class Lines(Protocol):
         """Take bytes as they were read; return the lines they completed.  May raise LineTooLong."""
 
     def finish(self) -> list[bytes]:
-        """Return the last line when the input ended without a line end."""
+        """Return the last line if the input ended without a line end."""
 
 
 class StdioTransport:
@@ -63,12 +63,13 @@ class StdioTransport:
         self._receiver: Receiver | None = None
         self._reading = get_hub().loop.io(read_fd, _READY_READ)
         self._paused = False
-        self._deaf = False  # a violation stops all handling; input is then only watched for its end
+        self._deaf = False  # after a protocol violation nothing is handled; input is only read to its end
         self.done = Event()
+        # If nobody reads the output any more, the conversation ends as with the end of input.
         self.outbox = Outbox(write_fd, LineFraming(), self._end)
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to read."""
+        """Start reading."""
         self._receiver = receiver
         self._reading.start(self._readable)
 
@@ -84,14 +85,14 @@ class StdioTransport:
             self._reading.start(self._readable)
 
     def close(self, code: int, reason: str) -> None:
-        """Handle nothing any more; the program goes on until its input ends, as the contract has it."""
+        """Handle no further message; the program runs until its input ends, as the contract has it."""
         _log.warning("the conversation is over: %s (%d)", reason, code)
         self._deaf = True
         self.outbox.finish()
-        self.resume()
+        self.resume()  # reading may be paused, and the end of the input must be seen
 
     def restore(self) -> None:
-        """Give the descriptors back as they were found."""
+        """Make the descriptors blocking again if they were when they were found."""
         for fd, blocking in self._was_blocking:
             try:
                 os.set_blocking(fd, blocking)
@@ -104,7 +105,7 @@ class StdioTransport:
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data = b""  # EIO, say: the terminal of this program is gone
         if not data:
             self._deliver(self._lines.finish())
             self._end()

@@ -1,4 +1,4 @@
-"""What a carrier must offer so that one connection can be served over it."""
+"""What a transport must offer, so that one connection can be served over it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from execserver.services.sink import MessageSink
 
 
 class Outgoing(MessageSink, Protocol):
-    """The outgoing side of a carrier, as the loop of a connection uses it."""
+    """The outgoing side of a transport, as a connection uses it."""
 
     @property
     def queued(self) -> int:
@@ -23,10 +23,10 @@ class Outgoing(MessageSink, Protocol):
 
 
 class Transport(Protocol):
-    """One carrier of whole messages.  It owns its descriptors.
+    """A transport of whole messages.  It owns its descriptors.
 
-    The transport calls `Receiver.receive` with the messages that arrived and `Receiver.ended` once no more
-    can come; both in the event loop, so neither may block.
+    It calls `Receiver.receive` with the messages that arrived, and `Receiver.ended` once no more can come;
+    both in the event loop, so neither may block.
     """
 
     @property
@@ -35,23 +35,23 @@ class Transport(Protocol):
 
     @property
     def malformed_prefix(self) -> str:
-        """How the answer to an unreadable message begins; empty where such a message ends the connection."""
+        """The beginning of the answer to a malformed message; empty if such a message ends the connection."""
 
     def pause(self) -> None:
-        """Stop reading, so that the peer is held back."""
+        """Stop reading, so that the peer has to wait with further messages."""
 
     def resume(self) -> None:
         """Read again."""
 
     def close(self, code: int, reason: str) -> None:
-        """End the conversation in good order once what is queued is written; the codes are WebSocket's."""
+        """End the conversation in order, once what is queued is written; `code` is a WebSocket close code."""
 
 
 class Receiver(Protocol):
-    """Who takes the messages of a transport."""
+    """What takes the messages of a transport."""
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived, in order."""
 
     def ended(self) -> None:
-        """Note that no message can come any more; may be called more than once."""
+        """Take the end: no message can come any more.  May be called more than once."""

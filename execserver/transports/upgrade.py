@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import time
+from functools import lru_cache
 
 from gevent import sleep
 from gevent.hub import get_hub
 
-from execserver.services.deadline import at_most
+from execserver.eventloop.deadline import at_most
 from execserver.settings import Settings
 from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, never_a_head, parse_head
 
@@ -19,10 +20,10 @@ _HEADER_TOO_LARGE = 431
 
 
 def upgrade(sock: socket.socket, settings: Settings) -> bytes | None:
-    """Serve requests on a non-blocking socket; block until one upgrades it.
+    """Serve HTTP requests on a non-blocking socket; block until one upgrades it.
 
-    Returns the bytes that came behind the upgrade, or None when the socket is of no further use: the peer
-    left, was silent for too long, or sent no HTTP.  The socket stays owned by the caller.
+    Returns the bytes behind the upgrade request, or None if the socket is of no further use: the peer left,
+    was silent for too long, or sent something other than HTTP.  The caller still owns the socket.
     """
     received = b""
     while True:
@@ -34,13 +35,13 @@ def upgrade(sock: socket.socket, settings: Settings) -> bytes | None:
             return None
         if reply.upgraded:
             return received
-        if not reply.keep_alive:
+        if not reply.keep_alive:  # the answer has been sent; the caller closes the socket
             return None
-        sleep(0)  # a peer that asks without pause must not keep the others from being served
+        sleep(0)  # a peer that sends requests without pause must not keep the others from being served
 
 
 def _decide(head: bytes, settings: Settings) -> Answer:
-    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    date = _date(int(time.time()))
     if len(head) > settings.max_header_bytes:
         return bad_request(date, _HEADER_TOO_LARGE)
     try:
@@ -49,8 +50,13 @@ def _decide(head: bytes, settings: Settings) -> Answer:
         return bad_request(date)
 
 
+@lru_cache(maxsize=1)  # the text of one second serves all answers in it
+def _date(second: int) -> str:
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(second))
+
+
 def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tuple[bytes | None, bytes]:
-    """Return a request head and what came behind it; no head when the peer left or took too long.
+    """Return a request head and the bytes behind it; no head if the peer left or took too long.
 
     Line ends before a request are skipped, as RFC 9112 advises.
     """
@@ -74,12 +80,12 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
                 break
             received = (received + data).lstrip(b"\r\n")
             if not received:
-                sleep(0)  # a flood of empty lines must meet the time limit, and not stop the others
+                sleep(0)  # a flood of empty lines must meet the time limit, and must not stop the others
     return found
 
 
 def _send(sock: socket.socket, data: bytes) -> bool:
-    """Send a short answer at once; a peer that cannot take even that is not worth waiting for."""
+    """Send a short answer at once; a peer whose receive buffer has no room even for that is dropped."""
     try:
         return sock.send(data) == len(data)
     except OSError:

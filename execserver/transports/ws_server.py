@@ -1,7 +1,7 @@
-"""The WebSocket carrier of an accepted connection, from the upgrade to the last byte.
+"""The WebSocket transport of an accepted connection, from the upgrade to the last byte.
 
-It owns the socket.  Reading is done in the event loop; the end of the conversation is a Close frame both
-ways, then a bounded time in which the peer may read what was still on its way.
+It owns the socket and reads in the event loop.  A conversation ends with a Close frame in both directions,
+then a limited time in which the peer may read what is still on its way.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from gevent import spawn
 from gevent.event import Event
 from gevent.hub import get_hub
 
+from execserver.eventloop.liveness import LivenessSweep
 from execserver.settings import Settings
-from execserver.transports.liveness import LivenessSweep
 from execserver.transports.outbox import Outbox
 from execserver.transports.peer_window import PeerWindow
 from execserver.transports.transport import Receiver
 from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, frame_header
 
-RECEIVE_BYTES = 256 * 1024  # taken from the kernel at once; then the loop turns to other connections
+RECEIVE_BYTES = 256 * 1024  # read from the kernel at once; then the loop serves other connections
 _READY_READ = 1
-_PONG_BYTES = 64 * 1024  # queued for a peer that pings and does not read; further ones are dropped
+_PONG_BYTES = 64 * 1024  # queued for a peer that pings and does not read; further pongs are dropped
 _NOTHING = b""
 
 
 class WebSocketFraming:
-    """Text frames without mask, as a server sends them."""
+    """Text frames without a mask, as a server sends them."""
 
     def whole(self, length: int) -> tuple[bytes, bytes]:
         """Return the header of a message in one frame."""
@@ -39,9 +39,9 @@ class WebSocketFraming:
 
 
 class Shared:
-    """What all connections of a server have in common: the watch over their peers, and one receive buffer.
+    """What all connections of a server share: the liveness check of their peers, and one receive buffer.
 
-    One is enough, since each read is parsed before the next one begins.
+    One buffer is enough, since each read is parsed before the next one begins.
     """
 
     __slots__ = ("buffers", "liveness", "view")
@@ -80,16 +80,16 @@ class WebSocketTransport:
         self._closing = False
         self._closed = False
         self._pong_bytes = 0  # queued since the outbox was empty
-        self._peer_gone: Event | None = None  # made when the goodbye begins
+        self._peer_gone: Event | None = None  # made when the wait for the peer's end begins
         self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
 
     @property
     def malformed_prefix(self) -> str:
-        """How the answer to an unreadable message begins."""
+        """The beginning of the answer to a malformed message."""
         return f"failed to parse websocket JSON-RPC message from exec-server websocket {self._peer}"
 
     def start(self, receiver: Receiver) -> None:
-        """Begin to read; bytes that came with the upgrade come first."""
+        """Start reading; bytes that arrived with the upgrade request come first."""
         self._receiver = receiver
         self._reading.start(self._readable)
         self._pinging.start(self._ping)
@@ -113,7 +113,7 @@ class WebSocketTransport:
         if self._closing or self._closed:
             return
         self._frames.close(code, reason)
-        self._say_goodbye()
+        self._send_shutdown_notice()
 
     def _readable(self) -> None:
         try:
@@ -124,7 +124,7 @@ class WebSocketTransport:
             count = 0
         if not count:
             self.give_up()
-        elif not self._closing:
+        elif not self._closing:  # while closing, data is read only to meet the peer's end of file
             self._feed(self._shared.view[:count])
 
     def _feed(self, data: bytes | memoryview) -> None:
@@ -133,7 +133,7 @@ class WebSocketTransport:
         if messages and self._receiver is not None:
             self._receiver.receive(messages)
         if frames.finished:
-            self._say_goodbye()
+            self._send_shutdown_notice()
         elif frames.control:
             self._send_control()
 
@@ -142,12 +142,13 @@ class WebSocketTransport:
         if not self.outbox.queued:
             self._pong_bytes = 0
         for data in control:
+            # While closing, one of them is the Close frame, which must not be dropped.
             if self._closing or self._pong_bytes < _PONG_BYTES:
                 self._pong_bytes += len(data)
                 self.outbox.send_control(data)
 
-    def _say_goodbye(self) -> None:
-        """Both sides are done, or ours is: nothing but the queue and the Close frame goes out any more."""
+    def _send_shutdown_notice(self) -> None:
+        """End the conversation: only what is queued and the Close frame still go out."""
         if self._closing or self._closed:
             return
         self._closing = True
@@ -156,15 +157,19 @@ class WebSocketTransport:
         self._send_control()
         self.outbox.flush()
         if self._frames.peer_closed and not self.outbox.queued:
-            self.give_up()  # it has all it will get and sends nothing more
+            self.give_up()  # the peer has everything, and sends nothing more
             return
         if self._receiver is not None:
             self._receiver.ended()
-        self.resume()  # to see the peer's end
+        self.resume()  # reading may be paused, and the peer's end of file must be seen
         spawn(self._linger)
 
     def _linger(self) -> None:
-        """Let the peer read what is on its way: closing with unread data would destroy it."""
+        """Let the peer read what is on its way, then close.
+
+        If a socket is closed with unread data, the kernel sends a reset, which destroys what the peer has
+        not read.  So shut down the sending side and wait for the peer's end of file.
+        """
         if self.outbox.wait_until_empty(self._settings.close_timeout_s) and not self._closed:
             try:
                 self.sock.shutdown(socket.SHUT_WR)
@@ -178,11 +183,11 @@ class WebSocketTransport:
         self._shared.liveness.written(self)
 
     def _ping(self) -> None:
-        if self.outbox.has_room:  # a peer that does not read gets no pile of pings
+        if self.outbox.has_room:  # pings must not pile up for a peer that does not read
             self.outbox.send_control(PING_FRAME)
 
     def _lost(self) -> None:
-        """Nothing can be written any more, but what the peer sent before it left is still to be handled."""
+        """Give up after a failed write, but first take what the peer sent before it left."""
         while not (self._closing or self._closed):
             try:
                 count = os.readv(self._fd, self._shared.buffers)
@@ -194,7 +199,7 @@ class WebSocketTransport:
         self.give_up()
 
     def give_up(self) -> None:
-        """Release everything: the peer is gone."""
+        """Release everything: the peer is gone.  Further calls do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -206,7 +211,7 @@ class WebSocketTransport:
         self._frames.let_go()
         if self._peer_gone is not None:
             self._peer_gone.set()
-        receiver, self._receiver = self._receiver, None  # which holds this transport
+        receiver, self._receiver = self._receiver, None  # it refers to this transport: a reference cycle
         if receiver is not None:
             receiver.ended()
 

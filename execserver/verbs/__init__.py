@@ -1,1 +1,1 @@
-"""What the program does besides serving: one module per verb of the command line."""
+"""What the program does besides serving: one module for each verb of the command line."""

@@ -1,7 +1,7 @@
-"""`execserver doctor`: which sandbox works on this machine, for which policy, and what is in the way.
+"""`execserver doctor`: which sandbox works on this machine, for which policy, and the blockers of the others.
 
-Tries everything in processes that end, starts no server and leaves nothing behind.  With `--json` it prints
-what `environment/sandbox` answers; the server itself asks this program.
+Probes everything in processes that end, starts no server and leaves nothing behind.  With `--json` it prints
+what `environment/sandbox` answers; the server itself runs this program for it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 import sys
 
+from execserver.leaving import until_left
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox import back_ends, landlock, nesting, probe_folders
-from execserver.verbs.usage import Leave, flags
-from execserver.zygote import examined
-from execserver.zygote.probe_interception import check_notification
+from execserver.sandbox import nesting
+from execserver.sandbox.backends import probe_folders, selection
+from execserver.sandbox.kernel import landlock
+from execserver.verbs.usage import verb
+from execserver.zygote.confine import machine_probe
+from execserver.zygote.supervision.probe import check_notification
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from execserver.sandbox.plan import ViewPlan
-    from execserver.sandbox.report import Check, Report
+    from execserver.sandbox.backends.report import Check, Report
+    from execserver.sandbox.plan import SandboxPlan
 
 VERB = "doctor"
 JSON_FLAG = "--json"
@@ -37,26 +40,27 @@ _POLICY_NAMES = {
 
 
 def main() -> int:
-    """Print the findings; return 0 when every policy can be enforced, 1 when not, 2 for wrong usage."""
-    try:
-        given = flags(VERB, (JSON_FLAG,))
-    except Leave as leave:
-        return leave.status
-    report = examine(os.environb)
-    answer = back_ends.answer(report)
+    """Print the findings; return 0 if every policy can be enforced, 1 if not, 2 for wrong usage."""
+    return until_left(_main)
+
+
+def _main() -> int:
+    given = verb(f"{VERB} [{JSON_FLAG}]", JSON_FLAG).parse(sys.argv[1:]).options
+    report = probe_machine(os.environb)
+    answer = selection.answer(report)
     if JSON_FLAG in given:
-        import json  # late: heavier than all the rest
+        import json  # late: its import takes longer than all others here
 
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
         sys.stdout.write(table(report, nesting.allowed(os.environb)))
-    refused = any(isinstance(back_ends.choose(plan, report), back_ends.Refusal) for plan in _plans().values())
+    refused = any(isinstance(selection.choose(plan, report), selection.Refusal) for plan in _plans().values())
     return 1 if refused else 0
 
 
-def examine(environ: Mapping[bytes, bytes]) -> Report:
+def probe_machine(environ: Mapping[bytes, bytes]) -> Report:
     """Return what works for a server with this environment and working directory."""
-    report = examined.examine(environ.get(b"PATH", b""), _working_directory())
+    report = machine_probe.probe_machine(environ.get(b"PATH", b""), _working_directory())
     program = os.fsencode(ExecServerRuntimePaths.detect().program_folder())
     report.checks = (
         *report.checks,
@@ -68,7 +72,7 @@ def examine(environ: Mapping[bytes, bytes]) -> Report:
 
 
 def table(report: Report, nested: bool = False) -> str:
-    """Return the findings for people; `nested` tells whether sandboxes inside a sandbox are allowed."""
+    """Return the findings as text for users; `nested` tells whether nested sandboxes are allowed."""
     lines = [f"Linux {report.kernel}, user {report.uid}", "", "What works here:"]
     shown: set[str] = set()
     for check in report.checks:
@@ -76,8 +80,8 @@ def table(report: Report, nested: bool = False) -> str:
     lines += ["", _nesting_line(report, nested), "", "What enforces which policy:"]
     cures: list[str] = []
     for name, plan in _plans().items():
-        choice = back_ends.choose(plan, report)
-        if isinstance(choice, back_ends.BackEnd):
+        choice = selection.choose(plan, report)
+        if isinstance(choice, selection.Choice):
             lines.append(f"  yes  {_POLICY_NAMES[name]:<{_COLUMN + 6}}{choice}")
         else:
             lines.append(f"  NO   {_POLICY_NAMES[name]:<{_COLUMN + 6}}refused: {choice.short}")
@@ -90,14 +94,14 @@ def table(report: Report, nested: bool = False) -> str:
 def _nesting_line(report: Report, nested: bool) -> str:
     if nested:
         return "Sandboxes inside: allowed; then FIFOs outside the writable roots can be written to, too."
-    if report.landlock_abi < landlock.LEAST_ABI_IN_VIEW:
+    if report.landlock_abi < landlock.LEAST_ABI_IN_ROOT:
         return "Sandboxes inside: as the kernel has it; without Landlock FIFOs outside can be written to."
     name = os.fsdecode(nesting.VARIABLE)
     return f"Sandboxes inside: not in views; {name}=1 allows them, and FIFOs outside too."
 
 
 def _check_lines(check: Check, shown: set[str]) -> list[str]:
-    """Return the lines of a check; a cure that was shown before is not repeated."""
+    """Return the lines of a check; a remedy that was shown before is not repeated."""
     if check.works:
         return [f"  yes  {check.name:<{_COLUMN}}{check.detail}"]
     lines = [f"  no   {check.name:<{_COLUMN}}{check.blocker}"]
@@ -107,12 +111,12 @@ def _check_lines(check: Check, shown: set[str]) -> list[str]:
     return lines
 
 
-def _plans() -> dict[str, ViewPlan]:
-    return back_ends.policies()
+def _plans() -> dict[str, SandboxPlan]:
+    return selection.policies()
 
 
 def _working_directory() -> bytes:
     try:
         return os.getcwdb()
     except OSError:
-        return b"/"  # the folder was removed, and nothing is below it
+        return b"/"  # the directory was removed

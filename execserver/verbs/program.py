@@ -1,4 +1,4 @@
-"""The file this program is, for links that lead to it and for starting it the way its users do."""
+"""The file of this program, for symlinks to it and for starting it the way its users do."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from execserver.runtime_paths import ExecServerRuntimePaths
 
 
 def own_file() -> str:
-    """Return the absolute path of the program's file, links to it resolved."""
+    """Return the resolved path of the program's file."""
     return os.path.realpath(ExecServerRuntimePaths.detect().codex_self_exe)
 
 
 def is_startable(program: str) -> bool:
-    """Tell whether a file can be started by its path alone."""
+    """Return whether a file can be started by its path alone."""
     return os.path.isfile(program) and os.access(program, os.X_OK)
 
 

@@ -1,6 +1,6 @@
-"""`execserver rules check`: what the rules of the shell tool make of a command, and which of them does.
+"""`execserver rules check`: what the shell tool's exec rules decide about a command, and which rule does.
 
-Reads the files as the server would, decides as the supervisor would, and starts nothing.
+Reads the files as the shell tool would, decides as the exec supervisor would, and starts nothing.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from execserver.arguments import Mistake
+from execserver.arguments import Mistake, Program, missing, read_table
+from execserver.leaving import WRONG_USAGE, Leave, failure, until_left
 from execserver.mcp.quoting import command_line
 from execserver.mcp.rule_calls import shown
 from execserver.mcp.rules_files import RulesError, load_files, load_rules, rules_folders
 from execserver.rules import policy
 
 HELP = """\
-Say what the rules of the shell tool make of a command, and which rule does.
+Show what the rules of the shell tool decide about a command, and which rule decides.
 
 Usage: execserver rules check [OPTIONS] [FILE]... -- <COMMAND> [ARGUMENT]...
 
-FILE is a rules file. Without any, what the shell tool reads counts: the files ending with .rules in
+FILE is a rules file. The default is what the shell tool reads: the files ending with .rules in
 /etc/codex/rules and in the folder `rules` of CODEX_HOME [default: ~/.codex], and the rules in
 /etc/codex/requirements.toml.
 COMMAND is looked up in PATH, as a shell would, unless it has a slash in it. It is not started.
@@ -35,13 +35,11 @@ Options:
 Exits with 0 for every decision, with 1 when the rules are broken and with 2 for wrong usage.
 """
 
-_PROGRAM = "execserver rules"
 _CHECK = "check"
 _USAGE = "check [OPTIONS] [FILE]... -- <COMMAND> [ARGUMENT]..."
 _FULL_PATH, _JSON = "--preserve-program-paths", "--json"
-_HELP = ("-h", "--help")
 
-# Action -> how it is told, to people and to programs.
+# Action -> its text for users, its name for programs.
 _OUTCOMES = {
     policy.RUN: ("runs inside the sandbox", "run"),
     policy.ESCALATE: ("runs outside the sandbox", "escalate"),
@@ -57,62 +55,49 @@ class _Question(NamedTuple):
     command: list[str]
 
 
-class _Leave(Exception):
-    """The command line decides the outcome: the status, and what to print where."""
-
-    def __init__(self, status: int, *, stdout: str = "", stderr: str = "") -> None:
-        super().__init__(stderr)
-        self.status = status
-        self.stdout = stdout
-        self.stderr = stderr
-
-
 class _Answer(NamedTuple):
     command: list[str]
-    program: str | None  # None: PATH leads to none
+    program: str | None  # None: not found in PATH
     verdict: policy.Verdict
     matching: list[policy.Rule]
 
 
 def main() -> int:
-    """Print the answer; return 0, 1 when the rules are broken, 2 for wrong usage."""
+    """Print the answer; return 0, 1 if the rules are broken, 2 for wrong usage."""
+    return until_left(_main)
+
+
+def _main() -> int:
+    question = _question(sys.argv[1:])
     try:
-        question = _question(sys.argv[1:])
         answer = _answer(question)
-    except _Leave as leave:
-        sys.stdout.write(leave.stdout)
-        sys.stderr.write(leave.stderr)
-        return leave.status
     except RulesError as error:
-        sys.stderr.write(_printable(f"Error: {error}\n"))
-        return 1
+        raise failure(_printable(str(error))) from None
     sys.stdout.write(_printable(_json(answer) if _JSON in question.flags else _text(answer)))
     return 0
 
 
-def _question(argv: Sequence[str]) -> _Question:
-    ours, command = list(argv), None
-    if "--" in ours:
-        ours, command = ours[: ours.index("--")], ours[ours.index("--") + 1 :]
-    if any(word in _HELP for word in ours) or not argv:
-        raise _Leave(0 if argv else 2, stdout=HELP if argv else "", stderr="" if argv else HELP)
-    if ours[:1] != [_CHECK]:
-        raise _mistake(f"unrecognized subcommand '{ours[0]}'" if ours else "a subcommand is required")
-    flags = frozenset(word for word in ours[1:] if word.startswith("-"))
-    for unknown in sorted(flags - {_FULL_PATH, _JSON}):
-        raise _mistake(f"unexpected argument '{unknown}' found")
+def _question(argv: list[str]) -> _Question:
+    if not argv:
+        raise Leave(WRONG_USAGE, stderr=HELP)
+    ours, command = argv, []
+    if "--" in argv:
+        ours, command = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    program = Program("execserver rules", read_table(HELP), lambda: HELP, takes_more=True, usage=_USAGE)
+    parsed = program.parse(ours)
+    subcommand, *files = parsed.operands or [""]
+    if subcommand != _CHECK:
+        wrong = f"unrecognized subcommand '{subcommand}'" if subcommand else "a subcommand is required"
+        raise program.mistaken(Mistake(wrong))
     if not command:
-        raise _mistake("the following required arguments were not provided:\n  <COMMAND>")
-    return _Question([word for word in ours[1:] if word not in flags], flags, command)
-
-
-def _mistake(message: str) -> _Leave:
-    return _Leave(2, stderr=Mistake(message, _USAGE).text(_PROGRAM))
+        raise program.mistaken(missing(("<COMMAND>",)))
+    return _Question(files, frozenset(parsed.options), command)
 
 
 def _answer(question: _Question) -> _Answer:
     rules = load_files(question.files) if question.files else load_rules(rules_folders(os.environ))
     called, *arguments = question.command
+    # Without resolving symlinks: rules name a program by the path under which it is started.
     program = os.path.abspath(called) if "/" in called else shutil.which(called)
     file, full_path = program or called, _FULL_PATH in question.flags
     return _Answer(
@@ -146,7 +131,7 @@ def _text(answer: _Answer) -> str:
 
 
 def _json(answer: _Answer) -> str:
-    import json  # late: heavier than all the rest
+    import json  # late: its import takes longer than all others here
 
     verdict = answer.verdict
     told = {
@@ -169,5 +154,5 @@ def _json(answer: _Answer) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a text without what is no character, for a terminal of any kind."""
+    """Return a text with escapes for lone surrogates, which no output can encode."""
     return text.encode("utf-8", "backslashreplace").decode()

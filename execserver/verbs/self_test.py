@@ -1,9 +1,9 @@
 """`execserver self-test`: does this program work on this machine?
 
-Starts itself as users do, on a free port of loopback, and uses itself over the WebSocket: a command with
-pipes, a command in a terminal, file calls.  The commands are this program too, so nothing else needs to be
-installed.  Prints a line with its time per step and OK, or the exact failure and what to do about it.  Leaves
-nothing behind, also when it is interrupted.
+Starts itself as users do, on a free port of loopback, and uses that server over the WebSocket: a command with
+pipes, a command in a terminal, file calls.  The commands are this program, too, so nothing else needs to be
+installed.  Prints a line with its time for each step and OK, or the exact failure and what to do about it.
+Leaves nothing behind, even if interrupted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import sys
 import tempfile
 import time
 
-from execserver import __version__
+from execserver.leaving import until_left
 from execserver.verbs.program import start_command
-from execserver.verbs.usage import Leave, operands
+from execserver.verbs.usage import verb
+from execserver.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ VERB = "self-test"
 START_LIMIT_S = 30.0  # the first start on a machine unpacks the program
 STEP_LIMIT_S = 15.0
 
-_SHOWN_ERRORS = 2000  # bytes of what the server said last
+_SHOWN_ERRORS = 2000  # bytes from the end of the server's stderr
 _INTERRUPTED_STATUS = 130
 _REQUEST = b'{"operation":"fs/canonicalize","params":{"path":"file:///./"}}'
 _REPLY = b'{"status":"ok","payload":{"operation":"fs/canonicalize","response":{"path":"file:///"}}}\n'
@@ -39,15 +40,16 @@ _CONTENT = b"execserver self-test\n" * 5000
 
 
 class Failed(Exception):
-    """A step did not do what it must; the text says what came instead."""
+    """A step failed; the text gives the actual result."""
 
 
 def main() -> int:
-    """Run all steps; return 0 when all went well, 1 at the first that did not, 2 for wrong usage."""
-    try:
-        operands(VERB, ())
-    except Leave as leave:
-        return leave.status
+    """Run all steps; return 0 if all succeed, 1 at the first failure, 2 for wrong usage."""
+    return until_left(_main)
+
+
+def _main() -> int:
+    verb(VERB).parse(sys.argv[1:])
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, signal.default_int_handler)
@@ -61,7 +63,7 @@ def main() -> int:
 
 
 def _run(test: SelfTest) -> int:
-    from execserver.client import ExecServerError  # with gevent and msgspec, hence late
+    from execserver.client import ExecServerError  # late: it imports gevent and msgspec
 
     _say(f"execserver {__version__}, started as {' '.join(test.command)}")
     begun = time.monotonic()
@@ -78,18 +80,19 @@ def _run(test: SelfTest) -> int:
 
 
 class SelfTest:
-    """One run: owns the server it starts, the client of it and a folder, until `clean_up`."""
+    """One run: owns the server it starts, the client and a directory, until `clean_up`."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
         self._server: subprocess.Popen[bytes] | None = None
+        # The server's stderr: unlike a pipe it is never full.
         self._errors = os.memfd_create("execserver-self-test")
         self._url = ""
         self._client: ExecServerClient | None = None
         self._folder = ""
 
     def steps(self) -> list[tuple[str, Callable[[], None], str]]:
-        """Return name, action and cure of every step."""
+        """Return name, action and remedy of every step."""
         return [
             ("start the server", self.start, "start it by hand with --log-level debug and read what it says"),
             (
@@ -116,7 +119,7 @@ class SelfTest:
         ]
 
     def start(self) -> None:
-        """Start the server and learn its URL."""
+        """Start the server and read its URL."""
         self._server = subprocess.Popen(
             [*self.command, "--listen", "ws://127.0.0.1:0"],
             stdin=subprocess.DEVNULL,
@@ -155,7 +158,7 @@ class SelfTest:
         self._client = ExecServerClient.connect(self._url, options)
 
     def run_with_pipes(self) -> None:
-        """Run the file helper: it answers on stdout what it reads on stdin."""
+        """Run the file helper: it reads a request on stdin and answers on stdout."""
         process = self._connected().start([*self.command, "codex-fs"], pipe_stdin=True)
         done = process.communicate(_REQUEST, STEP_LIMIT_S)
         if (done.exit_code, done.stdout) != (0, _REPLY):
@@ -168,7 +171,7 @@ class SelfTest:
             raise Failed(f"exit code {done.exit_code}, output {done.stdout!r}")
 
     def use_files(self) -> None:
-        """Write a file, read it back, see it listed, remove it."""
+        """Write a file, read it back, list its directory, remove it."""
         self._folder = os.path.realpath(tempfile.mkdtemp(prefix="execserver-self-test-"))
         client, file = self._connected(), f"{self._folder}/sub/file"
         client.create_directory(f"{self._folder}/sub")
@@ -195,14 +198,14 @@ class SelfTest:
             raise Failed(f"it ended with status {status}")
 
     def last_words(self) -> str:
-        """Return what the server said on stderr, on lines of their own; empty if nothing."""
+        """Return the end of the server's stderr, on lines of its own; empty if there is nothing."""
         size = os.fstat(self._errors).st_size
         text = os.pread(self._errors, _SHOWN_ERRORS, max(0, size - _SHOWN_ERRORS))
         lines = text.decode("utf-8", "replace").splitlines()
         return "".join(f"\n  | {line}" for line in lines)
 
     def clean_up(self) -> None:
-        """End what runs and remove what is there."""
+        """End the server and remove the directory, if they are still there."""
         if self._client is not None:
             self._client.close()
         if self._server is not None:

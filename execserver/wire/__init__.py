@@ -1,1 +1,1 @@
-"""Bytes to messages and back, for each carrier.  No I/O."""
+"""Bytes to messages and back, for each transport.  No I/O."""

@@ -1,14 +1,14 @@
-"""WebSocket frames of the client role: what came from the network cut into messages, and messages to send.
+"""WebSocket frames of the client role: received bytes cut into messages, and messages to send.
 
-Only a message in one whole frame, as all are on a relay, is taken here; every other frame is for the
-library of `websockets`, which also judges what is wrong with one.  On the library's way such a message
-is copied three times more.  No I/O: the owner of the socket reads into `space` and says how much came.
+Only a message in one whole frame, as all are on a relay, is handled here; every other frame goes to the
+`websockets` library, which also decides what is wrong with one.  The library would copy such a message three
+times more.  No I/O: the owner of the socket reads into `space` and reports how much came.
 
-What leaves is masked, with a fresh mask for each frame; head and content of a large frame stay apart, so that
-they are not copied once more only to be written.
+Outgoing frames are masked, each with a fresh mask; header and payload of a large frame stay separate, which
+saves a copy before the write.
 
-Bounds: the buffer; a frame that does not fit, or is longer than a message may be, goes to the library in the
-pieces that come.
+The buffer is bounded: a frame that does not fit, or is longer than a message may be, goes to the library in
+pieces as they come.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClientFrames:
     """The inbound half of one connection.
 
     `message` takes each message, in order; `other` takes bytes for the library, of one frame at most, and
-    returns False once nothing further is to be read.
+    returns False once nothing more should be read.  Neither is called after that.
     """
 
     __slots__ = ("_buffer", "_held", "_in_fragments", "_max_bytes", "_message", "_other", "_owed", "_whole")
@@ -47,29 +47,32 @@ class ClientFrames:
         message: Callable[[bytes], None],
         other: Callable[[bytes], bool],
     ) -> None:
-        """`whole` is the first byte of a message in one frame: `BINARY_MESSAGE` or `TEXT_MESSAGE`."""
+        """Take the callbacks; `whole` is the first byte of a message in one frame.
+
+        It is `BINARY_MESSAGE` or `TEXT_MESSAGE`; whole messages of the other kind go to the library.
+        """
         self._whole = whole
         self._max_bytes = max_bytes
         self._message = message
         self._other = other
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._held = 0  # bytes at its begin, of a frame that is not complete
+        self._held = 0  # bytes of an incomplete frame at the start of the buffer
         self._owed = 0  # bytes of the present frame that the library still has to get
         self._in_fragments = False
 
     @property
     def space(self) -> memoryview:
-        """Where the next bytes are to be read to; never empty."""
+        """The part of the buffer to read the next bytes into; never empty before `let_go`."""
         return self._buffer[self._held :]
 
     def take(self, data: bytes) -> None:
-        """Take bytes that came by another way; not longer than `space`."""
+        """Take bytes that were not read into `space`; not longer than `space`."""
         self.space[: len(data)] = data
         self.arrived(len(data))
 
     def arrived(self, count: int) -> None:
         """Take the bytes that were read into `space`."""
-        end = min(self._held + count, len(self._buffer))  # there is none any more if it ended meanwhile
+        end = min(self._held + count, len(self._buffer))  # the buffer is gone if the connection has ended
         at = 0
         while at < end:
             after = self._step(at, end)
@@ -81,14 +84,14 @@ class ClientFrames:
             self._buffer[: self._held] = self._buffer[at:end]
 
     def let_go(self) -> None:
-        """Give the buffer back, and forget whom to tell; nothing can be taken any more."""
+        """Free the buffer and the callbacks; nothing can be taken after this."""
         self._buffer = memoryview(b"")
         self._message, self._other = _ignored, _refused
 
     def _step(self, at: int, end: int) -> int:
         """Take the frame that begins at `at`, or a part of it; return where the next step begins.
 
-        0 when more has to come first, something behind `end` when it is over.
+        0 means that more bytes must come first, a value beyond `end` that nothing more is read.
         """
         view = self._buffer
         if not self._owed:
@@ -98,6 +101,7 @@ class ClientFrames:
             is_too_long = after - begin > self._max_bytes or after - at > len(view)
             if after > end and not is_too_long:
                 return 0
+            # A masked frame from a server, or a message inside another one, is for the library to refuse.
             if view[at] == self._whole and not (is_too_long or self._in_fragments or view[at + 1] & _MASKED):
                 self._message(bytes(view[begin:after]))
                 return after
@@ -105,7 +109,10 @@ class ClientFrames:
             self._owed = after - at
         after = min(at + self._owed, end)
         self._owed -= after - at
-        return after if self._other(bytes(view[at:after])) else end + 1
+        if self._other(bytes(view[at:after])):
+            return after
+        self._message, self._other = _ignored, _refused  # what is still read into the buffer is dropped
+        return end + 1
 
     def _note_fragments(self, lead: int) -> None:
         if not lead & _CONTROL:
@@ -121,7 +128,7 @@ def _refused(data: bytes) -> bool:
 
 
 def _borders(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Return where the payload of a frame begins and where the frame ends; (0, 0) for half a header."""
+    """Return where the payload of a frame begins and where it ends; (0, 0) if its length is incomplete."""
     begin = at + 2
     if begin > end:
         return 0, 0
@@ -138,12 +145,12 @@ def _borders(view: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def binary_frame(message: bytes) -> list[bytes]:
-    """Return a message as a masked frame: buffers to be written one after the other."""
+    """Return a message as one masked frame: buffers to write in order."""
     return _frame(BINARY_MESSAGE, message)
 
 
 def text_frames(message: bytes) -> list[bytes]:
-    """Return a text message as masked frames, several where it is long."""
+    """Return a text message as masked frames of 1 MiB at most: buffers to write in order."""
     if len(message) <= _FRAGMENT_BYTES:
         return _frame(TEXT_MESSAGE, message)
     pieces = [message[at : at + _FRAGMENT_BYTES] for at in range(0, len(message), _FRAGMENT_BYTES)]
@@ -152,7 +159,7 @@ def text_frames(message: bytes) -> list[bytes]:
 
 
 def ping_frame() -> bytes:
-    """Return a masked ping without content."""
+    """Return a masked ping without payload."""
     return b"\x89\x80" + os.urandom(4)
 
 

@@ -1,7 +1,7 @@
 """Frees a connection of the `websockets` library once it has ended.
 
-Such a connection holds its parser, a generator whose frame holds the connection; and the error that ended
-the parser holds that frame, too.  Left alone, each would wait for the garbage collector with its buffers.
+Such a connection holds its parser, a generator whose frame holds the connection; the error that ended the
+parser holds that frame, too.  Without this, each would keep its buffers until the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from websockets.protocol import Protocol
 
 
 def let_go(protocol: Protocol) -> None:
-    """End the parser, and forget why it ended.  The connection must not be fed any more."""
+    """End the parser and drop its error.  The connection must not be fed any more."""
     protocol.parser.close()
     errors, protocol.parser_exc = [protocol.parser_exc], None
     if isinstance(protocol, ClientProtocol):
@@ -22,4 +22,4 @@ def let_go(protocol: Protocol) -> None:
         if error is not None:
             error.__traceback__ = None
         if isinstance(error, InvalidStatus):
-            error.response._exception = None  # the answer that refuses, which the error holds
+            error.response._exception = None  # the refusing response refers back to its error

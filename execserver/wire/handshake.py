@@ -1,11 +1,11 @@
 """The HTTP side of the one port: health check, refusals and the WebSocket upgrade (wire contract, section 2).
 
-The rules are data in, data out: `parse_head` makes a request of the bytes before the empty line, `answer`
-decides.  The order of the checks is the contract's: Origin, path, method, Connection, Upgrade, version,
-key.  `date` is the text of the Date header, so that no clock is read here.
+No I/O: `parse_head` parses the bytes before the empty line into a request, `answer` decides about it.  The
+checks come in the contract's order: Origin, path, method, Connection, Upgrade, version, key.  `date` is the
+text of the Date header, so that no clock is read here.
 
-A head that two readers could understand differently is no request: whoever sits in front of us may be the
-other one, and would then take a part of one request for the next.
+A head that two parsers could read differently is refused: a proxy in front of the server may be the other
+parser, and would then take a part of one request for the next (request smuggling).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REASONS = {
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
 }
-# What may stand in a name, a target and a value; `translate` leaves what may not.
+# The bytes allowed in a name, a target and a value; `translate` with them removed leaves the others.
 _TOKEN_BYTES = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TARGET_BYTES = bytes(range(33, 127))
 _VALUE_BYTES = b"\t" + bytes(range(32, 127)) + bytes(range(128, 256))
@@ -50,17 +50,17 @@ class Request(NamedTuple):
         return [value for key, value in self.headers if key == name]
 
     def has_token(self, name: str, token: str) -> bool:
-        """Tell whether a comma separated header holds a token, whatever its case."""
+        """True if a comma-separated header contains `token` (lower case), in any case."""
         return any(part.strip().lower() == token for value in self.values(name) for part in value.split(","))
 
     @property
     def has_body(self) -> bool:
-        """Tell whether bytes of its own follow the head."""
+        """True if a body follows the head."""
         return self.values("content-length") not in ([], ["0"]) or bool(self.values("transfer-encoding"))
 
 
 class Answer(NamedTuple):
-    """The response: its bytes, and what becomes of the connection."""
+    """The response: its bytes, and whether the connection is upgraded or kept."""
 
     data: bytes
     upgraded: bool
@@ -68,7 +68,7 @@ class Answer(NamedTuple):
 
 
 def parse_head(head: bytes) -> Request:
-    """Parse a request head (everything before the empty line); raise `BadRequest`."""
+    """Parse a request head (everything before the empty line).  Raises `BadRequest`."""
     lines = head.split(b"\r\n")
     try:
         method, target, version = lines[0].split(b" ")
@@ -85,12 +85,13 @@ def parse_head(head: bytes) -> Request:
 
 
 def never_a_head(received: bytes) -> bool:
-    """Tell whether bytes that hold no whole head yet never will: a line of theirs ends without CR."""
+    """True if these bytes cannot become a valid head: one of their lines ends without CR."""
     return _LONE_LINE_FEED.search(received) is not None
 
 
 def answer(request: Request, date: str) -> Answer:
-    """Decide one request; only a valid upgrade of `/` is `upgraded`."""
+    """Answer one request; only a valid upgrade of `/` is `upgraded`."""
+    # First, also for `/readyz`: browsers send Origin, and no web page may reach the server.
     if request.values("origin"):
         return _plain(request, date, 403)
     if request.path == "/readyz":
@@ -168,7 +169,7 @@ def _header(line: bytes) -> tuple[str, str]:
 
 
 def _is_ambiguous(request: Request) -> bool:
-    """Tell whether two readers may see another end of the body or another host (RFC 9112, 3.2 and 6.3)."""
+    """True if two parsers may find different ends of the body or different hosts (RFC 9112, 3.2 and 6.3)."""
     lengths, codings = request.values("content-length"), request.values("transfer-encoding")
     if codings and (lengths or request.http10):
         return True

@@ -1,13 +1,13 @@
-"""One JSON message per line: the framing of the stdio carrier (wire contract, section 3).  No I/O."""
+"""One JSON message per line: the framing of the stdio transport (wire contract, section 3).  No I/O."""
 
 from __future__ import annotations
 
 
 class LineTooLong(Exception):
-    """A line passed the size limit before its end was seen."""
+    """A line is longer than the limit; its end may not have been seen."""
 
 
-_PART_BYTES = 4096  # smaller parts are put together: a line in single bytes must not cost many times its size
+_PART_BYTES = 4096  # smaller parts are joined: a line that comes byte by byte must cost little memory
 
 
 class LineSplitter:
@@ -23,7 +23,7 @@ class LineSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes as they were read; return the non-blank lines they completed, without line ends.
 
-        Raises `LineTooLong` when a line passes the limit; the stream cannot be used after that.
+        Raises `LineTooLong` for a line above the limit; the splitter cannot be used after that.
         """
         head, *rest = data.split(b"\n")
         if not rest:
@@ -36,7 +36,7 @@ class LineSplitter:
         return [line for line in lines if line.strip()]
 
     def finish(self) -> list[bytes]:
-        """Return the last line when the stream ended without a line end."""
+        """Return the last line of a stream that ended without a line end, or nothing."""
         line = b"".join(self._parts)
         self._parts, self._size = [], 0
         return [line] if line.strip() else []

@@ -1,10 +1,10 @@
-"""The hybrid Noise IK handshake of remote mode, both ends, and the ciphers it ends in.
+"""The hybrid Noise IK handshake of remote mode, both ends, and the ciphers it results in.
 
     -> skem, e, es, s, ss, payload        3568 bytes and the payload
     <- ekem, skem, e, ee, se, payload     3424 bytes, the payload empty
 
-Every `e` and `s` is a pair of an X25519 and an ML-KEM-768 key, both are static keys of the two ends as well.
-A handshake either completes, or raises `HandshakeFailed` and is of no further use; in both cases its keys are
+Every `e` and `s` is a pair of an X25519 and an ML-KEM-768 key; so are the static keys of the two ends.
+A handshake either completes, or raises `HandshakeFailed` and cannot be used again; in both cases its keys are
 overwritten.
 """
 
@@ -34,20 +34,24 @@ __all__ = [
     "prologue",
 ]
 
+# Hashed into the transcript.  The suite tag in key objects writes `X25519`; this name must not, since the
+# reference's Noise library calls the curve `25519`.  With the tag here, every handshake would fail.
 PROTOCOL_NAME: Final = b"Noise_hybridIK_25519+MLKEM768_AESGCM_SHA256"
 PROLOGUE_LABEL: Final = "codex-exec-server-relay-noise/v1"
 MAX_MESSAGE_BYTES: Final = 65535
 MAX_AUTHORIZATION_BYTES: Final = 4096
 TAG_BYTES: Final = 16
 
+# A static key is sent as two sealed halves, each with a tag of its own; ephemeral keys are sent in the clear.
 _S_BYTES: Final = X25519_BYTES + TAG_BYTES, MLKEM_PUBLIC_BYTES + TAG_BYTES
 _E_BYTES: Final = X25519_BYTES, MLKEM_PUBLIC_BYTES
+# The shortest first message: its payload may be empty.  The second message has exactly this length.
 MESSAGE1_BYTES: Final = MLKEM_CIPHERTEXT_BYTES + sum(_E_BYTES) + sum(_S_BYTES) + TAG_BYTES
 MESSAGE2_BYTES: Final = 2 * MLKEM_CIPHERTEXT_BYTES + TAG_BYTES + sum(_E_BYTES) + TAG_BYTES
 
 
 class Entropy(Protocol):
-    """Where a handshake's chance comes from; tests bring their own."""
+    """The source of a handshake's randomness; tests bring their own."""
 
     def ephemeral(self) -> StaticKeys:
         """Return a fresh pair of keys."""
@@ -65,18 +69,22 @@ class SystemEntropy:
 
     def encapsulate(self, public: PublicKeys) -> tuple[bytes, bytes]:
         """Return (ciphertext, shared secret) for the ML-KEM half of `public`."""
+        # `cryptography` returns the secret first, most other libraries the ciphertext.
         secret, ciphertext = public.mlkem768_key.encapsulate()
         return ciphertext, secret
 
 
 def prologue(environment_id: str, registration_id: str, stream_id: str) -> bytes:
-    """Return what both ends must agree on beforehand: each text with its length in front, 8 bytes."""
+    """Return the data that both ends must agree on: each text after its length (8 bytes, big-endian).
+
+    It binds the handshake to this stream, so that a relay cannot replay it on another one.
+    """
     parts = (text.encode() for text in (PROLOGUE_LABEL, environment_id, registration_id, stream_id))
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 class _Reader:
-    """Cuts a handshake message into its fields."""
+    """Cuts a handshake message into its fields; raises `HandshakeFailed` for a wrong length."""
 
     __slots__ = ("_at", "_message")
 
@@ -96,13 +104,15 @@ class _Reader:
 
 def _dh(private: X25519PrivateKey, public: X25519PublicKey) -> bytearray:
     try:
+        # A copy that can be overwritten; nothing can overwrite the `bytes` that `cryptography` hands out.
         return bytearray(private.exchange(public))
     except ValueError:
+        # OpenSSL refuses an all-zero shared secret, which only such a key gives.
         raise HandshakeFailed("a public key of low order") from None
 
 
 class _Handshake:
-    """What both ends share: who they are, the transcript, and the ciphers at the end."""
+    """The common part of both ends: the static keys, the transcript, and the ciphers at the end."""
 
     def __init__(self, static: StaticKeys, prologue: bytes, entropy: Entropy | None) -> None:
         self._static = static
@@ -113,6 +123,7 @@ class _Handshake:
         self._ciphers: tuple[TransportCipher, TransportCipher] | None = None
 
     def _begin(self, responder: PublicKeys) -> None:
+        # The pre-message `<- s`: the harness knows the executor's key from the registry.
         self.state.mix_hash(responder.x25519)
         self.state.mix_hash(responder.mlkem768)
 
@@ -128,6 +139,7 @@ class _Handshake:
             raise HandshakeFailed("a ciphertext that is none") from None
 
     def _write_e(self, ephemeral: StaticKeys) -> bytes:
+        # Each half is hashed for itself.  Without a pre-shared key, Noise mixes `e` into the hash only.
         self.state.mix_hash(ephemeral.public.x25519)
         self.state.mix_hash(ephemeral.public.mlkem768)
         return ephemeral.public.x25519 + ephemeral.public.mlkem768
@@ -139,6 +151,7 @@ class _Handshake:
         return _known(x25519, mlkem768, "the peer's ephemeral key")
 
     def _finish(self) -> None:
+        # Read before `split`, which clears the state.
         self.handshake_hash = self.state.h
         self._ciphers = self.state.split()
 
@@ -156,7 +169,7 @@ def _known(x25519: bytes, mlkem768: bytes, whose: str) -> PublicKeys:
 
 
 class Initiator(_Handshake):
-    """The harness's end; `responder_public` is the executor's key, as the registry gave it."""
+    """The harness's end; `responder_public` is the executor's key that the registry returned."""
 
     def __init__(
         self,
@@ -171,22 +184,27 @@ class Initiator(_Handshake):
         self._begin(responder_public)
 
     def write_message1(self, payload: bytes) -> bytes:
-        """Return the first message; the payload is the authorization, at most 4096 bytes."""
+        """Return the first message; the payload is the authorization, at most 4096 bytes.
+
+        Raises `HandshakeFailed` for a longer one.
+        """
         if len(payload) > MAX_AUTHORIZATION_BYTES:
             raise HandshakeFailed("the authorization is longer than 4096 bytes")
         state, own = self.state, self._static
+        # skem comes first: what is on the wire differs here from published descriptions of the pattern.
+        # No key exists yet, so the ciphertext is sent in the clear.
         ciphertext, secret = self._entropy.encapsulate(self._responder)
         state.mix_hash(ciphertext)
         state.mix_key_and_hash(secret)
         message = ciphertext + self._write_e(self._ephemeral)
         theirs = self._responder.x25519_key
-        self._mix_dh(self._ephemeral.x25519, theirs)
+        self._mix_dh(self._ephemeral.x25519, theirs)  # es
         message += state.encrypt_and_hash(own.public.x25519) + state.encrypt_and_hash(own.public.mlkem768)
-        self._mix_dh(own.x25519, theirs)
+        self._mix_dh(own.x25519, theirs)  # ss
         return message + state.encrypt_and_hash(payload)
 
     def read_message2(self, message: bytes) -> None:
-        """Take the answer; the ciphers are ready then.  Raises `HandshakeFailed`."""
+        """Take the second message; the ciphers are ready then.  Raises `HandshakeFailed`."""
         try:
             self._read_message2(message)
         except HandshakeFailed:
@@ -195,32 +213,35 @@ class Initiator(_Handshake):
 
     def _read_message2(self, message: bytes) -> None:
         reader, state = _Reader(message, MESSAGE2_BYTES), self.state
+        # ekem is mixed with MixKey, unlike both skem, whose secrets go into the transcript as well.
         ciphertext = reader.take(MLKEM_CIPHERTEXT_BYTES)
         state.mix_hash(ciphertext)
         state.mix_key(self._decapsulate(self._ephemeral, ciphertext))
         sealed = reader.take(MLKEM_CIPHERTEXT_BYTES + TAG_BYTES)
         ciphertext = state.decrypt_and_hash(sealed, "the executor's second ciphertext")
         state.mix_key_and_hash(self._decapsulate(self._static, ciphertext))
+        # The ML-KEM half of the executor's ephemeral key is sent, but no token uses it.
         theirs = self._read_e(reader).x25519_key
-        self._mix_dh(self._ephemeral.x25519, theirs)
-        self._mix_dh(self._static.x25519, theirs)
+        self._mix_dh(self._ephemeral.x25519, theirs)  # ee
+        self._mix_dh(self._static.x25519, theirs)  # se
+        # The reference's harness refuses a payload here, too.
         if state.decrypt_and_hash(reader.rest(), "the executor's payload"):
             raise HandshakeFailed("the executor's handshake carries a payload")
         self._finish()
 
     @property
     def send(self) -> TransportCipher:
-        """The cipher of what the harness sends.  Raises `HandshakeFailed` before the end."""
+        """The cipher for what the harness sends.  Raises `HandshakeFailed` before the end."""
         return self._cipher(False)
 
     @property
     def receive(self) -> TransportCipher:
-        """The cipher of what the executor sends."""
+        """The cipher for what the executor sends.  Raises `HandshakeFailed` before the end."""
         return self._cipher(True)
 
 
 class Responder(_Handshake):
-    """The executor's end.  Write the second message only after the registry knows the harness."""
+    """The executor's end.  Write the second message only after the registry has let the harness in."""
 
     def __init__(self, static: StaticKeys, prologue: bytes, entropy: Entropy | None = None) -> None:
         super().__init__(static, prologue, entropy)
@@ -228,7 +249,10 @@ class Responder(_Handshake):
         self._peer: tuple[PublicKeys, PublicKeys] | None = None
 
     def read_message1(self, message: bytes) -> tuple[PublicKeys, bytes]:
-        """Return the harness's key and its authorization.  Raises `HandshakeFailed`."""
+        """Return the harness's public key and its authorization.  Raises `HandshakeFailed`.
+
+        The key is proven here, by `ss`; whether it may connect is for the registry to say.
+        """
         try:
             return self._read_message1(message)
         except HandshakeFailed:
@@ -241,16 +265,19 @@ class Responder(_Handshake):
         state.mix_hash(ciphertext)
         state.mix_key_and_hash(self._decapsulate(self._static, ciphertext))
         ephemeral = self._read_e(reader)
-        self._mix_dh(self._static.x25519, ephemeral.x25519_key)
+        self._mix_dh(self._static.x25519, ephemeral.x25519_key)  # es
         own = [state.decrypt_and_hash(reader.take(size), "the harness's key") for size in _S_BYTES]
         static = _known(own[0], own[1], "the harness's key")
-        self._mix_dh(self._static.x25519, static.x25519_key)
+        self._mix_dh(self._static.x25519, static.x25519_key)  # ss
         payload = state.decrypt_and_hash(reader.rest(), "the authorization")
         self._peer = ephemeral, static
         return static, payload
 
     def write_message2(self) -> bytes:
-        """Return the answer; the ciphers are ready then."""
+        """Return the second message; the ciphers are ready then.
+
+        Raises `HandshakeFailed` unless a first message was read.
+        """
         if self._peer is None:
             raise HandshakeFailed("there is nothing to answer")
         state, (ephemeral, static) = self.state, self._peer
@@ -258,28 +285,29 @@ class Responder(_Handshake):
         state.mix_hash(ciphertext)
         state.mix_key(secret)
         message = ciphertext
+        # The second ciphertext is sealed already, and so says nothing about the harness's static key.
         ciphertext, secret = self._entropy.encapsulate(static)
         message += state.encrypt_and_hash(ciphertext)
         state.mix_key_and_hash(secret)
         own = self._entropy.ephemeral()
         message += self._write_e(own)
-        self._mix_dh(own.x25519, ephemeral.x25519_key)
-        self._mix_dh(own.x25519, static.x25519_key)
+        self._mix_dh(own.x25519, ephemeral.x25519_key)  # ee
+        self._mix_dh(own.x25519, static.x25519_key)  # se
         message += state.encrypt_and_hash(b"")
         self._finish()
         return message
 
     def clear(self) -> None:
-        """Forget a handshake that will not be answered."""
+        """Overwrite the keys of a handshake that will not be answered."""
         self.state.clear()
         self._peer = None
 
     @property
     def send(self) -> TransportCipher:
-        """The cipher of what the executor sends.  Raises `HandshakeFailed` before the end."""
+        """The cipher for what the executor sends.  Raises `HandshakeFailed` before the end."""
         return self._cipher(True)
 
     @property
     def receive(self) -> TransportCipher:
-        """The cipher of what the harness sends."""
+        """The cipher for what the harness sends.  Raises `HandshakeFailed` before the end."""
         return self._cipher(False)

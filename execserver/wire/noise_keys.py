@@ -1,7 +1,7 @@
 """Keys of remote mode: an X25519 and an ML-KEM-768 key that always go together.
 
-Public keys travel as JSON objects, whose members are checked one by one.  Secret keys stay inside the
-objects of `cryptography`, which clears their memory when they are freed; nothing here shows them.
+Public keys are sent as JSON objects, whose members are checked one by one.  Secret keys stay inside the
+objects of `cryptography`, which clears their memory when they are freed; nothing here prints them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ SUITE: Final = "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256"
 SECURITY_PROFILE: Final = "noise_hybrid_ik_v1"
 """What registry and executor call this way of protecting streams."""
 
+# The sizes of RFC 7748 and FIPS 203.
 X25519_BYTES: Final = 32
 MLKEM_PUBLIC_BYTES: Final = 1184
 MLKEM_CIPHERTEXT_BYTES: Final = 1088
 
+# In the order of the arguments of `from_bytes`.
 _SIZES: Final = {"x25519_public_key": X25519_BYTES, "mlkem768_public_key": MLKEM_PUBLIC_BYTES}
 
 
 class InvalidKeyObject(ValueError):
-    """Something that is no public key of this suite; the text says why."""
+    """A value that is no public key of this suite; the text says why."""
 
 
 class _PublicBytes(NamedTuple):
@@ -40,7 +42,7 @@ class _PublicBytes(NamedTuple):
 class PublicKeys(_PublicBytes):
     """The public half of one identity: 32 bytes of X25519 and 1184 of ML-KEM-768.
 
-    What has been loaded for use is kept with it, since checking a key is loading it.
+    The loaded keys are kept with it, since a key is checked by loading it.
     """
 
     def to_json(self) -> dict[str, str]:
@@ -60,6 +62,7 @@ class PublicKeys(_PublicBytes):
         """
         if not isinstance(value, Mapping):
             raise InvalidKeyObject("a key object must be a JSON object")
+        # The reference refuses unknown members of key objects, although it ignores those of other replies.
         unknown = value.keys() - {"suite", *_SIZES}
         if unknown:
             raise InvalidKeyObject(f"a key object has no member {min(map(str, unknown))!r}")
@@ -71,9 +74,11 @@ class PublicKeys(_PublicBytes):
     def from_bytes(cls, x25519: bytes, mlkem768: bytes) -> Self:
         """Return the keys after checking them.  Raises `InvalidKeyObject`."""
         keys = cls(x25519, mlkem768)
+        # Loaded at once, so that a bad key is refused here and not in the middle of a handshake.
         _ = keys.x25519_key, keys.mlkem768_key
         return keys
 
+    # Cached in the `__dict__` that this subclass of a named tuple has; equality and hash see the bytes only.
     @cached_property
     def x25519_key(self) -> X25519PublicKey:
         """This half ready for use.  Raises `InvalidKeyObject`."""
@@ -86,16 +91,18 @@ class PublicKeys(_PublicBytes):
     def mlkem768_key(self) -> MLKEM768PublicKey:
         """This half ready for use.  Raises `InvalidKeyObject`."""
         try:
+            # Loading checks what FIPS 203 asks of a key from a peer: all coefficients are below the modulus.
             return MLKEM768PublicKey.from_public_bytes(self.mlkem768)
         except ValueError:
             raise InvalidKeyObject("a public key that is none") from None
 
 
 class StaticKeys:
-    """A whole identity, or an ephemeral one: both secret keys and their public half."""
+    """An identity or an ephemeral key pair: both secret keys and their public half."""
 
     __slots__ = ("mlkem768", "public", "x25519")
 
+    # Always both together: a token `e` or `s` moves both halves.
     def __init__(self, x25519: X25519PrivateKey, mlkem768: MLKEM768PrivateKey) -> None:
         self.x25519 = x25519
         self.mlkem768 = mlkem768
@@ -116,6 +123,7 @@ class StaticKeys:
             MLKEM768PrivateKey.from_seed_bytes(mlkem768_seed),
         )
 
+    # Secret keys must reach neither a log nor a pickle.
     def __repr__(self) -> str:
         return "<StaticKeys>"
 
@@ -131,6 +139,7 @@ def _decode(value: Mapping[object, object], name: str, size: int) -> bytes:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidKeyObject(f"{name} is not base64") from None
+    # `b64decode` ignores stray bits in the last character; here each key has one valid text only.
     if len(key) != size or base64.b64encode(key).decode() != text:
         raise InvalidKeyObject(f"{name} must be the base64 of {size} bytes")
     return key

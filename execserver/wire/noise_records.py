@@ -1,8 +1,8 @@
-"""Noise records of an open stream: JSON messages in and out of sealed, numbered pieces.
+"""Noise records of an open stream: JSON messages as sealed, numbered pieces, and back.
 
-The plaintext of one direction is a byte stream of messages, each with its length in front (4 bytes).  A
-sender cuts every message for itself; a receiver accepts any cut.  Records may come in any order: within the
-window they wait for the missing one.  A stream in which anything is wrong is over: `StreamError`.
+The plaintext of one direction is a byte stream of messages, each after its length (4 bytes, big-endian).  A
+sender cuts each message by itself; a receiver accepts any cut.  Records may come in any order: within the
+window they wait for the missing one.  Any error ends the stream: `StreamError`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ MAX_RECORD_BYTES: Final = MAX_MESSAGE_BYTES
 MAX_PLAINTEXT_BYTES: Final = 61440
 """What one record carries at most."""
 
+# The reference resets a stream at a longer message, in either direction.
 MAX_JSON_BYTES: Final = 64 * 1024 * 1024
 ACK_BITS: Final = 32
 _LENGTH_BYTES: Final = 4
@@ -26,13 +27,13 @@ _PART_BYTES: Final = 4096  # smaller parts of a message are put together: no pee
 
 
 class StreamError(Exception):
-    """This stream cannot go on; the text says why, and holds nothing of its content."""
+    """The stream cannot go on; the text says why, and contains nothing of what was sent."""
 
 
 class Window(NamedTuple):
     """How far ahead of the next expected record others may wait, in records and ciphertext bytes.
 
-    With `drops`, what lies beyond is ignored: the peer sends it again.  Without, it ends the stream.
+    With `drops`, a record beyond is ignored: the peer sends it again.  Without, it ends the stream.
     """
 
     records: int
@@ -40,11 +41,15 @@ class Window(NamedTuple):
     drops: bool = False
 
 
+# The reference's own limits: 65 ahead is an error there, too.
 PLAIN_WINDOW: Final = Window(64, 1024 * 1024)
 
 
 class RecordSender:
-    """Seals messages; a record is sealed once, so whoever sends it again must have kept it."""
+    """Seals messages.  A record is sealed once: to send it again, the caller must have kept it.
+
+    Sealing twice would use one nonce for two texts, which gives AES-GCM's authentication key away.
+    """
 
     __slots__ = ("_cipher",)
 
@@ -61,12 +66,14 @@ class RecordSender:
         return list(self.pieces(message))
 
     def pieces(self, message: bytes) -> Iterator[tuple[int, bytes]]:
-        """Seal one message record by record as the caller asks; nothing else may be sealed meanwhile.
+        """Seal one message lazily, record by record; no other message may be sealed meanwhile.
 
-        Raises `StreamError` when the message is too long or the numbers are used up.
+        Each item is (sequence number, record).  Raises `StreamError` when the message is empty or too long,
+        or the numbers are used up.
         """
         if not 0 < len(message) <= MAX_JSON_BYTES:
             raise StreamError(f"a message of {len(message)} bytes")
+        # The length shares the first record with the message, as at the reference: pieces of 61,440 bytes.
         first = MAX_PLAINTEXT_BYTES - _LENGTH_BYTES
         rest = memoryview(message)
         yield self._seal(b"".join((len(message).to_bytes(_LENGTH_BYTES, "big"), rest[:first])))
@@ -75,13 +82,14 @@ class RecordSender:
 
     def _seal(self, plaintext: bytes | memoryview) -> tuple[int, bytes]:
         seq = self._cipher.counter
+        # The number is the nonce, so it never wraps.
         if seq >= MAX_SEQ:
             raise StreamError("the sequence numbers are used up")
         return seq, self._cipher.encrypt(plaintext)
 
 
 class RecordReceiver:
-    """Orders, opens and joins records; holds at most the window and one unfinished message."""
+    """Orders, decrypts and joins records; holds at most the window and one unfinished message."""
 
     __slots__ = ("_cipher", "_message", "_waiting", "_waiting_bytes", "window")
 
@@ -103,7 +111,7 @@ class RecordReceiver:
         return bool(self._waiting)
 
     def ack_bits(self) -> int:
-        """Return which of the 32 records behind the next one are here: bit 0 is `next_seq + 1`."""
+        """Return which of the 32 records after the next one have arrived: bit 0 is `next_seq + 1`."""
         if not self._waiting:
             return 0
         first = self.next_seq + 1
@@ -112,13 +120,15 @@ class RecordReceiver:
     def feed(self, seq: int, record: bytes) -> list[bytes]:
         """Take one record; return the messages that are complete now, in order.  Raises `StreamError`.
 
-        A record that was here before is ignored: the first copy counts.
+        A repeated record is ignored: the first copy counts, as at the reference.
         """
         ahead = seq - self.next_seq
+        # Before all other checks: a copy of a known record ends nothing, even if it is a bad one.
         if ahead < 0 or seq in self._waiting:
             return []
         if not TAG_BYTES <= len(record) <= MAX_RECORD_BYTES:
             raise StreamError(f"a record of {len(record)} bytes")
+        # A record can be decrypted only in its turn: the cipher's counter is its nonce.
         if ahead:
             self._keep(seq, record, ahead)
             return []
@@ -143,15 +153,17 @@ class RecordReceiver:
             raise StreamError("the sequence numbers are used up")
         try:
             plaintext = self._cipher.decrypt(record)
+        # A reliable stream ends, too: a relay that forges records could as well drop them.
         except InvalidTag:
             raise StreamError("a record cannot be decrypted") from None
+        # A record of 65,535 bytes could hold more; the contract allows 60 KiB of plaintext.
         if len(plaintext) > MAX_PLAINTEXT_BYTES:
             raise StreamError(f"a record with {len(plaintext)} bytes of content")
         return plaintext
 
 
 class _Joiner:
-    """Cuts the byte stream at the message borders."""
+    """Cuts the byte stream at the message boundaries."""
 
     __slots__ = ("_lead", "_missing", "_parts")
 
@@ -168,6 +180,7 @@ class _Joiner:
                 begun = self._lead + data[at : at + _LENGTH_BYTES - len(self._lead)]
                 at += len(begun) - len(self._lead)
                 self._begin(begun)
+            # A message in one record, as nearly all are: one copy.
             elif not self._parts and end - at >= self._missing:
                 messages.append(data[at : at + self._missing])
                 at += self._missing
@@ -182,6 +195,7 @@ class _Joiner:
             return
         self._lead = b""
         self._missing = int.from_bytes(lead, "big")
+        # Checked before anything is kept: this is all that bounds the memory of an unfinished message.
         if not 0 < self._missing <= MAX_JSON_BYTES:
             raise StreamError(f"a message of {self._missing} bytes")
 

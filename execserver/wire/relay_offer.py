@@ -1,8 +1,8 @@
-"""The extra member by which two ends agree, inside the encrypted channel, to be reliable.
+"""The extra member by which two ends agree on a reliable stream, inside the encrypted channel.
 
-`relayReliability: 1` in the params of the first message, an `initialize` request, offers it; the same in the
-result of its answer accepts.  Everything else in the two messages stays as it is, and peers that do not know
-the member ignore it.
+`relayReliability: 1` in the params of the first message, an `initialize` request, offers it; the same member
+in the result of its answer accepts.  Everything else in the two messages is unchanged, and peers that do not
+know the member ignore it.  Inside the channel, no relay can add or remove it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _encode = msgspec.json.encode
 
 
 def add_offer(message: bytes) -> bytes | None:
-    """Return an `initialize` request that offers reliability; None when the message is another one."""
+    """Return the `initialize` request with the offer added; None if the message is another one."""
     request = _members(message)
     if request is None or not _is_initialize(request):
         return None
@@ -28,19 +28,19 @@ def add_offer(message: bytes) -> bytes | None:
 
 
 def has_offer(message: bytes) -> bool:
-    """Tell whether this is an `initialize` request that offers reliability."""
+    """Return True for an `initialize` request that offers reliability."""
     request = _members(message)
     return request is not None and _is_initialize(request) and _has_member(request, "params")
 
 
 def add_acceptance(message: bytes) -> bytes | None:
-    """Return the answer to `initialize` with the offer accepted; None when it is an error."""
+    """Return the answer to `initialize` with the offer accepted; None if it is an error."""
     answer = _members(message)
     return None if answer is None or "result" not in answer else _with_member(answer, "result")
 
 
 def has_acceptance(message: bytes) -> bool:
-    """Tell whether this is an answer that accepts reliability."""
+    """Return True for an answer that accepts reliability."""
     answer = _members(message)
     return answer is not None and "id" in answer and _has_member(answer, "result")
 
@@ -49,7 +49,7 @@ def _members(text: bytes | msgspec.Raw) -> _Members | None:
     try:
         return _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # whoever takes messages says what is wrong with it
+        return None  # the receiver of messages reports what is wrong with it
 
 
 def _is_initialize(request: _Members) -> bool:

@@ -1,7 +1,7 @@
 """The two ends of a virtual stream: `HarnessStream` opens it, `ExecutorStream` answers.
 
-Both are driven as `virtual_stream` says.  They differ in the handshake, in who offers reliability and who
-accepts it, and in what they say at the end.
+Both are driven as `virtual_stream` describes.  They differ in the handshake, in who offers reliability and
+who accepts it, and in whether an error is reported to the peer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ExecutorStream", "HarnessStream", "RelayStream", "Route", "StreamErr
 
 
 class Route(NamedTuple):
-    """What the registry told a harness: whom it talks to, and what lets it in."""
+    """What a harness got from the registry: the executor's identity, and the authorization to connect."""
 
     environment_id: str
     registration_id: str
@@ -47,6 +47,7 @@ class HarnessStream(RelayStream):
         self._offered = False
         about = prologue(route.environment_id, route.registration_id, stream_id)
         self._initiator: Initiator | None = Initiator(static, route.executor, about, entropy)
+        # Customary rather than required: the reference's harness sends both frames, so both are sent here.
         self._control.append(Resume(0))
         try:
             self._control.append(Handshake(self._initiator.write_message1(route.authorization.encode())))
@@ -55,7 +56,7 @@ class HarnessStream(RelayStream):
 
     @property
     def may_be_kept(self) -> bool:
-        """Tell whether the executor may wait for this stream to go on after its WebSocket is lost."""
+        """True if the executor may wait for this stream to go on after its WebSocket is lost."""
         return self._offered
 
     def _take_handshake(self, body: Handshake, now: float) -> None:
@@ -67,32 +68,35 @@ class HarnessStream(RelayStream):
         self._sender = RecordSender(initiator.send)
         self._receiver = RecordReceiver(initiator.receive)
         if self._announce:
-            self._account = Reliability(self._receiver, now)
+            self._acknowledgements = Reliability(self._receiver, now)
 
     def _announced(self, message: bytes) -> bytes:
+        # The first message is `initialize`; nothing can be offered with any other one.
         offer = add_offer(message) if self._announce else None
         if offer is None:
-            self._account = None
+            self._acknowledgements = None
             return message
         self._offered = True
         return offer
 
     def _look_at_first(self, message: bytes, now: float) -> None:
-        if self._account is not None and has_acceptance(message):
+        # The executor answers `initialize` first, so it accepts here or never.
+        if self._acknowledgements is not None and has_acceptance(message):
             self._become_reliable()
         else:
-            self._account = None
+            self._acknowledgements = None
             self._offered = False
 
     def _tells_of_errors(self) -> bool:
+        # The reference's harness only closes its WebSocket; a reliable executor would wait for another one.
         return self._reliable
 
 
 class ExecutorStream(RelayStream):
-    """The executor's end, made once the registry has said yes; begins with the handshake's answer."""
+    """The executor's end, made once the registry has let the harness in; begins with the second message."""
 
     def __init__(self, stream_id: str, responder: Responder, *, announce: bool = True) -> None:
-        """Answer the first message, which `responder` has read.  Raises `HandshakeFailed`."""
+        """Answer the first message, which `responder` has read already.  Raises `HandshakeFailed`."""
         super().__init__(stream_id, announce=announce)
         self._control.append(Handshake(responder.write_message2()))
         self._sender = RecordSender(responder.send)
@@ -100,12 +104,13 @@ class ExecutorStream(RelayStream):
 
     def _look_at_first(self, message: bytes, now: float) -> None:
         if self._announce and self._receiver is not None and has_offer(message):
-            self._account = Reliability(self._receiver, now)
+            self._acknowledgements = Reliability(self._receiver, now)
 
     def _announced(self, message: bytes) -> bytes:
-        accepted = add_acceptance(message) if self._account is not None else None
+        # None for an error as well: an answer that is an error accepts nothing.
+        accepted = add_acceptance(message) if self._acknowledgements is not None else None
         if accepted is None:
-            self._account = None
+            self._acknowledgements = None
             return message
         self._become_reliable()
         return accepted

@@ -1,1 +1,1 @@
-"""The process that starts and reaps all user processes.  Standard library only, one thread."""
+"""The process that starts and reaps all commands.  Standard library only, one thread."""

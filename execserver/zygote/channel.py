@@ -1,7 +1,7 @@
 """Records and descriptors over the SOCK_SEQPACKET pair between server and zygote.
 
-A record above DATAGRAM_BYTES travels in a memfd that goes along as the last descriptor.  Received descriptors
-are close-on-exec from the first moment on, so no child of another request inherits them.
+A record above DATAGRAM_BYTES travels in a memfd, which is the last descriptor of its message.  Received
+descriptors are close-on-exec from the start, so no child of another request inherits them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import _socket
 import os
 import struct
 
-from execserver.sandbox import limits
+from execserver.sandbox.kernel import limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class RecordLost(Exception):
 
 
 def send_record(sock: _socket.socket, data: bytes, descriptors: Sequence[int] = ()) -> None:
-    """Send one record with the descriptors, which stay the caller's.
+    """Send one record with the descriptors, which the caller keeps and closes.
 
-    A full non-blocking socket raises BlockingIOError and has sent nothing; a peer that is gone raises another
-    OSError.
+    If a non-blocking socket is full, BlockingIOError is raised and nothing was sent; if the peer is gone,
+    another OSError.
     """
     if len(data) <= DATAGRAM_BYTES:
         _send(sock, data, descriptors)
@@ -60,13 +60,14 @@ def receive_record(sock: _socket.socket) -> tuple[bytes, list[int]] | None:
     try:
         return receive_bounded(sock, MAX_RECORD_BYTES)
     except ConnectionResetError:
-        return None  # the same end of file
+        return None  # the peer has ended as well, with something of ours unread
 
 
 def receive_bounded(sock: _socket.socket, max_bytes: int) -> tuple[bytes, list[int]] | None:
-    """Receive as `receive_record` does; ConnectionResetError when the peer left something of ours unread.
+    """Receive as `receive_record` does.
 
-    A record above `max_bytes` raises RecordLost, and its descriptors are closed.
+    Raises ConnectionResetError when the peer ended and left something of ours unread, RecordLost for a record
+    above `max_bytes`, whose descriptors are closed.
     """
     space = _socket.CMSG_SPACE(4 * MAX_DESCRIPTORS)
     data, ancillary, _, _ = sock.recvmsg(DATAGRAM_BYTES, space, _MSG_CMSG_CLOEXEC)
@@ -95,13 +96,16 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _read_large(datagram: bytes, descriptors: list[int], max_bytes: int) -> bytes:
-    """Take the memfd off the list, and return the record it holds."""
+    """Take the memfd off the list and return the record it holds.
+
+    Raises RecordLost if it is not there, not as long as announced or above `max_bytes`; then all are closed.
+    """
     _, request_id, length = _LARGE.unpack(datagram)
     memfd = descriptors.pop() if descriptors else -1
     try:
         data = os.pread(memfd, length, 0) if memfd >= 0 and length <= max_bytes else b""
     except OSError:
-        data = b""  # the memfd was lost and another descriptor took its place
+        data = b""  # the memfd was lost, so the last one on the list is another descriptor
     finally:
         if memfd >= 0:
             os.close(memfd)

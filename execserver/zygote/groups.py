@@ -1,9 +1,9 @@
-"""Process groups whose leader may be gone, signalled without ever hitting a stranger.
+"""Signals to process groups whose session leader may be gone, which never reach an unrelated process.
 
-A group has its leader's number as process group and session.  While the leader is unreaped the number cannot
-be given out again and killpg is safe.  Afterwards only processes that are seen in the group, descend from the
-zygote and are held by a pidfd are signalled; a process that has the group's number as its pid shows that the
-number was given out again and the group is over.
+A group has its session leader's number as process group and session.  While the leader is unreaped, the
+kernel cannot reuse the number, and killpg is safe.  Afterwards a signal goes only to processes that are seen
+in the group, descend from the zygote and are held by a pidfd.  A process whose pid is the group's number
+shows that the number was reused and the group is over.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ def _stat_fields(pid: int) -> list[bytes] | None:
         return None
     finally:
         os.close(descriptor)
+    # A process chooses its name, which stands in parentheses and may hold spaces and parentheses of its own.
     return data[data.rfind(b")") + 2 :].split()
 
 
 def zombie_status(pid: int, parent: int) -> int | None:
-    """Return the wait status of an ended, unreaped child of `parent`; None if it is none, or hidden."""
+    """Return the wait status of a child of `parent` that has ended and is not reaped.
+
+    None for any other process, and where the kernel does not show the status.
+    """
     fields = _stat_fields(pid)
     if fields is None or fields[0] != b"Z" or int(fields[1]) != parent:
         return None
@@ -51,12 +55,12 @@ def zombie_status(pid: int, parent: int) -> int | None:
         hidden = os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         return None
-    # The kernel writes 0 to those who may not know.
+    # To a process without the right to trace it the kernel shows a status of 0.
     return None if hidden else int(fields[_EXIT_CODE])
 
 
 def all_processes() -> dict[int, tuple[bytes, int, int, int]]:
-    """Return the `process_stat` of every process that can be seen."""
+    """Return pid to `process_stat` for every process that can be seen."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -67,21 +71,21 @@ def all_processes() -> dict[int, tuple[bytes, int, int, int]]:
 
 
 def has_members(group: int) -> bool:
-    """Tell whether a group exists; exact right after its leader was reaped, a hint later."""
+    """Return whether a group exists; exact right after its leader was reaped, a hint later."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass
+        pass  # there are some, and all of them belong to other users
     return True
 
 
 def signal_members(send: SendSignal, group: int, root: int, signum: int, leader_reaped: bool) -> bool:
-    """Signal the members of a group that descend from `root`; return whether one was reached."""
+    """Signal the members of a group that descend from process `root`; return whether one was reached."""
     processes = all_processes()
     if leader_reaped and group in processes:
-        return False
+        return False  # the number was reused
     reached = False
     for pid, (state, _, own_group, session) in processes.items():
         if own_group == session == group and state != b"Z" and _descends(processes, pid, root):
@@ -90,6 +94,7 @@ def signal_members(send: SendSignal, group: int, root: int, signum: int, leader_
 
 
 def _descends(processes: dict[int, tuple[bytes, int, int, int]], pid: int, root: int) -> bool:
+    # Bounded: the scan is no snapshot, and reused numbers could make a circle of parents.
     for _ in range(len(processes)):
         stat = processes.get(pid)
         if stat is None:
@@ -106,7 +111,7 @@ def _signal_if_still(send: SendSignal, pid: int, group: int, signum: int) -> boo
     except OSError:
         return False
     try:
-        # The number may have changed hands between the scan and the pidfd; from here on it cannot.
+        # The number may have been reused between the scan and the pidfd; from here on it cannot be.
         stat = process_stat(pid)
         if stat is None or stat[2] != group:
             return False

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SERVER_SOCKET = 3
-# All but the two numbers the C library keeps for itself and does not let anyone name.
+# All but the two numbers that the C library keeps for itself and lets nobody name.
 _EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
 
 
 class ZygoteProcess:
-    """A started zygote: its pid and this side's socket, which the holder owns."""
+    """A started zygote: its pid, and the server's end of the socket, a descriptor that the holder owns."""
 
     __slots__ = ("pid", "sock_fd")
 
@@ -27,8 +27,8 @@ class ZygoteProcess:
 def start_zygote(command: Sequence[bytes], soft_nofile: int) -> ZygoteProcess:
     """Exec a zygote with an empty environment in its own session; return before it is ready.
 
-    `command` is what runs the entry point; `soft_nofile` is the soft limit of open files its children get.
-    The socket is close-on-exec and non-blocking.  Fails with OSError.
+    `command` is the argv that runs the entry point; `soft_nofile` is the soft limit of open files for its
+    children.  The socket is close-on-exec and non-blocking.  Raises OSError.
     """
     ensure_stdio()
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -36,7 +36,7 @@ def start_zygote(command: Sequence[bytes], soft_nofile: int) -> ZygoteProcess:
         pid = os.posix_spawn(
             command[0],
             [*command, b"%d" % soft_nofile],
-            {},
+            {},  # no secret of the server's environment gets into a process whose forks become commands
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, theirs.fileno(), _SERVER_SOCKET),
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
@@ -51,12 +51,16 @@ def start_zygote(command: Sequence[bytes], soft_nofile: int) -> ZygoteProcess:
         raise
     finally:
         theirs.close()
+    # Only this end: the zygote may block in a send, the server's event loop must not.
     ours.setblocking(False)
     return ZygoteProcess(pid, ours.detach())
 
 
 def ensure_stdio() -> None:
-    """Open the null device on those of 0, 1 and 2 that are closed: nothing else may get these numbers."""
+    """Open the null device on those of 0, 1 and 2 that are closed.
+
+    A socket that got one of these numbers would be some program's stdio.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)

@@ -1,9 +1,9 @@
 """The few C library calls that Python does not offer as the zygote needs them.
 
-posix_spawn starts programs without running any code of ours in the child: it takes the environment as raw
-strings (names with `=` and empty names pass), makes a new session first and opens the terminal afterwards,
-which makes it the controlling one.  Failures raise OSError with the errno of the call that failed in the
-child.
+posix_spawn starts programs without running any code of ours in the child.  It takes the environment as raw
+strings, so names with `=` and empty names, which the wire contract passes on and Python refuses, work.  It
+makes a new session before it opens the terminal, so the open makes it the controlling one.  Failures raise
+OSError with the errno of the call that failed in the child.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from execserver.sandbox import limits
+from execserver.sandbox.kernel import limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ _SYS_PIDFD_SEND_SIGNAL = 424  # the same number on every architecture
 
 
 class Libc:
-    """The bound calls, and the attributes every spawn shares."""
+    """The calls, and the attributes that all spawns share."""
 
     def __init__(self) -> None:
         self._lib = ctypes.CDLL(None, use_errno=True)
         self._attributes = self._spawn_attributes(_SETSID | _SETSIGDEF | _SETSIGMASK)
         self._in_session = self._spawn_attributes(_SETSIGDEF | _SETSIGMASK)
-        self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
+        self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)  # one for all spawns: there is one thread
 
     def spawn_on_pipes(
         self,
@@ -46,7 +46,10 @@ class Libc:
         stdin: int | None,
         outputs: Sequence[int],
     ) -> int:
-        """Start a program with stdout and stderr given and stdin given or the null device; return its pid."""
+        """Start a program in a new session; return its pid.
+
+        `outputs` are its stdout and stderr; its stdin is `stdin`, or the null device for None.
+        """
         lib, actions = self._lib, self._actions
         _check(lib.posix_spawn_file_actions_init(actions))
         try:
@@ -63,7 +66,10 @@ class Libc:
     def spawn_on_terminal(
         self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes], slave: bytes
     ) -> int:
-        """Start a program with that pty slave as stdio and controlling terminal; return its pid."""
+        """Start a program in a new session with a terminal; return its pid.
+
+        `slave` is the path of a pty's slave, which becomes stdio and the controlling terminal.
+        """
         lib, actions = self._lib, self._actions
         _check(lib.posix_spawn_file_actions_init(actions))
         try:
@@ -77,25 +83,29 @@ class Libc:
 
     def spawn_in_session(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Start a program in this process's session and group, with its stdio; return its pid."""
-        limits.leave_descriptors_to_others()  # this is how commands are started in a view
+        # Commands in a sandbox root are started this way.  They get a lower limit of open files than ours:
+        # descriptors in unread messages count for the user, so a command could use up everybody's share.
+        limits.leave_descriptors_to_others()
         pid = ctypes.c_int()
         strings = c_strings(argv), c_strings(env)
         _check(self._lib.posix_spawn(ctypes.byref(pid), path, None, self._in_session, *strings))
         return pid.value
 
     def execute(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
-        """Become another program; ends only by raising OSError."""
+        """Become another program; returns only by raising OSError."""
         return self._call(self._lib.execve(path, c_strings(argv), c_strings(env)))
 
     def _spawn(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         pid = ctypes.c_int()
         strings = c_strings(argv), c_strings(env)
+        # posix_spawn returns once the exec has succeeded or failed, with the errno of the child.
         _check(self._lib.posix_spawn(ctypes.byref(pid), path, self._actions, self._attributes, *strings))
         return pid.value
 
     def _spawn_attributes(self, flags: int) -> ctypes.Array[ctypes.c_char]:
-        """Return attributes that give a program default signals, an empty mask and what the flags say."""
+        """Return attributes for default signals, an empty mask and what the flags say."""
         lib = self._lib
+        # Blocked and ignored signals survive an exec, and the zygote blocks some.
         attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
         every_signal = ctypes.create_string_buffer(b"\xff" * _SIGSET_BYTES, _SIGSET_BYTES)
         no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
@@ -114,12 +124,12 @@ class Libc:
         self._call(self._lib.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0))
 
     def block_and_watch(self, blocked: Sequence[int], watched: int) -> int:
-        """Block signals here; return a signalfd, owned by the caller, that tells of `watched`."""
+        """Block signals in this process; return a signalfd, owned by the caller, that reports `watched`."""
         self._call(self._lib.sigprocmask(_SIG_BLOCK, self._sigset([*blocked, watched]), None))
         return self._call(self._lib.signalfd(-1, self._sigset([watched]), _SFD_FLAGS))
 
     def send_signal(self, pidfd: int, signum: int) -> None:
-        """Send a signal to exactly the process of a pidfd."""
+        """Send a signal to the process of a pidfd, and to no other."""
         arguments = (ctypes.c_long(pidfd), ctypes.c_long(signum), None, ctypes.c_long(0))
         self._call(self._lib.syscall(ctypes.c_long(_SYS_PIDFD_SEND_SIGNAL), *arguments))
 
@@ -137,9 +147,9 @@ class Libc:
 
 
 def c_strings(strings: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
-    """Return strings as the kernel takes arguments and environments: pointers up to a null pointer.
+    """Return an array of pointers that ends with a null pointer, as the kernel takes argv and environment.
 
-    What this has returned before is returned again.
+    A result of this function is returned as it is.
     """
     if isinstance(strings, ctypes.Array):
         return strings
@@ -147,6 +157,6 @@ def c_strings(strings: Sequence[bytes]) -> ctypes.Array[ctypes.c_char_p]:
 
 
 def _check(number: int) -> None:
-    """The posix_spawn family returns the error instead of setting errno."""
+    """Raise OSError unless 0: the posix_spawn family returns the error instead of setting errno."""
     if number:
         raise OSError(number, os.strerror(number))

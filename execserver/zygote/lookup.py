@@ -1,9 +1,9 @@
 """Which file a program name means (wire contract, section 8.1).
 
-Without a terminal the rules are execvp's with the child's own PATH; several files may have to be tried, so
-the candidates come as a list and the exec decides.  With a terminal the file is chosen beforehand, every
+Without a terminal the rules are execvp's with the child's own PATH.  Several files may have to be tried, so
+the candidates are a list and the exec decides.  With a terminal the file is chosen before the start, every
 refusal has a reason of its own, and a name with a slash that does not begin with `.` or `..` is still
-searched in PATH. Relative candidates are relative to the child's cwd.
+searched in PATH.  Relative candidates are relative to the child's cwd.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ NOT_EXECUTABLE = 5
 NOT_EXECUTABLE_RELATIVE = 6
 IS_DIRECTORY = 7
 
-# What a candidate in PATH turned out to be; the first byte of a note.
+# What a candidate in PATH turned out to be; the first byte of a detail about it.
 NOTE_DIRECTORY = b"d"
 NOTE_NOT_EXECUTABLE = b"x"
 
 
 class LookupRefused(Exception):
-    """No file to run for a terminal: `details` holds the refused path (or PATH), then notes on candidates."""
+    """There is no file to run for a terminal.
+
+    `details` holds the refused name; for NOT_IN_PATH also PATH, and the candidates that were there, each
+    behind a NOTE_* byte.
+    """
 
     def __init__(self, reason: int, number: int, *details: bytes) -> None:
         super().__init__(reason)
@@ -54,12 +58,13 @@ def env_value(env: Sequence[bytes], name: bytes) -> bytes | None:
 
 
 def pipe_candidates(program: bytes, path: bytes | None) -> list[bytes]:
-    """Return the files execvp would try, in order; a name that cannot exist raises OSError."""
+    """Return the files that execvp would try, in order; a name that cannot exist raises OSError."""
     if b"/" in program or not program:
         return [program]
     if len(program) > _NAME_MAX:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     elements = (DEFAULT_PATH if path is None else path).split(b":")
+    # An empty element means the cwd.
     return [
         element + b"/" + program if element else program for element in elements if len(element) < _PATH_MAX
     ]
@@ -86,7 +91,7 @@ def terminal_program(program: bytes, cwd: bytes, path: bytes | None) -> bytes:
 
 
 def is_directory(path: bytes) -> bool:
-    """Tell whether the path leads to a directory; no error escapes."""
+    """Return whether the path leads to a directory; never raises."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (OSError, ValueError):
@@ -122,7 +127,7 @@ def _relative(program: bytes) -> bytes:
 
 
 def _stat_errno(path: bytes) -> int:
-    """os.access hides why; stat walks the same path and tells."""
+    """Return why a path cannot be accessed: os.access hides it, and stat walks the same path."""
     try:
         os.stat(path)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The zygote's life: start what is asked, report who ended, and at the end of its socket end them all.
+"""The zygote's event loop: it starts what the server asks for and reports what ended.
 
-One thread, one socket, one signalfd, and a report of every sandbox being made.  The answer to a start is
-always sent before the exit record of the same child.  Sending blocks while the server is busy; nothing is
-queued here.
+When the socket ends, it kills and reaps every descendant.  It has one thread and waits for the socket, a
+signalfd, and one report pipe for each sandbox that is being made.  The answer to a start is always sent
+before the exit record of the same child.  Sending blocks while the server is busy; nothing is queued here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import select
 import time
 
 from execserver.zygote.channel import RecordLost, receive_record, send_record
+from execserver.zygote.confinement import NOTHING
 from execserver.zygote.groups import has_members, signal_members
 from execserver.zygote.reaper import end_all_children, own_children, reap_ended
 from execserver.zygote.records import (
@@ -35,94 +36,105 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import _socket
 
-    from execserver.zygote.confined import Confinement
+    from execserver.zygote.confine.sandboxes import Sandboxes
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import Record
 
 _SIGKILL = 9
 _SIGCHLD = 17
+# HUP, INT, QUIT and TERM stay blocked, because the server decides when to stop.  A signal to a whole service
+# reaches the zygote, too; one that obeyed could end commands before the server has decided.
 _POLITE_SIGNALS = (
     1,
     2,
     3,
     15,
-)  # the server decides when to stop; a signal to a whole service must not race it
-_IDLE_BEFORE_LOADING_MS = 100  # then the modules of sandboxes are loaded, so that no start waits for them
-_RETRY_MS = 200
-_LEADERLESS_KEPT = 256  # groups that outlived their leader; the oldest is forgotten beyond this
+)
+_IDLE_BEFORE_LOADING_MS = 100  # then the sandbox modules are loaded, so that no start waits for them
+_RETRY_MS = 200  # between two attempts to remove mask targets that others still use
+_LEADERLESS_KEPT = 256  # groups that outlived their session leader; beyond this the oldest is forgotten
 
 
 class Zygote:
-    """What the zygote knows: its children by pid, and the groups that outlived their leader."""
+    """What the zygote knows: its children by pid, and the groups that outlived their session leader."""
 
     def __init__(
         self,
         sock: _socket.socket,
         libc: Libc,
         runtime_dir: bytes | None = None,
-        confinement: Confinement | None = None,
+        sandboxes: Sandboxes | None = None,
     ) -> None:
         self._sock = sock
         self._libc = libc
         self._runtime_dir = runtime_dir
-        self._children: dict[int, int] = {}
-        self._pids: dict[int, int] = {}
-        self._leaderless: dict[int, int] = {}
+        self._children: dict[int, int] = {}  # pid to request id
+        self._pids: dict[int, int] = {}  # request id to pid
+        self._leaderless: dict[int, int] = {}  # request id to process group
         self._supervisors: set[int] = set()
-        self._deserted = False  # a supervisor has ended, and what it left may have left something itself
-        self._confinement = confinement
+        self._deserted = False  # an exec supervisor has ended; its orphans may leave orphans of their own
+        self._sandboxes = sandboxes
         self._retried = 0.0
         self._poll = select.poll()
-        self._reports: dict[int, int] = {}  # of sandboxes being made, to their pids
+        self._reports: dict[int, int] = {}  # report descriptor of a sandbox being made, to its pid
 
     def run(self) -> None:
         """Serve until the server is gone, then kill and reap every descendant."""
+        # A signalfd, not a Python signal handler: the end of a child is an event like any other, and no
+        # handler runs in the middle of a start.
         signals = self._libc.block_and_watch(_POLITE_SIGNALS, _SIGCHLD)
         self._poll.register(self._sock.fileno(), select.POLLIN)
         self._poll.register(signals, select.POLLIN)
         try:
             while True:
                 ready = [descriptor for descriptor, _ in self._poll.poll(self._patience_ms())]
-                if not ready and self._confinement is None:
-                    self._confinement_at_need()
+                if not ready and self._sandboxes is None:
+                    self._sandboxes_at_need()
                 self._retry_now_and_then()
                 if signals in ready:
                     _drain(signals)
                     self._report_exits()
+                # A report that `_report_exits` took just now is gone from `_reports`.  Its number cannot
+                # stand for another report yet: only `_serve_one`, which comes last, opens new ones.
                 for report in [report for report in ready if report in self._reports]:
                     self._hear(report)
                 self._give_up_overdue()
                 if self._sock.fileno() in ready and not self._serve_one():
                     break
         except (BrokenPipeError, ConnectionResetError):
-            pass
+            pass  # the server died while an answer was on its way
+        # `posix_spawn` cannot set a parent-death signal for commands, so the end of the socket does its work.
         end_all_children()
-        if self._confinement is not None:
-            self._confinement.close()
+        if self._sandboxes is not None:
+            self._sandboxes.close()
 
     def _patience_ms(self) -> int | None:
-        """Return how long to wait before idleness is put to use; None when there is nothing to do then."""
-        if self._confinement is None:
+        """Return after how many milliseconds there is something to do without an event; None for never."""
+        if self._sandboxes is None:
             return _IDLE_BEFORE_LOADING_MS
-        due = self._confinement.next_deadline_ns() if self._reports else 0
+        due = self._sandboxes.next_deadline_ns() if self._reports else 0
+        # One millisecond more than what is left: rounded down, the poll would end before the deadline and
+        # the loop would spin until it has passed.
         left_ms = max(0, (due - time.monotonic_ns()) // 1_000_000) + 1 if due else None
-        if not self._confinement.pending:
+        if not self._sandboxes.pending:
             return left_ms
         return _RETRY_MS if left_ms is None else min(left_ms, _RETRY_MS)
 
     def _retry_now_and_then(self) -> None:
-        """Remove placeholders that other owners used before, also when there is always something to do."""
-        if self._confinement is not None and self._confinement.pending:
+        """Remove mask targets that other mask owners used before; done on time on a busy zygote, too."""
+        if self._sandboxes is not None and self._sandboxes.pending:
             now = time.monotonic()
             if now - self._retried >= _RETRY_MS / 1000:
                 self._retried = now
-                self._confinement.retry()
+                self._sandboxes.retry()
 
     def _serve_one(self) -> bool:
         """Answer one record; return False at end of file."""
         try:
             received = receive_record(self._sock)
         except RecordLost as lost:
+            # No descriptor was free for the memfd that held the record.  The datagram itself has the request
+            # id, so this one start can be answered.
             self._send(Failed(lost.request_id, STAGE_EXEC, errno.EMFILE))
             return True
         if received is None:
@@ -131,6 +143,7 @@ class Zygote:
         try:
             answer = self._answer(decode(data), descriptors)
         finally:
+            # The child has its own copies.  One that stayed here would keep a command's pipes from ending.
             for descriptor in descriptors:
                 os.close(descriptor)
         self._send(answer)
@@ -145,47 +158,53 @@ class Zygote:
 
     def _started(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> int:
         if isinstance(request, WorkerRequest):
-            return self._confinement_at_need().begin_worker(request, descriptors)
-        if request.plan or request.refusal or request.seccomp or request.supervision:
-            return self._confinement_at_need().begin(request, descriptors)
+            return self._sandboxes_at_need().begin_worker(request, descriptors)
+        if request.confinement.kind != NOTHING or request.supervision:
+            return self._sandboxes_at_need().begin(request, descriptors)
         return spawn(self._libc, request, descriptors)
 
-    def _confinement_at_need(self) -> Confinement:
-        """Load what sandboxes need: later than the first start, or while there is nothing else to do."""
-        if self._confinement is None:
-            from execserver.zygote.confined import Confinement
+    def _sandboxes_at_need(self) -> Sandboxes:
+        """Load the sandbox modules at their first use, or while there is nothing else to do."""
+        if self._sandboxes is None:
+            # Imported here: a zygote is ready, and starts plain commands, without these modules.
+            from execserver.zygote.confine.sandboxes import Sandboxes
 
-            self._confinement = Confinement(self._libc, runtime_dir=self._runtime_dir)
-        return self._confinement
+            self._sandboxes = Sandboxes(self._libc, runtime_dir=self._runtime_dir)
+        return self._sandboxes
 
     def _start(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> Record:
         try:
             pid = self._started(request, descriptors)
         except SpawnFailure as failure:
             return _failed(request.request_id, failure)
+        except OSError as error:
+            # Out of processes, memory or descriptors, wherever that shows.  This start fails alone; an error
+            # that left this method would end the zygote, and with it every command.
+            return Failed(request.request_id, STAGE_EXEC, error.errno or errno.EIO)
         self._children[pid] = request.request_id
         self._pids[request.request_id] = pid
         if isinstance(request, SpawnRequest) and request.supervision:
             self._supervisors.add(pid)
         for child_id, group in list(self._leaderless.items()):
-            if group == pid:  # the number was given out again, so the old group is over
+            if group == pid:  # the kernel reused the number, so the old group is over
                 del self._leaderless[child_id]
-        report = None if self._confinement is None else self._confinement.report_of(pid)
+        report = None if self._sandboxes is None else self._sandboxes.report_of(pid)
         if report is None:
             return Started(request.request_id, pid)
+        # Begun gives the turn away: the server sends further requests while this sandbox root is built.
         self._reports[report] = pid
         self._poll.register(report, select.POLLIN)
         return Begun(request.request_id)
 
     def _hear(self, report: int) -> None:
-        """Answer a start whose sandbox has said, or never will say, how it went."""
-        assert self._confinement is not None
+        """Answer a start whose sandbox has reported how it went, or has died without a report."""
+        assert self._sandboxes is not None
         pid = self._forget_report(report)
-        self._answer_begun(pid, self._confinement.hear(pid))
+        self._answer_begun(pid, self._sandboxes.hear(pid))
 
     def _give_up_overdue(self) -> None:
-        if self._confinement is not None and self._reports:
-            for pid in self._confinement.give_up_overdue():
+        if self._sandboxes is not None and self._reports:
+            for pid in self._sandboxes.give_up_overdue():
                 self._forget_report(next(report for report, own in self._reports.items() if own == pid))
                 self._answer_begun(pid, SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT))
 
@@ -197,6 +216,7 @@ class Zygote:
         if failure is None:
             self._send(Started(self._children[pid], pid))
             return
+        # Nothing was started as far as the server knows, so the exit of this child must not be reported.
         child_id = self._children.pop(pid)
         del self._pids[child_id]
         self._send(_failed(child_id, failure))
@@ -204,11 +224,13 @@ class Zygote:
     def _signal(self, request: SignalRequest) -> Record:
         pid = self._pids.get(request.child_id)
         if pid is not None:
+            # The session leader is not reaped yet, so its number, and its group's, cannot be reused.
             try:
                 os.killpg(pid, request.signum)
             except OSError as error:
                 return Signalled(request.request_id, False, error.errno or errno.EPERM)
             return Signalled(request.request_id, True)
+        # Afterwards the number alone means nothing; `signal_members` looks who is really in the group.
         group = self._leaderless.get(request.child_id)
         reached = group is not None and signal_members(
             self._libc.send_signal, group, os.getpid(), request.signum, leader_reaped=True
@@ -218,20 +240,22 @@ class Zygote:
         return Signalled(request.request_id, reached)
 
     def _report_exits(self) -> None:
+        # All of them: one SIGCHLD stands for any number of children that ended since the last one was read.
         for pid, status in reap_ended():
-            if self._confinement is not None:
-                report = self._confinement.report_of(pid)
+            if self._sandboxes is not None:
+                report = self._sandboxes.report_of(pid)
                 if report is not None:
-                    self._hear(report)  # the answer to its start comes first
-                status = self._confinement.take_end(pid, status)
+                    self._hear(report)  # the answer to its start goes before its exit
+                status = self._sandboxes.take_end(pid, status)
             if pid in self._supervisors:
                 self._supervisors.discard(pid)
                 self._deserted = True
                 self._end_deserted()
             child_id = self._children.pop(pid, None)
             if child_id is None:
-                continue  # an orphan of some child
+                continue  # an orphan of some child, or a start that failed
             del self._pids[child_id]
+            # Asked at once: until some new process gets the number, the answer is exact.
             survivors = has_members(pid)
             if survivors:
                 self._remember_group(child_id, pid)
@@ -240,21 +264,21 @@ class Zygote:
             self._end_deserted()
 
     def _end_deserted(self) -> None:
-        """Kill what a supervisor has left, round after round: all that belongs to a call ends with it.
+        """Kill one round of what an exec supervisor has left: all that belongs to a call ends with it.
 
-        The supervisor does that itself, unless it is killed.  In a zygote that supervises shells there are no
-        orphans but those.
+        The supervisor does that itself, unless it is killed.  A zygote that starts supervised shells has no
+        other orphans.  What a killed orphan leaves behind is found in the next round.
         """
         deserted = [pid for pid in own_children() if pid not in self._children]
         for pid in deserted:
             try:
                 os.kill(pid, _SIGKILL)
             except OSError:
-                pass  # of another user by now
+                pass  # it belongs to another user by now
         self._deserted = bool(deserted)
 
     def _remember_group(self, child_id: int, group: int) -> None:
-        if len(self._leaderless) >= _LEADERLESS_KEPT:
+        if len(self._leaderless) >= _LEADERLESS_KEPT:  # a dict keeps its order, so the first is the oldest
             del self._leaderless[next(iter(self._leaderless))]
         self._leaderless[child_id] = group
 

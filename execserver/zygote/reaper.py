@@ -12,11 +12,11 @@ _SIGKILL = 9
 def own_children() -> list[int]:
     """Return the pids of this process's children, zombies included."""
     if not _has_children():
-        return []  # asked for at the end of every command, where this nearly always is so
+        return []  # the usual answer when a call has ended, found with one system call
     try:
         return [pid for task in os.listdir("/proc/self/task") for pid in _children_of_task(task)]
     except FileNotFoundError:
-        # A kernel without the `children` file.
+        # The kernel was built without the `children` file (CONFIG_PROC_CHILDREN).
         this = os.getpid()
         return [pid for pid, stat in all_processes().items() if stat[1] == this]
 
@@ -37,15 +37,16 @@ def reap_ended() -> list[tuple[int, int]]:
 def end_all_children() -> None:
     """Kill and reap until no child is left.  Blocks.
 
-    The caller is a child subreaper: what a killed child leaves behind becomes a child of this process, new
-    sessions included, and is found in the next round.
+    The caller is a child subreaper: what a killed child leaves behind becomes a child of this process, also
+    from sessions of its own, and is found in the next round.
     """
     while True:
         for pid in own_children():
             try:
                 os.kill(pid, _SIGKILL)
             except OSError:
-                pass
+                pass  # it belongs to another user by now
+        # Wait for one end at least before the next scan, or the loop would spin.
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -55,6 +56,7 @@ def end_all_children() -> None:
 
 def _has_children() -> bool:
     try:
+        # WNOWAIT leaves an ended child unreaped.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False

@@ -1,14 +1,21 @@
 """The records between server and zygote: bytes to values and back, no I/O.
 
-A record is a fixed head (kind, flags, id, four numbers) and byte strings joined by NUL, which no argument,
-environment entry or path can contain.  A spawn request's id names the child from then on: its exit record and
-later signal requests carry the same number, so a process id that the kernel gives out again confuses nobody.
-`decode` answers anything malformed with RecordError.
+A record is a fixed head (kind, flags, kind of confinement, id, four numbers) and byte strings joined by NUL,
+which no argument, environment entry or path can contain.  The id of a spawn request names the child from then
+on: its exit record and later signal requests carry the same number, so a pid that the kernel reuses confuses
+nobody.  `decode` raises RecordError for anything malformed.
 """
 
 from __future__ import annotations
 
 import struct
+
+from execserver.zygote.confinement import (
+    UNCONFINED,
+    Confinement,
+    decode_confinement,
+    encode_confinement,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,31 +25,19 @@ if TYPE_CHECKING:
 STAGE_CWD = 1
 STAGE_LOOKUP = 2
 STAGE_EXEC = 3
-STAGE_VIEW = 4  # the sandbox could not be made; the one detail says why
-_STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_VIEW)
-
-# The filter of a start whose files are not restricted.
-SECCOMP_NONE = 0
-SECCOMP_RESTRICTED = 1
-SECCOMP_PROXY_ROUTED = 2
-
-# How a plan is enforced.
-BACK_END_NATIVE = 0  # namespaces, made by the zygote's child
-BACK_END_LANDLOCK = 1  # Landlock and the filter, for plans these express exactly
-BACK_END_BUBBLEWRAP = 2  # a bubblewrap; which one stands before the plan
+STAGE_ROOT = 4  # the sandbox could not be made; the only detail says why
+_STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_ROOT)
 
 _SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER, _BEGUN = range(1, 9)
 
 _HAS_ARG0 = 1
 _PIPE_STDIN = 2
-_SECCOMP_SHIFT = 2  # two bits
-_BACK_END_SHIFT = 4  # two bits
-_SUPERVISED = 64
+_SUPERVISED = 4
 _SURVIVORS = 1
 
-_HEAD = struct.Struct("<BB6xQqqqq")
+# The padding puts the id at offset 8, where the channel reads it from any record without decoding it.
+_HEAD = struct.Struct("<BBB5xQqqqq")
 _SUPERVISION_BYTES = struct.Struct("<I")  # at the end of a supervised request
-_MAX_NUMBER = 2**63 - 1
 
 
 class RecordError(Exception):
@@ -50,7 +45,7 @@ class RecordError(Exception):
 
 
 class Record:
-    """What all records share: they are compared by value and printed with their fields."""
+    """What all records share: they compare by value and print with their fields."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -72,20 +67,16 @@ class SpawnRequest(Record):
     """Start a program.
 
     `env` holds `name=value` entries in their final order.  `slave` is the path of the pty's slave, empty for
-    pipes; with pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then
-    stderr.  Past `deadline_ns` of the monotonic clock (0: never) nobody waits and nothing may be started.
+    pipes.  With pipes the datagram carries the child's ends: stdin if `pipe_stdin`, then stdout, then stderr.
+    After `deadline_ns` of the monotonic clock (0: never) nobody waits, and nothing may be started.
 
-    `plan` is an encoded view plan that `back_end` enforces, empty for none; `seccomp` is the filter of
-    a start without a plan.  With a `refusal`, which is an exit status and a line with a space between them,
-    nothing is started but a child that writes the line to stderr and exits with the status.
-
-    With a `supervision` (an encoded one) a supervisor watches what the program starts; the socket for its
-    questions is the last descriptor of the datagram.
+    With an encoded `supervision`, an exec supervisor watches what the program starts; the socket for its
+    approval prompts is the last descriptor of the datagram.
     """
 
     __slots__ = (
-        *("arg0", "argv", "back_end", "cwd", "deadline_ns", "env"),
-        *("pipe_stdin", "plan", "refusal", "request_id", "seccomp", "slave", "supervision"),
+        *("arg0", "argv", "confinement", "cwd", "deadline_ns", "env"),
+        *("pipe_stdin", "request_id", "slave", "supervision"),
     )
 
     def __init__(
@@ -98,10 +89,7 @@ class SpawnRequest(Record):
         slave: bytes = b"",
         pipe_stdin: bool = False,
         deadline_ns: int = 0,
-        plan: bytes = b"",
-        refusal: bytes = b"",
-        seccomp: int = SECCOMP_NONE,
-        back_end: int = BACK_END_NATIVE,
+        confinement: Confinement = UNCONFINED,
         supervision: bytes = b"",
     ) -> None:
         self.request_id = request_id
@@ -112,32 +100,26 @@ class SpawnRequest(Record):
         self.slave = slave
         self.pipe_stdin = pipe_stdin
         self.deadline_ns = deadline_ns
-        self.plan = plan
-        self.refusal = refusal
-        self.seccomp = seccomp
-        self.back_end = back_end
+        self.confinement = confinement
         self.supervision = supervision
 
 
 class WorkerRequest(Record):
-    """Start a file worker inside the view of a plan; the datagram carries the worker's socket.
+    """Start a file worker in a confinement with a sandbox plan; the datagram carries the worker's socket.
 
-    Answered like a spawn; the worker's end is reported like that of any child.
+    The answer is that of a spawn; the worker's end is reported like that of any child.
     """
 
-    __slots__ = ("back_end", "deadline_ns", "plan", "request_id")
+    __slots__ = ("confinement", "deadline_ns", "request_id")
 
-    def __init__(
-        self, request_id: int, plan: bytes, deadline_ns: int = 0, back_end: int = BACK_END_NATIVE
-    ) -> None:
+    def __init__(self, request_id: int, confinement: Confinement, deadline_ns: int = 0) -> None:
         self.request_id = request_id
-        self.plan = plan
+        self.confinement = confinement
         self.deadline_ns = deadline_ns
-        self.back_end = back_end
 
 
 class Begun(Record):
-    """A sandbox is being made; the answer to the request is yet to come, and other requests do not wait."""
+    """A sandbox is being made: the answer to the request comes later, and other requests do not wait."""
 
     __slots__ = ("request_id",)
 
@@ -146,7 +128,7 @@ class Begun(Record):
 
 
 class Started(Record):
-    """The program runs: posix_spawn returned after a successful exec."""
+    """The program runs: posix_spawn returned after a successful exec, or the sandbox reported RUNNING."""
 
     __slots__ = ("pid", "request_id")
 
@@ -156,7 +138,7 @@ class Started(Record):
 
 
 class Failed(Record):
-    """Nothing was started: the stage, the errno, and for a refused lookup the reason and what it names."""
+    """Nothing was started: the stage, the errno, and for a refused lookup the reason and its details."""
 
     __slots__ = ("details", "errno", "reason", "request_id", "stage")
 
@@ -182,7 +164,7 @@ class SignalRequest(Record):
 
 
 class Signalled(Record):
-    """Whether the signal was delivered; if not, `errno` tells of a refusal, and 0 that the group is gone."""
+    """Whether the signal was delivered; if not, `errno` is that of a refusal, or 0 if the group is gone."""
 
     __slots__ = ("delivered", "errno", "request_id")
 
@@ -210,11 +192,11 @@ def encode(record: Record) -> bytes:
         if isinstance(record, SpawnRequest):
             return _encode_spawn(record)
         if isinstance(record, WorkerRequest):
-            flags = record.back_end << _BACK_END_SHIFT
-            return _HEAD.pack(_WORKER, flags, record.request_id, 0, 0, record.deadline_ns, 0) + record.plan
+            kind, confined = encode_confinement(record.confinement)
+            return _HEAD.pack(_WORKER, 0, kind, record.request_id, 0, 0, record.deadline_ns, 0) + confined
         if isinstance(record, Failed):
             numbers = (record.stage, record.errno, record.reason, len(record.details))
-            return _HEAD.pack(_FAILED, 0, record.request_id, *numbers) + _join(record.details)
+            return _HEAD.pack(_FAILED, 0, 0, record.request_id, *numbers) + _join(record.details)
         return _encode_plain(record)
     except struct.error as error:
         raise RecordError(f"a number of {record!r} is out of range") from error
@@ -224,12 +206,14 @@ def decode(data: bytes) -> Record:
     """Return the record the bytes hold; anything else raises RecordError."""
     if len(data) < _HEAD.size:
         raise RecordError(f"record of {len(data)} bytes is shorter than its head")
-    kind, flags, number, *fields = _HEAD.unpack_from(data)
+    kind, flags, confined_by, number, *fields = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
     if kind == _SPAWN:
-        return _decode_spawn(flags, number, fields, body)
+        return _decode_spawn(flags, confined_by, number, fields, body)
     if kind == _WORKER:
-        return _decode_worker(flags, number, fields, body)
+        return _decode_worker(flags, confined_by, number, fields, body)
+    if confined_by:
+        raise RecordError(f"record of kind {kind} with a confinement")
     if kind == _FAILED:
         stage, errno, reason, count = fields
         if stage not in _STAGES or flags:
@@ -242,33 +226,33 @@ def decode(data: bytes) -> Record:
 
 def _encode_spawn(record: SpawnRequest) -> bytes:
     flags = (_HAS_ARG0 if record.arg0 is not None else 0) | (_PIPE_STDIN if record.pipe_stdin else 0)
-    flags |= record.seccomp << _SECCOMP_SHIFT | record.back_end << _BACK_END_SHIFT
     tail = b""
     if record.supervision:
         flags |= _SUPERVISED
         tail = record.supervision + _SUPERVISION_BYTES.pack(len(record.supervision))
-    numbers = (len(record.argv), len(record.env), record.deadline_ns, len(record.plan))
-    strings = [record.cwd, record.slave, record.refusal, record.arg0 or b"", *record.argv, *record.env]
-    return _HEAD.pack(_SPAWN, flags, record.request_id, *numbers) + _join(strings) + record.plan + tail
+    kind, confined = encode_confinement(record.confinement)
+    numbers = (len(record.argv), len(record.env), record.deadline_ns, len(confined))
+    strings = [record.cwd, record.slave, record.arg0 or b"", *record.argv, *record.env]
+    return _HEAD.pack(_SPAWN, flags, kind, record.request_id, *numbers) + _join(strings) + confined + tail
 
 
-def _decode_spawn(flags: int, number: int, fields: list[int], body: bytes) -> SpawnRequest:
-    argc, envc, deadline_ns, plan_bytes = fields
-    seccomp, back_end = flags >> _SECCOMP_SHIFT & 3, flags >> _BACK_END_SHIFT & 3
+def _decode_spawn(flags: int, confined_by: int, number: int, fields: list[int], body: bytes) -> SpawnRequest:
+    argc, envc, deadline_ns, confined_bytes = fields
+    # Supervision and confinement are binary and may hold NULs, so they stand behind the joined strings and
+    # are cut off first, from the end.
     body, supervision = _cut_supervision(body) if flags & _SUPERVISED else (body, b"")
-    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 7 or not 0 <= plan_bytes <= len(body):
+    end = len(body) - confined_bytes
+    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 3 or not 0 <= end <= len(body):
         raise RecordError("malformed head of a spawn request")
-    if seccomp > SECCOMP_PROXY_ROUTED or back_end > BACK_END_BUBBLEWRAP:
-        raise RecordError("spawn request with an unknown filter or back end")
-    end = len(body) - plan_bytes
-    cwd, slave, refusal, arg0, *strings = _split(body[:end], 4 + argc + envc)
+    confined = _decode_confinement(confined_by, body[end:])
+    cwd, slave, arg0, *strings = _split(body[:end], 3 + argc + envc)
     if arg0 and not flags & _HAS_ARG0:
         raise RecordError("spawn request with an arg0 that its flags deny")
     given = arg0 if flags & _HAS_ARG0 else None
     piped = bool(flags & _PIPE_STDIN)
     return SpawnRequest(
         *(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns),
-        *(body[end:], refusal, seccomp, back_end, supervision),
+        *(confined, supervision),
     )
 
 
@@ -281,26 +265,34 @@ def _cut_supervision(body: bytes) -> tuple[bytes, bytes]:
     return body[: end - length], body[end - length : end]
 
 
-def _decode_worker(flags: int, number: int, fields: list[int], body: bytes) -> WorkerRequest:
+def _decode_confinement(kind: int, data: bytes) -> Confinement:
+    try:
+        return decode_confinement(kind, data)
+    except ValueError as error:
+        raise RecordError(str(error)) from None
+
+
+def _decode_worker(
+    flags: int, confined_by: int, number: int, fields: list[int], body: bytes
+) -> WorkerRequest:
     first, second, deadline_ns, last = fields
-    back_end = flags >> _BACK_END_SHIFT
-    if first or second or last or deadline_ns < 0 or flags & 0xF or back_end > BACK_END_BUBBLEWRAP:
+    if first or second or last or deadline_ns < 0 or flags:
         raise RecordError("malformed head of a worker request")
-    return WorkerRequest(number, body, deadline_ns, back_end)
+    return WorkerRequest(number, _decode_confinement(confined_by, body), deadline_ns)
 
 
 def _encode_plain(record: Record) -> bytes:
     if isinstance(record, Exited):
         flags = _SURVIVORS if record.survivors else 0
-        return _HEAD.pack(_EXITED, flags, record.child_id, record.pid, record.status, 0, 0)
+        return _HEAD.pack(_EXITED, flags, 0, record.child_id, record.pid, record.status, 0, 0)
     if isinstance(record, Begun):
-        return _HEAD.pack(_BEGUN, 0, record.request_id, 0, 0, 0, 0)
+        return _HEAD.pack(_BEGUN, 0, 0, record.request_id, 0, 0, 0, 0)
     if isinstance(record, Started):
-        return _HEAD.pack(_STARTED, 0, record.request_id, record.pid, 0, 0, 0)
+        return _HEAD.pack(_STARTED, 0, 0, record.request_id, record.pid, 0, 0, 0)
     if isinstance(record, SignalRequest):
-        return _HEAD.pack(_SIGNAL, 0, record.request_id, record.child_id, record.signum, 0, 0)
+        return _HEAD.pack(_SIGNAL, 0, 0, record.request_id, record.child_id, record.signum, 0, 0)
     if isinstance(record, Signalled):
-        return _HEAD.pack(_SIGNALLED, 0, record.request_id, int(record.delivered), record.errno, 0, 0)
+        return _HEAD.pack(_SIGNALLED, 0, 0, record.request_id, int(record.delivered), record.errno, 0, 0)
     raise RecordError(f"{type(record).__name__} is no record")
 
 
@@ -323,6 +315,7 @@ def _decode_plain(kind: int, flags: int, number: int, fields: list[int]) -> Reco
 
 def _join(strings: Sequence[bytes]) -> bytes:
     joined = b"\0".join(strings)
+    # A NUL within a string would be read as the border between two.
     if joined.count(b"\0") != max(len(strings) - 1, 0):
         raise RecordError("a string holds a NUL byte")
     return joined

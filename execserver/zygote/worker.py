@@ -1,8 +1,8 @@
-"""A file worker: performs file operations inside the view of one plan, one at a time, until its socket ends.
+"""A file worker: performs file operations in one sandbox root, one at a time, until its socket ends.
 
-It runs in a fork of the zygote that has entered the view and given up all privileges.  It finds, checks and
-opens; content is read and written by the server, on the descriptors it is given.  Content and base64 never
-come here.
+It runs in a fork of the zygote that has entered the sandbox root of one plan and given up all privileges.  It
+finds, checks and opens.  The server reads and writes content on the descriptors that the worker passes;
+content and base64 never come here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from errno import EIO
 from execserver.files.copy import CopyOptions
 from execserver.files.walk import WalkOptions
 from execserver.protocol.errors import RpcError
-from execserver.sandbox import guarded_no_links as no_links
-from execserver.sandbox import worker_records as records
-from execserver.sandbox.guarded import Denied, Guard
-from execserver.sandbox.guarded_files import GuardedFiles
+from execserver.sandbox.files import guarded_no_symlinks as no_symlinks
+from execserver.sandbox.files import worker_records as records
+from execserver.sandbox.files.guard import Denied, PathGuard
+from execserver.sandbox.files.operations import GuardedFiles
 from execserver.zygote.channel import receive_record, send_record
 
 TYPE_CHECKING = False
@@ -26,35 +26,40 @@ if TYPE_CHECKING:
     import _socket
     from collections.abc import Callable
 
-    from execserver.sandbox.plan import ViewPlan
-    from execserver.sandbox.worker_records import Reply, Request
+    from execserver.sandbox.files.worker_records import Reply, Request
+    from execserver.sandbox.plan import SandboxPlan
 
     Perform = Callable[["Worker", Request], "Reply | int"]
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024  # a listing of about a million names
+_LARGE_REPLY_BYTES = 64 * 1024  # some 5,000 names
 _PROGRESS_NS = 500_000_000
 _MSG_DONTWAIT = 0x40
 _MSG_NOSIGNAL = 0x4000
 _INTERNAL = -32603
 
 
-def serve(sock: _socket.socket, plan: ViewPlan) -> None:
-    """Answer requests from a blocking socket until it ends; to be called inside the view.
+def serve(sock: _socket.socket, plan: SandboxPlan) -> None:
+    """Answer requests from a blocking socket until it ends; to be called inside the sandbox root.
 
-    Raises OSError where the view has no /proc, RecordError for bytes that are no request.
+    Raises OSError where the sandbox root has no /proc, RecordError for bytes that are no request.
     """
-    gc.freeze()  # what came with the fork stays shared with the zygote
-    worker = Worker(sock, GuardedFiles(Guard(plan)))
+    gc.freeze()  # a collection would write to all that came with the fork, and copy these pages
+    worker = Worker(sock, GuardedFiles(PathGuard(plan)))
     while worker.serve_one():
-        pass
+        if worker.replied_bytes > _LARGE_REPLY_BYTES:
+            # For each size the interpreter keeps 2,000 freed tuples.  After a listing each of them may lie in
+            # a block of 1 MiB that is otherwise empty.  A full collection frees them.
+            gc.collect()
 
 
 class Worker:
-    """What one worker holds: its socket, and the guarded operations."""
+    """What one worker holds: its socket, and the file operations behind the path guard."""
 
     def __init__(self, sock: _socket.socket, files: GuardedFiles) -> None:
         self.files = files
         self._sock = sock
+        self.replied_bytes = 0  # of the last request
         self._request_id = 0
         self._told_ns = 0
 
@@ -80,19 +85,21 @@ class Worker:
         return True
 
     def pause(self) -> None:
-        """Tell now and then that a long operation goes on."""
+        """Report every half second that a long operation goes on; the server kills a silent worker."""
         now = time.monotonic_ns()
         if now - self._told_ns < _PROGRESS_NS:
             return
         self._told_ns = now
         data = records.encode_reply(records.Progress(self._request_id))
         try:
-            self._sock.sendmsg([data], [], _MSG_DONTWAIT | _MSG_NOSIGNAL)  # `send` is not allowed here
+            # `send` is `sendto` to the kernel, which the filter refuses here.
+            self._sock.sendmsg([data], [], _MSG_DONTWAIT | _MSG_NOSIGNAL)
         except BlockingIOError:
-            pass  # earlier ones have not been read yet
+            pass  # the server has not read earlier reports yet
 
     def _perform(self, request: Request) -> Reply | int:
         guard = self.files.guard
+        # Where the operation is, for the path in an error; only a certain one is reported.
         guard.at = b""
         guard.certain = True
         try:
@@ -110,12 +117,13 @@ class Worker:
         if len(data) > MAX_REPLY_BYTES:
             text = f"the result is too large: limit is {MAX_REPLY_BYTES} bytes"
             data = records.encode_reply(records.Refused(reply.request_id, _INTERNAL, text))
+        self.replied_bytes = len(data)
         send_record(self._sock, data, descriptors)
 
 
 def _read(worker: Worker, request: Request) -> int:
-    if request.flags & records.NO_LINKS:
-        return no_links.open_regular(worker.files.guard, request.path)
+    if request.flags & records.NO_SYMLINKS:
+        return no_symlinks.open_regular(worker.files.guard, request.path)
     return worker.files.open_regular(request.path)
 
 
@@ -124,23 +132,25 @@ def _replace(worker: Worker, request: Request) -> int:
 
 
 def _write(worker: Worker, request: Request) -> int:
-    if request.flags & records.NO_LINKS:
-        return no_links.open_target(worker.files, request.path)
+    if request.flags & records.NO_SYMLINKS:
+        return no_symlinks.open_target(worker.files, request.path)
     return worker.files.open_target(request.path)
 
 
 def _create_directory(worker: Worker, request: Request) -> Reply:
     recursive = bool(request.flags & records.RECURSIVE)
-    if request.flags & records.NO_LINKS:
-        no_links.create_directory(worker.files.guard, request.path, recursive)
+    if request.flags & records.NO_SYMLINKS:
+        no_symlinks.create_directory(worker.files.guard, request.path, recursive)
     else:
         worker.files.create_directory(request.path, recursive)
     return records.Done(request.request_id)
 
 
 def _get_metadata(worker: Worker, request: Request) -> Reply:
-    if request.flags & records.NO_LINKS:
-        return records.Metadata(request.request_id, *no_links.get_metadata(worker.files.guard, request.path))
+    if request.flags & records.NO_SYMLINKS:
+        return records.Metadata(
+            request.request_id, *no_symlinks.get_metadata(worker.files.guard, request.path)
+        )
     return records.Metadata(request.request_id, worker.files.get_metadata(request.path))
 
 
@@ -154,8 +164,8 @@ def _read_directory(worker: Worker, request: Request) -> Reply:
 
 def _remove(worker: Worker, request: Request) -> Reply:
     recursive, force = bool(request.flags & records.RECURSIVE), bool(request.flags & records.FORCE)
-    if request.flags & records.NO_LINKS:
-        no_links.remove(worker.files.guard, request.path, recursive, force)
+    if request.flags & records.NO_SYMLINKS:
+        no_symlinks.remove(worker.files.guard, request.path, recursive, force)
     else:
         worker.files.remove(request.path, recursive, force, worker.pause)
     return records.Done(request.request_id)

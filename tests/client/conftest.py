@@ -43,7 +43,7 @@ def fake() -> FakeServer:
 @pytest.fixture
 def client(fake: FakeServer) -> Iterator[ExecServerClient]:
     """A client of the server in memory."""
-    client = ExecServerClient(fake.dial, QUICK)
+    client = ExecServerClient(fake.open_transport, QUICK)
     yield client
     client.close()
 

@@ -95,20 +95,20 @@ class FakeServer:
         self.unreachable = False
         self._something = Event()
 
-    def dial(self, timeout: float) -> FakeCarrier:
+    def open_transport(self, timeout: float) -> FakeCarrier:
         """Make a connection, as the client's carriers do."""
         if self.unreachable:
             raise ConnectFailed("the fake is unreachable")
-        carrier = FakeCarrier(self, len(self.carriers))
-        self.carriers.append(carrier)
-        return carrier
+        transport = FakeCarrier(self, len(self.carriers))
+        self.carriers.append(transport)
+        return transport
 
     @property
     def current(self) -> FakeCarrier:
         """The newest connection."""
         return self.carriers[-1]
 
-    def take(self, carrier: FakeCarrier, number: int, message: dict[str, Any]) -> None:
+    def take(self, transport: FakeCarrier, number: int, message: dict[str, Any]) -> None:
         """Note a message of the client and answer it."""
         request = Request(number, message.get("id"), message["method"], message["params"])
         self.requests.append(request)
@@ -117,9 +117,9 @@ class FakeServer:
         if request.call_id is None or answer is None:
             return
         try:
-            carrier.reply(request.call_id, answer(request.params))
+            transport.reply(request.call_id, answer(request.params))
         except Refusal as refusal:
-            carrier.put({"error": refusal.body, "id": request.call_id})
+            transport.put({"error": refusal.body, "id": request.call_id})
         except Unanswered:
             pass
 

@@ -52,15 +52,15 @@ def owner() -> Owner:
 
 
 @pytest.fixture
-def carrier(fake: FakeServer) -> FakeCarrier:
+def transport(fake: FakeServer) -> FakeCarrier:
     fake.answers.clear()
-    return fake.dial(1)
+    return fake.open_transport(1)
 
 
 @pytest.fixture
-def connection(carrier: FakeCarrier, owner: Owner) -> Iterator[Connection]:
+def connection(transport: FakeCarrier, owner: Owner) -> Iterator[Connection]:
     connection = Connection(
-        carrier, Gate(1000, 10_000), 3, owner.on_notification, owner.on_output, owner.on_lost
+        transport, Gate(1000, 10_000), 3, owner.on_notification, owner.on_output, owner.on_lost
     )
     connection.start()
     yield connection
@@ -79,36 +79,36 @@ def outcome(caller: gevent.Greenlet[..., msgspec.Raw]) -> object:
 
 
 def test_answers_are_matched_by_id_whatever_their_order(
-    connection: Connection, carrier: FakeCarrier, fake: FakeServer
+    connection: Connection, transport: FakeCarrier, fake: FakeServer
 ) -> None:
     callers = [ask(connection, f"m{number}") for number in range(3)]
     ids = [request.call_id for request in fake.requests]
     assert ids == [1, 2, 3]
     for call_id in reversed(ids):
-        carrier.reply(call_id, {"answer": call_id})
+        transport.reply(call_id, {"answer": call_id})
     assert [outcome(caller) for caller in callers] == [{"answer": 1}, {"answer": 2}, {"answer": 3}]
 
 
 def test_notifications_reach_the_owner_in_arrival_order(
-    connection: Connection, carrier: FakeCarrier, owner: Owner
+    connection: Connection, transport: FakeCarrier, owner: Owner
 ) -> None:
     caller = ask(connection, "m")
-    carrier.push("a", n=1)
-    carrier.put(
+    transport.push("a", n=1)
+    transport.put(
         '{"method":"process/output","params":{"processId":"p","seq":1,"stream":"pty","chunk":"eA=="}}'
     )
-    carrier.push("b", n=2)
-    carrier.reply(1, {})
+    transport.push("b", n=2)
+    transport.reply(1, {})
     outcome(caller)
     assert owner.notifications == [("a", {"n": 1}), ("p", Output(1, "pty", b"x")), ("b", {"n": 2})]
 
 
-def test_an_answer_to_nothing_asked_is_ignored(connection: Connection, carrier: FakeCarrier) -> None:
+def test_an_answer_to_nothing_asked_is_ignored(connection: Connection, transport: FakeCarrier) -> None:
     caller = ask(connection, "m")
-    carrier.reply(77, {"wrong": True})
-    carrier.put({"id": "1", "result": {"wrong": True}})
-    carrier.put({"error": {"code": -32600, "message": "wrong"}, "id": 78})
-    carrier.reply(1, {"right": True})
+    transport.reply(77, {"wrong": True})
+    transport.put({"id": "1", "result": {"wrong": True}})
+    transport.put({"error": {"code": -32600, "message": "wrong"}, "id": 78})
+    transport.reply(1, {"right": True})
     assert outcome(caller) == {"right": True}
 
 
@@ -125,11 +125,11 @@ def test_an_answer_to_nothing_asked_is_ignored(connection: Connection, carrier: 
     ],
 )
 def test_an_error_answer_becomes_the_error_of_its_code(
-    connection: Connection, carrier: FakeCarrier, code: int, kind: type[RequestFailed]
+    connection: Connection, transport: FakeCarrier, code: int, kind: type[RequestFailed]
 ) -> None:
     caller = gevent.spawn(capture, connection, "m")
     gevent.sleep(0)
-    carrier.put({"error": {"code": code, "message": "why"}, "id": 1})
+    transport.put({"error": {"code": code, "message": "why"}, "id": 1})
     error = caller.get(timeout=5)
     assert type(error) is kind
     assert (error.code, error.message, error.method) == (code, "why", "m")
@@ -144,24 +144,24 @@ def capture(connection: Connection, method: str, timeout: float | None = None) -
     return None
 
 
-def test_an_error_without_id_ends_every_waiting_call(connection: Connection, carrier: FakeCarrier) -> None:
+def test_an_error_without_id_ends_every_waiting_call(connection: Connection, transport: FakeCarrier) -> None:
     callers = [gevent.spawn(capture, connection, method) for method in ("a", "b")]
     gevent.sleep(0)
-    carrier.put({"error": {"code": -32600, "message": "failed to parse"}, "id": -1})
+    transport.put({"error": {"code": -32600, "message": "failed to parse"}, "id": -1})
     assert [type(caller.get(timeout=5)) for caller in callers] == [InvalidRequestError] * 2
 
 
 def test_the_end_of_the_connection_ends_every_waiting_call(
-    connection: Connection, carrier: FakeCarrier, owner: Owner
+    connection: Connection, transport: FakeCarrier, owner: Owner
 ) -> None:
     callers = [gevent.spawn(capture, connection, method) for method in ("a", "b")]
     gevent.sleep(0)
-    carrier.drop()
+    transport.drop()
     errors = [caller.get(timeout=5) for caller in callers]
     assert [type(error) for error in errors] == [TransportClosed] * 2
     assert errors[0] is not errors[1]
     assert len(owner.lost) == 1
-    assert carrier.closed
+    assert transport.closed
 
 
 @pytest.mark.parametrize(
@@ -177,48 +177,48 @@ def test_the_end_of_the_connection_ends_every_waiting_call(
     ],
 )
 def test_what_the_contract_does_not_allow_ends_the_connection(
-    connection: Connection, carrier: FakeCarrier, owner: Owner, message: str
+    connection: Connection, transport: FakeCarrier, owner: Owner, message: str
 ) -> None:
     caller = gevent.spawn(capture, connection, "m")
     gevent.sleep(0)
-    carrier.put(message)
+    transport.put(message)
     error = caller.get(timeout=5)
     assert type(error) is TransportClosed
     assert isinstance(error.__cause__, ProtocolViolation)
     assert owner.lost == [error.__cause__]
 
 
-def test_a_call_on_a_lost_connection_fails_at_once(connection: Connection, carrier: FakeCarrier) -> None:
-    carrier.drop()
+def test_a_call_on_a_lost_connection_fails_at_once(connection: Connection, transport: FakeCarrier) -> None:
+    transport.drop()
     gevent.sleep(0.01)
     assert type(capture(connection, "m")) is TransportClosed
 
 
 def test_a_send_that_fails_is_the_end_of_the_connection(
-    connection: Connection, carrier: FakeCarrier, owner: Owner
+    connection: Connection, transport: FakeCarrier, owner: Owner
 ) -> None:
-    carrier.closed = True
+    transport.closed = True
     assert type(capture(connection, "m")) is TransportClosed
     assert len(owner.lost) == 1
 
 
 def test_a_call_can_be_given_a_time_and_its_late_answer_is_ignored(
-    connection: Connection, carrier: FakeCarrier
+    connection: Connection, transport: FakeCarrier
 ) -> None:
     assert type(capture(connection, "slow", 0.01)) is WaitTimeout
-    carrier.reply(1, {"late": True})
+    transport.reply(1, {"late": True})
     caller = ask(connection, "next")
-    carrier.reply(2, {"fine": True})
+    transport.reply(2, {"fine": True})
     assert outcome(caller) == {"fine": True}
 
 
 def test_no_more_requests_are_in_flight_than_allowed(
-    connection: Connection, carrier: FakeCarrier, fake: FakeServer
+    connection: Connection, transport: FakeCarrier, fake: FakeServer
 ) -> None:
     callers = [ask(connection, f"m{number}") for number in range(5)]
     assert [request.method for request in fake.requests] == ["m0", "m1", "m2"]
     for call_id in range(1, 6):
-        carrier.reply(call_id, call_id)
+        transport.reply(call_id, call_id)
         gevent.sleep(0.001)
     assert [outcome(caller) for caller in callers] == [1, 2, 3, 4, 5]
 

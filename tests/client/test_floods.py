@@ -12,8 +12,8 @@ from websockets.protocol import CLIENT, OPEN, Protocol
 
 from execserver.client import FileTooLarge, ProtocolViolation, wire
 from execserver.client.files import RemoteFile, RemoteFiles
-from execserver.client.stdio_carrier import StdioCarrier
-from execserver.client.websocket_carrier import WebSocketCarrier
+from execserver.client.stdio_transport import StdioTransport
+from execserver.client.websocket_transport import WebSocketTransport
 from execserver.protocol import methods
 from execserver.protocol.files import FsOpenMode
 from execserver.remote.rendezvous import RendezvousSocket, Timing
@@ -54,7 +54,7 @@ def opened() -> Any:
     return Protocol(CLIENT, state=OPEN)
 
 
-def turns_during(carrier: Any) -> int:
+def turns_during(transport: Any) -> int:
     """Return how many turns another greenlet has until the carrier ends."""
     turns = 0
 
@@ -67,7 +67,7 @@ def turns_during(carrier: Any) -> int:
     counting = gevent.spawn(count)
     gevent.sleep(0)  # one turn, in which it begins to count
     try:
-        assert carrier.receive() is None
+        assert transport.receive() is None
     finally:
         counting.kill()
     return turns
@@ -77,9 +77,9 @@ def turns_during(carrier: Any) -> int:
 def test_a_websocket_of_frames_without_messages(flood: bytes) -> None:
     begin = b"\x01\x00" if flood == FLOODS[2] else b""
     sock: Any = Flood(flood * 100, begin)
-    carrier = WebSocketCarrier(sock, opened(), 1000)
-    assert turns_during(carrier) >= READS - 5
-    carrier.close()
+    transport = WebSocketTransport(sock, opened(), 1000)
+    assert turns_during(transport) >= READS - 5
+    transport.close()
 
 
 @pytest.mark.parametrize("flood", [*FLOODS, b"\x81\x01t"], ids=["pings", "pongs", "empty fragments", "text"])
@@ -90,12 +90,12 @@ def test_a_relay_of_frames_without_messages(flood: bytes) -> None:
 
 
 def test_blank_lines() -> None:
-    carrier = StdioCarrier(["true"], None, 1000)
+    transport = StdioTransport(["true"], None, 1000)
     flood: Any = Flood(b"\n" * 1000)
-    carrier._output.close()
-    carrier._output = flood
-    assert turns_during(carrier) >= READS - 5
-    carrier.close()
+    transport._output.close()
+    transport._output = flood
+    assert turns_during(transport) >= READS - 5
+    transport.close()
 
 
 def test_a_line_in_single_bytes_costs_little_more_than_its_length() -> None:

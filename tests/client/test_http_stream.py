@@ -23,7 +23,7 @@ def stream(fake: FakeServer) -> Iterator[HttpStream]:
         "headers": [{"name": "x-a", "value": "1"}],
         "bodyBase64": "",
     }
-    with ExecServerClient(fake.dial, OPTIONS) as client:
+    with ExecServerClient(fake.open_transport, OPTIONS) as client:
         yield client.http_stream("GET", "http://host/")
 
 
@@ -89,7 +89,7 @@ def test_a_lost_connection_ends_the_stream(stream: HttpStream, fake: FakeServer)
 def test_what_nobody_reads_is_bounded(fake: FakeServer) -> None:
     fake.answers["http/request"] = lambda params: {"status": 200, "headers": [], "bodyBase64": ""}
     fake.answers["m"] = lambda params: "answered"
-    with ExecServerClient(fake.dial, OPTIONS) as client:
+    with ExecServerClient(fake.open_transport, OPTIONS) as client:
         stream = client.http_stream("GET", "http://host/")
         for seq in range(1, 100):
             piece(fake, seq, b"x" * 1000)
@@ -104,7 +104,7 @@ def test_a_refused_request_leaves_no_stream(fake: FakeServer) -> None:
         raise Refusal(-32601, "no http")
 
     fake.answers["http/request"] = refuse
-    with ExecServerClient(fake.dial, OPTIONS) as client, pytest.raises(MethodNotFoundError):
+    with ExecServerClient(fake.open_transport, OPTIONS) as client, pytest.raises(MethodNotFoundError):
         client.http_stream("GET", "http://host/")
 
 

@@ -40,15 +40,15 @@ LIVES = 1000 if LONG else 40
 QUICKLY_LOST = replace(QUICK, resume_interval=0.001, resume_window=0.01)
 
 
-def carrier(client: ExecServerClient) -> Any:
+def transport(client: ExecServerClient) -> Any:
     """Return the carrier of a client's present connection."""
-    return cast(Any, client)._session._connection._carrier
+    return cast(Any, client)._session._connection._transport
 
 
 def cut(client: ExecServerClient) -> None:
     """Break a client's connection, and wait until its session goes on."""
     before = client.resumptions
-    carrier(client)._socket.shutdown(socket.SHUT_RDWR)
+    transport(client)._socket.shutdown(socket.SHUT_RDWR)
     wait_until(lambda: client.resumptions > before and client.state is SessionState.OPEN, pause=gevent.sleep)
 
 
@@ -162,7 +162,7 @@ def fake_client(fake: FakeServer) -> Callable[..., ExecServerClient]:
     def made(options: ExecServerClientConnectOptions = QUICK) -> ExecServerClient:
         fake.carriers.clear()
         fake.requests.clear()
-        return ExecServerClient(fake.dial, options)
+        return ExecServerClient(fake.open_transport, options)
 
     return made
 
@@ -285,7 +285,7 @@ def test_a_stream_through_a_relay(relay: RelayProcess, token: str, is_cut: bool)
         with ExecServerClient.connect_remote(arguments(relay, token)) as client:
             client.environment_info()
             if is_cut:
-                carrier(client)._socket._sock.shutdown(socket.SHUT_RDWR)
+                transport(client)._socket._sock.shutdown(socket.SHUT_RDWR)
             process = client.start(["cat"], pipe_stdin=True)
             assert process.communicate(b"x" * 100_000, timeout=20).stdout == b"x" * 100_000
 

@@ -310,7 +310,7 @@ class TestCommunicate:
             return {"status": "accepted"}
 
         fake.answers["process/closeStdin"] = close
-        with ExecServerClient(fake.dial, QUICK) as client:
+        with ExecServerClient(fake.open_transport, QUICK) as client:
             process = client.start(["cat"], process_id="p", pipe_stdin=True)
             assert process.communicate(b"in", timeout=5).exit_code == 0
         assert fake.asked("process/write")[0].params["chunk"] == "aW4="
@@ -341,7 +341,7 @@ class TestUnreadOutput:
     OPTIONS = dataclasses.replace(QUICK, max_unread_bytes=10_000, max_unread_bytes_while_waiting=50_000)
 
     def test_the_client_stops_reading_and_loses_nothing(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, self.OPTIONS)
+        client = ExecServerClient(fake.open_transport, self.OPTIONS)
         process = client.start(["a"], process_id="p")
         for seq in range(1, 101):
             say(fake, seq, b"x" * 1000)
@@ -352,7 +352,7 @@ class TestUnreadOutput:
         client.close()
 
     def test_a_call_is_answered_although_nobody_reads_and_the_loss_is_told(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, self.OPTIONS)
+        client = ExecServerClient(fake.open_transport, self.OPTIONS)
         process = client.start(["a"], process_id="p")
         for seq in range(1, 101):
             say(fake, seq, b"x" * 1000)
@@ -369,7 +369,7 @@ class TestUnreadOutput:
         client.close()
 
     def test_output_that_is_not_collected_holds_nobody_back(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, self.OPTIONS)
+        client = ExecServerClient(fake.open_transport, self.OPTIONS)
         process = client.start(["a"], process_id="p", collect_output=False)
         for seq in range(1, 101):
             say(fake, seq, b"x" * 1000)

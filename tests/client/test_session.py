@@ -61,7 +61,7 @@ def test_what_the_server_says_about_itself_is_kept(fake: FakeServer) -> None:
             "execserver": {"processResize": True},
         },
     }
-    with ExecServerClient(fake.dial, QUICK) as client:
+    with ExecServerClient(fake.open_transport, QUICK) as client:
         assert client.server_info is not None
         assert client.server_info.shell.name == "sh"
         assert client.extensions.process_resize
@@ -74,45 +74,45 @@ def test_a_server_that_refuses_is_reported_and_its_connection_closed(fake: FakeS
 
     fake.answers["initialize"] = refuse
     with pytest.raises(InvalidRequestError, match="unknown session id x"):
-        ExecServerClient(fake.dial, QUICK)
+        ExecServerClient(fake.open_transport, QUICK)
     assert fake.current.closed
 
 
 def test_a_server_that_does_not_answer_initialize_is_given_up(fake: FakeServer) -> None:
     fake.answers["initialize"] = never
     with pytest.raises(ConnectTimeout, match=r"initialize was not answered within 0\.01 s"):
-        ExecServerClient(fake.dial, dataclasses.replace(QUICK, initialize_timeout=0.01))
+        ExecServerClient(fake.open_transport, dataclasses.replace(QUICK, initialize_timeout=0.01))
     assert fake.current.closed
 
 
 def test_a_server_without_session_id_is_no_server(fake: FakeServer) -> None:
     fake.answers["initialize"] = lambda params: {}
     with pytest.raises(ProtocolViolation, match="sessionId"):
-        ExecServerClient(fake.dial, QUICK)
+        ExecServerClient(fake.open_transport, QUICK)
     assert fake.current.closed
 
 
 def test_an_unreachable_server_is_reported(fake: FakeServer) -> None:
     fake.unreachable = True
     with pytest.raises(ConnectFailed):
-        ExecServerClient(fake.dial, QUICK)
+        ExecServerClient(fake.open_transport, QUICK)
 
 
 def test_a_session_given_by_its_id_is_asked_for_until_it_is_free(fake: FakeServer) -> None:
     fake.answers["initialize"] = busy_for(2)
     options = dataclasses.replace(QUICK, resume_session_id="abc")
-    with ExecServerClient(fake.dial, options) as client:
+    with ExecServerClient(fake.open_transport, options) as client:
         assert client.session_id == "abc"
     asked = fake.asked("initialize")
     assert [request.params["resumeSessionId"] for request in asked] == ["abc"] * 3
-    assert [carrier.closed for carrier in fake.carriers] == [True] * 3
+    assert [transport.closed for transport in fake.carriers] == [True] * 3
 
 
 def test_a_session_that_does_not_become_free_is_reported(fake: FakeServer) -> None:
     fake.answers["initialize"] = busy_for(1000)
     options = dataclasses.replace(QUICK, resume_session_id="abc", resume_window=0.02)
     with pytest.raises(SessionBusyError):
-        ExecServerClient(fake.dial, options)
+        ExecServerClient(fake.open_transport, options)
 
 
 def busy_for(refusals: int) -> Callable[[Any], object]:
@@ -220,7 +220,7 @@ class TestAfterALoss:
             client.call("m")
 
     def test_the_window_ends(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, dataclasses.replace(QUICK, resume_window=0.05))
+        client = ExecServerClient(fake.open_transport, dataclasses.replace(QUICK, resume_window=0.05))
         waiting = gevent.spawn(capture, client, "m")
         fake.wait_for("m")
         fake.unreachable = True
@@ -233,7 +233,7 @@ class TestAfterALoss:
             client.call("m")
 
     def test_a_carrier_without_a_way_back_is_not_resumed(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, QUICK, can_resume=False)
+        client = ExecServerClient(fake.open_transport, QUICK, can_resume=False)
         fake.current.drop()
         settled(client, SessionState.ENDED)
         with pytest.raises(TransportClosed, match="the server ended the connection"):
@@ -241,7 +241,7 @@ class TestAfterALoss:
         assert len(fake.carriers) == 1
 
     def test_a_server_that_talks_nonsense_does_not_make_the_client_spin(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, dataclasses.replace(QUICK, resume_interval=0.05))
+        client = ExecServerClient(fake.open_transport, dataclasses.replace(QUICK, resume_interval=0.05))
 
         def talk_nonsense(params: dict[str, str]) -> object:
             fake.current.put("nonsense")
@@ -293,14 +293,14 @@ class TestTheEnd:
         assert len(fake.carriers) == 1
 
     def test_leaving_the_block_kills_running_processes(self, fake: FakeServer) -> None:
-        with ExecServerClient(fake.dial, QUICK) as client:
+        with ExecServerClient(fake.open_transport, QUICK) as client:
             process = client.start(["sleep", "1000"])
         assert [request.params for request in fake.asked("process/terminate")] == [
             {"processId": process.process_id}
         ]
 
     def test_detaching_leaves_them(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.dial, QUICK)
+        client = ExecServerClient(fake.open_transport, QUICK)
         client.start(["sleep", "1000"])
         client.detach()
         assert fake.asked("process/terminate") == []

@@ -12,17 +12,17 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from execserver.client import ConnectFailed, ConnectTimeout, ExecServerClientConnectOptions, InvalidUrl
-from execserver.client.websocket_carrier import WebSocketCarrier, parse_url
+from execserver.client.websocket_transport import WebSocketTransport, parse_url
 from tests.client.raw_peer import Raw, raw, text
 from tests.support.certificates import make_authority
 
 OPTIONS = ExecServerClientConnectOptions()
 
 
-def dial(
+def open_transport(
     url: str, options: ExecServerClientConnectOptions = OPTIONS, timeout: float = 5.0
-) -> WebSocketCarrier:
-    return WebSocketCarrier.connect(url, options, timeout)
+) -> WebSocketTransport:
+    return WebSocketTransport.connect(url, options, timeout)
 
 
 class TestConnecting:
@@ -44,7 +44,7 @@ class TestConnecting:
             peer.send(answer)
 
         with raw(play) as url, pytest.raises(ConnectFailed) as caught:
-            dial(url)
+            open_transport(url)
         if b"403" in answer:
             assert "status 403 busy" in str(caught.value)
 
@@ -53,18 +53,18 @@ class TestConnecting:
             unused.bind(("127.0.0.1", 0))
             port = unused.getsockname()[1]
             with pytest.raises(ConnectFailed, match="refused"):
-                dial(f"ws://127.0.0.1:{port}")
+                open_transport(f"ws://127.0.0.1:{port}")
 
     def test_a_server_that_says_nothing_is_given_up(self) -> None:
         with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(ConnectTimeout, match=r"0\.05 s"):
-            dial(url, timeout=0.05)
+            open_transport(url, timeout=0.05)
 
     def test_a_server_that_does_not_speak_tls_is_reported(self) -> None:
         def play(peer: Raw) -> None:
             peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         with raw(play) as url, pytest.raises(ConnectFailed):
-            dial(url.replace("ws://", "wss://"))
+            open_transport(url.replace("ws://", "wss://"))
 
     @pytest.mark.parametrize(
         "url", ["http://127.0.0.1:1", "127.0.0.1:1", "", "ws://", "ws://h:99999", "ws://h/?role=harness"]
@@ -76,7 +76,7 @@ class TestConnecting:
     def test_a_header_cannot_smuggle_another(self) -> None:
         options = ExecServerClientConnectOptions(headers={"X": "a\r\nOrigin: evil"})
         with raw(lambda peer: peer.wait_for_end()) as url, pytest.raises(InvalidUrl, match="line end"):
-            dial(url, options)
+            open_transport(url, options)
 
 
 def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_tls_is_spoken_and_certificates_are_checked(tmp_path: Path) -> None:
     server = StreamServer(("127.0.0.1", 0), handle, spawn=Pool(), ssl_context=serving)
     server.start()
     url = f"wss://127.0.0.1:{server.server_port}"
-    carrier = dial(url, ExecServerClientConnectOptions(ssl_context=trusting))
-    assert carrier.receive() == b"secret"
-    carrier.close()
+    transport = open_transport(url, ExecServerClientConnectOptions(ssl_context=trusting))
+    assert transport.receive() == b"secret"
+    transport.close()
     with pytest.raises(ConnectFailed, match="certificate"):
-        dial(url)
+        open_transport(url)
     blocking = ssl.create_default_context()
     with pytest.raises(TypeError, match="gevent"):
-        dial(url, ExecServerClientConnectOptions(ssl_context=blocking))
+        open_transport(url, ExecServerClientConnectOptions(ssl_context=blocking))
     server.stop(timeout=1)

@@ -50,17 +50,6 @@ def test_each_detach_starts_the_time_anew() -> None:
         sessions.resume("s1")
 
 
-def test_the_next_expiry_is_that_of_the_session_detached_first() -> None:
-    sessions = table()
-    first, second = sessions.create(), sessions.create()
-    assert sessions.next_expiry() is None
-    sessions.detach(second, now=1.0)
-    sessions.detach(first, now=2.0)
-    assert sessions.next_expiry() == 31.0
-    sessions.resume("s2")
-    assert sessions.next_expiry() == 32.0
-
-
 def test_at_the_bound_the_session_that_would_end_first_ends_early() -> None:
     sessions = table(max_detached=2)
     records = [sessions.create() for _ in range(3)]

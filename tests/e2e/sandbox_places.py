@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.folders import plain_place
 from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.peer import Json
 from tests.support.running import Outcome, outcome, run, start
@@ -98,7 +99,7 @@ def as_ordinary_user(flavour: Flavour = OURS) -> Flavour:
 @contextmanager
 def place_for(peer: WsPeer, owner: int) -> Iterator[Place]:
     """Make a workspace that belongs to a user."""
-    folder = Path(tempfile.mkdtemp(prefix="sandboxed-"))
+    folder = Path(tempfile.mkdtemp(prefix="sandboxed-", dir=plain_place()))
     try:
         (folder / "ws").mkdir()
         (folder / "other").mkdir()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.e2e.sandbox_places import Place
 from tests.support.peer import Json, RemoteError
-from tests.support.proc import is_filtered_parent
+from tests.support.proc import is_filter_template
+from tests.support.sandboxes import context, managed, rule
 
 READ_ONLY = (-32603, "Read-only file system (os error 30)")
 REFUSED = (-32600, "Permission denied (os error 13)")
@@ -89,7 +90,7 @@ def workers_of(server_pid: int) -> list[int]:
     for zygote in children_of(server_pid):
         command = _command(zygote)
         found += [
-            pid for pid in children_of(zygote) if _command(pid) == command and not is_filtered_parent(pid)
+            pid for pid in children_of(zygote) if _command(pid) == command and not is_filter_template(pid)
         ]
     return found
 
@@ -110,3 +111,8 @@ def children_of(pid: int) -> list[int]:
     except OSError:
         pass  # it has just ended
     return found
+
+
+def only(place: Place, path: Path, access: str) -> Json:
+    """A policy that grants one folder and nothing else."""
+    return context(managed(rule(path, access)), place.ws)

@@ -1,4 +1,4 @@
-"""`followSymlinks` false: no link may stand in a path, without a sandbox and in one (newest contract, 1.7).
+"""`followSymlinks` false: no link may stand in a path, without a sandbox and in one.
 
 What is asked and answered is as recorded from 0.169.0.
 """

@@ -1,4 +1,4 @@
-"""`policyContext`: where it is given, it alone says what project roots are (newest contract, section 1.6).
+"""`policyContext`: where it is given, it alone says what project roots are (wire contract, section 8.7).
 
 What is asked and answered is as recorded from 0.169.0.
 """

@@ -302,13 +302,15 @@ def test_a_terminal_takes_input_and_the_interrupt(place: Place) -> None:
 
 
 def test_terminate_kills_everything_inside(place: Place) -> None:
-    name = place.begin("setsid sleep 987 & sleep 987 & echo ready; wait", read_only(place.ws))
+    seconds = str(10_000 + os.getpid())  # no other run of the tests sleeps for as long
+    script = f"setsid sleep {seconds} & sleep {seconds} & echo ready; wait"
+    name = place.begin(script, read_only(place.ws))
     place.peer.call("process/read", {"processId": name, "waitMs": 10000})
     assert place.peer.call("process/terminate", {"processId": name}) == {"running": True}
     end = time.monotonic() + 10
     while not place.read()["closed"]:
         assert time.monotonic() < end
-    assert sleeping("987") == []
+    assert sleeping(seconds) == []
 
 
 @ours_only

@@ -123,7 +123,12 @@ def test_missed_output_is_read_and_not_sent_again(
     fifo.print(b"missed")
     fifo.close()
     wait_over(fifo.pid)
-    wait_until(lambda: pipes.isdisjoint(descriptors(server.pid).values()))  # all is recorded
+    wait_until(lambda: pipes.isdisjoint(descriptors(server.pid).values()))
+    # All is recorded: ends are reported in their order, and that of a later process is known.
+    later = connect()
+    later.open_session()
+    start(later, "later", "true")
+    outcome(later, "later")
     back = resume(connect, session)
     result = read(back, "p", after=1)
     assert chunks_of(result) == b"missed"

@@ -6,6 +6,7 @@ What ours answers otherwise on purpose stands in `tests/transcripts/differences.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.accounts import account_shell
 from tests.support.feed import Feed, bytewise, random_cuts, whole
+from tests.support.folders import plain_place
 from tests.support.server_process import OURS
 from tests.support.stage import play
 from tests.support.surface import play_limits, play_surface
@@ -47,6 +49,13 @@ def recorded_mask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder whose path is the same in the URIs of the traffic."""
+    with tempfile.TemporaryDirectory(dir=plain_place(), ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def replay(name: str, tmp: Path, feed: Feed = whole, *, stdio: bool = False) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.folders import plain_place
+
 NOBODY = 65534
 
 
@@ -25,7 +27,7 @@ def folder(tmp_path: Path) -> bytes:
 @pytest.fixture
 def deep_folder() -> Iterator[bytes]:
     """An empty folder for trees that are too deep for the one who clears the usual ones."""
-    path = tempfile.mkdtemp()
+    path = tempfile.mkdtemp(dir=plain_place())
     yield os.fsencode(path)
     subprocess.run(["rm", "-rf", path], check=True)
 
@@ -33,7 +35,7 @@ def deep_folder() -> Iterator[bytes]:
 @pytest.fixture
 def shared_folder() -> Iterator[bytes]:
     """An empty folder that everybody can reach, for tests that give up their privileges."""
-    path = os.fsencode(tempfile.mkdtemp())
+    path = os.fsencode(tempfile.mkdtemp(dir=plain_place()))
     os.chmod(path, 0o755)
     yield path
     os.chmod(path, 0o700)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from execserver.files import remove as module
-from execserver.files.chain import DirectoryChain
+from execserver.files.directory_stack import DirectoryStack
 from execserver.files.remove import remove, removes_a_tree
 from tests.files.tools import bound_socket, dig, get, open_descriptors, put
 
@@ -149,15 +149,15 @@ def test_a_directory_swapped_for_a_link_is_not_entered(
     os.makedirs(folder + b"/t/sub")
     os.mkdir(folder + b"/outside")
     put(folder + b"/outside/f", b"kept")
-    real = DirectoryChain.enter
+    real = DirectoryStack.enter
 
-    def enter(chain: DirectoryChain, name: bytes, follow: bool = False) -> None:
+    def enter(chain: DirectoryStack, name: bytes, follow: bool = False) -> None:
         if name == b"sub" and not os.path.islink(folder + b"/t/sub"):
             os.rename(folder + b"/t/sub", folder + b"/moved")
             os.symlink(folder + b"/outside", folder + b"/t/sub")
         real(chain, name, follow)
 
-    monkeypatch.setattr(DirectoryChain, "enter", enter)
+    monkeypatch.setattr(DirectoryStack, "enter", enter)
     remove(folder + b"/t", recursive=True, force=False)
     assert gone(folder + b"/t")
     assert get(folder + b"/outside/f") == b"kept"

@@ -31,9 +31,14 @@ def mode_of(path: bytes) -> int:
 
 @contextmanager
 def bound_socket(path: bytes) -> Iterator[None]:
-    """A Unix socket in the file system."""
+    """A Unix socket in the file system, whose path may be longer than an address."""
+    folder, name = os.path.split(path)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(path)
+        fd = os.open(folder, DIRECTORY)
+        try:
+            server.bind(b"/proc/self/fd/%d/%s" % (fd, name))
+        finally:
+            os.close(fd)
         yield
 
 

@@ -8,15 +8,10 @@ from typing import Any
 
 import pytest
 
-from execserver.protocol.errors import InvalidParams
-from execserver.sandbox.plan import NETWORK_PROXY, ROOT_EMPTY, ROOT_HOST, ViewPlan
+from execserver.sandbox.plan import FILTER_RESTRICTED, NETWORK_PROXY, ROOT_EMPTY, ROOT_HOST, SandboxPlan
 from execserver.sandbox.plan_record import decode_plan
-from execserver.services.start_request import Confinement
-from execserver.zygote.records import (
-    BACK_END_LANDLOCK,
-    SECCOMP_NONE,
-    SECCOMP_RESTRICTED,
-)
+from execserver.services.current_plan import SandboxNotMade
+from execserver.zygote.confinement import FILTER, LANDLOCK, UNCONFINED, Confinement, filtered
 from tests.handlers.asking import Client
 from tests.handlers.processes import sandbox, start
 from tests.support.sandboxes import context, managed, read_only, special, workspace_write
@@ -36,31 +31,31 @@ def confinement(client: Client, **members: object) -> Confinement:
     return found
 
 
-def plan_of(client: Client, **members: object) -> ViewPlan:
+def plan_of(client: Client, **members: object) -> SandboxPlan:
     return decode_plan(confinement(client, **members).plan)
 
 
 @pytest.mark.parametrize("permissions", [NO_RULES, managed(), managed(special("root", "read")), EXTERNAL])
 def test_what_is_restricted_is_never_run_unsandboxed(asking: Client, permissions: dict[str, object]) -> None:
     found = confinement(asking, sandbox=sandbox(permissions=permissions))
-    assert found.plan or found.seccomp != SECCOMP_NONE
+    assert found.plan or found.kind == FILTER
 
 
 @pytest.mark.parametrize(
-    ("permissions", "seccomp"),
+    ("permissions", "expected"),
     [
-        ({"type": "disabled"}, SECCOMP_NONE),
-        ({"type": "external", "network": "enabled"}, SECCOMP_NONE),
-        (EXTERNAL, SECCOMP_RESTRICTED),
-        (managed(special("root", "write")), SECCOMP_RESTRICTED),
-        (managed(special("root", "write"), network="enabled"), SECCOMP_NONE),
+        ({"type": "disabled"}, UNCONFINED),
+        ({"type": "external", "network": "enabled"}, UNCONFINED),
+        (EXTERNAL, filtered(FILTER_RESTRICTED)),
+        (managed(special("root", "write")), filtered(FILTER_RESTRICTED)),
+        (managed(special("root", "write"), network="enabled"), UNCONFINED),
     ],
 )
 def test_where_files_are_not_restricted_there_is_no_view(
-    asking: Client, permissions: dict[str, object], seccomp: int
+    asking: Client, permissions: dict[str, object], expected: Confinement
 ) -> None:
     found = confinement(asking, sandbox=sandbox(permissions=permissions))
-    assert found == Confinement(seccomp=seccomp)
+    assert found == expected
 
 
 def test_without_a_sandbox_nothing_is_confined(asking: Client) -> None:
@@ -159,18 +154,17 @@ def test_where_no_back_end_enforces_it_nothing_is_started(asking: Client, tmp_pa
 
 
 def test_a_back_end_without_an_init_of_its_own(asking: Client, tmp_path: Path) -> None:
-    asking.server.sandbox.choose = lambda plan: BACK_END_LANDLOCK
+    asking.server.sandbox.choose = lambda plan: Confinement(LANDLOCK)
     found = confinement(asking, sandbox=read_only(tmp_path))
-    assert (found.back_end, found.own_init) == (BACK_END_LANDLOCK, False)
+    assert (found.kind, found.has_own_init) == (LANDLOCK, False)
 
 
 # --- files that change under a start -----------------------------------------------------------------------
 
 
 def test_a_view_that_fails_for_the_same_plan_is_not_tried_again(asking: Client, tmp_path: Path) -> None:
-    failure = InvalidParams(f"{PREFIX}no namespaces")
-    asking.server.spawner.failure = failure
-    assert start(asking, sandbox=read_only(tmp_path)) == (-32602, failure.message)
+    asking.server.spawner.failure = SandboxNotMade("no namespaces")
+    assert start(asking, sandbox=read_only(tmp_path)) == (-32602, f"{PREFIX}no namespaces")
     asking.server.spawner.failure = None
     assert plan_of(asking, sandbox=read_only(tmp_path)).missing == ()
 
@@ -184,7 +178,7 @@ def test_a_view_that_fails_because_a_file_was_replaced_is_planned_again(
     def replace_and_fail(spec: Any) -> Any:
         monkeypatch.setattr(spawner, "spawn", spawn)
         os.rmdir(tmp_path / ".git")
-        raise InvalidParams(f"{PREFIX}.git was replaced")
+        raise SandboxNotMade(".git was replaced")
 
     monkeypatch.setattr(spawner, "spawn", replace_and_fail)
     plan = plan_of(asking, cwd=f"file://{tmp_path}", sandbox=workspace_write(tmp_path))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import landlock, landlock_only
-from execserver.sandbox.syscalls import Kernel
+from execserver.sandbox.backends import landlock_only
+from execserver.sandbox.kernel import landlock
+from execserver.sandbox.kernel.syscalls import Kernel
 from tests.support.sandboxes import managed, special
 from tests.support.source import ROOT
 

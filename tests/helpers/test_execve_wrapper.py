@@ -1,4 +1,4 @@
-"""The wrapper as a process, against an end that is played by hand (shell tool contract, sections 1 and 5)."""
+"""The wrapper as a process, against an end that is played by hand (shell tool contract)."""
 
 from __future__ import annotations
 

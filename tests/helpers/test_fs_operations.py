@@ -25,8 +25,8 @@ from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import METHODS
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.guarded import Guard
-from execserver.sandbox.guarded_files import GuardedFiles
+from execserver.sandbox.files.guard import PathGuard
+from execserver.sandbox.files.operations import GuardedFiles
 from execserver.services.filesystem import FileService
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandboxed_files import SandboxedFiles
@@ -66,7 +66,7 @@ class Server:
 
 def helpers_answer(operation: str, params: dict[str, object]) -> object:
     request = read_request({"operation": operation, "params": params})
-    guard = Guard(plan())
+    guard = PathGuard(plan())
     try:
         answer = json.loads(b"".join(codex_fs.reply(request, GuardedFiles(guard))))
     finally:

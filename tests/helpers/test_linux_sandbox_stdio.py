@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.roots import FREE_UID, give, open_folder
 from tests.support.sandboxes import managed, special
 from tests.support.server_process import Flavour
 from tests.support.source import ROOT
-from tests.support.views import FREE_UID, give, open_folder
 from tests.support.ways import server_flavour
 
 READ_ONLY = managed(special("root", "read"))

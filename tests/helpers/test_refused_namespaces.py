@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import landlock, landlock_only
-from execserver.sandbox.syscalls import Kernel
+from execserver.sandbox.backends import landlock_only
+from execserver.sandbox.kernel import landlock
+from execserver.sandbox.kernel.syscalls import Kernel
 from tests.support.opened import open_source
 from tests.support.peer import Json
+from tests.support.roots import FREE_UID, give, open_folder
 from tests.support.sandboxes import managed, read_only, rule, special, workspace_write
 from tests.support.server_process import Flavour
-from tests.support.views import FREE_UID, give, open_folder
 from tests.support.ways import server_flavour
 
 READ_ONLY = managed(special("root", "read"))

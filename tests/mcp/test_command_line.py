@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from execserver import __version__
+from execserver.leaving import Leave
 from execserver.mcp import command_line
-from execserver.mcp.command_line import HELP, Leave, Options, parse
+from execserver.mcp.command_line import HELP, Options, parse
 
 BASH = {"CODEX_BASH_PATH": "/opt/bash"}
 

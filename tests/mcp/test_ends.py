@@ -113,9 +113,9 @@ def test_a_killed_zygote_ends_its_calls_and_not_the_server(running: RunningServe
     assert running.ask(10, "ping", {})["result"] == {}
 
 
-def test_many_calls_leave_nothing_behind(tmp_path: Path) -> None:
+def test_many_calls_leave_nothing_behind() -> None:
     with starter() as spawner:
-        calls = Calls(spawner, tmp_path)
+        calls = Calls(spawner, Path("/"))  # every sandbox has it, and temporary folders in /dev are in none
 
         def run(number: int) -> None:
             policy = {"type": "danger-full-access" if number % 4 else "read-only"}

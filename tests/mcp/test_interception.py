@@ -12,7 +12,7 @@ import pytest
 from execserver.mcp import interception
 from execserver.mcp.interception import WRAPPER_NAME, find_interception, script_head
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.zygote.probe_interception import Choice
+from execserver.zygote.supervision.probe import Choice
 from execserver.zygote.supervision.records import NOTIFY, WRAPPER
 from tests.support.source import ROOT
 

@@ -15,10 +15,10 @@ from gevent import socket
 from gevent.event import Event
 
 from execserver.mcp import running
-from execserver.mcp.capture import STDERR, STDOUT
+from execserver.mcp.call_timer import CallTimer
 from execserver.mcp.elicitation import Answer, Question
+from execserver.mcp.output_capture import STDERR, STDOUT
 from execserver.mcp.running import Outcome, RunningCall
-from execserver.mcp.stopwatch import Stopwatch
 from execserver.services.child import Child
 from execserver.services.spawner import Spawner
 from execserver.zygote.supervision import records
@@ -44,7 +44,7 @@ class Scene:
         self.cancelled = Event()
         self.child: Child = starter.spawn(spec(b"sh", b"-c", command))
         limit_ns = None if limit_ms is None else limit_ms * MS
-        self.call = RunningCall(self.child, near_socket, Stopwatch(limit_ns, time.monotonic_ns()), self._ask)
+        self.call = RunningCall(self.child, near_socket, CallTimer(limit_ns, time.monotonic_ns()), self._ask)
 
     def _ask(self, question: Question) -> Answer:
         self.answered.wait()

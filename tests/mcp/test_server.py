@@ -13,13 +13,13 @@ import pytest
 from gevent.event import Event
 from gevent.os import nb_read, nb_write
 
-from execserver.mcp import server as server_module
 from execserver.mcp.elicitation import Ask
 from execserver.mcp.lines import BoundedLines
 from execserver.mcp.sandbox_state import SandboxState
 from execserver.mcp.server import ShellToolServer
 from execserver.mcp.tool import ExecParams, ExecResult
 from execserver.settings import Settings
+from execserver.transports import inbox
 from execserver.transports.outbox import HIGH_WATER_BYTES
 from execserver.transports.stdio import StdioTransport
 from tests.support.greenlets import turns
@@ -206,13 +206,13 @@ def test_ten_thousand_pings_are_answered_in_order(scene: Scene) -> None:
 def test_a_client_that_does_not_read_is_held_back_and_loses_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "REPLY_BYTES", 10_000)
-    monkeypatch.setattr(server_module, "INBOX_BYTES", 10_000)
+    monkeypatch.setattr(inbox, "REPLY_BYTES", 10_000)
+    monkeypatch.setattr(inbox, "INBOX_BYTES", 10_000)
     scene.greet()
     pings = 30_000
     sender = gevent.spawn(scene.type, *(request(number, "ping") for number in range(pings)))
     outbox = scene.transport.outbox
-    wait_until(lambda: outbox.queued > HIGH_WATER_BYTES and scene.server._paused, pause=gevent.sleep)
+    wait_until(lambda: outbox.queued > HIGH_WATER_BYTES and scene.server._inbox._paused, pause=gevent.sleep)
     queued = outbox.queued
     for _ in range(50):
         turns()

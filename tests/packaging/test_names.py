@@ -11,7 +11,7 @@ import pytest
 
 from tests.packaging.conftest import FILES
 from tests.support.one_file import REPLY, REQUEST, Box
-from tests.support.views import open_folder
+from tests.support.roots import open_folder
 
 NAME = "codex-fs"
 

@@ -86,7 +86,7 @@ def test_the_file_itself_needs_no_loader(dist: Path) -> None:
 
 def test_every_module_of_ours_loads_from_the_tree(tree: Path) -> None:
     names = [name for name in index(tree)[0] if name.partition(".")[0] in PRODUCT_PACKAGES]
-    assert {"execserver.server", "execserver.client", "helpers.codex_fs"} <= set(names)
+    assert {"execserver.server", "execserver.client", "execserver._helpers.codex_fs"} <= set(names)
     command = [*start_words(tree), "-c", LOAD_ALL, str(tree), *names]
     done = subprocess.run(command, env={}, cwd="/", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -30,10 +30,10 @@ def loaded_by(statement: str) -> set[str]:
     "statement",
     [
         "from execserver.protocol import errors",
-        "import execserver.protocol.complaints",
+        "import execserver.protocol.error_texts",
         "import execserver.protocol.base64",
         "import execserver.protocol.sandbox, execserver.protocol.sandbox_policy",
-        "import execserver.sandbox.intent",
+        "import execserver.sandbox.policy.request_check",
     ],
 )
 def test_what_helpers_use_needs_only_the_standard_library(statement: str) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from execserver.protocol import methods
-from execserver.protocol.method import Blocking, Family, Method, NotificationMethod
+from execserver.protocol.method import Family, Method, NotificationMethod
 from execserver.protocol.methods import METHODS, NOTIFICATIONS
 from execserver.protocol.record import Record
 
@@ -49,7 +49,6 @@ def test_every_method_is_fully_described(method: Method[Record, Record]) -> None
     assert issubclass(method.params, Record)
     assert issubclass(method.result, msgspec.Struct)
     assert isinstance(method.family, Family)
-    assert isinstance(method.blocking, Blocking)
     assert method.since in GENERATIONS
     assert method.extension == (method.since == "execserver")
     assert method.doc.endswith(".")

@@ -3,13 +3,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import msgspec
-import pytest
 import simplejson
 from hypothesis import given
 from hypothesis import strategies as st
 
 from execserver.protocol import envelope
-from execserver.protocol.files import FsReadBlockResponse, FsReadFileResponse
 from execserver.protocol.http import HttpRequestBodyDeltaNotification
 from execserver.protocol.legacy import CommandExecExitedNotification, CommandExecOutputDeltaNotification
 from execserver.protocol.process import (
@@ -25,8 +23,6 @@ from execserver.protocol.templates import (
     BodyDeltaTemplates,
     CommandExecTemplates,
     ProcessTemplates,
-    read_block_result,
-    read_file_result,
     read_result,
 )
 from tests.protocol.strategies import texts
@@ -140,14 +136,3 @@ def test_a_read_is_written_as_its_record(
         sandbox_refusal=refusal or msgspec.UNSET,
     )
     assert bytes(read_result(page, state)) == encode_record(record)
-
-
-@given(chunks, st.booleans())
-def test_file_contents_are_written_as_their_records(data: bytes, eof: bool) -> None:
-    assert bytes(read_block_result(data, eof)) == encode_record(FsReadBlockResponse(chunk=data, eof=eof))
-    assert bytes(read_file_result(data)) == encode_record(FsReadFileResponse(data_base64=data))
-
-
-def test_an_unknown_stream_is_a_mistake_of_ours() -> None:
-    with pytest.raises(KeyError):
-        ProcessTemplates("p").output("stdin", 1, b"")

@@ -22,7 +22,7 @@ from execserver.client import (
     SessionState,
     TransportClosed,
 )
-from execserver.client.relay_carrier import RelayCarrier
+from execserver.client.relay_transport import RelayTransport
 from tests.reference.install import ReferenceMissing, new_home, reference_binary
 from tests.support.leaks import snapshot
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
@@ -145,11 +145,11 @@ def test_a_lost_websocket_is_followed_by_a_resumed_session(executor: Executor) -
     with ExecServerClient.connect_remote(executor.args()) as client:
         process = client.start(["sh", "-c", "echo begun; sleep 1; echo ended"])
         session = client.session_id
-        carrier = client._session._connection._carrier  # type: ignore[union-attr]
-        assert isinstance(carrier, RelayCarrier)
-        assert not carrier.is_reliable
-        assert carrier._socket is not None
-        carrier._socket.close()
+        transport = client._session._connection._transport  # type: ignore[union-attr]
+        assert isinstance(transport, RelayTransport)
+        assert not transport.is_reliable
+        assert transport._socket is not None
+        transport._socket.close()
         wait_until(lambda: client.resumptions == 1, 20.0, pause=gevent.sleep)
         assert client.state is SessionState.OPEN
         assert client.session_id == session

@@ -59,7 +59,7 @@ def test_what_is_no_request_is_answered_and_ended(relay: RelayProcess, data: byt
 
 
 def test_a_request_that_does_not_end_is_dropped() -> None:
-    with RelayProcess(limits={"stranger_s": 0.2}) as relay:
+    with RelayProcess(limits={"unauthenticated_s": 0.2}) as relay:
         for data in (b"", b"GET /rea", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"):
             assert talk(relay, data) == b""
         assert talk(relay, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 200")

@@ -11,11 +11,11 @@ from pathlib import Path
 import gevent
 import pytest
 
+from execserver.relay.admission import Admission
 from execserver.relay.api import Request, Response
+from execserver.relay.byte_streams import Buffers
 from execserver.relay.http import HttpConnection
 from execserver.relay.limits import Limits
-from execserver.relay.lobby import Lobby
-from execserver.relay.wires import Buffers
 from tests.support.certificates import make_authority
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.waiting import wait_until
@@ -141,7 +141,7 @@ def test_public_metrics_are_told_by_any_name() -> None:
 
 
 def test_silent_strangers_lock_nobody_out() -> None:
-    limits = {"stranger_s": 60, "token_check_s": 0.1}
+    limits = {"unauthenticated_s": 60, "token_check_s": 0.1}
     with RelayProcess("--max-connections", "8", limits=limits) as relay:
         token = relay.token()
         silent = [connect(relay) for _ in range(200)]
@@ -177,7 +177,7 @@ def test_where_all_places_are_taken_one_is_told_when_to_come_again() -> None:
 
 
 def test_a_token_buys_time_and_nothing_else_does() -> None:
-    limits = {"stranger_s": 0.5, "keep_alive_s": 30, "request_timeout_s": 30, "token_check_s": 0.1}
+    limits = {"unauthenticated_s": 0.5, "keep_alive_s": 30, "request_timeout_s": 30, "token_check_s": 0.1}
     with RelayProcess(limits=limits) as short:
         good = short.token()
         call = f"POST /cloud/environment/{ENVIRONMENT}/validate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
@@ -202,7 +202,7 @@ def test_a_tls_handshake_that_never_ends_is_a_stranger(tmp_path: Path) -> None:
     pem = tmp_path / "relay.pem"
     pem.write_bytes(authority.issue("127.0.0.1"))
     words = ("--tls-cert", str(pem), "--tls-key", str(pem), "--max-connections", "4")
-    limits = {"stranger_s": 60, "token_check_s": 0.1}
+    limits = {"unauthenticated_s": 60, "token_check_s": 0.1}
     with RelayProcess(*words, listen="https://127.0.0.1:0", limits=limits) as relay:
         relay.tls = ssl.create_default_context(cadata=authority.pem.decode())
         half = [connect(relay) for _ in range(100)]
@@ -252,13 +252,15 @@ class Always:
 
 def test_a_flood_of_requests_leaves_others_their_turns() -> None:
     with socket.socket() as sock:
-        wire = FloodingWire(sock)
-        connection = HttpConnection(wire, "peer", False, Limits(), Lobby(10, lambda: 0, lambda token_id: 0))
+        stream = FloodingWire(sock)
+        connection = HttpConnection(
+            stream, "peer", False, Limits(), Admission(10, lambda: 0, lambda token_id: 0)
+        )
         greenlet = gevent.spawn(connection.serve, Always())
         reads = []
         with gevent.Timeout(5):
             for _ in range(5):
                 gevent.sleep(0)  # our turn ends, the flood's begins
-                reads.append(wire.reads)
+                reads.append(stream.reads)
         greenlet.kill()
         assert reads[0] < reads[-1] < 10

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
+from execserver.relay.byte_streams import PlainByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
-from execserver.relay.links import Link, Shared
-from execserver.relay.wires import PlainWire
+from execserver.relay.links import Shared, WebSocketLink
 from execserver.relay.ws_frames import end_of_frames
 from tests.support.greenlets import turns
 from tests.support.relay_process import masked_frame
@@ -23,10 +23,10 @@ class Owner:
     def __init__(self) -> None:
         self.messages: list[bytes] = []
 
-    def receive(self, link: Link, messages: list[bytes]) -> None:
+    def receive(self, link: WebSocketLink, messages: list[bytes]) -> None:
         self.messages += messages
 
-    def lost(self, link: Link, why: str) -> None:
+    def lost(self, link: WebSocketLink, why: str) -> None:
         pass
 
 
@@ -38,7 +38,9 @@ class Scene:
         theirs.setblocking(False)
         self.owner = Owner()
         identity = Identity(True, "box", "r", b"f", "t")
-        self.link = Link(PlainWire(theirs), "peer", identity, self.owner, Shared(Limits(), 30.0))
+        self.link = WebSocketLink(
+            PlainByteStream(theirs), "peer", identity, self.owner, Shared(Limits(), 30.0)
+        )
         self.link.start(b"")
 
     def send(self, data: bytes, size: int) -> None:

@@ -11,7 +11,7 @@ import gevent
 import pytest
 from gevent.ssl import SSLContext
 
-from execserver.relay.wires import server_context
+from execserver.relay.byte_streams import server_context
 from execserver.wire.relay_frames import RESET_HARNESS_LOST, Data, Handshake, Reset, Resume
 from tests.conftest import LONG
 from tests.support.certificates import make_authority
@@ -57,7 +57,7 @@ def test_rubbish_and_a_connection_that_says_nothing(stage: RelayStage) -> None:
 
 
 def test_a_request_that_takes_too_long(tmp_path: Path) -> None:
-    stage = RelayStage(tmp_path, LIMITS._replace(stranger_s=0.002))
+    stage = RelayStage(tmp_path, LIMITS._replace(unauthenticated_s=0.002))
 
     def life(number: int) -> None:
         sock = connected(stage.port)

@@ -183,3 +183,12 @@ def says_no(authorization: str) -> None:
 def never_answers(authorization: str) -> None:
     """Judge as a registry that hangs."""
     gevent.sleep(3600)
+
+
+def works(scene: Scene, harness: Harness, text: bytes = b'{"id":1}') -> bool:
+    """Tell whether messages go both ways."""
+    client = scene.clients[harness.stream_id]
+    before = len(client.messages)
+    harness.send(text)
+    client.transport.outbox.send(text)
+    return client.messages[before:] == [text] and harness.read(1) == [text]

@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 import pytest
 
-from execserver.remote.backoff import Backoff
+from execserver.remote.backoff import Backoff, registration_pause
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
 from execserver.remote.errors import ConfigurationError, RemoteError
 from execserver.remote.executor import RemoteExecutor, Tools
@@ -23,7 +23,7 @@ from execserver.wire.relay_frames import (
     decode_frame,
     encode_frame,
 )
-from tests.support.relay import Relay, Reply
+from tests.support.relay import Call, Relay, Reply
 from tests.support.waiting import wait_until
 
 
@@ -49,7 +49,9 @@ class World:
 
     def start(self, **config: Any) -> World:
         """Run an executor."""
-        tools = Tools(self.environ, self.sleep, Backoff(lambda: 1.0), Timing(5.0), lambda: self.now)
+        tools = Tools(
+            self.environ, self.sleep, Backoff(lambda: 1.0), Timing(5.0), lambda: self.now, lambda: 0.0
+        )
         given = RemoteEnvironmentConfig(**{"base_url": self.relay.url, "environment_id": "env-1", **config})
         self.executor = RemoteExecutor(given, lambda transport: None, tools)
         self.greenlet = gevent.spawn(self._run)
@@ -316,3 +318,50 @@ def test_the_configuration_is_read_as_far_as_it_counts(tmp_path: Path) -> None:
 def test_the_home_folder_is_found(tmp_path: Path) -> None:
     assert find_codex_home({"HOME": "/h"}) == "/h/.codex"
     assert find_codex_home({"HOME": "/h", "CODEX_HOME": str(tmp_path)}) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (503, {"error": {"code": "registration_conflict", "message": "later"}}),
+        (503, {"detail": {"code": "registration_conflict"}}),
+        (502, {"error": {"code": "authentication_service_unavailable"}}),
+        (502, {"detail": {"code": "authentication_service_unavailable", "message": "later"}}),
+    ],
+)
+def test_a_registration_is_tried_again_where_the_registry_says_so(
+    world: World, status: int, body: dict[str, object]
+) -> None:
+    answered = world.relay.replies["register"]
+
+    def reply(call: Call) -> Reply:
+        return Reply(status, body) if len(world.relay.asked("register")) <= 6 else answered(call)
+
+    world.relay.replies["register"] = reply
+    world.start()
+    world.connected(1)
+    assert world.pauses == [0.5, 1, 2, 4, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (502, {"error": {"code": "registration_conflict"}}),
+        (503, {"error": {"code": "authentication_service_unavailable"}}),
+        (503, {"detail": {"error": {"code": "registration_conflict"}}}),
+        (503, {"detail": "registration_conflict"}),
+        (503, {"code": "registration_conflict"}),
+        (429, {"error": {"code": "registration_conflict"}}),
+    ],
+)
+def test_any_other_refusal_of_a_registration_is_final(
+    world: World, status: int, body: dict[str, object]
+) -> None:
+    world.relay.replies["register"] = lambda call: Reply(status, body)
+    failure = world.failure()
+    assert failure.text.startswith(f"environment registry request failed ({status} ")
+    assert world.pauses == []
+
+
+def test_pauses_between_registrations_grow_by_up_to_a_half() -> None:
+    assert [registration_pause(n, lambda: 1.0) for n in (0, 1, 3, 4, 10_000)] == [0.75, 1.5, 6.0, 7.5, 7.5]

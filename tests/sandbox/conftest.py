@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.placeholder_place import Place
-from tests.support.views import open_folder
+from tests.sandbox.mask_target_place import Place
+from tests.support.roots import open_folder
 
 
 @pytest.fixture

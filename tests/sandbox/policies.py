@@ -7,11 +7,11 @@ from typing import Any
 from execserver.protocol.paths import PathUri
 from execserver.protocol.permissions import PermissionProfile
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.facts import Facts
-from execserver.sandbox.host import Host
-from execserver.sandbox.plan import ViewPlan
-from execserver.sandbox.planner import plan_for_files, plan_for_process
-from execserver.sandbox.policy import Policy, file_policy, process_policy
+from execserver.sandbox.plan import SandboxPlan
+from execserver.sandbox.policy.facts import Facts
+from execserver.sandbox.policy.host import Host
+from execserver.sandbox.policy.planner import plan_for_files, plan_for_process
+from execserver.sandbox.policy.policy import Policy, file_policy, process_policy
 
 KINDS = ("root", "minimal", "project_roots", "tmpdir", "slash_tmp", "unknown")
 METADATA_RULES = tuple((f"project_roots/{name}", "read") for name in (".git", ".agents", ".codex"))
@@ -64,7 +64,7 @@ def policy(host: Host, *rules: tuple[str, str], for_files: bool = False, **more:
 
 def plan(
     host: Host, *rules: tuple[str, str], facts: Facts | None = None, for_files: bool = False, **more: Any
-) -> ViewPlan:
+) -> SandboxPlan:
     """Return the plan of such a context on a host."""
     make = plan_for_files if for_files else plan_for_process
     return make(policy(host, *rules, for_files=for_files, **more), host, facts)

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.sandbox import back_ends
-from execserver.sandbox.back_ends import BackEnd, Refusal, answer, choose, policies, summary
-from execserver.sandbox.bwrap import Bwrap
-from execserver.sandbox.plan import FILTER_NONE, NETWORK_HOST, ROOT_HOST, ROOT_READ_ONLY, Mount, ViewPlan
-from execserver.sandbox.report import (
+from execserver.sandbox.backends import selection
+from execserver.sandbox.backends.bwrap import Bwrap
+from execserver.sandbox.backends.report import (
     BUBBLEWRAP,
     LANDLOCK,
     MOUNTS_OLD,
@@ -15,6 +13,8 @@ from execserver.sandbox.report import (
     Check,
     Report,
 )
+from execserver.sandbox.backends.selection import Choice, Refusal, answer, choose, policies, summary
+from execserver.sandbox.plan import FILTER_NONE, NETWORK_HOST, ROOT_HOST, ROOT_READ_ONLY, Mount, SandboxPlan
 
 BWRAP = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), True, "0.8.0")
 NO_USER = Check(USER_NAMESPACES, False, "", "user namespaces are switched off", "sysctl -w this=1")
@@ -26,13 +26,13 @@ def names(report: Report) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for name, plan in policies().items():
         choice = choose(plan, report)
-        found[name] = choice.name if isinstance(choice, BackEnd) else None
+        found[name] = choice.name if isinstance(choice, Choice) else None
     return found
 
 
 def test_namespaces_of_our_own_serve_everything() -> None:
     report = Report(native=True, seccomp=True, bwrap=BWRAP, landlock_abi=7)
-    assert set(names(report).values()) == {back_ends.NATIVE, back_ends.FILTER}
+    assert set(names(report).values()) == {selection.NATIVE, selection.FILTER}
 
 
 def test_bubblewrap_serves_what_it_can_where_namespaces_are_refused() -> None:
@@ -40,32 +40,32 @@ def test_bubblewrap_serves_what_it_can_where_namespaces_are_refused() -> None:
         Report(seccomp=True, bwrap=BWRAP, landlock_abi=7, checks=(NO_USER, Check(BUBBLEWRAP, True)))
     )
     assert found == {
-        "read-only": back_ends.BUBBLEWRAP,
-        "workspace-write": back_ends.BUBBLEWRAP,
-        "narrow": back_ends.BUBBLEWRAP,
-        "network-on": back_ends.BUBBLEWRAP,
+        "read-only": selection.BUBBLEWRAP,
+        "workspace-write": selection.BUBBLEWRAP,
+        "narrow": selection.BUBBLEWRAP,
+        "network-on": selection.BUBBLEWRAP,
         "managed-proxy": None,
-        "full-write": back_ends.FILTER,
+        "full-write": selection.FILTER,
     }
 
 
 def test_landlock_serves_only_what_it_says_exactly() -> None:
     found = names(Report(seccomp=True, landlock_abi=4, checks=(NO_USER, NO_BWRAP)))
     assert found == {
-        "read-only": back_ends.LANDLOCK,
+        "read-only": selection.LANDLOCK,
         "workspace-write": None,
         "narrow": None,
         "network-on": None,
         "managed-proxy": None,
-        "full-write": back_ends.FILTER,
+        "full-write": selection.FILTER,
     }
 
 
 def test_a_writable_root_without_exceptions_is_exact_for_landlock() -> None:
-    plan = ViewPlan(ROOT_READ_ONLY, (Mount("write", b"/w", b"/w"),), writable=(b"/w",))
+    plan = SandboxPlan(ROOT_READ_ONLY, (Mount("write", b"/w", b"/w"),), writable=(b"/w",))
     choice = choose(plan, Report(seccomp=True, landlock_abi=3))
-    assert isinstance(choice, BackEnd)
-    assert choice.name == back_ends.LANDLOCK
+    assert isinstance(choice, Choice)
+    assert choice.name == selection.LANDLOCK
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -87,7 +87,7 @@ def test_without_filters_the_network_is_never_only_promised_to_be_off() -> None:
     no_filter = Check(SECCOMP, False, "", "the kernel has no filters", "another kernel")
     report = Report(native=True, bwrap=BWRAP, landlock_abi=7, checks=(no_filter,))
     assert set(names(report).values()) == {None}
-    choice = choose(ViewPlan(ROOT_HOST), report)
+    choice = choose(SandboxPlan(ROOT_HOST), report)
     assert isinstance(choice, Refusal)
     assert choice.why == f"the network cannot be withheld: {no_filter.blocker}"
     open_ = choose(policies()["network-on"], report)
@@ -96,9 +96,9 @@ def test_without_filters_the_network_is_never_only_promised_to_be_off() -> None:
 
 
 def test_what_restricts_nothing_needs_nothing() -> None:
-    choice = choose(ViewPlan(ROOT_HOST, network=NETWORK_HOST, syscall_filter=FILTER_NONE), Report())
-    assert isinstance(choice, BackEnd)
-    assert choice.name == back_ends.NOTHING
+    choice = choose(SandboxPlan(ROOT_HOST, network=NETWORK_HOST, syscall_filter=FILTER_NONE), Report())
+    assert isinstance(choice, Choice)
+    assert choice.name == selection.NOTHING
 
 
 def test_variants_of_namespaces_are_named() -> None:

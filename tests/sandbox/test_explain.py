@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from execserver.protocol.permissions import READ, WRITE
-from execserver.sandbox.explain import explain
+from execserver.sandbox.policy.explain import explain
 from tests.sandbox.policies import WORKSPACE, Rules, policy
 from tests.support.fake_host import FakeHost
 

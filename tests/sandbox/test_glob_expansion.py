@@ -4,15 +4,15 @@ import errno
 
 import pytest
 
-from execserver.sandbox import glob_expansion
-from execserver.sandbox.plan import PlanRefused, ViewPlan
+from execserver.sandbox.plan import PlanRefused, SandboxPlan
+from execserver.sandbox.policy import glob_expansion
 from tests.sandbox.policies import Rules, plan
 from tests.support.fake_host import FakeHost
 
 ROOT_READ = ("root", "read")
 
 
-def hidden(made: ViewPlan) -> list[str]:
+def hidden(made: SandboxPlan) -> list[str]:
     """Return what is hidden."""
     return [mount.path.decode() for mount in made.mounts if mount.kind.startswith(("hidden", "passage"))]
 

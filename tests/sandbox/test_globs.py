@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox.globs import (
+from execserver.sandbox.policy.globs import (
     ALTERNATIVES_LIMIT,
     GlobError,
     compile_glob,

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox.guarded import MAX_LINKS, READ, REMOVE, WRITE, Denied, Guard, is_process_name
-from execserver.sandbox.plan import ViewPlan
-from execserver.sandbox.worker_records import BY_MISSING, BY_PATTERN, BY_PROCFS
+from execserver.sandbox.files.guard import MAX_LINKS, READ, REMOVE, WRITE, Denied, PathGuard, is_process_name
+from execserver.sandbox.files.worker_records import BY_MISSING, BY_PATTERN, BY_PROCFS
+from execserver.sandbox.plan import SandboxPlan
 from tests.files.tools import put
 from tests.support.plain_workers import missing, plan
 
@@ -24,7 +24,7 @@ def folder(tmp_path: os.PathLike[str]) -> bytes:
 
 
 @pytest.fixture
-def guard() -> Iterator[Guard]:
+def guard() -> Iterator[PathGuard]:
     """A guard without rules of its own."""
     with guarding(plan()) as made:
         yield made
@@ -33,29 +33,33 @@ def guard() -> Iterator[Guard]:
 class guarding:
     """A guard for a plan, closed at the end."""
 
-    def __init__(self, plan: ViewPlan) -> None:
-        self._guard = Guard(plan)
+    def __init__(self, plan: SandboxPlan) -> None:
+        self._guard = PathGuard(plan)
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> PathGuard:
         return self._guard
 
     def __exit__(self, *error: object) -> None:
         os.close(self._guard.root)
 
 
-def found(guard: Guard, path: bytes, wanted: int = READ, *, follow: bool = True, make: bool = False) -> bytes:
+def found(
+    guard: PathGuard, path: bytes, wanted: int = READ, *, follow: bool = True, make: bool = False
+) -> bytes:
     with guard.find(path, wanted, follow, make) as place:
         assert place.path.endswith(b"/" + place.name) or place.name == b"."
         return place.path
 
 
-def error_of(guard: Guard, path: bytes, wanted: int = READ, *, follow: bool = True) -> int:
+def error_of(guard: PathGuard, path: bytes, wanted: int = READ, *, follow: bool = True) -> int:
     with pytest.raises(OSError) as failure:
         guard.find(path, wanted, follow).close()
     return failure.value.errno or 0
 
 
-def test_links_of_all_kinds_are_followed_to_where_the_kernel_would_go(guard: Guard, folder: bytes) -> None:
+def test_links_of_all_kinds_are_followed_to_where_the_kernel_would_go(
+    guard: PathGuard, folder: bytes
+) -> None:
     os.makedirs(folder + b"/a/b")
     put(folder + b"/a/b/f", b"x")
     os.symlink(b"a/b", folder + b"/relative")
@@ -73,14 +77,14 @@ def test_links_of_all_kinds_are_followed_to_where_the_kernel_would_go(guard: Gua
     assert found(guard, b"/../.." + folder) == folder
 
 
-def test_the_last_link_is_left_alone_when_not_followed(guard: Guard, folder: bytes) -> None:
+def test_the_last_link_is_left_alone_when_not_followed(guard: PathGuard, folder: bytes) -> None:
     os.symlink(b"nowhere", folder + b"/l")
     assert found(guard, folder + b"/l", follow=False) == folder + b"/l"
     assert found(guard, folder + b"/l/", follow=False) == folder + b"/l"
     assert found(guard, folder + b"/l") == folder + b"/nowhere"
 
 
-def test_the_errors_are_the_kernels(guard: Guard, folder: bytes) -> None:
+def test_the_errors_are_the_kernels(guard: PathGuard, folder: bytes) -> None:
     put(folder + b"/f")
     os.symlink(b"f/", folder + b"/must-be-directory")
     os.symlink(b"loop", folder + b"/loop")
@@ -94,7 +98,7 @@ def test_the_errors_are_the_kernels(guard: Guard, folder: bytes) -> None:
     assert error_of(guard, folder + b"/" + b"n" * 256 + b"/x") == errno.ENAMETOOLONG
 
 
-def test_as_many_links_are_followed_as_the_kernel_follows(guard: Guard, folder: bytes) -> None:
+def test_as_many_links_are_followed_as_the_kernel_follows(guard: PathGuard, folder: bytes) -> None:
     put(folder + b"/0", b"x")
     for number in range(MAX_LINKS + 1):
         os.symlink(b"%d" % number, folder + b"/%d" % (number + 1))
@@ -102,7 +106,9 @@ def test_as_many_links_are_followed_as_the_kernel_follows(guard: Guard, folder: 
     assert error_of(guard, folder + b"/%d" % (MAX_LINKS + 1)) == errno.ELOOP
 
 
-def test_missing_directories_are_made_only_where_the_caller_wrote_them(guard: Guard, folder: bytes) -> None:
+def test_missing_directories_are_made_only_where_the_caller_wrote_them(
+    guard: PathGuard, folder: bytes
+) -> None:
     assert found(guard, folder + b"/a/b/c", WRITE, make=True) == folder + b"/a/b/c"
     assert os.listdir(folder + b"/a/b") == []
     os.symlink(b"nowhere", folder + b"/l")
@@ -168,7 +174,7 @@ PROCESS_PATHS = [
 
 
 @pytest.mark.parametrize("path", [*PROCESS_PATHS, b"/proc/self", b"/proc/thread-self", b"/proc/1"])
-def test_nothing_of_a_process_is_found(guard: Guard, folder: bytes, path: bytes) -> None:
+def test_nothing_of_a_process_is_found(guard: PathGuard, folder: bytes, path: bytes) -> None:
     os.symlink(path, folder + b"/l")
     os.symlink(b"../" * 40 + b"." + path, folder + b"/up")
     for spelled in (path, folder + b"/l", folder + b"/up", b"/proc/../" + path, b"/dev/../" + path):
@@ -178,14 +184,14 @@ def test_nothing_of_a_process_is_found(guard: Guard, folder: bytes, path: bytes)
             assert (denied.value.errno, denied.value.reason) == (errno.EACCES, BY_PROCFS)
 
 
-def test_the_rest_of_procfs_is_there(guard: Guard) -> None:
+def test_the_rest_of_procfs_is_there(guard: PathGuard) -> None:
     assert found(guard, b"/proc/cpuinfo") == b"/proc/cpuinfo"
     assert found(guard, b"/proc/sys/kernel/ostype") == b"/proc/sys/kernel/ostype"
     assert error_of(guard, b"/proc/mounts") == errno.EACCES
     assert [is_process_name(name) for name in (b"self", b"12", b"sys", b"12a")] == [True, True, False, False]
 
 
-def test_a_descriptor_of_a_process_is_refused_however_it_was_opened(guard: Guard) -> None:
+def test_a_descriptor_of_a_process_is_refused_however_it_was_opened(guard: PathGuard) -> None:
     for path in (b"/proc/self/status", b"/proc/1/comm"):
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -199,7 +205,7 @@ def test_a_descriptor_of_a_process_is_refused_however_it_was_opened(guard: Guard
 
 
 def test_patterns_deny_but_for_what_a_deeper_rule_allows(folder: bytes) -> None:
-    view = ViewPlan(
+    view = SandboxPlan(
         "read-only", globs=(folder + b"/**/*.env", folder + b"/closed"), writable=(folder + b"/closed/open",)
     )
     with guarding(view) as guard:
@@ -213,7 +219,7 @@ def test_patterns_deny_but_for_what_a_deeper_rule_allows(folder: bytes) -> None:
 
 
 def test_links_of_strangers_in_shared_directories_are_not_followed(
-    guard: Guard, folder: bytes, monkeypatch: pytest.MonkeyPatch
+    guard: PathGuard, folder: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.mkdir(folder + b"/shared")
     os.chmod(folder + b"/shared", 0o1777)
@@ -221,7 +227,7 @@ def test_links_of_strangers_in_shared_directories_are_not_followed(
     os.symlink(b"../f", folder + b"/shared/l")
     assert found(guard, folder + b"/shared/l") == folder + b"/f"
     monkeypatch.setattr(guard, "_strict_links", True)
-    monkeypatch.setattr("execserver.sandbox.guarded.os.geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr("execserver.sandbox.files.guard.os.geteuid", lambda: os.getuid() + 1)
     os.chmod(folder + b"/shared", 0o1777)
     if os.getuid() == 0:
         os.chown(folder + b"/shared", 1, 1)
@@ -229,7 +235,7 @@ def test_links_of_strangers_in_shared_directories_are_not_followed(
     assert found(guard, folder + b"/shared/l", follow=False) == folder + b"/shared/l"
 
 
-def test_deep_and_long_ways_leave_no_descriptor_open(guard: Guard, folder: bytes) -> None:
+def test_deep_and_long_ways_leave_no_descriptor_open(guard: PathGuard, folder: bytes) -> None:
     before = len(os.listdir("/proc/self/fd"))
     deep = folder + b"/d" * 300
     found(guard, deep, WRITE, make=True)

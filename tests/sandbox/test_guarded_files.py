@@ -13,9 +13,9 @@ from execserver.files import copy, metadata, opening, remove
 from execserver.files.copy import CopyOptions
 from execserver.files.walk import Walk, WalkOptions
 from execserver.protocol.errors import RpcError
-from execserver.sandbox.guarded import Denied, Guard
-from execserver.sandbox.guarded_files import GuardedFiles
-from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.files.guard import Denied, PathGuard
+from execserver.sandbox.files.operations import GuardedFiles
+from execserver.sandbox.plan import SandboxPlan
 from tests.files.tools import bound_socket, get, put
 from tests.support.plain_workers import missing, plan
 
@@ -25,8 +25,8 @@ Tree = Callable[[bytes], bytes]
 class Guarded:
     """Guarded operations for a plan; `close` gives back the guard's descriptor."""
 
-    def __init__(self, view: ViewPlan) -> None:
-        self.files = GuardedFiles(Guard(view))
+    def __init__(self, view: SandboxPlan) -> None:
+        self.files = GuardedFiles(PathGuard(view))
 
     def close(self) -> None:
         os.close(self.files.guard.root)
@@ -38,11 +38,11 @@ def folder(tmp_path: os.PathLike[str]) -> bytes:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[[ViewPlan], GuardedFiles]]:
+def make() -> Iterator[Callable[[SandboxPlan], GuardedFiles]]:
     """Make guarded operations, whose guards are closed at the end."""
     made: list[Guarded] = []
 
-    def make(view: ViewPlan) -> GuardedFiles:
+    def make(view: SandboxPlan) -> GuardedFiles:
         made.append(Guarded(view))
         return made[-1].files
 
@@ -52,7 +52,7 @@ def make() -> Iterator[Callable[[ViewPlan], GuardedFiles]]:
 
 
 @pytest.fixture
-def files(make: Callable[[ViewPlan], GuardedFiles]) -> GuardedFiles:
+def files(make: Callable[[SandboxPlan], GuardedFiles]) -> GuardedFiles:
     """Operations under a guard without rules of its own."""
     return make(plan())
 
@@ -232,7 +232,7 @@ def test_nothing_of_the_kernel_is_written(files: GuardedFiles, folder: bytes, pa
 
 
 def test_copying_a_tree_makes_no_protected_name(
-    make: Callable[[ViewPlan], GuardedFiles], folder: bytes
+    make: Callable[[SandboxPlan], GuardedFiles], folder: bytes
 ) -> None:
     ws = folder + b"/ws"
     os.makedirs(ws + b"/sub")
@@ -250,7 +250,7 @@ def test_copying_a_tree_makes_no_protected_name(
 
 
 def test_copying_a_tree_over_a_link_makes_no_protected_name(
-    make: Callable[[ViewPlan], GuardedFiles], folder: bytes
+    make: Callable[[SandboxPlan], GuardedFiles], folder: bytes
 ) -> None:
     ws = folder + b"/ws"
     os.makedirs(ws + b"/sub")
@@ -267,7 +267,7 @@ def test_copying_a_tree_over_a_link_makes_no_protected_name(
 
 
 @pytest.fixture
-def hidden(make: Callable[[ViewPlan], GuardedFiles], folder: bytes) -> GuardedFiles:
+def hidden(make: Callable[[SandboxPlan], GuardedFiles], folder: bytes) -> GuardedFiles:
     """Operations where `*.env` is denied, in a folder that holds one."""
     os.makedirs(folder + b"/t/d")
     put(folder + b"/t/d/a.env", b"secret")
@@ -334,7 +334,7 @@ def test_an_error_tells_the_path_it_is_certainly_about(files: GuardedFiles, fold
         assert files.guard.at == folder + b"/none"
 
 
-def test_denials_name_the_real_path(make: Callable[[ViewPlan], GuardedFiles], folder: bytes) -> None:
+def test_denials_name_the_real_path(make: Callable[[SandboxPlan], GuardedFiles], folder: bytes) -> None:
     files = make(plan(missing=missing(folder + b"/.git")))
     os.symlink(folder, folder + b"/alias")
     with pytest.raises(Denied) as denied:

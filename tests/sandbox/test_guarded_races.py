@@ -15,9 +15,9 @@ import pytest
 from execserver.files.copy import CopyOptions
 from execserver.files.walk import WalkOptions
 from execserver.protocol.errors import RpcError
-from execserver.sandbox.guarded import Guard
-from execserver.sandbox.guarded_files import GuardedFiles
-from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.files.guard import PathGuard
+from execserver.sandbox.files.operations import GuardedFiles
+from execserver.sandbox.plan import SandboxPlan
 from tests.conftest import LONG
 from tests.files.tools import get, put
 from tests.support.plain_workers import missing
@@ -43,8 +43,8 @@ def files(folder: bytes) -> Iterator[GuardedFiles]:
     put(ws + b"/real/inner/f", b"plain")
     put(ws + b"/key.env", SECRET)
     put(ws + b"/file", b"plain")
-    view = ViewPlan("read-only", missing=missing(ws + b"/.git"), globs=(ws + b"/**/*.env",))
-    guard = Guard(view)
+    view = SandboxPlan("read-only", missing=missing(ws + b"/.git"), globs=(ws + b"/**/*.env",))
+    guard = PathGuard(view)
     yield GuardedFiles(guard)
     os.close(guard.root)
 

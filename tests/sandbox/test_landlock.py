@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import landlock, privileges
-from execserver.sandbox.plan import NETWORK_HOST, ROOT_EMPTY, WRITE, ViewPlan
-from execserver.sandbox.syscalls import Kernel
-from tests.support.views import OLD_KERNEL, USERS, give, in_child, mount, plan
+from execserver.sandbox.kernel import landlock, privileges
+from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.plan import NETWORK_HOST, ROOT_EMPTY, WRITE, SandboxPlan
+from tests.support.roots import OLD_KERNEL, USERS, give, in_child, mount, plan
 
 ABI = landlock.abi(Kernel())
 needs = pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")
@@ -24,10 +24,10 @@ def tried(path: Path | str, flags: int) -> int:
     return 0
 
 
-def restricted(view: ViewPlan, within_view: bool = False) -> None:
+def restricted(view: SandboxPlan, within_root: bool = False) -> None:
     kernel = Kernel()
     privileges.no_new_privileges(kernel)
-    landlock.restrict_files(kernel, ABI, view, within_view)
+    landlock.restrict_files(kernel, ABI, view, within_root)
 
 
 def test_a_kernel_without_landlock_has_version_0() -> None:
@@ -70,7 +70,7 @@ def test_what_a_plan_does_not_name_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("x")
 
     def act() -> int:
-        restricted(ViewPlan(ROOT_EMPTY, (mount(WRITE, tmp_path / "named"),)))
+        restricted(SandboxPlan(ROOT_EMPTY, (mount(WRITE, tmp_path / "named"),)))
         results = [tried(tmp_path / name, os.O_RDONLY) for name in ("named", "other")]
         os.write(1, repr(results).encode())
         return 0

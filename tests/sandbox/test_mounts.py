@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import mounts
-from execserver.sandbox.mounts import NewMounts
-from execserver.sandbox.mounts_old import OldMounts
-from execserver.sandbox.namespaces import NEW_MOUNTS, NEW_PIDS, NEW_USER, Identity, fork_into, map_own_ids
-from execserver.sandbox.syscalls import Kernel
-from tests.support.views import OLD_KERNEL, USERS, give, in_child
+from execserver.sandbox.kernel import mounts
+from execserver.sandbox.kernel.mounts import NewMounts
+from execserver.sandbox.kernel.mounts_old import OldMounts
+from execserver.sandbox.kernel.namespaces import (
+    NEW_MOUNTS,
+    NEW_PIDS,
+    NEW_USER,
+    Identity,
+    fork_into,
+    map_own_ids,
+)
+from execserver.sandbox.kernel.syscalls import Kernel
+from tests.support.roots import OLD_KERNEL, USERS, give, in_child
 
 Tree = NewMounts | OldMounts
 VARIANTS = [

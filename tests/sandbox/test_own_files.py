@@ -11,9 +11,8 @@ import pytest
 
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import own_files
-from execserver.sandbox.host import Host
+from execserver.sandbox.masks.records import record_places
 from execserver.sandbox.own_files import keep_own_files, places_of_the_program
-from execserver.sandbox.placeholder_records import record_places
 from execserver.sandbox.plan import (
     HIDDEN_DIRECTORY,
     HIDDEN_FILE,
@@ -24,8 +23,9 @@ from execserver.sandbox.plan import (
     ROOT_WRITABLE,
     WRITE,
     Mount,
-    ViewPlan,
+    SandboxPlan,
 )
+from execserver.sandbox.policy.host import Host
 
 
 class Files:
@@ -40,8 +40,8 @@ class Files:
         os.mkdir(self.run, 0o700)
         os.makedirs(self.unpacked)
 
-    def plan(self, root: str, *mounts: Mount) -> ViewPlan:
-        return keep_own_files(ViewPlan(root, mounts=mounts), Host(), self.environ)
+    def plan(self, root: str, *mounts: Mount) -> SandboxPlan:
+        return keep_own_files(SandboxPlan(root, mounts=mounts), Host(), self.environ)
 
     def added(self, root: str, *mounts: Mount) -> list[tuple[str, bytes]]:
         plan = self.plan(root, *mounts)

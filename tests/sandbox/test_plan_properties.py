@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox.facts import Facts
-from execserver.sandbox.plan import PlanRefused, ViewPlan
+from execserver.sandbox.plan import PlanRefused, SandboxPlan
 from execserver.sandbox.plan_record import decode_plan, encode_plan
+from execserver.sandbox.policy.facts import Facts
 from tests.sandbox.policies import Rules, plan, policy
 from tests.sandbox.policy_model import Model, covers
-from tests.sandbox.view_model import RANK, View
+from tests.sandbox.root_model import RANK, View
 from tests.support.fake_host import FakeHost
 
 _TOPS = ("ws", "tmp", "out")
@@ -100,7 +100,7 @@ def real_paths(host: FakeHost) -> list[str]:
     ]
 
 
-def planned(host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool) -> ViewPlan | None:
+def planned(host: FakeHost, rules: Rules, roots: tuple[str, ...], for_files: bool) -> SandboxPlan | None:
     try:
         return plan(host, *rules, roots=roots, for_files=for_files)
     except PlanRefused:
@@ -282,6 +282,11 @@ _READ_TMP = (("root", "read"), ("/tmp", "write"))
             {"/ws/a": "dir"},
             (*_READ_WS, ("/ws/a", "read")),
             [("link", "/ws/a", "/out"), ("move", "/ws/a", "/ws/c")],
+        ),
+        (
+            {"/tmp/a/.git": "dir", "/tmp/a/a": "-> ."},
+            (*_READ_TMP, ("/tmp/a/a", "write")),
+            [("link", "/tmp/a/a", "/gone")],
         ),
         ({"/ws": "dir"}, _READ_WS, [("link", "/ws/.git", "/out"), ("mkdir", "/ws/.codex", "")]),
         ({"/ws/.git": b"gitdir: g", "/ws/g": "dir"}, _READ_WS, [("move", "/ws/g", "/ws/c")]),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from execserver.sandbox import plan as words
 from execserver.sandbox import plan_record
-from execserver.sandbox.plan import Missing, Mount, ViewPlan
+from execserver.sandbox.plan import Missing, Mount, SandboxPlan
 from execserver.sandbox.plan_record import PlanRecordError, decode_plan, encode_plan
 from tests.sandbox.policies import WORKSPACE, plan
 from tests.support.fake_host import FakeHost
@@ -28,7 +28,7 @@ _masks = st.builds(
 _links = st.builds(lambda path, text: Mount(words.LINK, path, text), _paths, st.binary(max_size=9))
 _many_paths = st.lists(_paths, max_size=3).map(tuple)
 plans = st.builds(
-    ViewPlan,
+    SandboxPlan,
     st.sampled_from([words.ROOT_HOST, words.ROOT_READ_ONLY, words.ROOT_EMPTY, words.ROOT_WRITABLE]),
     mounts=st.lists(st.one_of(_binds, _masks, _links), max_size=4).map(tuple),
     missing=st.lists(st.builds(Missing, _paths, _identities, st.booleans(), st.booleans()), max_size=3).map(
@@ -47,13 +47,13 @@ plans = st.builds(
 
 
 @given(plans)
-def test_a_plan_comes_back_as_it_was(made: ViewPlan) -> None:
+def test_a_plan_comes_back_as_it_was(made: SandboxPlan) -> None:
     assert decode_plan(encode_plan(made)) == made
 
 
 @given(plans, st.data())
 def test_damaged_bytes_are_refused_or_another_plan_but_nothing_else(
-    made: ViewPlan, data: st.DataObject
+    made: SandboxPlan, data: st.DataObject
 ) -> None:
     record = bytearray(encode_plan(made))
     at = data.draw(st.integers(0, len(record) - 1))
@@ -82,19 +82,19 @@ def test_random_bytes_are_no_plan(record: bytes) -> None:
 
 @pytest.mark.parametrize("path", [b"", b"relative", b"/with\0nul"])
 def test_what_is_no_absolute_path_is_refused(path: bytes) -> None:
-    record = encode_plan(ViewPlan(words.ROOT_EMPTY, writable=(path,)))
+    record = encode_plan(SandboxPlan(words.ROOT_EMPTY, writable=(path,)))
     with pytest.raises(PlanRecordError, match="not an absolute path"):
         decode_plan(record)
 
 
 def test_sizes_are_bounded_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    long = ViewPlan(words.ROOT_EMPTY, globs=(b"/" + b"x" * plan_record.MAX_TEXT_BYTES,))
+    long = SandboxPlan(words.ROOT_EMPTY, globs=(b"/" + b"x" * plan_record.MAX_TEXT_BYTES,))
     with pytest.raises(PlanRecordError, match="a text is too long"):
         encode_plan(long)
-    many = ViewPlan(words.ROOT_EMPTY, denied=(b"/x",) * (plan_record.MAX_ITEMS + 1))
+    many = SandboxPlan(words.ROOT_EMPTY, denied=(b"/x",) * (plan_record.MAX_ITEMS + 1))
     with pytest.raises(PlanRecordError, match="too many items"):
         encode_plan(many)
-    small = ViewPlan(words.ROOT_EMPTY, denied=(b"/" + b"x" * 100,) * 3)
+    small = SandboxPlan(words.ROOT_EMPTY, denied=(b"/" + b"x" * 100,) * 3)
     record = encode_plan(small)
     monkeypatch.setattr(plan_record, "MAX_PLAN_BYTES", 100)
     with pytest.raises(PlanRecordError, match="the plan is too large"):

@@ -9,7 +9,7 @@ import pytest
 from execserver.protocol.permissions import PermissionProfile
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.plan import PlanRefused
-from execserver.sandbox.policy import (
+from execserver.sandbox.policy.policy import (
     BY_DEFAULT,
     BY_METADATA,
     BY_PATTERN,

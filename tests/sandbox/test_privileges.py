@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from execserver.sandbox import privileges
-from execserver.sandbox.syscalls import Kernel
-from tests.support.views import USERS, in_child
+from execserver.sandbox.kernel import privileges
+from execserver.sandbox.kernel.syscalls import Kernel
+from tests.support.roots import USERS, in_child
 
 _PR_GET_DUMPABLE = 3
 _PR_GET_PDEATHSIG = 2

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import landlock
-from execserver.sandbox import probe as probing
-from execserver.sandbox.back_ends import BackEnd, choose, policies
-from execserver.sandbox.blockers import SYSCTL_MAX
-from execserver.sandbox.probe import attempt, missing_calls, probe, read_facts
-from execserver.sandbox.probe_bwrap import run as run_program
-from execserver.sandbox.probe_bwrap import try_bwrap
-from execserver.sandbox.probe_folders import program_files, state, unpacking_places
-from execserver.sandbox.report import (
+from execserver.sandbox.backends import probe as probing
+from execserver.sandbox.backends.blockers import SYSCTL_MAX
+from execserver.sandbox.backends.probe import attempt, missing_calls, probe, read_facts
+from execserver.sandbox.backends.probe_bwrap import run as run_program
+from execserver.sandbox.backends.probe_bwrap import try_bwrap
+from execserver.sandbox.backends.probe_folders import program_files, state, unpacking_places
+from execserver.sandbox.backends.report import (
     BUBBLEWRAP,
     LANDLOCK,
     MOUNT_CALLS,
@@ -31,9 +29,11 @@ from execserver.sandbox.report import (
     Report,
     from_members,
 )
-from execserver.sandbox.syscalls import Kernel
+from execserver.sandbox.backends.selection import Choice, choose, policies
+from execserver.sandbox.kernel import landlock
+from execserver.sandbox.kernel.syscalls import Kernel
 from tests.support.programs import write_script
-from tests.support.views import FREE_UID, OLD_KERNEL, become, hide_calls, in_child
+from tests.support.roots import FREE_UID, OLD_KERNEL, become, hide_calls, in_child
 from tests.support.ways import refuse_user_namespaces
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can set up what shall be in the way")
@@ -95,7 +95,7 @@ def test_root_needs_no_user_namespace(refusal: str) -> None:
     assert not report.user_namespace
     assert "with root's rights" in report.check(NAMESPACES).detail
     choice = choose(policies()["workspace-write"], report)
-    assert isinstance(choice, BackEnd)
+    assert isinstance(choice, Choice)
     assert "as root, without a user namespace" in choice.detail
 
 
@@ -180,7 +180,7 @@ class TestBubblewrap:
 
     @pytest.fixture(autouse=True)
     def _any_owner(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("execserver.sandbox.bwrap._check_owners", lambda path, status: None)
+        monkeypatch.setattr("execserver.sandbox.backends.bwrap._check_owners", lambda path, status: None)
 
     def tried(self, folder: Path, script: str) -> str:
         write_script(folder / "bwrap", script)
@@ -216,7 +216,7 @@ class TestBubblewrap:
     def test_where_no_file_in_memory_is_executed_it_is_no_back_end(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        if landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_VIEW:
+        if landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_ROOT:
             pytest.skip("this kernel has no Landlock of ABI 2 or newer, so nothing of ours comes behind it")
 
         def refuse(name: str, flags: int) -> int:
@@ -236,7 +236,7 @@ class TestBubblewrap:
         assert self.tried(tmp_path, script).endswith("bwrap 0.11.0 (not setuid, takes --argv0)")
 
     def test_one_that_hangs_is_killed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("execserver.sandbox.probe_bwrap._LIMIT_S", 0.2)
+        monkeypatch.setattr("execserver.sandbox.backends.probe_bwrap._LIMIT_S", 0.2)
         assert "is too old" in self.tried(tmp_path, "exec sleep 1000")
 
     def test_what_cannot_be_started_is_an_error_of_the_shell(self) -> None:
@@ -251,7 +251,7 @@ class TestFolders:
         assert Path(check.detail).stat().st_mode & 0o777 == 0o700
 
     def test_without_a_state_folder_what_is_refused_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("execserver.sandbox.probe_folders.state_folder", lambda _: None)
+        monkeypatch.setattr("execserver.sandbox.backends.probe_folders.state_folder", lambda _: None)
         check = state({})
         assert not check.works
         assert "are refused" in check.blocker
@@ -267,9 +267,11 @@ class TestFolders:
         folder = b"/home/u/.cache/execserver"
         assert program_files(folder + b"/hash", [folder]).detail == "/home/u/.cache/execserver/hash"
 
-    def test_unpacking_places_are_those_of_the_one_file(self) -> None:
-        assert unpacking_places({b"EXECSERVER_CACHE_DIR": b"/c", b"HOME": b"/h"}) == [b"/c"]
-        assert unpacking_places({b"XDG_CACHE_HOME": b"/x", b"HOME": b"/h"}) == [
+    def test_unpacking_places_are_those_of_the_one_file(self, tmp_path: Path) -> None:
+        home = os.fsencode(tmp_path)
+        assert unpacking_places({b"EXECSERVER_CACHE_DIR": b"/c", b"HOME": home}) == [b"/c"]
+        assert unpacking_places({b"XDG_CACHE_HOME": b"/x", b"HOME": home}) == [
             b"/x/execserver",
-            b"/h/.cache/execserver",
+            home + b"/.cache/execserver",
         ]
+        assert unpacking_places({b"HOME": home + b"/missing"}) == []

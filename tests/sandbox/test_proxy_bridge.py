@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from execserver.sandbox.proxy_bridge import MAX_CONNECTIONS, Bridge, pass_listeners, start_bridge
-from execserver.sandbox.proxy_routes import Endpoint
+from execserver.sandbox.proxy.bridge import MAX_CONNECTIONS, Bridge, pass_listeners, start_bridge
+from execserver.sandbox.proxy.routes import Endpoint
 from tests.support.proc import descriptors
 from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox.proxy_routes import KEYS, NO_ENDPOINTS, NO_VARIABLES, RouteError, find_routes
+from execserver.sandbox.proxy.routes import KEYS, NO_ENDPOINTS, NO_VARIABLES, RouteError, find_routes
 
 
 def rewritten(*env: bytes, ports: tuple[int, ...] = (4000, 4001, 4002)) -> list[bytes]:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from execserver.sandbox.bwrap import Bwrap
-from execserver.sandbox.report import Check, Report, from_members
+from execserver.sandbox.backends.bwrap import Bwrap
+from execserver.sandbox.backends.report import Check, Report, from_members
 
 
 @pytest.mark.parametrize(

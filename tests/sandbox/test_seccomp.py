@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox import seccomp
-from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
-from execserver.sandbox.seccomp_numbers import NUMBERS
-from execserver.sandbox.seccomp_requests import KNOWN_REQUESTS, REFUSED_RANGES, REFUSED_REQUESTS
-from execserver.sandbox.seccomp_table import (
+from execserver.sandbox.kernel import seccomp
+from execserver.sandbox.kernel.seccomp_numbers import NUMBERS
+from execserver.sandbox.kernel.seccomp_requests import KNOWN_REQUESTS, REFUSED_RANGES, REFUSED_REQUESTS
+from execserver.sandbox.kernel.seccomp_table import (
     ABSENT,
     AF_INET,
     AF_INET6,
@@ -36,8 +35,9 @@ from execserver.sandbox.seccomp_table import (
     WITHOUT_NAMESPACES,
     Rule,
 )
-from tests.support import views
-from tests.support.views import USERS
+from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
+from tests.support import roots
+from tests.support.roots import USERS
 
 MACHINES = tuple(ARCHITECTURES)
 TABLES = {
@@ -237,7 +237,7 @@ def attempts(domain: int, pairs: bool) -> Iterator[tuple[str, int]]:
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("pairs", [False, True], ids=["socket", "socketpair"])
 def test_unix_datagrams_are_refused_and_streams_work(user: int, pairs: bool) -> None:
-    outcome = views.call(views.plan(), lambda: dict(attempts(AF_UNIX, pairs)), user=user)
+    outcome = roots.call(roots.plan(), lambda: dict(attempts(AF_UNIX, pairs)), user=user)
     assert outcome.value == {"stream": 0, "datagram": errno.EPERM, "raw": errno.EPERM, "seqpacket": 0}
 
 
@@ -253,7 +253,7 @@ def test_the_restricted_filter_leaves_no_network_and_no_tracing() -> None:
         return set(refusals), calls, other.recv(10)
 
     expected = ({errno.EPERM}, {"traceme": -1, "ring": -1}, b"word")
-    assert views.call(views.plan(), payload).value == expected
+    assert roots.call(roots.plan(), payload).value == expected
 
 
 def test_the_proxy_filter_leaves_internet_sockets_only() -> None:
@@ -261,7 +261,7 @@ def test_the_proxy_filter_leaves_internet_sockets_only() -> None:
         found = [dict(attempts(domain, False))["stream"] for domain in (AF_UNIX, AF_INET, AF_INET6)]
         return found, dict(attempts(AF_UNIX, True))["stream"]
 
-    outcome = views.call(views.plan(syscall_filter=FILTER_PROXY_ROUTED), payload)
+    outcome = roots.call(roots.plan(syscall_filter=FILTER_PROXY_ROUTED), payload)
     assert outcome.value == ([errno.EPERM, 0, 0], 0)
 
 
@@ -269,5 +269,5 @@ def test_the_proxy_filter_leaves_internet_sockets_only() -> None:
     ("chosen", "mode"), [(FILTER_NONE, "0"), (FILTER_OPEN, "2"), (FILTER_RESTRICTED, "2")]
 )
 def test_a_filter_is_there_when_the_plan_asks_for_one(chosen: str, mode: str) -> None:
-    outcome = views.run(views.plan(syscall_filter=chosen), "grep Seccomp: /proc/self/status")
+    outcome = roots.run(roots.plan(syscall_filter=chosen), "grep Seccomp: /proc/self/status")
     assert outcome.out.split() == ["Seccomp:", mode]

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import landlock
-from execserver.sandbox.plan import ROOT_READ_ONLY, ViewPlan
-from execserver.sandbox.privileges import close_from, no_new_privileges
-from execserver.sandbox.stage import Stage, reserve
-from execserver.sandbox.stage_code import CODE, LISTINGS
-from execserver.sandbox.syscalls import Kernel
-from tests.support.views import Outcome, in_child
+from execserver.sandbox.backends.stage import Stage, reserve
+from execserver.sandbox.backends.stage_code import CODE, LISTINGS
+from execserver.sandbox.kernel import landlock
+from execserver.sandbox.kernel.privileges import close_from, no_new_privileges
+from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.plan import ROOT_READ_ONLY, SandboxPlan
+from tests.support.roots import Outcome, in_child
 
 MACHINE = os.uname().machine
 needs_landlock = pytest.mark.skipif(
-    landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_VIEW,
+    landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_ROOT,
     reason="this kernel has no Landlock of ABI 2 or newer",
 )
 SYNTAX = {"x86_64": ".intel_syntax noprefix\n", "aarch64": ""}
@@ -64,7 +64,7 @@ def staged(
         no_new_privileges(kernel)
         version = landlock.abi(kernel)
         made = landlock.make_rules(
-            kernel, version, landlock.WRITE_FILE | landlock.REFER, ViewPlan(ROOT_READ_ONLY)
+            kernel, version, landlock.WRITE_FILE | landlock.REFER, SandboxPlan(ROOT_READ_ONLY)
         )
         os.set_inheritable(made, True)
         number = made if ruleset is None else ruleset

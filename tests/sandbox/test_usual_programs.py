@@ -7,15 +7,15 @@ import shutil
 import pytest
 
 from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, NETWORK_HOST, NETWORK_NONE
-from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE
 from tests.sandbox.attacks.ground import Ground
-from tests.support.views import USERS
+from tests.support.roots import USERS
 from tests.support.ways import Way, require
 
 WAYS = (
-    Way("native-user", USERS[-1], BACK_END_NATIVE),
-    Way("landlock-user", USERS[-1], BACK_END_LANDLOCK, (), "filter"),
-    Way("bubblewrap-setuid-user-filter", USERS[-1], BACK_END_BUBBLEWRAP, (), "filter"),
+    Way("native-user", USERS[-1], NATIVE),
+    Way("landlock-user", USERS[-1], LANDLOCK, (), "filter"),
+    Way("bubblewrap-setuid-user-filter", USERS[-1], BUBBLEWRAP, (), "filter"),
 )
 GIT = "git -c user.name=n -c user.email=e@e -c init.defaultBranch=main"
 # Name, what it needs, script, output.  Scripts run in a writable folder that is HOME and TMPDIR, too.
@@ -105,7 +105,7 @@ def check(ground: Ground, case: tuple[str, str, str, str], network: str, chosen:
     done = ground.run(
         script, ground.plan(network, chosen, name == "nested"), env=(*env, b"TMUX_TMPDIR=" + home)
     )
-    lacking = NOT_BY_LANDLOCK if ground.way.back_end == BACK_END_LANDLOCK else NOT_REFUSED
+    lacking = NOT_BY_LANDLOCK if ground.way.back_end == LANDLOCK else NOT_REFUSED
     if done.code and ground.way.refusal and name in lacking:
         pytest.skip(f"not by way of {ground.way}: {done.err or done.out}")
     assert (done.code, done.out.strip()) == (0, expected), done

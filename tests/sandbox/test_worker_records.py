@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox import worker_records as records
-from execserver.sandbox.worker_records import RecordError
+from execserver.sandbox.files import worker_records as records
+from execserver.sandbox.files.worker_records import RecordError
 
 IDS = st.integers(0, 2**64 - 1)
 PATHS = st.binary(max_size=200).filter(lambda path: b"\0" not in path).map(lambda path: b"/" + path)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import cast
 
 from gevent.event import Event
+from gevent.select import select
 
 from execserver.protocol.errors import RpcError
 from execserver.services.child import Child, Streams
+from execserver.services.current_plan import SandboxNotMade
 from execserver.services.spawner import Spawner, SpawnSpec
 from tests.support.greenlets import turns
 
@@ -77,8 +79,13 @@ class FakeRun:
         turns()
 
     def read(self, stream: str = "stdin") -> bytes:
-        """Return what has arrived at the input; nothing at its end."""
-        return os.read(self._ends[stream], 1 << 20)
+        """Wait for input and return what has arrived; nothing at its end.
+
+        What fills the input are greenlets and threads of this process, so the loop goes on meanwhile.
+        """
+        end = self._ends[stream]
+        assert select([end], [], [], 10.0)[0], "nothing came"
+        return os.read(end, 1 << 20)
 
     def close(self, *streams: str) -> None:
         """Close some of the descriptors, or all."""
@@ -102,7 +109,7 @@ class FakeSpawner:
 
     def __init__(self) -> None:
         self.runs: list[FakeRun] = []
-        self.failure: RpcError | None = None
+        self.failure: RpcError | SandboxNotMade | None = None
         self.signal_failure: OSError | None = None
         self.answers = Event()  # a start waits for this
         self.answers.set()

@@ -6,7 +6,7 @@ import pytest
 
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.http import HttpHeader
-from execserver.services.http.headers import Headers, checked_headers, is_token, secret_names, shown_headers
+from execserver.services.http.contract_headers import checked_headers, secret_names, shown_headers
 
 
 def header(name: str, value: str = "", variable: str | None = None) -> HttpHeader:
@@ -67,13 +67,6 @@ def test_control_characters_in_values_are_refused(value: str) -> None:
     assert refusal(header("X", value)) == message
 
 
-def test_tokens_are_those_of_http() -> None:
-    allowed = {chr(code) for code in range(256) if is_token("a" + chr(code))}
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    assert allowed == set("!#$%&'*+-.^_`|~0123456789" + letters + letters.upper())
-    assert not is_token("")
-
-
 def test_a_value_may_end_with_a_variable_of_the_server() -> None:
     given = [
         header("A", "Bearer ", "MY_TOKEN"),
@@ -118,27 +111,6 @@ def test_a_variable_is_looked_up_after_the_name_and_before_the_value() -> None:
 def test_headers_are_refused_in_their_order() -> None:
     with pytest.raises(InvalidParams, match="invalid for a"):
         checked_headers(None, [header("a", "\n"), header("b", "", "NOPE")], {})
-
-
-def test_removing_a_name_moves_the_last_one_into_the_gap() -> None:
-    headers = Headers()
-    for name in (b"a", b"b", b"c", b"b", b"d"):
-        headers.add(name, b"1")
-    headers.remove(b"b")
-    headers.remove(b"missing")
-    assert [name for name, _ in headers] == [b"a", b"d", b"c"]
-    headers.remove(b"c")
-    assert [name for name, _ in headers] == [b"a", b"d"]
-
-
-def test_a_copy_changes_independently() -> None:
-    headers = Headers()
-    headers.add(b"a", b"1")
-    copy = headers.copy()
-    copy.add(b"a", b"2")
-    copy.set(b"b", b"3")
-    assert headers.encode() == b"a: 1\r\n"
-    assert headers.values(b"a") == [b"1"]
 
 
 def test_response_headers_are_grouped_and_those_not_visible_are_dropped() -> None:

@@ -8,8 +8,8 @@ import sys
 import gevent
 import pytest
 
+from execserver.http_client.fetch import Deadline, DeadlinePassed
 from execserver.protocol.errors import InternalError, InvalidParams
-from execserver.services.http.fetch import Deadline, DeadlinePassed
 from tests.support.http_peer import OK, Caller, Peer, Script, answering, drip, params, serving, silent
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

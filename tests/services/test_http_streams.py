@@ -10,9 +10,9 @@ from functools import partial
 import gevent
 import pytest
 
+from execserver.http_client.fetch import Answer
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest
 from execserver.services.http.body import Budget, buffered_result
-from execserver.services.http.fetch import Answer
 from execserver.services.http.service import MAX_ACTIVE
 from tests.support.http_peer import OK, Caller, Peer, answering, drip, params, serving, silent
 from tests.support.waiting import wait_until

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
+from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InternalError, InvalidRequest
 from execserver.protocol.templates import ProcessTemplates
-from execserver.services.delay_queue import DelayQueue
 from execserver.services.process import Process
 from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.spawner import SpawnSpec

@@ -10,12 +10,12 @@ import pytest
 
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox import planner
+from execserver.sandbox.policy import planner
 from execserver.services import sandbox as module
 from execserver.services.mounts import MountTable
 from execserver.services.sandbox import REMEMBERED_PLANS, SandboxService
 from execserver.settings import Settings
-from execserver.zygote.records import BACK_END_NATIVE
+from execserver.zygote.confinement import NATIVE
 from tests.support.peer import Json
 from tests.support.sandboxes import context, deny_glob, managed, read_only, special, workspace_write
 
@@ -176,4 +176,4 @@ def test_with_a_slow_file_system_mounted_plans_are_made_in_a_thread(
 
 def test_a_plan_travels_with_its_back_end(service: SandboxService, tmp_path: Path) -> None:
     found = service.process_start(decoded(read_only(tmp_path)), b"/", False, {})
-    assert (found.back_end, found.own_init, bool(found.plan)) == (BACK_END_NATIVE, True, True)
+    assert (found.kind, found.has_own_init, bool(found.plan)) == (NATIVE, True, True)

@@ -14,16 +14,16 @@ import pytest
 
 from execserver.protocol.errors import InternalError
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox.back_ends import answer, policies
-from execserver.sandbox.bwrap import Bwrap, encode, identity_of
-from execserver.sandbox.report import Check, Report
+from execserver.sandbox.backends.bwrap import Bwrap, encode, identity_of
+from execserver.sandbox.backends.report import Check, Report
+from execserver.sandbox.backends.selection import answer, policies
 from execserver.services import sandbox_report
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.spawner import Spawner
-from execserver.zygote.records import BACK_END_BUBBLEWRAP, BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE, Confinement
 from tests.services import spawning
 from tests.support.programs import write_script
-from tests.support.views import FREE_UID, become, in_child
+from tests.support.roots import FREE_UID, become, in_child
 
 NOTE = "import sys, os; open({!r}, 'a').write(repr(sorted(os.environ)) + '\\n'); print({!r})"
 WORKING = Report(native=True, seccomp=True, kernel="6.6.6")
@@ -64,12 +64,12 @@ def test_it_gets_the_search_path_and_no_secret(spawner: Spawner, tmp_path: Path)
     assert "API_KEY" not in calls(tmp_path)[0]
 
 
-def test_back_ends_have_the_numbers_of_the_zygote(spawner: Spawner, tmp_path: Path) -> None:
-    assert reports(spawner, tmp_path, WORKING).choose(policies()["narrow"]) == BACK_END_NATIVE
+def test_back_ends_have_the_names_of_the_zygote(spawner: Spawner, tmp_path: Path) -> None:
+    assert reports(spawner, tmp_path, WORKING).choose(policies()["narrow"]) == Confinement(NATIVE)
     last = SandboxReports(
         spawner, doctor(tmp_path / "2", json.dumps(answer(Report(seccomp=True, landlock_abi=4)))), {}
     )
-    assert last.choose(policies()["read-only"]) == BACK_END_LANDLOCK
+    assert last.choose(policies()["read-only"]) == Confinement(LANDLOCK)
     refusal = last.choose(policies()["narrow"])
     assert isinstance(refusal, str)
     assert "it cannot hide what exists" in refusal
@@ -90,8 +90,7 @@ def test_a_replaced_bubblewrap_is_tried_anew(spawner: Spawner, tmp_path: Path) -
     program = write_script(tmp_path / "bwrap", "exit 0")
     tried = Bwrap(os.fsencode(program), identity_of(program.stat()), True)
     asked = reports(spawner, tmp_path, Report(seccomp=True, bwrap=tried))
-    assert asked.choose(policies()["narrow"]) == BACK_END_BUBBLEWRAP
-    assert spawner.bubblewrap == encode(tried)
+    assert asked.choose(policies()["narrow"]) == Confinement(BUBBLEWRAP, detail=encode(tried))
     asked.report()
     assert len(calls(tmp_path)) == 1
     write_script(tmp_path / "bwrap", "exit 1  # another one")

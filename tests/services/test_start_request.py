@@ -6,7 +6,6 @@ import pytest
 
 from execserver.protocol.errors import InternalError
 from execserver.services.start_request import (
-    Confinement,
     SpawnSpec,
     Watch,
     confinement_fields,
@@ -14,6 +13,7 @@ from execserver.services.start_request import (
     start_error,
 )
 from execserver.zygote import lookup
+from execserver.zygote.confinement import LANDLOCK, UNCONFINED, Confinement
 from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP, Failed
 
 
@@ -101,6 +101,7 @@ def test_every_refusal_of_the_zygotes_lookup_has_its_text(failed: Failed, messag
 
 
 def test_a_supervision_is_asked_for_beside_what_confines() -> None:
-    spec = SpawnSpec([b"x"], {}, b"/", confinement=Confinement(b"plan", back_end=1), watch=Watch(b"w", 5))
-    assert confinement_fields(spec) == (b"plan", b"", 0, 1, b"w")
-    assert confinement_fields(SpawnSpec([b"x"], {}, b"/")) == (b"", b"", 0, 0, b"")
+    confined = Confinement(LANDLOCK, b"plan")
+    spec = SpawnSpec([b"x"], {}, b"/", confinement=confined, watch=Watch(b"w", 5))
+    assert confinement_fields(spec) == (confined, b"w")
+    assert confinement_fields(SpawnSpec([b"x"], {}, b"/")) == (UNCONFINED, b"")

@@ -12,7 +12,7 @@ import gevent
 import pytest
 
 from execserver.protocol.errors import InternalError
-from execserver.sandbox import worker_records as records
+from execserver.sandbox.files import worker_records as records
 from execserver.services.worker import NotBegun, Worker, is_usable
 from execserver.zygote.channel import receive_record, send_record
 from tests.support.greenlets import turns

@@ -11,10 +11,11 @@ import gevent
 import pytest
 
 from execserver.protocol.errors import InternalError, InvalidRequest
-from execserver.sandbox import worker_records as records
-from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.files import worker_records as records
+from execserver.sandbox.plan import SandboxPlan
 from execserver.services import worker_pool
 from execserver.services.worker_pool import WorkerPool
+from execserver.zygote.confinement import NATIVE, Confinement
 from tests.support.greenlets import turns
 from tests.support.plain_workers import PROGRAM, PlainWorker, plan
 from tests.support.waiting import wait_until
@@ -31,18 +32,18 @@ class Pool(WorkerPool):
         options.setdefault("timeout_s", 10.0)
         super().__init__(
             self._start_plain,
-            lambda view: self.refusal or 0,
+            lambda view: self.refusal or Confinement(NATIVE),
             lambda: self.mounts,
             **options,  # type: ignore[arg-type]
         )
 
-    def _start_plain(self, record: bytes, sock_fd: int, back_end: int) -> PlainWorker:
-        self.started.append(PlainWorker(record, sock_fd, self.program))
+    def _start_plain(self, confinement: Confinement, sock_fd: int) -> PlainWorker:
+        self.started.append(PlainWorker(confinement.plan, sock_fd, self.program))
         if self.program != PROGRAM:
             self.started[-1].wait()
         return self.started[-1]
 
-    def look(self, view: ViewPlan, path: bytes = b"/") -> records.Reply:
+    def look(self, view: SandboxPlan, path: bytes = b"/") -> records.Reply:
         """Ask for metadata."""
         return self.call(view, records.Request(0, records.GET_METADATA, path))[0]
 
@@ -62,7 +63,7 @@ def pool(**options: float) -> Iterator[Pool]:
             worker.kill()
 
 
-def other(number: int) -> ViewPlan:
+def other(number: int) -> SandboxPlan:
     """Return one of many plans that differ."""
     return plan(globs=(b"/never/%d" % number,))
 

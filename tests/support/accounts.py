@@ -20,6 +20,11 @@ def account_home() -> str | None:
     return entry.pw_dir if entry else None
 
 
+def home() -> str:
+    """Return the home folder that a server takes for its user's, whether a variable names it or not."""
+    return os.environ.get("HOME") or account_home() or "/"
+
+
 def account_shell() -> str | None:
     """Return the shell in that entry, which may be empty."""
     entry = account()

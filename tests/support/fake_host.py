@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from stat import S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG
 
-from execserver.sandbox.host import Host, Stamp
+from execserver.sandbox.policy.host import Host, Stamp
 
 
 class FakeHost(Host):

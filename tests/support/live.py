@@ -29,6 +29,7 @@ class Trace:
     streams: dict[str, bytearray] = field(default_factory=dict)
     terminated: bool = False
     given_up: bool = False
+    recorded_bytes: int = 0  # of output that ours replaces
 
 
 class Connection:

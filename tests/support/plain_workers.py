@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 
-from execserver.sandbox.plan import Identity, Missing, ViewPlan
+from execserver.sandbox.plan import Identity, Missing, SandboxPlan
+from execserver.zygote.confinement import Confinement
 
 PROGRAM = """
 import _socket, sys
@@ -53,9 +54,9 @@ class PlainWorker:
         os.kill(self.pid, signal.SIGSTOP)
 
 
-def start_plain_worker(plan: bytes, sock_fd: int, back_end: int = 0) -> PlainWorker:
+def start_plain_worker(confinement: Confinement, sock_fd: int) -> PlainWorker:
     """Start a worker without a view; takes the place of `Spawner.start_worker`."""
-    return PlainWorker(plan, sock_fd)
+    return PlainWorker(confinement.plan, sock_fd)
 
 
 def identity(path: bytes) -> Identity:
@@ -71,6 +72,6 @@ def missing(*paths: bytes) -> tuple[Missing, ...]:
 
 def plan(
     root: str = "read-only", missing: tuple[Missing, ...] = (), globs: tuple[bytes, ...] = ()
-) -> ViewPlan:
+) -> SandboxPlan:
     """Return a plan of guards only."""
-    return ViewPlan(root, missing=missing, globs=globs)
+    return SandboxPlan(root, missing=missing, globs=globs)

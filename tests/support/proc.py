@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.zygote import filtered
+from execserver.zygote.confine import filter_template
 from tests.support.waiting import wait_until
 
 GONE = ""
@@ -77,11 +77,11 @@ def zygotes_of(server_pid: int) -> list[int]:
     return [pid for pid in children_of(server_pid) if b"--execserver-zygote" in command_line(pid)]
 
 
-def is_filtered_parent(pid: int) -> bool:
+def is_filter_template(pid: int) -> bool:
     """Tell whether a process is the child that a zygote keeps to fork sandboxes under the filter."""
     try:
         name = Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
-        return name == filtered.NAME and os.getsid(pid) != pid
+        return name == filter_template.NAME and os.getsid(pid) != pid
     except OSError:
         return False  # it has ended
 

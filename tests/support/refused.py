@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tests.support.views import OLD_KERNEL, become, hide_calls
+from tests.support.roots import OLD_KERNEL, become, hide_calls
 from tests.support.ways import refuse_user_namespaces
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from gevent import socket
 
 from execserver.listen_url import WsListen
+from execserver.listening import bind
+from execserver.relay.admission import Admission
 from execserver.relay.api import Api
 from execserver.relay.limits import Limits
-from execserver.relay.listener import RelayListener, bind
-from execserver.relay.lobby import Lobby
+from execserver.relay.listener import RelayListener
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Registry
 from execserver.relay.rendezvous import Rendezvous
@@ -99,10 +100,10 @@ class RelayStage:
             fixed_base=True,
             public_metrics=False,
         )
-        self.lobby = Lobby(
+        self.admission = Admission(
             limits.connections, self.rendezvous.count_sockets, self.rendezvous.count_sockets_of
         )
-        self.listener = RelayListener(sock, limits, self.lobby, api, self.rendezvous.attach)
+        self.listener = RelayListener(sock, limits, self.admission, api, self.rendezvous.attach)
         self.listener.start()
 
     def call(self, name: str, body: object) -> Any:

@@ -17,7 +17,7 @@ from execserver.client import (
     RemoteExecServerConnectArgs,
     RemoteProcess,
 )
-from execserver.client.relay_carrier import RelayCarrier
+from execserver.client.relay_transport import RelayTransport
 from tests.client.cutting_proxy import CuttingProxy
 from tests.support.relay_process import ENVIRONMENT, RelayProcess, program
 from tests.support.server_process import base_environment, interrupts_not_ignored
@@ -111,8 +111,8 @@ def is_reliable(client: ExecServerClient) -> bool:
     """Tell whether a client's stream outlives its WebSocket."""
     connection = client._session._connection
     assert connection is not None
-    assert isinstance(connection._carrier, RelayCarrier)
-    return connection._carrier.is_reliable
+    assert isinstance(connection._transport, RelayTransport)
+    return connection._transport.is_reliable
 
 
 def output(process: RemoteProcess) -> bytes:

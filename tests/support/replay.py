@@ -2,8 +2,8 @@
 
 Requests are sent in the recorded order, a recorded answer is waited for before the next line is played, so a
 pipelined passage stays pipelined and a dialogue stays a dialogue. Replies are compared member by member, in
-member order. Notifications are compared as the contract's section 16 says: bytes per stream joined, seqs a
-permutation of 1..n with closed = n, exit codes after a terminate either of two values. Everything else must
+member order. Notifications are compared as the wire contract lets them differ: bytes per stream joined, seqs
+a permutation of 1..n with closed = n, exit codes after a terminate either of two values. Everything else must
 be equal.
 """
 

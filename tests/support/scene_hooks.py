@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
-from tests.support.accounts import account_home
+from tests.support.accounts import home
 from tests.support.replay import Replay
 from tests.support.scene import Hook
 from tests.support.ws_peer import WsPeer
@@ -60,7 +59,7 @@ def common_values(tmp: Path) -> dict[str, str]:
     """Return the values every transcript may need."""
     return {
         "TMP": str(tmp),
-        "HOME": os.environ.get("HOME") or account_home() or "/",
+        "HOME": home(),
         "CUT": "",
     }
 

@@ -11,7 +11,9 @@ import re
 import signal
 import socket
 from pathlib import Path
+from urllib.parse import quote
 
+from tests.support.accounts import home
 from tests.support.differences import Differences
 from tests.support.feed import Feed, whole
 from tests.support.http_fixture import SERVER, HttpFixture, refused_port
@@ -34,9 +36,10 @@ class Stage:
         """Start the server for this transcript."""
         self.flavour = flavour
         self.feed = feed
-        env = base_environment()
+        env = base_environment() | {"HOME": home()}
+        env.pop("TMPDIR", None)  # there was none when the traffic was recorded
         if name.startswith("03-"):
-            env = START_ENVIRONMENT | {key: env[key] for key in ("PATH", "HOME") if key in env}
+            env = START_ENVIRONMENT | {key: env[key] for key in ("PATH", "HOME")}
         settings = SHORT_PERIODS if name.startswith("05-") else {}
         listen = "stdio" if stdio else "ws://127.0.0.1:0"
         self.server = ServerProcess(flavour, listen=listen, env=env, settings=settings, cwd=ROOT)
@@ -66,7 +69,7 @@ def scene_of(name: str, tmp: Path, flavour: Flavour, fixture: HttpFixture | None
     """Build the surroundings of a transcript."""
     scene = SCENES[name.partition(".")[0]](tmp)
     scene.values["SERVER_PATH"] = os.environ["PATH"]
-    scene.values["CWD"] = str(ROOT)
+    scene.values["CWD"] = quote(str(ROOT))  # in URIs
     scene.values["PORT_REFUSED"] = str(refused_port())
     if name.startswith("13-"):
         scene.values["PORT"] = scene.values["PORT_REFUSED"]

@@ -1,6 +1,6 @@
 """The ways a sandbox can come about: who asks, what enforces it, and what the kernel refuses meanwhile.
 
-Payloads go the way commands of the server go (`Confinement`, which is the zygote's), in a forked child that
+Payloads go the way commands of the server go (`Sandboxes`, which is the zygote's), in a forked child that
 first takes on the way's user and limits.  They run inside the view of a plan or not at all.
 """
 
@@ -23,26 +23,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from execserver.sandbox import bwrap, landlock, landlock_only, namespaces, seccomp
-from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.backends import bwrap, landlock_only
+from execserver.sandbox.backends.probe_bwrap import try_bwrap
+from execserver.sandbox.kernel import landlock, namespaces, seccomp
+from execserver.sandbox.kernel.seccomp_table import ARCHITECTURES
+from execserver.sandbox.kernel.syscalls import Kernel, number_of
+from execserver.sandbox.plan import SandboxPlan
 from execserver.sandbox.plan_record import encode_plan
-from execserver.sandbox.probe_bwrap import try_bwrap
-from execserver.sandbox.seccomp_table import ARCHITECTURES
-from execserver.sandbox.syscalls import Kernel, number_of
-from execserver.zygote.confined import Confinement
+from execserver.zygote.confine.sandboxes import Sandboxes
+from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE, Confinement
 from execserver.zygote.libc import Libc
 from execserver.zygote.records import (
-    BACK_END_BUBBLEWRAP,
-    BACK_END_LANDLOCK,
-    BACK_END_NATIVE,
     SpawnRequest,
 )
 from execserver.zygote.spawn import SpawnFailure
 from tests.conftest import LONG
 from tests.support.opened import open_program, open_python, open_search_path
+from tests.support.roots import ENV, FREE_UID, OLD_KERNEL, REFUSED, USERS, Outcome, become, in_child
 from tests.support.server_process import Flavour
 from tests.support.source import ROOT
-from tests.support.views import ENV, FREE_UID, OLD_KERNEL, REFUSED, USERS, Outcome, become, in_child
+from tests.support.started import start
 
 _EPERM = 1
 # Only a folder that belongs to root all the way up will do, and those of tests lie in /tmp.
@@ -54,7 +54,7 @@ class Way(NamedTuple):
 
     name: str
     user: int
-    back_end: int
+    back_end: str
     without: tuple[str, ...] = ()
     refusal: str = ""  # "", "filter" (EPERM by seccomp) or "limit" (ENOSPC by sysctl)
 
@@ -65,17 +65,17 @@ class Way(NamedTuple):
 # The ordinary user is who runs the tests, unless that is root.
 _ORDINARY = USERS[-1]
 WAYS = (
-    Way("native-root", 0, BACK_END_NATIVE),
-    Way("native-user", _ORDINARY, BACK_END_NATIVE),
-    Way("native-old-root", 0, BACK_END_NATIVE, OLD_KERNEL),
-    Way("native-old-user", _ORDINARY, BACK_END_NATIVE, OLD_KERNEL),
-    Way("root-without-userns-filter", 0, BACK_END_NATIVE, (), "filter"),
-    Way("root-without-userns-limit", 0, BACK_END_NATIVE, (), "limit"),
-    Way("bubblewrap-root", 0, BACK_END_BUBBLEWRAP),
-    Way("bubblewrap-user", _ORDINARY, BACK_END_BUBBLEWRAP),
-    Way("bubblewrap-setuid-user-filter", _ORDINARY, BACK_END_BUBBLEWRAP, (), "filter"),
-    Way("landlock-root", 0, BACK_END_LANDLOCK, (), "filter"),
-    Way("landlock-user", _ORDINARY, BACK_END_LANDLOCK, (), "filter"),
+    Way("native-root", 0, NATIVE),
+    Way("native-user", _ORDINARY, NATIVE),
+    Way("native-old-root", 0, NATIVE, OLD_KERNEL),
+    Way("native-old-user", _ORDINARY, NATIVE, OLD_KERNEL),
+    Way("root-without-userns-filter", 0, NATIVE, (), "filter"),
+    Way("root-without-userns-limit", 0, NATIVE, (), "limit"),
+    Way("bubblewrap-root", 0, BUBBLEWRAP),
+    Way("bubblewrap-user", _ORDINARY, BUBBLEWRAP),
+    Way("bubblewrap-setuid-user-filter", _ORDINARY, BUBBLEWRAP, (), "filter"),
+    Way("landlock-root", 0, LANDLOCK, (), "filter"),
+    Way("landlock-user", _ORDINARY, LANDLOCK, (), "filter"),
 )
 # Left to long runs: what differs from another way by the user or the kind of refusal only.
 _LONG = (
@@ -83,16 +83,16 @@ _LONG = (
     *("bubblewrap-root", "bubblewrap-user", "landlock-root"),
 )
 PLAYED = tuple(way for way in WAYS if LONG or way.name not in _LONG)
-VIEWS = tuple(way for way in PLAYED if way.back_end != BACK_END_LANDLOCK)
+VIEWS = tuple(way for way in PLAYED if way.back_end != LANDLOCK)
 
 
 def require(way: Way) -> None:
     """Skip the test when this machine does not have what the way needs."""
     if os.geteuid() != 0 and (way.user != os.geteuid() or way.refusal):
         pytest.skip(f"only root can become user {way.user} and refuse namespaces to others")
-    if way.back_end == BACK_END_BUBBLEWRAP:
+    if way.back_end == BUBBLEWRAP:
         bubblewrap_for(way)
-    if way.back_end == BACK_END_LANDLOCK and landlock.abi(Kernel()) < landlock_only.LEAST_ABI:
+    if way.back_end == LANDLOCK and landlock.abi(Kernel()) < landlock_only.LEAST_ABI:
         pytest.skip("this kernel has no Landlock of ABI 3 or newer")
 
 
@@ -128,7 +128,7 @@ def _remove_setuid_copy(maker: int) -> None:
 
 def run(
     way: Way,
-    plan: ViewPlan,
+    plan: SandboxPlan,
     argv: Sequence[str] | str,
     *,
     cwd: Path | str = "/",
@@ -137,22 +137,19 @@ def run(
 ) -> Outcome:
     """Run a shell script, or a program with arguments, in a view of that way; stdin is the null device."""
     words = ["/bin/sh", "-c", argv] if isinstance(argv, str) else list(argv)
-    record = encode_plan(plan)
-    if way.back_end == BACK_END_BUBBLEWRAP:
-        record = bwrap.encode(bubblewrap_for(way)) + record
+    detail = bwrap.encode(bubblewrap_for(way)) if way.back_end == BUBBLEWRAP else b""
     request = SpawnRequest(
         1,
         [os.fsencode(word) for word in words],
         env,
         os.fsencode(cwd),
         arg0,
-        plan=record,
-        back_end=way.back_end,
+        confinement=Confinement(way.back_end, encode_plan(plan), detail),
     )
     return in_child(lambda: _start(way, request))
 
 
-def run_python(way: Way, plan: ViewPlan, code: str, *, cwd: Path | str = "/") -> Any:
+def run_python(way: Way, plan: SandboxPlan, code: str, *, cwd: Path | str = "/") -> Any:
     """Run Python code in a view of that way; return what it assigned to `result`, over JSON."""
     text = f"{_PRELUDE}\n{code}\nprint(json.dumps(result))"
     done = run(way, plan, [python_for(way.user), "-I", "-S", "-c", text], cwd=cwd)
@@ -204,9 +201,9 @@ def _start(way: Way, request: SpawnRequest) -> int:
     refuse_user_namespaces(way.refusal)
     become(way.user)
     kernel = Kernel(way.without) if way.without else Kernel()
-    confinement = Confinement(Libc(), kernel)
+    confinement = Sandboxes(Libc(), kernel)
     try:
-        pid = confinement.start(request, [1, 2])
+        pid = start(confinement, request, [1, 2])
         wait_for_start(confinement, pid)
     except SpawnFailure as failure:
         os.write(2, b" ".join(failure.details) or os.strerror(failure.errno).encode())
@@ -217,7 +214,7 @@ def _start(way: Way, request: SpawnRequest) -> int:
     return status
 
 
-def wait_for_start(confinement: Confinement, pid: int) -> None:
+def wait_for_start(confinement: Sandboxes, pid: int) -> None:
     """Wait until a sandbox has told how its start went; raise SpawnFailure when it failed."""
     report = confinement.report_of(pid)
     if report is None:

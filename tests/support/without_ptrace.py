@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from execserver.sandbox import privileges, seccomp
-from execserver.sandbox.seccomp_table import ALWAYS
-from execserver.sandbox.syscalls import Kernel
+from execserver.sandbox.kernel import privileges, seccomp
+from execserver.sandbox.kernel.seccomp_table import ALWAYS
+from execserver.sandbox.kernel.syscalls import Kernel
 
 
 def main() -> None:

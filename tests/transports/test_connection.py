@@ -6,7 +6,7 @@ import gevent
 import pytest
 
 from execserver.handlers.replies import InParts, Reply, Result
-from execserver.transports.connection import INBOX_BYTES, REPLY_BYTES
+from execserver.transports.inbox import INBOX_BYTES, REPLY_BYTES
 from tests.support.greenlets import turns
 from tests.transports.scene import Gate, Play, ids, result
 

@@ -10,12 +10,13 @@ from typing import cast
 import gevent
 import pytest
 
+from execserver.eventloop import acceptor
 from execserver.handlers.context import Call
+from execserver.listening import tune
 from execserver.settings import Settings
 from execserver.transports import listener as listener_module
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.outbox import Outbox
-from execserver.transports.tuning import tune
 from tests.support.greenlets import is_active, turns
 from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
@@ -250,12 +251,12 @@ def test_a_shortage_of_descriptors_is_waited_out(
     listen: Listen, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pause = 0.02
-    monkeypatch.setattr(listener_module, "_RETRY_S", pause)
+    monkeypatch.setattr(acceptor, "_RETRY_S", pause)
     sock = ShortOfDescriptors(listening(), 4)
     server = listen(sock)
     server.upgraded()
     assert len(sock.attempts) == 5
-    assert not is_active(server.listener._retry)
+    assert not is_active(server.listener._acceptor._retry)
     gaps = [later - earlier for earlier, later in zip(sock.attempts, sock.attempts[1:], strict=False)]
     assert min(gaps) > pause * 0.9  # a loop that only looks busy would starve everybody else
     text = "cannot accept connections for a moment: [Errno 24] Too many open files"
@@ -265,7 +266,7 @@ def test_a_shortage_of_descriptors_is_waited_out(
 
 
 def test_a_listener_can_end_while_it_waits(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "_RETRY_S", 0.001)
+    monkeypatch.setattr(acceptor, "_RETRY_S", 0.001)
     sock = ShortOfDescriptors(listening(), 1_000_000)
     server = listen(sock)
     client = server.connect()

@@ -8,7 +8,7 @@ from typing import cast
 import gevent
 import pytest
 
-from execserver.services.deadline import at_most
+from execserver.eventloop.deadline import at_most
 from execserver.settings import Settings
 from execserver.transports import upgrade as upgrade_module
 from execserver.transports.upgrade import upgrade

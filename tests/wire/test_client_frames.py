@@ -93,6 +93,14 @@ def test_a_frame_above_the_limit_is_refused_at_its_header() -> None:
     assert peer.found == []
 
 
+def test_nothing_is_taken_behind_a_frame_that_breaks_the_protocol() -> None:
+    peer = Peer()
+    too_long_for_a_ping = frame(0x89, bytes(65535))
+    peer.read(too_long_for_a_ping + frame(0x82, b"never read") + frame(0x8A, b""), [3, 65536])
+    assert peer.library.parser_exc is not None
+    assert peer.found == []
+
+
 def test_a_frame_that_does_not_fit_goes_to_the_library_in_pieces() -> None:
     peer = Peer(max_bytes=8 * BUFFER_BYTES)
     large = b"L" * (3 * BUFFER_BYTES)

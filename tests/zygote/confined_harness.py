@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import _socket
 import os
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
-from execserver.sandbox.plan import ViewPlan
+from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.plan import SandboxPlan
 from execserver.sandbox.plan_record import encode_plan
-from execserver.sandbox.syscalls import Kernel
-from execserver.zygote.confined import Confinement
+from execserver.zygote.confine.sandboxes import Sandboxes
+from execserver.zygote.confinement import NATIVE, UNCONFINED, Confinement
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
 from execserver.zygote.loop import Zygote as Loop
 from execserver.zygote.records import Failed, Record, SpawnRequest, WorkerRequest
-from tests.support.views import become
+from tests.support.roots import SELF, become, give
 from tests.zygote.harness import PATH, Zygote
+
+
+def records_folder(parent: Path, user: int) -> bytes:
+    """Make the folder for a user's mask records; return its path."""
+    records = parent / "records"
+    records.mkdir(0o700)
+    return os.fsencode(give(records, user))
 
 
 class ConfinedZygote(Zygote):
     """The same harness; the zygote has been forked instead of exec'ed, so that any user can run it."""
 
-    def __init__(self, user: int = 0, kernel: Kernel | None = None, folder: bytes | None = None) -> None:
+    def __init__(self, user: int = SELF, kernel: Kernel | None = None, folder: bytes | None = None) -> None:
         process = _forked(user, kernel, folder)
         self.pid = process.pid
         self.sock = _socket.socket(fileno=process.sock_fd)
@@ -32,10 +42,9 @@ class ConfinedZygote(Zygote):
     def ask(
         self,
         *argv: bytes,
-        plan: ViewPlan | None = None,
-        refusal: bytes = b"",
-        seccomp: int = 0,
-        back_end: int = 0,
+        plan: SandboxPlan | None = None,
+        confinement: Confinement = UNCONFINED,
+        back_end: str = NATIVE,
         env: Sequence[bytes] = (PATH,),
         cwd: bytes = b"/",
         arg0: bytes | None = None,
@@ -46,18 +55,22 @@ class ConfinedZygote(Zygote):
     ) -> Record:
         """Ask for a process, sandboxed or not, and return the answer."""
         self._next_id += 1
-        record = b"" if plan is None else encode_plan(plan)
+        if plan is not None:
+            confinement = Confinement(back_end, encode_plan(plan))
         request = SpawnRequest(
-            *(self._next_id, argv, env, cwd, arg0, slave, pipe_stdin, deadline_ns),
-            *(record, refusal, seccomp, back_end),
+            *(self._next_id, argv, env, cwd, arg0, slave, pipe_stdin, deadline_ns, confinement)
         )
         self.send(request, descriptors)
         return self.answer(self._next_id)
 
-    def ask_worker(self, plan: ViewPlan, descriptors: Sequence[int], back_end: int = 0) -> Record:
+    def ask_worker(
+        self, plan: SandboxPlan | Confinement, descriptors: Sequence[int], back_end: str = NATIVE
+    ) -> Record:
         """Ask for a file worker and return the answer."""
         self._next_id += 1
-        self.send(WorkerRequest(self._next_id, encode_plan(plan), 0, back_end), descriptors)
+        if isinstance(plan, SandboxPlan):
+            plan = Confinement(back_end, encode_plan(plan))
+        self.send(WorkerRequest(self._next_id, plan), descriptors)
         return self.answer(self._next_id)
 
     def __enter__(self) -> ConfinedZygote:
@@ -68,7 +81,7 @@ class ConfinedZygote(Zygote):
         status, out, err = self.run(b"/bin/sh", b"-c", script.encode(), **options)  # type: ignore[arg-type]
         return os.waitstatus_to_exitcode(status), out.decode(), err.decode()
 
-    def view_refusal(self, plan: ViewPlan, **options: object) -> str:
+    def root_refusal(self, plan: SandboxPlan, **options: object) -> str:
         """Ask for a process whose view cannot be made; return the reason."""
         failed = self.refusal(b"/bin/true", plan=plan, **options)
         assert isinstance(failed, Failed)
@@ -89,6 +102,8 @@ def _forked(user: int, kernel: Kernel | None, folder: bytes | None) -> ZygotePro
         libc = Libc()
         libc.set_undumpable()
         libc.set_child_subreaper()
-        Loop(theirs, libc, None, Confinement(libc, kernel, folder)).run()
+        Loop(theirs, libc, None, Sandboxes(libc, kernel, folder)).run()
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.views import USERS, give, open_folder
+from tests.support.roots import USERS, open_folder
+from tests.zygote.confined_harness import records_folder
 from tests.zygote.supervised import Supervised
 
 
@@ -35,8 +36,5 @@ def user(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
     """Return a zygote of the user."""
-    records = tmp_path / "records"
-    records.mkdir(0o700)
-    give(records, user)
-    with Supervised(user, folder=os.fsencode(records)) as started:
+    with Supervised(user, folder=records_folder(tmp_path, user)) as started:
         yield started

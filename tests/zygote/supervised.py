@@ -13,15 +13,19 @@ from pathlib import Path
 
 from execserver.rules.policy import ALLOW, FORBIDDEN, PROMPT, Policy, Rule
 from execserver.rules.policy_record import encode_policy
-from execserver.sandbox.bwrap import encode as encode_bubblewrap
-from execserver.sandbox.plan import ROOT_READ_ONLY, ROOT_WRITABLE, ViewPlan
+from execserver.sandbox.backends.bwrap import encode as encode_bubblewrap
+from execserver.sandbox.plan import FILTER_RESTRICTED, ROOT_READ_ONLY, ROOT_WRITABLE, SandboxPlan
 from execserver.sandbox.plan_record import encode_plan
+from execserver.zygote.confinement import (
+    BUBBLEWRAP,
+    FILTER,
+    LANDLOCK,
+    NATIVE,
+    UNCONFINED,
+    Confinement,
+    filtered,
+)
 from execserver.zygote.records import (
-    BACK_END_BUBBLEWRAP,
-    BACK_END_LANDLOCK,
-    BACK_END_NATIVE,
-    SECCOMP_NONE,
-    SECCOMP_RESTRICTED,
     Failed,
     SpawnRequest,
     Started,
@@ -36,19 +40,17 @@ from execserver.zygote.supervision.records import (
     encode_message,
     encode_supervision,
 )
-from tests.support.views import plan
+from tests.support.roots import plan
 from tests.support.ways import WAYS, bubblewrap_for
 from tests.zygote.confined_harness import ConfinedZygote
 from tests.zygote.harness import PATH
 
 ENV = (PATH, b"SHLVL=1")
 READ_ONLY = plan()
-WRITABLE = ViewPlan(ROOT_WRITABLE)
+WRITABLE = SandboxPlan(ROOT_WRITABLE)
 LIMIT_S = 30.0
-NATIVE, BUBBLEWRAP, LANDLOCK = "native", "bubblewrap", "landlock"
-FILTER, FULL_ACCESS = "filter", "full-access"
+FULL_ACCESS = "full-access"
 PLACES = (NATIVE, BUBBLEWRAP, LANDLOCK, FILTER, FULL_ACCESS)
-_BACK_ENDS = {BUBBLEWRAP: BACK_END_BUBBLEWRAP, LANDLOCK: BACK_END_LANDLOCK}
 
 
 def allow(*words: str) -> Rule:
@@ -104,9 +106,14 @@ class Shell:
         """Answer a question."""
         self.sock.sendall(encode_message(Answer(number, action)))
 
-    def follow(self, until: Callable[[], bool], answer: Callable[[Question], int] | None = None) -> None:
+    def follow(
+        self,
+        until: Callable[[], bool],
+        answer: Callable[[Question], int] | None = None,
+        limit_s: float = LIMIT_S,
+    ) -> None:
         """Take what comes until something is so; questions are answered at once if `answer` is given."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + limit_s
         while not until():
             left = deadline - time.monotonic()
             assert left > 0, (self.out, self.err, self.messages)
@@ -145,7 +152,7 @@ class Supervised(ConfinedZygote):
         script: str,
         *rules: Rule,
         place: str = NATIVE,
-        view: ViewPlan | None = None,
+        view: SandboxPlan | None = None,
         argv: Sequence[bytes] | None = None,
         env: Sequence[bytes] = ENV,
         cwd: Path | str = "/",
@@ -155,16 +162,16 @@ class Supervised(ConfinedZygote):
         if supervision is None:
             supervision = Supervision(encode_policy(Policy(rules)), server_env=[PATH])
         self._next_id += 1
-        record = _record(place, view)  # skips where there is no bubblewrap, and must find nothing open then
+        confinement = _confinement(
+            place, view
+        )  # skips where there is no bubblewrap, and must find nothing open then
         out, err, questions = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC), _socket.socketpair()
         request = SpawnRequest(
             self._next_id,
             argv or [b"/bin/bash", b"-c", script.encode()],
             env,
             os.fsencode(cwd),
-            plan=record,
-            seccomp=SECCOMP_RESTRICTED if place == FILTER else SECCOMP_NONE,
-            back_end=_BACK_ENDS.get(place, BACK_END_NATIVE),
+            confinement=confinement,
             supervision=encode_supervision(supervision),
         )
         try:
@@ -200,11 +207,13 @@ def _rule(decision: int, words: Sequence[str]) -> Rule:
     return Rule(tuple((word,) for word in words), decision, "rules:1")
 
 
-def _record(place: str, view: ViewPlan | None) -> bytes:
-    if place in (FILTER, FULL_ACCESS):
-        return b""
-    record = encode_plan(view or (READ_ONLY if place == NATIVE else ViewPlan(ROOT_READ_ONLY)))
-    return _bubblewrap() + record if place == BUBBLEWRAP else record
+def _confinement(place: str, view: SandboxPlan | None) -> Confinement:
+    if place == FULL_ACCESS:
+        return UNCONFINED
+    if place == FILTER:
+        return filtered(FILTER_RESTRICTED)
+    record = encode_plan(view or (READ_ONLY if place == NATIVE else SandboxPlan(ROOT_READ_ONLY)))
+    return Confinement(place, record, _bubblewrap() if place == BUBBLEWRAP else b"")
 
 
 @functools.cache

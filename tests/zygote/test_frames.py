@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.zygote.supervision import frames
-from execserver.zygote.supervision.frames import (
+from execserver.zygote.supervision.wrapper import frames
+from execserver.zygote.supervision.wrapper.frames import (
     MAX_DESCRIPTORS,
     MAX_FRAME_BYTES,
     FrameError,
-    FrameReader,
+    WrapperFrameReader,
     receive_rights,
     send_frame,
     send_rights,
@@ -34,7 +34,7 @@ def pair() -> Iterator[Pair]:
         end.close()
 
 
-def read(sock: _socket.socket, reader: FrameReader) -> bytes:
+def read(sock: _socket.socket, reader: WrapperFrameReader) -> bytes:
     """Read until a frame is there; everything was sent."""
     while True:
         text = reader.read(sock, socket.MSG_DONTWAIT)
@@ -48,7 +48,7 @@ def test_a_frame_is_its_length_and_its_text(pair: Pair) -> None:
 
 
 def test_frames_follow_each_other(pair: Pair) -> None:
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     for text in (b"one", b"", b"three"):
         send_frame(pair[0], text)
     assert [read(pair[1], reader) for _ in range(3)] == [b"one", b"", b"three"]
@@ -60,7 +60,7 @@ def test_frames_follow_each_other(pair: Pair) -> None:
 def test_pieces_make_no_difference(texts: list[bytes], cuts: list[int]) -> None:
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
     data = b"".join(len(text).to_bytes(4, "little") + text for text in texts)
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     got: list[bytes] = []
     while data or len(got) < len(texts):
         size = cuts.pop() if cuts else len(data)
@@ -78,7 +78,7 @@ def test_pieces_make_no_difference(texts: list[bytes], cuts: list[int]) -> None:
 
 
 def test_descriptors_ride_with_the_first_byte_and_are_not_inherited(pair: Pair) -> None:
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     send_frame(pair[0], b"x" * 1000, [2] * MAX_DESCRIPTORS)
     assert len(read(pair[1], reader)) == 1000
     taken = reader.take_descriptors()
@@ -93,7 +93,7 @@ def test_descriptors_ride_with_the_first_byte_and_are_not_inherited(pair: Pair) 
 def test_too_many_descriptors_are_not_sent_and_not_taken(pair: Pair) -> None:
     with pytest.raises(FrameError, match="too many fds: 17"):
         send_frame(pair[0], b"x", [2] * 17)
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     send_rights(pair[0], b"\1\0\0\0x", [2] * 30)
     with pytest.raises(FrameError, match=r"too many fds: 1[78]"):  # the system rounds up
         reader.read(pair[1])
@@ -102,7 +102,7 @@ def test_too_many_descriptors_are_not_sent_and_not_taken(pair: Pair) -> None:
 
 def test_what_is_not_taken_is_closed(pair: Pair) -> None:
     before = os.listdir("/proc/self/fd")
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     send_frame(pair[0], b"x", [2, 2])
     read(pair[1], reader)
     reader.close()
@@ -114,12 +114,12 @@ def test_frames_above_the_limit_are_not_sent_and_not_read(pair: Pair) -> None:
         send_frame(pair[0], bytes(MAX_FRAME_BYTES + 1))
     pair[0].send((11).to_bytes(4, "little"))
     with pytest.raises(FrameError, match="frame of 11 bytes is above the limit of 10"):
-        read(pair[1], FrameReader(10))
+        read(pair[1], WrapperFrameReader(10))
 
 
 @pytest.mark.parametrize(("data", "part"), [(b"", "header"), (b"\5\0", "header"), (b"\5\0\0\0ab", "payload")])
 def test_an_end_in_between_is_told(data: bytes, part: str, pair: Pair) -> None:
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     pair[0].send(data)
     pair[0].close()
     with pytest.raises(FrameError, match=f"socket closed while receiving frame {part}"):
@@ -127,7 +127,7 @@ def test_an_end_in_between_is_told(data: bytes, part: str, pair: Pair) -> None:
 
 
 def test_a_frame_that_has_come_in_part_is_counted(pair: Pair) -> None:
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     pair[0].send((100).to_bytes(4, "little") + b"x" * 60)
     with pytest.raises(BlockingIOError):
         read(pair[1], reader)
@@ -145,7 +145,7 @@ def test_a_frame_is_sent_whole_however_little_the_kernel_takes(
 
     monkeypatch.setattr(frames, "send_rights", send_three)
     send_frame(pair[0], b"seven b", [2])
-    reader = FrameReader()
+    reader = WrapperFrameReader()
     assert read(pair[1], reader) == b"seven b"
     assert calls == [1, 0, 0, 0]
     assert len(reader.descriptors) == 1

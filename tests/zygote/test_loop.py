@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from execserver.zygote.confine.sandboxes import Sandboxes
 from execserver.zygote.groups import all_processes, process_stat
-from execserver.zygote.records import Failed, SpawnRequest, Started
+from execserver.zygote.records import STAGE_EXEC, Failed, SpawnRequest, Started
+from tests.support.roots import plan
 from tests.support.waiting import wait_until
+from tests.zygote.confined_harness import ConfinedZygote
 from tests.zygote.harness import PATH, Zygote, read_to_end
 
 
@@ -145,4 +148,15 @@ def test_a_start_that_came_without_room_for_its_record_is_refused() -> None:
             os.close(null)
         assert isinstance(refused, Failed)
         assert refused.errno == errno.EMFILE
+        assert zygote.run(b"echo", b"next")[1] == b"next\n"
+
+
+def test_a_start_for_which_the_zygote_lacks_something_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Sandboxes, "begin", lack)
+    with ConfinedZygote() as zygote:
+        failed = zygote.refusal(b"true", plan=plan())
+        assert (failed.stage, failed.errno) == (STAGE_EXEC, errno.EMFILE)
         assert zygote.run(b"echo", b"next")[1] == b"next\n"

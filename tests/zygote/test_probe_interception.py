@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import privileges, seccomp
-from execserver.sandbox.seccomp_table import ALWAYS
-from execserver.sandbox.syscalls import Kernel
-from execserver.zygote import probe_interception
-from execserver.zygote.probe_interception import check_notification, choose, is_not_patched
-from execserver.zygote.supervision import notify
+from execserver.sandbox.kernel import privileges, seccomp
+from execserver.sandbox.kernel.seccomp_table import ALWAYS
+from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.zygote.supervision import probe
+from execserver.zygote.supervision.probe import check_notification, choose, is_not_patched
 from execserver.zygote.supervision.records import NOTIFY, WRAPPER
-from tests.support.views import in_child
+from execserver.zygote.supervision.trap import notify
+from tests.support.roots import in_child
 
 LISTENS_NOT = Kernel(without=("seccomp",))
 
@@ -54,7 +54,7 @@ def test_any_shell_will_do_where_the_kernel_tells() -> None:
 
 def test_a_patched_shell_is_the_other_way(tmp_path: Path) -> None:
     for name in ("BASH_EXEC_WRAPPER", "EXEC_WRAPPER"):
-        patched = shell(tmp_path, f"exec \"${name}\" /bin/echo /bin/echo '{probe_interception._MARK}'")
+        patched = shell(tmp_path, f"exec \"${name}\" /bin/echo /bin/echo '{probe._MARK}'")
         choice = choose(patched, LISTENS_NOT)
         assert choice.interception == WRAPPER
         assert "filter that tells of system calls" in choice.reason
@@ -112,7 +112,7 @@ def test_a_second_listener_is_told() -> None:
 @pytest.mark.parametrize("refused", ["2", "3"])
 def test_yama_is_named(refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scope").write_text(refused + "\n")
-    monkeypatch.setattr(probe_interception, "_YAMA", str(tmp_path / "scope"))
+    monkeypatch.setattr(probe, "_YAMA", str(tmp_path / "scope"))
     check = check_notification(Kernel(without=("ptrace",)))
     if "ptrace" not in check.blocker:
         pytest.skip(check.blocker)
@@ -131,7 +131,7 @@ def test_a_shell_that_is_none_is_told() -> None:
 
 
 def test_a_shell_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_interception, "SHELL_LIMIT_S", 0.05)
+    monkeypatch.setattr(probe, "SHELL_LIMIT_S", 0.05)
     path = shell(tmp_path, "sleep 55 & wait")
     started = time.monotonic()
     assert is_not_patched(path) == f"{path} has no wrapper patch"

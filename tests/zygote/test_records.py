@@ -4,17 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execserver.zygote.confinement import (
+    BUBBLEWRAP,
+    LANDLOCK,
+    NATIVE,
+    UNCONFINED,
+    Confinement,
+    filtered,
+    refused,
+)
 from execserver.zygote.records import (
-    BACK_END_BUBBLEWRAP,
-    BACK_END_LANDLOCK,
-    BACK_END_NATIVE,
-    SECCOMP_NONE,
-    SECCOMP_PROXY_ROUTED,
-    SECCOMP_RESTRICTED,
     STAGE_CWD,
     STAGE_EXEC,
     STAGE_LOOKUP,
-    STAGE_VIEW,
+    STAGE_ROOT,
     Begun,
     Exited,
     Failed,
@@ -34,6 +37,13 @@ numbers = st.integers(-(2**63), 2**63 - 1)
 naturals = st.integers(0, 2**63 - 1)
 strings = st.binary(max_size=40).map(lambda data: data.replace(b"\0", b""))
 
+confinements = st.one_of(
+    st.just(UNCONFINED),
+    st.builds(Confinement, st.sampled_from([NATIVE, LANDLOCK]), st.binary(max_size=100)),
+    st.builds(Confinement, st.just(BUBBLEWRAP), st.binary(max_size=100), st.binary(max_size=100)),
+    st.builds(filtered, st.text(max_size=10)),
+    st.builds(refused, st.text(max_size=100), st.integers(0, 255)),
+)
 spawn_requests = st.builds(
     SpawnRequest,
     ids,
@@ -44,18 +54,14 @@ spawn_requests = st.builds(
     strings,
     st.booleans(),
     naturals,
-    st.binary(max_size=100),
-    strings,
-    st.sampled_from([SECCOMP_NONE, SECCOMP_RESTRICTED, SECCOMP_PROXY_ROUTED]),
-    st.sampled_from([BACK_END_NATIVE, BACK_END_LANDLOCK, BACK_END_BUBBLEWRAP]),
+    confinements,
     st.binary(max_size=100),
 )
 worker_requests = st.builds(
     WorkerRequest,
     ids,
-    st.binary(max_size=100),
+    confinements,
     naturals,
-    st.sampled_from([BACK_END_NATIVE, BACK_END_LANDLOCK, BACK_END_BUBBLEWRAP]),
 )
 records = st.one_of(
     spawn_requests,
@@ -65,7 +71,7 @@ records = st.one_of(
     st.builds(
         Failed,
         ids,
-        st.sampled_from([STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_VIEW]),
+        st.sampled_from([STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_ROOT]),
         numbers,
         numbers,
         st.lists(strings, max_size=4),

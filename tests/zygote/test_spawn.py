@@ -15,7 +15,7 @@ import pytest
 from execserver.zygote import lookup
 from execserver.zygote.records import STAGE_CWD, STAGE_EXEC, STAGE_LOOKUP
 from tests.support.accounts import account_home, account_shell
-from tests.support.proc import require_a_look_into
+from tests.support.proc import may_look_into, require_a_look_into
 from tests.support.waiting import wait_until
 from tests.zygote.harness import Zygote
 
@@ -58,8 +58,9 @@ def test_arg0_replaces_the_name_only(zygote: Zygote) -> None:
 def test_a_child_has_three_descriptors(zygote: Zygote) -> None:
     started = zygote.start_quietly(b"sleep", b"60")
     held = Path(f"/proc/{started.pid}/fd")
-    # The answer comes when exec has succeeded; the kernel closes what is close-on-exec a moment later.
-    wait_until(lambda: sorted(os.listdir(held)) == ["0", "1", "2"])
+    # The answer comes when the kernel closes what is close-on-exec, one by one; a moment later it lets the
+    # user look, which the zygote did not.
+    wait_until(lambda: may_look_into(started.pid) and sorted(os.listdir(held)) == ["0", "1", "2"])
     assert {(held / number).readlink() for number in "012"} == {Path("/dev/null")}
     zygote.signal(started.request_id, signal.SIGKILL)
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE, FAILED, Question, Withdrawn
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
-    BUBBLEWRAP,
     ENV,
     FULL_ACCESS,
-    LANDLOCK,
-    NATIVE,
     PLACES,
     Supervised,
     allow,
@@ -40,6 +39,14 @@ def test_a_forbidden_program_says_so_and_exits_with_1(zygote: Supervised, place:
     code, out, err = zygote.call(script, forbid("uname"), allow("id"), place=place)
     assert (code, out) == (0, f"1\n{_uid(zygote)}\n0\n")
     assert err == "Execution denied: Execution forbidden by policy\n"
+
+
+def test_a_folder_that_is_not_in_the_view_ends_the_shell_as_any_command(zygote: Supervised) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        os.chmod(folder, 0o755)
+        code, out, err = zygote.call("echo begun", allow("true"), cwd=folder)
+    wanted = f"codex-linux-sandbox: Can't chdir to {folder}: No such file or directory\n"
+    assert (code, out, err) == (1, "", wanted)
 
 
 def test_descendants_of_any_kind_are_watched(zygote: Supervised) -> None:

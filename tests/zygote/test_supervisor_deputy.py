@@ -15,15 +15,13 @@ import pytest
 
 from execserver.rules.policy import Policy, Rule
 from execserver.rules.policy_record import encode_policy
-from execserver.zygote.supervision.process_files import MOST_OPEN
+from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE
 from execserver.zygote.supervision.records import ACCEPT, NOTIFY, WRAPPER, Question, Supervision
+from execserver.zygote.supervision.trap.process_files import MOST_OPEN
 from tests.support.compiled_wrapper import compile_wrapper
 from tests.support.opened import open_python, open_source
 from tests.zygote.harness import PATH
 from tests.zygote.supervised import (
-    BUBBLEWRAP,
-    LANDLOCK,
-    NATIVE,
     Supervised,
     allow,
     forbid,

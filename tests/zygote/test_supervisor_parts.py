@@ -1,145 +1,32 @@
-"""The parts of a supervisor by themselves: memory, descriptors, decisions, waiting."""
+"""The parts of a supervisor by themselves: descriptors, decisions, waiting."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from execserver.rules.policy import Policy
-from execserver.sandbox.syscalls import Kernel
-from execserver.zygote.supervision import notify
+from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.supervision.asking import Asking
-from execserver.zygote.supervision.callers import INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
-from execserver.zygote.supervision.desk import STARTED_AT_ONCE, Desk
 from execserver.zygote.supervision.environment import OutsideEnvironment, with_variables
+from execserver.zygote.supervision.event_loop import EventLoop
+from execserver.zygote.supervision.exec_broker import STARTED_AT_ONCE, ExecBroker
 from execserver.zygote.supervision.outside import Outside
-from execserver.zygote.supervision.process_files import copied_descriptors
-from execserver.zygote.supervision.process_memory import (
-    MOST_STRINGS,
-    PATH_BYTES,
-    STRING_BYTES,
-    TOTAL_BYTES,
-    Memory,
-)
-from execserver.zygote.supervision.process_status import death_signal, open_process
 from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, encode_message
-from execserver.zygote.supervision.watch import Watch
+from execserver.zygote.supervision.trap import notify
+from execserver.zygote.supervision.trap.callers import INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
+from execserver.zygote.supervision.trap.process_files import copied_descriptors
+from execserver.zygote.supervision.trap.process_status import death_signal, open_process
 from tests.zygote.supervised import allow, prompt
-
-
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    """Return this process's own memory."""
-    found = Memory(os.getpid())
-    yield found
-    found.close()
-
-
-def vector(*words: bytes) -> tuple[int, object]:
-    """Return the address of an array of strings, and what keeps it alive."""
-    array = (ctypes.c_char_p * (len(words) + 1))(*words)
-    return ctypes.addressof(array), array
 
 
 def number_of(error: pytest.ExceptionInfo[OSError]) -> str:
     return errno.errorcode[error.value.errno or 0]
-
-
-def test_strings_are_read_as_they_are(memory: Memory) -> None:
-    words = [b"", b"x", b"\xff\n" * 700, b"y" * (STRING_BYTES - 1), *(b"%d" % n for n in range(3000))]
-    address, kept = vector(*words)
-    assert memory.strings(address) == words
-    assert memory.strings(0) == []
-    del kept
-
-
-def test_what_was_read_ahead_is_not_kept(memory: Memory) -> None:
-    """A caller that is held for long, or hundreds of them, would cost many times what their strings take."""
-    area = ctypes.create_string_buffer(8 * 1024 * 1024)
-    count = len(area) // 128  # close enough together to be read at once
-    start = ctypes.addressof(area)
-    array = (ctypes.c_uint64 * (count + 1))(*range(start, start + count * 128, 128), 0)
-    tracemalloc.start()
-    try:
-        found = memory.strings(ctypes.addressof(array))
-        held = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-    assert found == [b""] * count
-    assert held < 2 * 1024 * 1024
-
-
-@pytest.mark.parametrize(
-    ("word", "wanted"), [(b"x" * (PATH_BYTES - 1), None), (b"x" * PATH_BYTES, "ENAMETOOLONG")]
-)
-def test_paths_have_the_kernels_limit(memory: Memory, word: bytes, wanted: str | None) -> None:
-    buffer = ctypes.create_string_buffer(word)
-    if wanted is None:
-        assert memory.path(ctypes.addressof(buffer)) == word
-        return
-    with pytest.raises(OSError) as error:
-        memory.path(ctypes.addressof(buffer))
-    assert number_of(error) == wanted
-
-
-def test_arguments_have_the_kernels_limits(memory: Memory) -> None:
-    address, kept = vector(b"x" * STRING_BYTES)
-    with pytest.raises(OSError) as error:
-        memory.strings(address)
-    assert number_of(error) == "E2BIG"
-    # Elsewhere: the reader remembers a piece of what a trapped thread cannot change.
-    address, kept_too = vector(*[b"x" * (STRING_BYTES - 1)] * (TOTAL_BYTES // STRING_BYTES + 1))
-    with pytest.raises(OSError) as error:
-        memory.strings(address)
-    assert number_of(error) == "E2BIG"
-    del kept, kept_too
-
-
-def test_many_strings_in_any_order_are_read_but_not_any_number(memory: Memory) -> None:
-    words = [b"name%d" % number for number in range(50_000)]
-    kept = [ctypes.create_string_buffer(word) for word in words]
-    order = sorted(range(len(words)), key=lambda number: words[number][::-1])
-    array = (ctypes.c_uint64 * (len(words) + 1))(*(ctypes.addressof(kept[number]) for number in order))
-    assert memory.strings(ctypes.addressof(array)) == [words[number] for number in order]
-    too_many = MOST_STRINGS + 5_000
-    array = (ctypes.c_uint64 * (too_many + 1))(*[ctypes.addressof(kept[0])] * too_many)
-    with pytest.raises(OSError) as error:
-        memory.strings(ctypes.addressof(array))
-    assert number_of(error) == "E2BIG"
-
-
-def test_strings_around_a_hole_in_the_memory_are_read(memory: Memory) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    pages = libc.mmap(None, ctypes.c_size_t(4 * 4096), 3, 0x22, -1, ctypes.c_long(0))
-    assert [libc.munmap(pages + at, 4096) for at in (4096, 3 * 4096)] == [0, 0]
-    places = {b"first": pages, b"second": pages + 100, b"third": pages + 8192, b"last": pages + 3 * 4096 - 5}
-    for string, place in places.items():
-        ctypes.memmove(place, string + b"\0", len(string) + 1)
-    order = [b"last", b"first", b"third", b"second"]
-    array = (ctypes.c_uint64 * 5)(*(places[string] for string in order))
-    assert memory.strings(ctypes.addressof(array)) == order
-    ctypes.memset(pages + 2 * 4096, 1, 4096)
-    with pytest.raises(OSError) as error:
-        memory.strings(ctypes.addressof(array))
-    assert number_of(error) == "EFAULT"
-    for page in (pages, pages + 8192):
-        assert libc.munmap(page, 4096) == 0
-
-
-@pytest.mark.parametrize("address", [1, 4096, (1 << 47) - 4096, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
-def test_bad_addresses_are_faults(memory: Memory, address: int) -> None:
-    for read in (memory.path, memory.strings):
-        with pytest.raises(OSError) as error:
-            read(address)
-        assert number_of(error) == "EFAULT"
 
 
 def test_the_environment_outside_takes_the_loaders_variables_from_the_server() -> None:
@@ -274,24 +161,24 @@ def test_an_unknown_machine_has_none() -> None:
 
 
 def test_a_timer_is_done_once_and_a_dropped_descriptor_never() -> None:
-    watch, done = Watch(), []
+    loop, done = EventLoop(), []
     reader, writer = os.pipe()
     second = os.dup(reader)
     os.write(writer, b"x")
 
     def first() -> None:
         done.append("first")
-        watch.drop(reader)
-        watch.drop(second)
+        loop.drop(reader)
+        loop.drop(second)
 
-    watch.add(reader, first)
-    watch.add(second, first)
-    watch.turn()
+    loop.add(reader, first)
+    loop.add(second, first)
+    loop.turn()
     assert done == ["first"]
-    watch.after(0.001, lambda: done.append("timer"))
-    watch.turn()
-    watch.after(0.002, lambda: done.append("last"))
-    watch.turn()
+    loop.after(0.001, lambda: done.append("timer"))
+    loop.turn()
+    loop.after(0.002, lambda: done.append("last"))
+    loop.turn()
     assert done == ["first", "timer", "last"]
     for descriptor in (reader, second, writer):
         os.close(descriptor)
@@ -303,6 +190,7 @@ class Recorded(Caller):
     def __init__(self, found: int = OUTSIDE) -> None:
         self.alive_fd, self._writer = os.pipe()
         self.done: list[object] = []
+        self.has_given = False
         self._found = found
 
     def look(self, file: bytes) -> int:
@@ -321,6 +209,7 @@ class Recorded(Caller):
         self._end(OSError(number))
 
     def collect(self, then: Callable[[Means | None], None]) -> None:
+        self.has_given = True
         then(Means([], {}, os.dup(self.alive_fd)))
 
     def gone(self) -> int:
@@ -355,20 +244,20 @@ class Scene:
         import socket
 
         self.server, theirs = socket.socketpair()
-        self.watch, self.outside = Watch(), Started()
-        asking = Asking(theirs.detach(), self.watch)
+        self.loop, self.outside = EventLoop(), Started()
+        asking = Asking(theirs.detach(), self.loop)
         environment = OutsideEnvironment(())
-        self.desk = Desk(Policy(rules), False, environment, self.outside, asking, self.watch)  # type: ignore[arg-type]
+        self.broker = ExecBroker(Policy(rules), False, environment, self.outside, asking, self.loop)  # type: ignore[arg-type]
 
     def arrive(self, file: bytes, caller: Recorded) -> Recorded:
         """Let a caller arrive and return it."""
-        self.desk.arrive(caller, Execution(file, [file], b"/"))
+        self.broker.arrive(caller, Execution(file, [file], b"/"))
         return caller
 
     def close(self) -> None:
         """End the socket and let the desk see it."""
         self.server.close()
-        self.watch.turn()
+        self.loop.turn()
 
 
 def test_programs_outside_wait_for_their_turn_in_order() -> None:
@@ -377,12 +266,12 @@ def test_programs_outside_wait_for_their_turn_in_order() -> None:
     waiting, last = scene.arrive(b"/a", Recorded()), scene.arrive(b"/last", Recorded())
     assert len(scene.outside.files) == STARTED_AT_ONCE
     waiting.die()
-    scene.watch.turn()
-    assert scene.desk.ended(1_000_000_001, 7 << 8)
+    scene.loop.turn()
+    assert scene.broker.ended(1_000_000_001, 7 << 8)
     assert scene.outside.files[STARTED_AT_ONCE:] == [b"/last"]
     for number in range(2, STARTED_AT_ONCE + 2):
-        scene.desk.ended(1_000_000_000 + number, signal.SIGTERM)
-    assert not scene.desk.ended(1_000_000_001, 0)
+        scene.broker.ended(1_000_000_000 + number, signal.SIGTERM)
+    assert not scene.broker.ended(1_000_000_001, 0)
     assert [caller.done for caller in callers] == [[7]] + [[143]] * (STARTED_AT_ONCE - 1)
     assert (waiting.done, last.done) == (["gone"], [143])
     scene.close()
@@ -393,8 +282,22 @@ def test_who_cannot_run_outside_is_asked_to_run_inside() -> None:
     caller, nothing = scene.arrive(b"/a", Recorded(INSIDE)), scene.arrive(b"/a", Recorded(NOTHING))
     (question,) = FrameReader().feed(scene.server.recv(4096))
     scene.server.sendall(encode_message(Answer(question.number, ACCEPT)))
-    scene.watch.turn()
+    scene.loop.turn()
     assert (caller.done, nothing.done, scene.outside.files) == (["run"], ["run"], [])
+    scene.close()
+
+
+def test_who_waits_with_a_program_that_has_changed_keeps_its_means(tmp_path: Path) -> None:
+    """A wrapper that has given its descriptors away could not run it inside any more."""
+    scene = Scene(prompt("tool"))
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\n")
+    caller = scene.arrive(os.fsencode(tool), Recorded())
+    (question,) = FrameReader().feed(scene.server.recv(4096))
+    tool.write_text("#!/bin/sh\necho something else\n")
+    scene.server.sendall(encode_message(Answer(question.number, ACCEPT)))
+    scene.loop.turn()
+    assert (caller.done, caller.has_given, scene.outside.files) == (["run"], False, [])
     scene.close()
 
 
@@ -402,8 +305,8 @@ def test_a_program_that_ends_after_its_caller_is_reaped_quietly() -> None:
     scene = Scene(allow("a"))
     caller = scene.arrive(b"/a", Recorded())
     caller.die()
-    scene.watch.turn()
-    assert scene.desk.ended(1_000_000_001, 0)
+    scene.loop.turn()
+    assert scene.broker.ended(1_000_000_001, 0)
     assert caller.done == ["gone"]
     scene.close()
 

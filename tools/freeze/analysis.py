@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.freeze.contents import is_left_out
+from tools.freeze.contents import carried_modules, is_left_out
 from tools.problems import Problem
 
 SPEC = Path(__file__).with_name("execserver.spec")
@@ -44,7 +44,9 @@ def analyse(python: Path, work: Path) -> Analysis:
     found = json.loads(result.read_text())
     binaries = [(str(target), Path(source), str(kind)) for target, source, kind in found["binaries"]]
     return Analysis(
-        {name: Path(path) for name, path in found["modules"].items() if not is_left_out(name)},
+        carried_modules(
+            {name: Path(path) for name, path in found["modules"].items() if not is_left_out(name)}
+        ),
         {
             name: source
             for target, source, kind in binaries

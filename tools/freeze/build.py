@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from execserver.verbs.licenses import PAGE
 from tools.environment import locked
-from tools.freeze import archive, boot, head, tree, zipapp
+from tools.freeze import archive, boot, head, licences, tree, zipapp
 from tools.freeze.analysis import analyse
 from tools.freeze.elf import read_elf
 from tools.problems import Problem, from_os_error, not_ours, say, tell
@@ -36,6 +37,7 @@ _SOURCES = (
     ("launcher", "*"),
     ("tools", "*.py"),
     ("tools", "*.spec"),
+    ("tools", "*.txt"),
 )
 _REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements-compiler.txt")
 _TOOLS = (("cc", "--version"), ("strip", "--version"), ("ldd", "--version"))
@@ -70,6 +72,9 @@ def one_file() -> bytes:
     folder.mkdir()
     found = analyse(Path(sys.executable), WORK)
     loader = tree.lay_out(found, folder, ROOT)
+    libraries = [path.name for path in (folder / "lib").iterdir() if path.is_file()]
+    carried = licences.of_the_one_file(found, libraries, ROOT)
+    tree.write_text(folder / PAGE, licences.page(carried))
     compiled = head.compile_launcher(ROOT / "launcher", WORK, loader, ROOT / "build" / "compiler")
     return head.join(ROOT / "launcher", compiled, loader, archive.pack(folder))
 
@@ -90,6 +95,7 @@ def fingerprint() -> str:
 def _inputs() -> Iterator[Path]:
     for folder, pattern in _SOURCES:
         yield from sorted(path for path in (ROOT / folder).rglob(pattern) if path.is_file())
+    yield ROOT / "LICENSE"
     yield from (ROOT / name for name in _REQUIREMENTS)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from tools.environment import pins
 
 PRODUCT_PACKAGES = ("execserver", "helpers")
+# The folder `helpers/` goes into the package, in the place of the module that leads to it from a checkout.
+HELPERS, CARRIED_HELPERS = "helpers", "execserver._helpers"
 
 # Imported by compiled code, where PyInstaller does not see it.
 ALSO_NEEDED = ("numbers",)  # by _decimal, which msgspec imports
@@ -155,6 +157,13 @@ def product_modules(root: Path) -> list[str]:
             parts = path.relative_to(root).with_suffix("").parts
             found.append(".".join(parts).removesuffix(".__init__"))
     return [name for name in found if not name.endswith("__main__")]
+
+
+def carried_modules(found: dict[str, Path]) -> dict[str, Path]:
+    """Return modules, name -> file, under the names that they have in what is built."""
+    taken = {name: path for name, path in found.items() if name.partition(".")[0] == HELPERS}
+    others = {name: path for name, path in found.items() if name not in taken}
+    return {**others, **{name.replace(HELPERS, CARRIED_HELPERS, 1): path for name, path in taken.items()}}
 
 
 def is_left_out(name: str) -> bool:

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from execserver import __version__
 from execserver.dispatch import NAMES
+from execserver.version import __version__
 from tools.freeze.build import ONE_FILE, ROOT, ZIPAPP
 
 RELEASE = ROOT / "bench" / "release.json"

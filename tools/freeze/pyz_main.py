@@ -55,7 +55,7 @@ def places() -> Iterator[tuple[str, bool]]:
         return
     if os.environ.get("XDG_CACHE_HOME"):
         yield os.environ["XDG_CACHE_HOME"] + "/execserver", False
-    if os.environ.get("HOME"):
+    if os.path.isdir(os.environ.get("HOME", "")):  # one that is not there is not ours to make
         yield os.environ["HOME"] + "/.cache/execserver", False
     for folder in dict.fromkeys((os.environ.get("TMPDIR") or "/tmp", "/tmp", "/dev/shm", "/var/tmp")):
         yield f"{folder}/execserver-{os.geteuid()}", True

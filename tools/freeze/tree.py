@@ -4,6 +4,7 @@
     modules.bin     all modules
     python3         the interpreter
     ext/            extension modules, under their full names
+    licenses.txt    the licence of everything in it
     lib/            the dynamic loader, the C library, every other shared library
     lib/python3.X/  what the interpreter wants to find before the first line of ours runs
 
@@ -61,6 +62,12 @@ def lay_out(analysis: Analysis, tree: Path, root: Path) -> str:
     _write_modules(analysis, extensions, Path(loader).name, tree / boot.MODULES_FILE, root)
     _write_early_files(tree)
     return Path(loader).name
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a file that is read as text."""
+    target.write_text(text)
+    target.chmod(FILE_MODE)
 
 
 def _place(source: Path, target: Path, mode: int = FILE_MODE) -> None:

@@ -16,9 +16,10 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.freeze import boot, pyz_main, pyz_proof
+from execserver.verbs.licenses import PAGE
+from tools.freeze import boot, licences, pyz_main, pyz_proof
 from tools.freeze.archive import HASH_DIGITS
-from tools.freeze.contents import PRODUCT_PACKAGES
+from tools.freeze.contents import CARRIED_HELPERS, HELPERS, PRODUCT_PACKAGES
 from tools.freeze.wheels import PYTHONS, wheels_for
 from tools.problems import Problem
 
@@ -50,6 +51,8 @@ def make(root: Path, work: Path) -> bytes:
         for name, data in files.items():
             same = all(other.get(name) == data for other in served.values())
             members[f"{pyz_main.COMMON if same else tag}/{name}"] = data
+    page = licences.page(licences.of_wheels(served.values()))
+    members[f"{pyz_main.COMMON}/{PAGE}"] = page.encode()
     members["__main__.py"] = Path(pyz_main.__file__).read_bytes()
     members["pyz_proof.py"] = Path(pyz_proof.__file__).read_bytes()
     members[pyz_main.TREES_FILE] = "".join(f"{tag} {_name(members, tag)}\n" for tag in served).encode()
@@ -70,12 +73,18 @@ def _files(wheels: list[Path]) -> dict[str, bytes]:
 
 def _product(root: Path) -> dict[str, bytes]:
     files = {
-        str(path.relative_to(root)): path.read_bytes()
-        for package in PRODUCT_PACKAGES
+        _place(path.relative_to(root)): path.read_bytes()
+        for package in PRODUCT_PACKAGES  # what leads to the helpers of a checkout is replaced by them
         for path in (root / package).rglob("*.py")
     }
     files[pyz_main.START] = Path(boot.__file__).read_bytes()
     return files
+
+
+def _place(path: Path) -> str:
+    """Return where a file of the product goes."""
+    folder, *rest = path.parts
+    return "/".join((*CARRIED_HELPERS.split("."), *rest) if folder == HELPERS else path.parts)
 
 
 def _name(members: dict[str, bytes], tag: str) -> str:

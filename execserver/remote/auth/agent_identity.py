@@ -1,6 +1,6 @@
-"""Agent Identity: a signed token that holds a key, whose agent registers a task and then signs each request.
+"""Agent Identity: a signed token with a private key, which registers a task and then signs each request.
 
-Nothing of the token is believed before its signature was checked against the published keys.
+Nothing in the token is trusted before its signature was checked against the published keys.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Claims(msgspec.Struct):
 
 
 class AgentIdentity(NamedTuple):
-    """What a checked token says."""
+    """The content of a token whose signature and claims are valid."""
 
     runtime_id: str
     account_id: str
@@ -75,7 +75,7 @@ class AgentAuth:
         self.secrets = (token,)
 
     def headers(self) -> Fields:
-        """Return a fresh assertion and what tells the account."""
+        """Return a fresh assertion and the headers that name the account."""
         identity = self._identity
         assertion = identity.key.assertion(identity.runtime_id, self._task_id, timestamp(self._clock()))
         fields = account_fields(identity.account_id, is_fedramp=identity.is_fedramp)
@@ -83,15 +83,18 @@ class AgentAuth:
 
 
 def sign_in(token: str, endpoints: AgentEndpoints, client: ApiClient, clock: Clock = time.time) -> AgentAuth:
-    """Check the token, register a task and return what signs requests for it; raise SignInError."""
-    _read_claims(token)  # a token that is none at all is told before anybody is asked
+    """Check the token, register a task and return what signs requests for it.  Raises SignInError."""
+    _read_claims(token)  # a malformed token is reported before any request is made
     identity = check(token, _published_keys(endpoints.jwks_url, client), clock())
     task_id = register_task(identity, endpoints.auth_api, client, clock)
     return AgentAuth(identity, task_id, token, clock)
 
 
 def check(token: str, keys: dict[str, dict[str, object]], now: float) -> AgentIdentity:
-    """Return what a token says once its signature and claims hold; raise SignInError."""
+    """Check signature and claims of a token and return its content.  Raises SignInError.
+
+    `keys` is a key set by `kid`, `now` the time in seconds since 1970.
+    """
     try:
         verified_claims(token, keys, audience=AUDIENCE, issuer=ISSUER, now=now)
     except UnknownKey as unknown:
@@ -106,9 +109,9 @@ def check(token: str, keys: dict[str, dict[str, object]], now: float) -> AgentId
 
 
 def register_task(identity: AgentIdentity, auth_api: str, client: ApiClient, clock: Clock) -> str:
-    """Register a task for the agent and return its id; raise SignInError.
+    """Register a task for the agent and return its id.  Raises SignInError.
 
-    Tried three times at most, without pause, and again only where another try may help.
+    At most three tries, without pause, as by the reference; only 429, 5xx and network errors are tried again.
     """
     url = f"{auth_api}/v1/agent/{identity.runtime_id}/task/register"
     failure = SignInError("failed to register agent task")

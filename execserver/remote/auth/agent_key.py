@@ -1,4 +1,4 @@
-"""The Ed25519 key of an agent: what it signs, and the Curve25519 key that is derived from it."""
+"""The Ed25519 key of an agent: its signatures, and the Curve25519 key that is derived from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from execserver.remote.auth.tokens import to_base64url
 from execserver.remote.errors import SignInError
 
-# PKCS#8 of Ed25519: what stands before the 32 bytes of the seed, without and with the public key behind it.
+# PKCS#8 of Ed25519: the bytes before the 32 of the seed, in the form without and with the public key after
+# it.  Read by hand because the DER loader of `cryptography` refuses the second form.
 _SEED_AT, _SEED_BYTES = 16, 32
 _FORMS = {
     48: bytes.fromhex("302e020100300506032b657004220420"),
@@ -24,6 +25,7 @@ class AgentKey:
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
+        # The Curve25519 secret of RFC 8032's key expansion: the first half of the hash, clamped.
         scalar = bytearray(hashlib.sha512(seed).digest()[:32])
         scalar[0] &= 248
         scalar[31] = scalar[31] & 127 | 64
@@ -31,7 +33,7 @@ class AgentKey:
 
     @classmethod
     def from_pkcs8(cls, text: str) -> AgentKey:
-        """Read the base64 of a DER key of version 1 or 2; raise SignInError."""
+        """Read the base64 of a DER key of version 1 or 2.  Raises SignInError."""
         try:
             der = binascii.a2b_base64(text.encode(), strict_mode=True)
         except ValueError:
@@ -46,6 +48,7 @@ class AgentKey:
 
     def assertion(self, runtime_id: str, task_id: str, timestamp: str) -> str:
         """Return the value of the `authorization` header of one request."""
+        # The members in alphabetical order, as the reference writes them.
         envelope = {
             "agent_runtime_id": runtime_id,
             "signature": self.sign(f"{runtime_id}:{task_id}:{timestamp}"),

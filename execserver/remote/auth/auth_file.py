@@ -1,7 +1,7 @@
-"""`auth.json` in the home folder of the codex CLI: read as it is, rewritten whole or not at all.
+"""`auth.json` in the home folder of the codex CLI: read as it is, rewritten as a whole or not at all.
 
-What a rewrite does not know of is kept.  The new file is 0600 from its first moment and takes the old one's
-place in one step, so that neither a crash nor another reader ever meets half of it.
+A rewrite keeps members that it does not know.  The new file has mode 0600 from the start and replaces the old
+one in one step, so that neither a crash nor another reader ever leaves or finds half of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Document = dict[str, object]
 
 
 class UnreadableAuthFile(Exception):
-    """The file is there but holds no JSON object; the text says what is wrong, never what it holds."""
+    """The file exists but is no JSON object; the text says what is wrong and repeats nothing of it."""
 
 
 class AuthFile:
@@ -27,7 +27,7 @@ class AuthFile:
         self.path = os.path.join(codex_home, FILE_NAME)
 
     def read(self) -> Document | None:
-        """Return the content, None where there is no file; raise UnreadableAuthFile."""
+        """Return the content, None if there is no file.  Raises UnreadableAuthFile."""
         try:
             with open(self.path, "rb") as file:
                 data = file.read(_MAX_BYTES)
@@ -45,7 +45,8 @@ class AuthFile:
         return document
 
     def write_tokens(self, tokens: Mapping[str, str], last_refresh: str) -> None:
-        """Put new tokens into the file as it is now; raise OSError."""
+        """Store new tokens in the file as it is now.  Raises OSError."""
+        # Read again, so that what another program has changed meanwhile is kept.
         try:
             document = self.read() or {}
         except UnreadableAuthFile as error:
@@ -56,16 +57,16 @@ class AuthFile:
         self._replace(json.dumps(document, indent=2, ensure_ascii=False).encode())
 
     def _replace(self, data: bytes) -> None:
-        target = os.path.realpath(self.path)  # a link is followed, not replaced
+        target = os.path.realpath(self.path)  # a symlink is followed, not replaced
         temporary = f"{target}.{os.getpid()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(temporary, flags, 0o600)
         try:
             with open(descriptor, "wb") as file:
-                os.fchmod(file.fileno(), 0o600)
+                os.fchmod(file.fileno(), 0o600)  # the file may be left over from an earlier crash
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # before the rename, or a power cut could leave an empty file
             os.rename(temporary, target)
         except BaseException:
             os.unlink(temporary)

@@ -1,7 +1,7 @@
 """Sign-in state of ChatGPT in `auth.json`, refreshed before it expires.
 
-The reference refreshes at the start only and keeps what it got; a registration that lives for weeks needs
-more, so the state is looked at before every request.  Another program may have refreshed meanwhile: the
+The reference refreshes at the start only and keeps the token it got.  A registration that lives for weeks
+needs more, so the state is checked before every request.  Another program may have refreshed meanwhile: the
 file is read again first.
 """
 
@@ -61,7 +61,8 @@ class ChatGptAuth:
         return [value for name, value in _tokens(self._document).items() if name in _TOKEN_NAMES]
 
     def headers(self) -> Fields:
-        """Return the headers, with a token that is refreshed if it has to be."""
+        """Return the headers, with a token that is refreshed if necessary."""
+        # One refresh at a time: validations run in parallel.
         with self._refreshing:
             if self._refreshes and self._is_stale():
                 self._renew()
@@ -106,6 +107,7 @@ class ChatGptAuth:
             _log.error("the refreshed ChatGPT tokens could not be stored in %s: %s", self._file.path, error)
 
     def _reload(self) -> None:
+        # Only for the same account: another user's sign-in must not change whose executor this is.
         try:
             document = self._file.read()
         except UnreadableAuthFile:
@@ -115,7 +117,7 @@ class ChatGptAuth:
             self._document = document
 
     def _ask(self, refresh_token: str) -> dict[str, str]:
-        """Return the new tokens; raise CallFailed, whose texts repeat none of them."""
+        """Return the new tokens.  Raises CallFailed, whose text repeats none of them."""
         body = {
             "client_id": self._endpoints.client_id,
             "grant_type": "refresh_token",
@@ -147,6 +149,7 @@ def _expiry(token: str) -> float | None:
 
 
 def _is_fedramp(id_token: str) -> bool:
+    # Decoded without a check, as by the reference: it chooses a header and gives no right.
     try:
         claims = unverified_claims(id_token).get(_CLAIM_OBJECT)
     except BadToken:

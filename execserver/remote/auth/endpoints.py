@@ -1,12 +1,12 @@
-"""Where sign-in is done: the addresses, and which environment of ChatGPT they belong to."""
+"""The addresses of sign-in, and which ChatGPT environment (production, staging) they belong to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from execserver import __version__
 from execserver.remote.errors import SignInError
+from execserver.version import __version__
 
 CHATGPT_BASE_URL = "https://chatgpt.com/backend-api"
 _PRODUCTION = ("https://chatgpt.com", "https://chat.openai.com")
@@ -27,7 +27,7 @@ class Endpoints(NamedTuple):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Endpoints:
-        """Return the public addresses, or those that variables of the reference name instead."""
+        """Return the public addresses, or those that the reference's variables name instead."""
         return cls(
             (environ.get("CODEX_AUTHAPI_BASE_URL") or _AUTH_API).rstrip("/"),
             environ.get("CODEX_REFRESH_TOKEN_URL_OVERRIDE") or _TOKEN_URL,
@@ -43,7 +43,7 @@ class AgentEndpoints(NamedTuple):
 
     @classmethod
     def for_chatgpt(cls, base_url: str) -> AgentEndpoints:
-        """Return the addresses that belong to `chatgpt_base_url`; raise SignInError for unknown ones."""
+        """Return the addresses that belong to `chatgpt_base_url`.  Raises SignInError for an unknown one."""
         base = base_url.strip().rstrip("/")
         if base in _known(_PRODUCTION):
             auth_api = _AUTH_API
@@ -55,12 +55,12 @@ class AgentEndpoints(NamedTuple):
 
 
 def jwks_url(base: str) -> str:
-    """Return where the keys of agent identities are published below a ChatGPT base URL."""
+    """Return the URL of the published keys of agent identities, below a ChatGPT base URL."""
     return f"{base}/wham/agent-identities/jwks" if "/backend-api" in base else f"{base}/agent-identities/jwks"
 
 
 def own_name() -> list[tuple[str, str]]:
-    """Return the headers that name the caller on sign-in requests."""
+    """Return the headers that name the caller in sign-in requests; the registry gets none."""
     return [("originator", "codex_cli_rs"), ("user-agent", f"codex_cli_rs/{__version__} (execserver)")]
 
 

@@ -1,4 +1,4 @@
-"""What every way to sign in offers, and the two simplest ones."""
+"""The interface of all kinds of sign-in, and the two simplest kinds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
-# Made by `execserver relay token create`; no key of a vendor, which the host rule protects, looks so.
+# Made by `execserver relay token create`.  The host rule protects keys of vendors, none of which looks so.
 _RELAY_TOKEN = re.compile(r"esr-[0-9a-f]{12}-[A-Za-z0-9_-]{43}")
 
 Fields = list[tuple[str, str]]
 
 
 class Auth(Protocol):
-    """One way to sign in with the registry."""
+    """One kind of sign-in with the registry."""
 
     @property
     def is_api_key(self) -> bool:
@@ -21,18 +21,18 @@ class Auth(Protocol):
 
     @property
     def described(self) -> str:
-        """What the user is told: the kind and where it was found, never the secret."""
+        """What the log says: the kind and where it was found, never the secret."""
 
     @property
     def secrets(self) -> Iterable[str]:
         """The texts that must not appear in a log."""
 
     def headers(self) -> Fields:
-        """Return the headers of the next request, in their order; raise SignInError."""
+        """Return the headers of the next request, in order.  Raises SignInError."""
 
 
 class ApiKeyAuth:
-    """An API key, or in its place the token of a relay that people host, which may be sent to any host."""
+    """An API key, or in its place the token of a self-hosted relay, which may be sent to any host."""
 
     def __init__(self, key: str, source: str) -> None:
         self._key = key
@@ -46,7 +46,7 @@ class ApiKeyAuth:
 
 
 class BearerAuth:
-    """A token that stays as it is, of an account."""
+    """A token of an account that is never refreshed."""
 
     is_api_key = False
 
@@ -58,12 +58,12 @@ class BearerAuth:
         self.secrets = (token,)
 
     def headers(self) -> Fields:
-        """Return `authorization` and what tells the account."""
+        """Return `authorization` and the headers that name the account."""
         fields = [("authorization", f"Bearer {self._token}")] if self._token else []
         return fields + account_fields(self._account_id, is_fedramp=self._is_fedramp)
 
 
 def account_fields(account_id: str, *, is_fedramp: bool) -> Fields:
-    """Return the headers that tell the account."""
+    """Return the headers that name the account."""
     fields = [("chatgpt-account-id", account_id)] if account_id else []
     return [*fields, ("x-openai-fedramp", "true")] if is_fedramp else fields

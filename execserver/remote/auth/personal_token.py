@@ -1,4 +1,4 @@
-"""Personal access tokens (`at-...`): whose they are is asked before they are used."""
+"""Personal access tokens (`at-...`): their owner is asked for before they are used."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TIMEOUT_S = 10.0
 
 
 class _Owner(msgspec.Struct):
-    """The reply, as far as it is used; its other members describe the person."""
+    """The reply, as far as it is used; its other members describe the user."""
 
     chatgpt_account_id: str
     chatgpt_account_is_fedramp: bool = False
 
 
 def sign_in(token: str, source: str, endpoints: Endpoints, client: ApiClient) -> BearerAuth:
-    """Ask whose a token is and return what signs in with it; raise SignInError."""
+    """Ask for the owner of a token and return what signs in with it.  Raises SignInError."""
     url = f"{endpoints.auth_api}/v1/user-auth-credential/whoami"
     fields = [("authorization", f"Bearer {token}"), *own_name()]
     try:

@@ -1,4 +1,4 @@
-"""The choice of how to sign in (remote mode, section 3): the first source that has something."""
+"""The choice of the sign-in (remote mode): the first source that has a credential."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resolve_auth(
     endpoints: Endpoints | None = None,
     agent_endpoints: AgentEndpoints | None = None,
 ) -> Auth:
-    """Return what signs the registry requests; raise SignInError.
+    """Return what signs the registry requests.  Raises SignInError.
 
     `config` is the content of `config.toml`.  The addresses are those of `environ` and `config` unless given.
     """
@@ -63,7 +63,7 @@ def _from_access_token(token: str, endpoints: Endpoints, client: ApiClient) -> A
         try:
             return personal_token.sign_in(token, "CODEX_ACCESS_TOKEN", endpoints, client)
         except SignInError as error:
-            # Only the cause is told beside the contract's text, since without it nobody finds the mistake.
+            # The contract's text says that there is no credential; only the cause shows the mistake.
             raise SignInError(NOTHING_USABLE, error.text) from None
     try:
         is_agent = "agent_runtime_id" in unverified_claims(token)
@@ -102,7 +102,7 @@ def _from_stored_token(token: str, path: str, endpoints: Endpoints, client: ApiC
 
 
 def _mode(document: Document) -> str:
-    """Return the mode a document names, or the one its members make it."""
+    """Return the mode that a document names, or the one that its members imply."""
     if isinstance(mode := document.get("auth_mode"), str):
         return mode
     if document.get("personal_access_token") is not None:

@@ -1,7 +1,7 @@
 """Opens libsodium sealed boxes: anonymous X25519, XSalsa20 and Poly1305.
 
-`cryptography` has X25519 and Poly1305; only the stream cipher is written out here, since one short text at
-the start of a run does not justify a further library.
+`cryptography` has X25519 and Poly1305.  Only the stream cipher is written here, since one short text at the
+start of a run does not justify a further library.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CannotOpen(ValueError):
 
 
 def open_sealed(box: bytes, secret: bytes) -> bytes:
-    """Return what was sealed to the Curve25519 key of `secret` (32 bytes); raise CannotOpen."""
+    """Return what was sealed to the Curve25519 key of `secret` (32 bytes).  Raises CannotOpen."""
     if len(box) < _KEY_BYTES + _TAG_BYTES:
         raise CannotOpen("it is too short")
     own = X25519PrivateKey.from_private_bytes(secret)
@@ -41,6 +41,7 @@ def open_sealed(box: bytes, secret: bytes) -> bytes:
         shared = own.exchange(X25519PublicKey.from_public_bytes(sender))
     except ValueError:
         raise CannotOpen("its key is degenerate") from None
+    # As libsodium derives it: the box carries no nonce.
     nonce = hashlib.blake2b(sender + public, digest_size=24).digest()
     key = _hsalsa20(_hsalsa20(shared, bytes(16)), nonce[:16])
     stream = _stream(key, nonce[16:], _KEY_BYTES + len(hidden))

@@ -1,4 +1,4 @@
-"""JSON Web Tokens: reading claims without trust, and checking RS256 signatures against a set of keys.
+"""JSON Web Tokens: claims read without any check, and RS256 signatures checked against a key set.
 
 Written over `cryptography` alone: one algorithm with a fixed name is all that is ever accepted.
 """
@@ -22,7 +22,7 @@ Claims = dict[str, object]
 
 
 class BadToken(ValueError):
-    """A text is no token of the expected form; `reason` tells what of it is wrong."""
+    """A text is no token of the expected form; `reason` says what is wrong."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -30,11 +30,11 @@ class BadToken(ValueError):
 
 
 class Untrusted(Exception):
-    """A token's signature or one of its claims does not hold."""
+    """A token's signature or one of its claims is not valid."""
 
 
 class UnknownKey(Untrusted):
-    """The key a token names is not in the set."""
+    """The key that a token names is not in the set."""
 
     def __init__(self, kid: str) -> None:
         super().__init__(f"kid {kid}")
@@ -42,7 +42,7 @@ class UnknownKey(Untrusted):
 
 
 def from_base64url(text: str) -> bytes:
-    """Return the bytes of an unpadded base64url text; raise ValueError."""
+    """Return the bytes of an unpadded base64url text.  Raises ValueError."""
     if not _ALPHABET.issuperset(text) or len(text) % 4 == 1:
         raise ValueError("not base64url without padding")
     return binascii.a2b_base64(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4))
@@ -55,7 +55,7 @@ def to_base64url(data: bytes) -> str:
 
 
 def unverified_claims(token: str) -> Claims:
-    """Return the payload of a token; nothing about it is checked.  Raises BadToken."""
+    """Return the payload of a token without any check of signature or claims.  Raises BadToken."""
     _, payload, _ = _split(token)
     try:
         data = from_base64url(payload)
@@ -67,9 +67,9 @@ def unverified_claims(token: str) -> Claims:
 def verified_claims(
     token: str, keys: Mapping[str, Claims], *, audience: str, issuer: str, now: float
 ) -> Claims:
-    """Return the payload of a token signed with RS256 by one of the keys (by `kid`); raise Untrusted.
+    """Return the payload of a token signed with RS256 by one of the keys (by `kid`).
 
-    `now` is the time in seconds since the epoch; `exp` may have passed by LEEWAY_S at most.
+    `now` is in seconds since 1970; `exp` may have passed by LEEWAY_S at most.  Raises Untrusted or BadToken.
     """
     header_text, payload, signature = _split(token)
     try:
@@ -81,6 +81,7 @@ def verified_claims(
         raise Untrusted("no kid")
     if kid not in keys:
         raise UnknownKey(kid)
+    # The token must not choose how it is checked: `none`, or HS256 with the public key as the secret.
     if header.get("alg") != "RS256":
         raise Untrusted(f"the algorithm is not RS256 but {header.get('alg')}")
     _check_signature(keys[kid], f"{header_text}.{payload}".encode(), signature)
@@ -90,7 +91,10 @@ def verified_claims(
 
 
 def key_set(document: Claims) -> dict[str, Claims]:
-    """Return the RSA keys of a JWK set by their `kid`; other keys and nameless ones are left out."""
+    """Return the RSA keys of a JWK set by their `kid`; other keys and those without `kid` are left out.
+
+    Raises BadToken.
+    """
     keys = document.get("keys")
     if not isinstance(keys, list):
         raise BadToken("no list of keys")

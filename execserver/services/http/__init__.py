@@ -1,4 +1,4 @@
-"""`http/request`: HTTP/1.1 requests made from this machine on a client's behalf (wire contract, section 13).
+"""`http/request`: requests made from this machine on a client's behalf (wire contract, section 13).
 
-`service` is all that others import; the rest, the HTTP library and TLS are loaded with the first request.
+`service` is all that others import; the rest, the HTTP client and TLS are loaded with the first request.
 """

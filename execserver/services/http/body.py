@@ -1,4 +1,4 @@
-"""Bodies of answers on their way to the client: whole inside a result, or piece by piece behind it."""
+"""Response bodies on their way to the client: whole inside a result, or piece by piece behind it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Callable
 import gevent
 import msgspec
 
+from execserver.http_client.exchange import BrokenResponse, ResponseHead
+from execserver.http_client.fetch import Answer, DeadlinePassed
 from execserver.protocol import base64
 from execserver.protocol.errors import InternalError
 from execserver.protocol.http import HttpRequestResponse
 from execserver.protocol.record import encode_record
 from execserver.protocol.templates import BodyDeltaTemplates
-from execserver.services.http.exchange import BrokenResponse, ResponseHead
-from execserver.services.http.fetch import Answer, DeadlinePassed
-from execserver.services.http.headers import shown_headers
+from execserver.services.http.contract_headers import shown_headers
 from execserver.services.sink import MessageSink
 
 _FAILED_TO_READ = "failed to read http/request response body"
 _UNREADABLE = "error decoding response body"
-_ENVELOPE_BYTES = 64 * 1024  # kept free for what stands around a result in its message
+_ENVELOPE_BYTES = 64 * 1024  # kept free for the message around the result
 
 
 class Budget:
-    """An amount of memory that several share."""
+    """A number of bytes that all buffered bodies share."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
 
     def take(self, size: int) -> bool:
-        """Take some, or return False if there is not so much left."""
+        """Take `size` bytes, or return False if fewer are left."""
         if size > self._left:
             return False
         self._left -= size
@@ -43,8 +43,8 @@ class Budget:
 class BodyStream:
     """One streamed body: `result` is the answer that goes first, `start` sends the body behind it.
 
-    Owns the exchange.  The last message says `done`, and why if the body was cut; then `on_end` is called.  A
-    stream that is closed sends nothing more.
+    Owns the exchange.  The last message says `done`, with the error if the body was cut.  `on_end` is called
+    at the end of the body, before that message.  A closed stream sends nothing more.
     """
 
     def __init__(
@@ -60,14 +60,15 @@ class BodyStream:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to send the body."""
+        """Start sending the body."""
         if not self._closed:
             self._pump = gevent.spawn(self._run)
 
     def close(self) -> None:
         """End the stream at once."""
         self._closed = True
-        pump, self._pump = self._pump, None  # which keeps the traceback of its end, and so this stream
+        # A killed greenlet keeps the traceback of its end, whose frames hold this stream: a reference cycle.
+        pump, self._pump = self._pump, None
         if pump is not None:
             pump.kill(block=False)
         self._answer.exchange.close()
@@ -90,15 +91,15 @@ class BodyStream:
         while piece := self._answer.exchange.read():
             self._seq += 1
             self._sink.send_parts(*self._templates.piece(self._seq, piece))
-            gevent.sleep(0)  # reading what is there already gives nobody else a turn
+            gevent.sleep(0)  # a read of what has arrived already does not switch greenlets
             if not self._sink.wait_for_room():
                 return
 
 
 def buffered_result(answer: Answer, message_bytes: int, budget: Budget) -> msgspec.Raw:
-    """Return the result with the whole body; closes the exchange; raise InternalError.
+    """Return the result with the whole body, and close the exchange; raise InternalError.
 
-    `message_bytes` is what the message with the result may be long, `budget` what all such bodies share.
+    `message_bytes` is the longest message with the result; all buffered bodies share `budget`.
     """
     exchange = answer.exchange
     text = _ResultText(_head_json(answer.head), message_bytes - _ENVELOPE_BYTES, budget)
@@ -117,22 +118,22 @@ def buffered_result(answer: Answer, message_bytes: int, budget: Budget) -> msgsp
 
 
 class _ResultText:
-    """The JSON text of a result that grows with its body; the body itself is not kept."""
+    """The JSON text of a result, which grows with its body; the body itself is not kept."""
 
     def __init__(self, head: bytes, limit: int, budget: Budget) -> None:
         self._text = bytearray(head + b'"')
-        self._rest = b""  # base64 goes by threes
+        self._rest = b""  # up to two bytes: base64 encodes three at a time
         self._limit = limit
         self._budget = budget
         self._taken = 0
         self._expected = 0
 
     def expect(self, size: int) -> None:
-        """Note the announced size, so that a body too large is refused with its first piece."""
+        """Remember the announced size, so that too large a body is refused with its first piece."""
         self._expected = size
 
     def add(self, piece: bytes) -> None:
-        """Append a piece of the body; raise InternalError at a bound."""
+        """Append a piece of the body; raise InternalError at a limit."""
         self._check(max(len(piece), self._expected - self._taken))
         if not self._budget.take(len(piece)):
             raise InternalError(f"{_FAILED_TO_READ}: too many buffered responses at a time")
@@ -148,7 +149,7 @@ class _ResultText:
         return msgspec.Raw(bytes(self._text))
 
     def give_back(self) -> None:
-        """Return to the budget what was taken from it."""
+        """Give back to the budget what was taken from it."""
         self._budget.give_back(self._taken)
 
     def _check(self, further: int) -> None:
@@ -160,7 +161,8 @@ class _ResultText:
 
 
 def _announced(head: ResponseHead) -> int:
-    """Return the length of the body that the head names, 0 if it names none; some such bodies never come."""
+    """Return the content length that the head names, 0 without one."""
+    # Some answers name a length and have no body (to HEAD, 304), so this alone must refuse nothing.
     length = head.first(b"content-length")
     return 0 if length is None or head.first(b"transfer-encoding") is not None else int(length)
 

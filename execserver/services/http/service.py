@@ -1,13 +1,13 @@
-"""`http/request` for all connections, and the bounds of each.
+"""`http/request` for all connections, and its limits.
 
 A request is checked at once and in order (`HttpStreams.prepare`); what waits for the network runs in a
-greenlet of the caller's.  Bounds: `MAX_ACTIVE` requests of one connection at a time, a further one is
-refused; the buffered answers under way of all connections together, at which the answer that goes beyond
-fails; one buffered answer, which has to fit into a message.  A body that is streamed is held in pieces
-below 1 MiB, and read only as fast as the client takes it.
+greenlet of the caller.  Limits: a connection has at most `MAX_ACTIVE` requests at a time, a further one is
+refused.  The buffered answers of all connections share `MAX_BUFFERED_BYTES`; the one that exceeds it fails.
+One buffered answer has to fit into a message.  A streamed body is held in pieces below 1 MiB, and read only
+as fast as the client takes it.
 
-Nothing here is loaded before it is needed: the first request brings the HTTP library, the first https
-one TLS.
+Nothing is loaded before it is needed: the first request imports the HTTP library, the first one over https
+TLS.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from execserver.services.sink import MessageSink
 from execserver.settings import Settings
 
 if TYPE_CHECKING:
+    from execserver.http_client.fetch import Answer, Fetcher
+    from execserver.http_client.request import PreparedRequest
     from execserver.services.http.body import BodyStream, Budget
-    from execserver.services.http.fetch import Answer, Fetcher
-    from execserver.services.http.request import PreparedRequest
 
 MAX_ACTIVE = 128  # requests of one connection; as many as files may be open
-MAX_BUFFERED_BYTES = 256 * 1024 * 1024  # of answers that are put together, all connections
-_LONGEST_TIMEOUT_S = 10 * 365 * 86_400.0  # what is longer would not fit into a timer
+MAX_BUFFERED_BYTES = 256 * 1024 * 1024  # of buffered answers, all connections together
+_LONGEST_TIMEOUT_S = 10 * 365 * 86_400.0  # a longer one would not fit into a timer
 
 
 class HttpService:
@@ -45,9 +45,10 @@ class HttpService:
 
     def prepare(self, params: HttpRequestParams) -> PreparedRequest:
         """Check method, URL, scheme and headers, in this order; raise InvalidParams."""
-        from execserver.services.http.headers import checked_headers, is_token, secret_names
-        from execserver.services.http.request import PreparedRequest
-        from execserver.services.http.url import BadUrl, OtherScheme, parse
+        from execserver.http_client.headers import is_token
+        from execserver.http_client.request import PreparedRequest
+        from execserver.http_client.url import BadUrl, OtherScheme, parse
+        from execserver.services.http.contract_headers import checked_headers, secret_names
 
         if not is_token(params.method):
             raise InvalidParams("http/request method is invalid: invalid HTTP method")
@@ -74,8 +75,8 @@ class HttpService:
         )
 
     def fetch(self, request: PreparedRequest) -> Answer:
-        """Wait for the head of the answer; raise InternalError."""
-        from execserver.services.http.fetch import Fetcher, RequestFailed
+        """Send the request and wait for the head of the answer; raise InternalError."""
+        from execserver.http_client.fetch import Fetcher, RequestFailed
 
         if self._fetcher is None:
             self._fetcher = Fetcher(self._environ, self._settings.max_redirects)
@@ -85,7 +86,7 @@ class HttpService:
             raise InternalError(f"http/request failed: {failure}") from failure
 
     def buffer(self, answer: Answer) -> Raw:
-        """Wait for the whole body and return the result; closes the exchange; raise InternalError."""
+        """Wait for the whole body, close the exchange and return the result; raise InternalError."""
         from execserver.services.http.body import Budget, buffered_result
 
         if self._budget is None:
@@ -94,17 +95,20 @@ class HttpService:
 
 
 class HttpStreams:
-    """The requests of one connection; `close` ends those that still send."""
+    """The requests of one connection; `close` ends the body streams that still send."""
 
     def __init__(self, service: HttpService, sink: MessageSink) -> None:
         self._service = service
         self._sink = sink
-        self._streams: dict[str, BodyStream | None] = {}  # None until the head of the answer is here
-        self._buffered = 0
+        self._streams: dict[str, BodyStream | None] = {}  # by request id; None until the head has arrived
+        self._buffered = 0  # buffered requests in progress
         self._closed = False
 
     def prepare(self, params: HttpRequestParams) -> PreparedRequest:
-        """Check a request and take a place for it, given back by `buffered` or `stream`; raise RpcError."""
+        """Check a request and take a place for it; raise RpcError.
+
+        `buffered` gives the place back, or the end of the stream that `stream` returns.
+        """
         if params.stream_response and params.request_id in self._streams:
             raise InvalidParams(
                 f"http/request streamResponse requestId `{params.request_id}` is already active"
@@ -119,14 +123,17 @@ class HttpStreams:
         return request
 
     def buffered(self, request: PreparedRequest) -> Raw:
-        """Make a request and return the result with the whole body; raise InternalError."""
+        """Make a request and return its result with the whole body; raise InternalError."""
         try:
             return self._service.buffer(self._service.fetch(request))
         finally:
             self._buffered -= 1
 
     def stream(self, request: PreparedRequest) -> BodyStream:
-        """Make a request and return its stream, to be started behind the result; raise InternalError."""
+        """Make a request and return its stream, which the caller starts behind the result.
+
+        Raises InternalError.
+        """
         from execserver.services.http.body import BodyStream
 
         request_id = request.request_id
@@ -136,14 +143,14 @@ class HttpStreams:
             self._streams.pop(request_id, None)
             raise
         stream = BodyStream(request_id, answer, self._sink, lambda: self._streams.pop(request_id, None))
-        if self._closed:
+        if self._closed:  # the client left while the request waited for its answer
             stream.close()
         else:
             self._streams[request_id] = stream
         return stream
 
     def close(self) -> None:
-        """End all streams without a word: the client is gone."""
+        """End all streams without a message: the client is gone."""
         self._closed = True
         for stream in list(self._streams.values()):
             if stream is not None:

@@ -1,1 +1,1 @@
-"""The process that watches over one shell call: who may run inside, outside, or not at all."""
+"""The exec supervisor: the process of one shell call that decides what runs inside, outside or not at all."""

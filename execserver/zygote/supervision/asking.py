@@ -1,10 +1,14 @@
-"""The supervisor's end of the question socket: questions go out, answers come back, neither is waited for."""
+"""The supervisor's end of the question socket: approval prompts go out, answers come back.
+
+Nothing here waits, neither for the socket nor for an answer.
+"""
 
 from __future__ import annotations
 
 import os
 
 from execserver.zygote.records import RecordError
+from execserver.zygote.supervision.event_loop import READABLE, WRITABLE
 from execserver.zygote.supervision.records import (
     FAILED,
     Answer,
@@ -13,45 +17,45 @@ from execserver.zygote.supervision.records import (
     Withdrawn,
     encode_message,
 )
-from execserver.zygote.supervision.watch import READABLE, WRITABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from execserver.zygote.supervision.callers import Execution
+    from execserver.zygote.supervision.event_loop import EventLoop
     from execserver.zygote.supervision.records import Message
-    from execserver.zygote.supervision.watch import Watch
+    from execserver.zygote.supervision.trap.callers import Execution
 
     Answered = Callable[[int], None]
 
 _PIECE_BYTES = 64 * 1024
-MOST_UNSENT_BYTES = 32 * 1024 * 1024  # a server that does not read that much is asked nothing more
+MOST_UNSENT_BYTES = 32 * 1024 * 1024  # a server that leaves that much unread is asked nothing more
 
 
 class Asking:
-    """Open questions; owns the socket's descriptor, which does not block.
+    """The open approval prompts; owns the socket's descriptor, which it makes non-blocking.
 
-    When the socket ends, every open question and all later ones are answered with FAILED.
+    When the socket ends, all open prompts and all later ones are answered with FAILED.
     """
 
-    def __init__(self, descriptor: int, watch: Watch) -> None:
+    def __init__(self, descriptor: int, loop: EventLoop) -> None:
         self._descriptor = descriptor
-        self._watch = watch
+        self._loop = loop
         self._open: dict[int, Answered] = {}
         self._frames = FrameReader()
         self._unsent = bytearray()
         self._last = 0
         os.set_blocking(descriptor, False)
-        watch.add(descriptor, self._ready)
+        loop.add(descriptor, self._ready)
 
     def ask(self, execution: Execution, answered: Answered) -> int:
-        """Ask whether a program may run; return the question's number.
+        """Ask whether a program may run; return the prompt's number.
 
-        `answered` is called once, later or at once, with what the server says.
+        `answered` is called once with the answer, perhaps before this returns.
         """
         self._last += 1
         question = Question(self._last, execution.file, execution.argv, execution.workdir)
+        # Before anything is sent: a socket that fails answers all open prompts at once, this one among them.
         self._open[self._last] = answered
         if self._descriptor < 0 or len(self._unsent) > MOST_UNSENT_BYTES:
             self._settle(self._last, FAILED)
@@ -63,7 +67,8 @@ class Asking:
         return self._last
 
     def withdraw(self, number: int) -> None:
-        """Say that nobody waits for an answer any more."""
+        """Report that nobody waits for an answer any more; a number that was answered is no error."""
+        # Forgotten here first, so an answer that crosses this on its way finds nobody.
         if self._open.pop(number, None) is not None and self._descriptor >= 0:
             self._send(Withdrawn(number))
 
@@ -72,9 +77,10 @@ class Asking:
         self._write()
 
     def _ready(self) -> None:
+        # Called for both directions and for errors; what cannot be done now raises BlockingIOError below.
         if self._unsent:
             self._write()
-        if self._descriptor >= 0:
+        if self._descriptor >= 0:  # a failed write has closed it
             self._read()
 
     def _read(self) -> None:
@@ -84,7 +90,7 @@ class Asking:
         except BlockingIOError:
             return
         except (OSError, RecordError):
-            data, messages = b"", []
+            data, messages = b"", []  # a malformed message ends the socket: nothing behind it can be trusted
         for message in messages:
             if isinstance(message, Answer):
                 self._settle(message.number, message.action)
@@ -100,7 +106,8 @@ class Asking:
         except OSError:
             self._end()
             return
-        self._watch.add(self._descriptor, self._ready, READABLE | (WRITABLE if self._unsent else 0))
+        # Watched for writing only while something is unsent, or the event loop would never sleep.
+        self._loop.add(self._descriptor, self._ready, READABLE | (WRITABLE if self._unsent else 0))
 
     def _settle(self, number: int, action: int) -> None:
         answered = self._open.pop(number, None)
@@ -109,9 +116,10 @@ class Asking:
 
     def _end(self) -> None:
         if self._descriptor >= 0:
-            self._watch.drop(self._descriptor)
+            self._loop.drop(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
             self._unsent.clear()
+            # A copy of the keys: what is answered may ask, or withdraw, something else.
             for number in list(self._open):
                 self._settle(number, FAILED)

@@ -1,19 +1,22 @@
-"""Starting a program outside, in place of a process that stays inside.
+"""Starting a program outside the sandbox, in place of a process that stays inside.
 
-It gets what its caller had as far as that cannot turn it against anybody outside: folder, environment,
-descriptors under their numbers, a stricter umask, a higher niceness, ignored signals of a shell's own making;
-and a session of its own, default signals otherwise and an empty mask.  Resource limits are the supervisor's:
-one that a command has chosen would end the program halfway, or have it dump core.  It does not get
-no_new_privs, nor anything of the sandbox.  The supervisor does no fork for it: what posix_spawn cannot set it
-sets for itself around the start, which only a signal that it must not lose itself forbids.
+The program gets what its caller had, as far as that cannot turn it against anybody outside: folder,
+environment, descriptors under their numbers, a stricter umask, a higher niceness, and the signals that shells
+ignore for their jobs.  It gets a session of its own, default signals otherwise and an empty mask.  Resource
+limits are the supervisor's: one that a command has chosen would end the program halfway, or make it dump
+core.  It gets neither no_new_privs nor anything else of the sandbox.
+
+The supervisor does not fork for it.  What posix_spawn cannot set, it sets for itself around the start.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
+import _thread
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import resource
 
@@ -21,67 +24,71 @@ from execserver.zygote.libc import c_strings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from execserver.zygote.supervision.callers import Means
+    from execserver.zygote.supervision.trap.callers import Means
 
 _SETSIGDEF_SETSIGMASK_SETSID = 0x04 | 0x08 | 0x80
 _SIGSET_BYTES = 128
 _OPAQUE_BYTES = 1024  # above every C library's posix_spawnattr_t and posix_spawn_file_actions_t
-# What shells have their jobs and `nohup` its program ignore.  A program that is deaf to its own alarms, to
-# SIGCHLD or to SIGTERM would behave otherwise than whoever allowed it knows.
+# The signals that shells ignore in their jobs, and `nohup` in its program.  A program that ignored its own
+# alarms, SIGCHLD or SIGTERM would behave otherwise than whoever allowed it expects.
 _MAY_BE_IGNORED = (
     *(_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGPIPE),
     *(_signal.SIGTSTP, _signal.SIGTTIN, _signal.SIGTTOU),
 )
 _MASK = sum(1 << number - 1 for number in _MAY_BE_IGNORED)
-_IGNORED_BY_THE_INTERPRETER = 1 << _signal.SIGPIPE - 1
-_NOT_OF_THE_OWNER = 0o077  # who takes the owner's rights away has the program fail on its own files
+_IGNORED_BY_THE_INTERPRETER = 1 << _signal.SIGPIPE - 1  # of _MAY_BE_IGNORED, in this process from its start
+_NOT_OF_THE_OWNER = 0o077  # without the owner's rights a program would fail on its own files
 _NULL = b"/dev/null"
 
 
 class Outside:
-    """Starts programs as children of this process, which has one thread and all signals blocked.
+    """Starts programs as children of this process, which has all signals blocked and one thread, or two while
+    it starts a program that is nicer than itself.
 
     It may be made before the fork that uses it.
     """
 
     def __init__(self) -> None:
-        self._lib = ctypes.PyDLL(None, use_errno=True)  # one thread needs no lock to be given away
+        self._lib = ctypes.PyDLL(None, use_errno=True)  # it keeps the GIL, and nobody else needs it meanwhile
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
         _check(self._lib.posix_spawn_file_actions_init(self._actions))
-        self._arranged: tuple[tuple[int, int], ...] | None = None  # what the actions do
+        self._arranged: tuple[tuple[int, int], ...] | None = None  # the descriptors that the actions are for
         self._env: tuple[Sequence[bytes], ctypes.Array[ctypes.c_char_p]] = (), c_strings(())
         self._no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)
         self._attributes: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._ignored = _IGNORED_BY_THE_INTERPRETER
         self._nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self._umask = os.umask(0o077)
+        self._umask = os.umask(0o077)  # no call reads it without setting it
         os.umask(self._umask)
         self._attributes[0] = self._new_attributes(0)
 
     def start(self, file: bytes, argv: Sequence[bytes], means: Means) -> int:
-        """Start a program and return its pid, which leads a session; `means` stay the caller's.
+        """Start a program and return its pid; it leads a session.  `means` stay the caller's.
 
         Raises OSError with the errno of the exec.
         """
         close_treacherous(means.descriptors)
+        # The caller may have had higher numbers than this process's limit lets it use.
         if max(means.descriptors, default=0) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._free(means.descriptors)
+        # A umask can only take rights from others: bits are added to the supervisor's, none are removed.
         refused = (means.umask or 0) & _NOT_OF_THE_OWNER & ~self._umask
         attributes = self._ignore(means.ignored)
         try:
             os.fchdir(means.workdir)
             if refused:
                 os.umask(self._umask | refused)
-            pid = self._spawn(file, argv, means.env, means.descriptors, attributes)
+            spawn = functools.partial(self._spawn, file, argv, means.env, means.descriptors, attributes)
+            nice = self._nice if means.nice is None else means.nice
+            return spawn() if nice <= self._nice else _with_niceness(nice, spawn)
         finally:
+            # The supervisor resolves paths of its own, and must not keep a folder from being unmounted.
             os.chdir("/")
             if refused:
                 os.umask(self._umask)
-        self._renice(pid, means.nice)
-        return pid
 
     def _spawn(
         self,
@@ -93,13 +100,13 @@ class Outside:
     ) -> int:
         self._arrange(descriptors)
         if self._env[0] is not env:
-            self._env = env, c_strings(env)  # the programs of a shell mostly share theirs
+            self._env = env, c_strings(env)  # most programs of a shell have the same one
         pid, strings = ctypes.c_int(), (c_strings(argv), self._env[1])
         _check(self._lib.posix_spawn(ctypes.byref(pid), file, self._actions, attributes, *strings))
         return pid.value
 
     def _arrange(self, descriptors: dict[int, int]) -> None:
-        """Have the actions give a program its descriptors, which mostly have the same numbers again."""
+        """Prepare the spawn actions for a program's descriptors, mostly the same numbers as last time."""
         wanted = tuple(descriptors.items())
         if wanted == self._arranged:
             return
@@ -110,12 +117,13 @@ class Outside:
             _check(lib.posix_spawn_file_actions_adddup2(actions, descriptor, number))
         for number in (0, 1, 2):
             if number not in descriptors:
-                # Else the first file that the program opens would be its stderr.
+                # If closed, the first file that the program opens would become its stderr, say.
                 _check(lib.posix_spawn_file_actions_addopen(actions, number, _NULL, os.O_RDWR, 0))
         self._arranged = wanted
 
     def _free(self, descriptors: dict[int, int]) -> None:
         """Move descriptors away from the numbers that others must get."""
+        # The actions are carried out one by one: a dup2 may overwrite what a later one is to copy.
         if descriptors.keys().isdisjoint(descriptors.values()):
             return
         above = max(max(descriptors), *descriptors.values()) + 1
@@ -126,6 +134,8 @@ class Outside:
 
     def _ignore(self, mask: int) -> ctypes.Array[ctypes.c_char]:
         """Ignore what may be ignored of a mask, for a child to inherit; return the attributes for it."""
+        # posix_spawn can set signals to their default, but not ignore them: a child inherits that.  To ignore
+        # a signal discards it even if it is blocked, so none that the supervisor waits for is in _MASK.
         mask &= _MASK
         if mask != self._ignored:
             for number in _MAY_BE_IGNORED:
@@ -147,30 +157,56 @@ class Outside:
         _check(lib.posix_spawnattr_setsigmask(attributes, self._no_signal))
         return attributes
 
-    def _renice(self, pid: int, nice: int | None) -> None:
-        if nice is not None and nice > self._nice:
-            try:
-                os.setpriority(os.PRIO_PROCESS, pid, nice)
-            except OSError:
-                pass  # a set-user-id program that is somebody else's by now
+
+def _with_niceness(nice: int, spawn: Callable[[], int]) -> int:
+    """Return what `spawn` does in a thread of this niceness; raise what it raises, or EAGAIN.
+
+    Linux keeps niceness for each thread, and a child has that of the thread which starts it.  Nobody but root
+    could take it back from this one, and a child that is told afterwards has begun to run, on a busy machine.
+    """
+    outcome: list[int | BaseException] = []
+    ended = _thread.allocate_lock()
+
+    def run() -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+            outcome.append(spawn())
+        except BaseException as error:
+            outcome.append(error)
+        finally:
+            ended.release()
+
+    ended.acquire()
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+    ended.acquire()
+    (found,) = outcome
+    if isinstance(found, BaseException):
+        raise found
+    return found
 
 
 def _check(number: int) -> None:
-    """The posix_spawn family returns the error instead of setting errno."""
+    """Raise OSError unless 0: the posix_spawn family returns the error instead of setting errno."""
     if number:
         raise OSError(number, os.strerror(number))
 
 
 def forbid_cores() -> None:
-    """Have nothing that is started from now on dump core: where, its caller's folder and arguments say."""
+    """Have nothing that is started from now on dump core.
+
+    The caller chooses the folder, and so where a core would be written with the rights of a program outside.
+    """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def close_treacherous(descriptors: dict[int, int]) -> None:
-    """Close, and forget, descriptors that lead further outside than they do inside.
+    """Close and remove descriptors that give more rights outside than inside.
 
-    A program that opens `/dev/stderr` opens what its descriptor leads to once more, with its own rights: a
-    file that the caller could not write, though it could open it for reading or as a mere path.
+    A program that opens `/dev/stderr` opens the file behind its descriptor again, with its own rights.  The
+    caller may not have been able to write that file, only to open it for reading or with O_PATH.
     """
     for number, descriptor in list(descriptors.items()):
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)

@@ -1,8 +1,9 @@
-"""What server and supervisor say to each other: bytes to values and back, no I/O.
+"""The messages between server and supervisor: bytes to values and back, no I/O.
 
-A `Supervision` goes along with the request that starts a shell.  Questions and their answers then travel over
-a stream socket of their own, each as a frame: its length, a head (kind, code, two counts, number), and byte
-strings joined by NUL, which no argument and no path can contain.  Malformed bytes raise RecordError.
+A `Supervision` is part of the request that starts a shell.  Approval prompts and their answers then travel
+over a stream socket of their own, each as a frame: its length, a head (kind, code, number of strings, number
+of the prompt), and byte strings joined by NUL, which no argument and no path can contain.  Malformed bytes
+raise RecordError.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# How the programs that a shell starts come to the supervisor.
+# How the supervisor gets to know of the programs that a shell starts.
 NOTIFY = 1  # seccomp user notification: any program, any descendant
 WRAPPER = 2  # a patched shell starts the wrapper in place of each program
 
-# How a question was answered.
+# How an approval prompt was answered.
 ACCEPT = 1
 DECLINE = 2
 CANCEL = 3
@@ -30,7 +31,7 @@ MAX_FRAME_BYTES = 8 * 1024 * 1024  # above what any kernel passes to a new progr
 _QUESTION = 1
 _ANSWER = 2
 _WITHDRAWN = 3
-_HEAD = struct.Struct("<BB2xIQ")  # kind, code, number of strings, number of the question
+_HEAD = struct.Struct("<BB2xIQ")  # kind, code, number of strings, number of the prompt
 _LENGTH = struct.Struct("<I")
 _SUPERVISION = struct.Struct("<BB2xII")  # interception, flags, bytes of the policy, number of variables
 _FULL_PATH = 1
@@ -39,9 +40,9 @@ _FULL_PATH = 1
 class Supervision(Record):
     """How a shell is watched.
 
-    `policy` is an encoded policy, whose rules see the whole path of a program if `full_path`.  `wrapper` is
-    the path of the wrapper program for WRAPPER.  `server_env` holds the server's own environment as
-    `name=value` entries: what the dynamic loader reads, escalated commands get from there.
+    `policy` holds the encoded exec rules, which see the whole path of a program if `full_path`.  `wrapper` is
+    the path of the exec wrapper, for WRAPPER.  `server_env` is the server's own environment as `name=value`
+    entries: programs outside get from it what the dynamic loader reads.
     """
 
     __slots__ = ("full_path", "interception", "policy", "server_env", "wrapper")
@@ -74,7 +75,7 @@ class Question(Record):
 
 
 class Answer(Record):
-    """What was answered to the question of that number: ACCEPT, DECLINE, CANCEL or FAILED."""
+    """The answer to the approval prompt of that number: ACCEPT, DECLINE, CANCEL or FAILED."""
 
     __slots__ = ("action", "number")
 
@@ -84,7 +85,7 @@ class Answer(Record):
 
 
 class Withdrawn(Record):
-    """Nobody waits for that answer any more: the process that wanted to run the program is gone."""
+    """Nobody waits for the answer of that number any more: the process that wanted the program is gone."""
 
     __slots__ = ("number",)
 
@@ -96,17 +97,18 @@ Message = Question | Answer | Withdrawn
 
 
 class FrameReader:
-    """Cuts a stream into messages.  Holds at most one frame more than was fed."""
+    """Cuts a stream into messages.  Holds at most one incomplete frame between two calls."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Take what was received; return the messages it completed.  Raises RecordError."""
+        """Take what was received; return the messages that it completed.  Raises RecordError."""
         self._data += data
         messages = []
         while len(self._data) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._data)
+            # Before the frame has come: nobody may make this side collect without a limit.
             if length > MAX_FRAME_BYTES:
                 raise RecordError(f"a frame of {length} bytes")
             end = _LENGTH.size + length
@@ -135,6 +137,7 @@ def decode_supervision(data: bytes) -> Supervision:
     start = _SUPERVISION.size
     if interception not in (NOTIFY, WRAPPER) or flags & ~_FULL_PATH or policy_bytes > len(data) - start:
         raise RecordError("malformed head of a supervision")
+    # The rules are bytes that may hold NULs, so they stand before the joined strings and have a length.
     wrapper, *server_env = _split(data[start + policy_bytes :], 1 + count)
     policy = data[start : start + policy_bytes]
     return Supervision(policy, bool(flags), interception, wrapper, server_env)
@@ -149,6 +152,7 @@ def encode_message(message: Message) -> bytes:
         body = _HEAD.pack(_ANSWER, message.action, 0, message.number)
     else:
         body = _HEAD.pack(_WITHDRAWN, 0, 0, message.number)
+    # The reader would end the socket over such a frame, so the sender must not send it.
     if len(body) > MAX_FRAME_BYTES:
         raise RecordError(f"a frame of {len(body)} bytes")
     return _LENGTH.pack(len(body)) + body
@@ -174,6 +178,7 @@ def decode_message(body: bytes) -> Message:
 
 def _join(strings: Sequence[bytes]) -> bytes:
     joined = b"\0".join(strings)
+    # A NUL within a string would be read as the border between two.
     if joined.count(b"\0") != len(strings) - 1:
         raise RecordError("a string holds a NUL byte")
     return joined
@@ -181,6 +186,7 @@ def _join(strings: Sequence[bytes]) -> bytes:
 
 def _split(data: bytes, count: int) -> list[bytes]:
     strings = data.split(b"\0")
+    # Without the count, no string and one empty string would look the same.
     if len(strings) != count:
         raise RecordError(f"{count} strings announced, {len(strings)} held")
     return strings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.zygote.records import BACK_END_LANDLOCK
+from execserver.zygote import confinement
 from tests.conftest import LONG
 from tests.e2e.sandbox_places import Place, place_for
 from tests.sandbox.attacks.ground import Ground
@@ -23,7 +23,7 @@ from tests.support.ways import PLAYED, VIEWS, Way, require, server_flavour
 FOLDER = "tests/sandbox/attacks/"
 GONE_S = 2 if LONG else 10  # within which nothing is left of a sandbox; short runs share the machine
 FEW = tuple(way for way in PLAYED if way.name in ("native-user", "bubblewrap-root", "landlock-user"))
-LANDLOCK = tuple(way for way in PLAYED if way.back_end == BACK_END_LANDLOCK)
+LANDLOCK = tuple(way for way in PLAYED if way.back_end == confinement.LANDLOCK)
 _outcomes: dict[str, set[str]] = defaultdict(set)
 
 

@@ -18,11 +18,11 @@ from execserver.sandbox.plan import (
     ROOT_READ_ONLY,
     WRITE,
     Missing,
-    ViewPlan,
+    SandboxPlan,
 )
-from execserver.zygote.records import BACK_END_LANDLOCK, BACK_END_NATIVE
+from execserver.zygote.confinement import LANDLOCK, NATIVE
 from tests.support import ways
-from tests.support.views import Outcome, give, identity, mount
+from tests.support.roots import Outcome, give, identity, mount
 from tests.support.ways import Way, listing
 
 SECRET = "the-secret-of-the-neighbours"
@@ -52,27 +52,27 @@ class Ground:
 
     def plan(
         self, network: str = NETWORK_NONE, syscall_filter: str = FILTER_RESTRICTED, nesting: bool = False
-    ) -> ViewPlan:
+    ) -> SandboxPlan:
         """Return the workspace policy; what Landlock cannot express is left out for it."""
         ws = os.fsencode(self.ws)
-        if self.way.back_end == BACK_END_LANDLOCK:
+        if self.way.back_end == LANDLOCK:
             mounts = (mount(WRITE, self.ws),)
-            return ViewPlan(ROOT_READ_ONLY, mounts, (), (), network, syscall_filter, writable=(ws,))
+            return SandboxPlan(ROOT_READ_ONLY, mounts, (), (), network, syscall_filter, writable=(ws,))
         masks = (mount(HIDDEN_DIRECTORY, self.denied), mount(HIDDEN_FILE, self.key))
         missing = tuple(
             Missing(ws + b"/" + name, identity(self.ws), True, True) for name in (b".agents", b".codex")
         )
-        return ViewPlan(
+        return SandboxPlan(
             *(ROOT_READ_ONLY, (mount(WRITE, self.ws), mount(READ, self.git), *masks), missing),
             *((), network, syscall_filter),
             nesting=nesting,
         )
 
-    def run(self, script: str | Sequence[str], plan: ViewPlan | None = None, **more: Any) -> Outcome:
+    def run(self, script: str | Sequence[str], plan: SandboxPlan | None = None, **more: Any) -> Outcome:
         """Run a shell script in the workspace, in its view."""
         return ways.run(self.way, plan or self.plan(), script, **{"cwd": self.ws, **more})
 
-    def python(self, code: str, plan: ViewPlan | None = None) -> Any:
+    def python(self, code: str, plan: SandboxPlan | None = None) -> Any:
         """Run Python code in the workspace, in its view; return what it assigned to `result`."""
         named = f"ws, out, git, denied, key = {[str(p) for p in self._places()]}\n"
         return ways.run_python(self.way, plan or self.plan(), named + code, cwd=self.ws)
@@ -81,7 +81,7 @@ class Ground:
         """Skip where a command can make no user namespace: only an ordinary user can, in a native view."""
         how = self.python("result = syscall(272, 0x10000000)")
         if how != 0:
-            assert self.way.user == 0 or self.way.refusal or self.way.back_end != BACK_END_NATIVE, how
+            assert self.way.user == 0 or self.way.refusal or self.way.back_end != NATIVE, how
             pytest.skip(f"no user namespace is to be had inside: {how}")
 
     def check_unharmed(self) -> None:
@@ -94,7 +94,7 @@ class Ground:
         return self.ws, self.out, self.git, self.denied, self.key
 
     def _state(self) -> object:
-        if self.way.back_end == BACK_END_LANDLOCK:
+        if self.way.back_end == LANDLOCK:
             return listing(self.out), self.out.stat().st_mode
         status = self.key.lstat()
         key = (status.st_mode, status.st_nlink, status.st_ino, self.key.read_bytes())

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, NETWORK_HOST, NETWORK_NONE, ViewPlan
-from execserver.sandbox.syscalls import Kernel
-from execserver.zygote.records import BACK_END_LANDLOCK
+from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, NETWORK_HOST, NETWORK_NONE, SandboxPlan
+from execserver.zygote.confinement import LANDLOCK
 from tests.sandbox.attacks.ground import SECRET, Ground
-from tests.support.views import in_child
+from tests.support.roots import in_child
 from tests.support.ways import Way
 
 POLICIES = {"network-off": (NETWORK_NONE, FILTER_RESTRICTED), "network-on": (NETWORK_HOST, FILTER_OPEN)}
@@ -22,7 +22,7 @@ KEY = f"execserver-attack-{os.getpid()}".encode()
 
 
 @pytest.fixture(params=POLICIES)
-def plan(request: pytest.FixtureRequest, ground: Ground) -> ViewPlan:
+def plan(request: pytest.FixtureRequest, ground: Ground) -> SandboxPlan:
     """The workspace policy, with the network and without."""
     return ground.plan(*POLICIES[request.param])
 
@@ -54,7 +54,7 @@ def key(any_way: Way) -> Iterator[int]:
 
 
 def test_keys_are_out_of_reach_and_no_helper_is_started(
-    any_way: Way, ground: Ground, key: int, plan: ViewPlan
+    any_way: Way, ground: Ground, key: int, plan: SandboxPlan
 ) -> None:
     code = f"""
 key, ring, name = {key}, {USER_KEYRING}, {KEY!r}
@@ -75,7 +75,7 @@ result = {{
 
 
 def test_no_lease_is_taken_on_files_of_others_nor_on_own_ones(
-    any_way: Way, ground: Ground, plan: ViewPlan
+    any_way: Way, ground: Ground, plan: SandboxPlan
 ) -> None:
     """Who opens a file under a lease waits until it is given back, 45 s at most, and again each time."""
     code = """
@@ -92,7 +92,7 @@ for name, path in (("out", out + "/f"), ("own", ws + "/f"), ("folder", out)):
     assert set(ground.python(code, plan).values()) == {"EPERM"}
 
 
-def test_priorities_of_a_user_or_a_group_are_not_set(any_way: Way, ground: Ground, plan: ViewPlan) -> None:
+def test_priorities_of_a_user_or_a_group_are_not_set(any_way: Way, ground: Ground, plan: SandboxPlan) -> None:
     # To what they are: where it gets through, nobody comes to harm.
     nice = os.nice(0)
     code = (
@@ -112,7 +112,7 @@ result = [sorted(set(result.values())), own]
 
 
 def test_a_process_given_as_descriptor_0_is_not_the_caller(
-    any_way: Way, ground: Ground, plan: ViewPlan
+    any_way: Way, ground: Ground, plan: SandboxPlan
 ) -> None:
     code = """
 held, kept = os.pidfd_open(os.getpid()), os.open("f", os.O_RDONLY)
@@ -121,13 +121,13 @@ result = {"copy": syscall(438, 0, kept, 0), "advise": syscall(440, 0, struct.pac
           "reap": syscall(448, 0, 0)}
 """
     found = ground.python(code, plan)
-    if any_way.back_end == BACK_END_LANDLOCK:
+    if any_way.back_end == LANDLOCK:
         assert set(found.values()) == {"EPERM"}
     else:
         assert found["copy"] > 0  # one's own processes are all there are
 
 
-def test_terminals_are_not_typed_into(any_way: Way, ground: Ground, plan: ViewPlan) -> None:
+def test_terminals_are_not_typed_into(any_way: Way, ground: Ground, plan: SandboxPlan) -> None:
     code = """
 TYPED = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423, "TIOCEXCL": 0x540C, "TIOCCONS": 0x541D,
          "KDSKBSENT": 0x4B49, "KDSKBMODE": 0x4B45, "KDSETMODE": 0x4B3A, "VT_ACTIVATE": 0x5606,
@@ -142,7 +142,7 @@ for name, request in TYPED.items():
     assert set(ground.python(code, plan).values()) == {"EPERM"}
 
 
-def test_keys_of_encrypted_file_systems_stay(any_way: Way, ground: Ground, plan: ViewPlan) -> None:
+def test_keys_of_encrypted_file_systems_stay(any_way: Way, ground: Ground, plan: SandboxPlan) -> None:
     code = """
 opened = os.open(out, os.O_RDONLY)
 requests = (0xC0506617, 0xC0406618, 0xC0406619)
@@ -170,7 +170,7 @@ WRITING = {"BTRFS_IOC_SUBVOL_CREATE": 0x5000940E, "BTRFS_IOC_SNAP_CREATE": 0x500
 
 
 def test_without_mounts_only_known_requests_reach_files(
-    landlock_way: Way, ground: Ground, plan: ViewPlan
+    landlock_way: Way, ground: Ground, plan: SandboxPlan
 ) -> None:
     code = (
         REQUESTS
@@ -230,7 +230,7 @@ def typed(any_way: Way) -> Iterator[str]:
 
 
 def test_what_is_typed_elsewhere_is_not_read(
-    any_way: Way, ground: Ground, typed: str, plan: ViewPlan
+    any_way: Way, ground: Ground, typed: str, plan: SandboxPlan
 ) -> None:
     code = f"""
 def look(path, mode):
@@ -242,7 +242,7 @@ result = {{str(mode): tried(look, {typed!r}, mode) for mode in (os.O_RDONLY, os.
     assert set(found.values()) <= {"EACCES", "ENOENT"}, found
 
 
-def test_no_devices_but_the_harmless_ones_are_opened(any_way: Way, ground: Ground, plan: ViewPlan) -> None:
+def test_no_devices_but_the_harmless_ones_are_opened(any_way: Way, ground: Ground, plan: SandboxPlan) -> None:
     code = """
 result = []
 for folder, _, names in os.walk("/dev"):
@@ -255,14 +255,14 @@ for folder, _, names in os.walk("/dev"):
                 result.append(path)
 """
     harmless = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx")}
-    if any_way.back_end != BACK_END_LANDLOCK:
+    if any_way.back_end != LANDLOCK:
         harmless.add("/dev/pts/ptmx")  # of the view's own terminals
     else:
         harmless.remove("/dev/ptmx")
     assert set(ground.python(code, plan)) <= harmless
 
 
-def test_all_else_is_still_read(any_way: Way, ground: Ground, plan: ViewPlan) -> None:
+def test_all_else_is_still_read(any_way: Way, ground: Ground, plan: SandboxPlan) -> None:
     code = """
 result = [tried(lambda: len(os.listdir("/")) > 3), tried(lambda: "root" in open("/etc/passwd").read()),
           tried(lambda: open(out + "/f").read()), tried(lambda: open("/dev/zero", "rb").read(1)),
@@ -274,7 +274,7 @@ result = [tried(lambda: len(os.listdir("/")) > 3), tried(lambda: "root" in open(
     assert ground.python(code, plan) == expected
 
 
-def test_the_calls_of_managers_are_refused(any_way: Way, ground: Ground, plan: ViewPlan) -> None:
+def test_the_calls_of_managers_are_refused(any_way: Way, ground: Ground, plan: SandboxPlan) -> None:
     code = """
 result = {name: syscall(number, 0, 0, 0, 0, 0, 0) for name, number in {
     "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "fanotify_init": 300, "open_by_handle_at": 304,

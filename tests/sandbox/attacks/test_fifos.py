@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.sandbox import landlock
+from execserver.sandbox.kernel import landlock
+from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.sandbox.plan import (
     FILTER_OPEN,
     FILTER_RESTRICTED,
@@ -20,11 +21,10 @@ from execserver.sandbox.plan import (
     ROOT_READ_ONLY,
     WRITE,
     Mount,
-    ViewPlan,
+    SandboxPlan,
 )
-from execserver.sandbox.syscalls import Kernel
 from tests.sandbox.attacks.ground import Ground
-from tests.support.views import ENV, give, mount
+from tests.support.roots import ENV, give, mount
 from tests.support.ways import Way
 
 # Old kernels are played by taking the calls away.
@@ -67,7 +67,7 @@ if syscall(272, 0x10000000) == 0:
 
 def closes(way: Way) -> bool:
     """Tell whether the way puts commands under Landlock's rights of files."""
-    return ABI >= landlock.LEAST_ABI_IN_VIEW and "landlock_restrict_self" not in way.without
+    return ABI >= landlock.LEAST_ABI_IN_ROOT and "landlock_restrict_self" not in way.without
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ result = opened("mem"), opened("root" + out + "/control"), traced(ATTACH), trace
 
 def test_nor_under_a_policy_that_grants_no_writing(any_way: object, ground: Ground, reader: int) -> None:
     code = WRITING + "result = write(out + '/control'), write(out + '/control', os.O_RDWR)"
-    assert ground.python(code, ViewPlan(ROOT_READ_ONLY)) == ["EACCES", "EACCES"]
+    assert ground.python(code, SandboxPlan(ROOT_READ_ONLY)) == ["EACCES", "EACCES"]
     assert heard(reader) == b""
 
 
@@ -132,7 +132,7 @@ def test_nor_in_a_view_of_named_folders(way: Way, ground: Ground, reader: int) -
     named = tuple(one for one in usual if not Path(os.fsdecode(one.path)).is_symlink())
     links = [Path(p) for p in ("/bin", "/lib", "/lib64") if Path(p).is_symlink()]
     made = tuple(Mount(LINK, os.fsencode(p), os.readlink(os.fsencode(p))) for p in links)
-    view = ViewPlan(ROOT_EMPTY, (*named, *made, mount(WRITE, ground.ws), mount(READ, ground.out)))
+    view = SandboxPlan(ROOT_EMPTY, (*named, *made, mount(WRITE, ground.ws), mount(READ, ground.out)))
     script = "echo obey 1<>$OUT/control; echo $?; mkfifo p; (cat p & echo obey > p; wait)"
     done = ground.run(script.replace("$OUT", str(ground.out)), view)
     assert (done.out.split()[0] != "0", done.out.split()[1:]) == (True, ["obey"]), done
@@ -176,7 +176,7 @@ def test_a_fifo_made_in_a_folder_for_temporary_files_works(way: Way, ground: Gro
     kept = os.fsencode(ground.folder / "tmp")
     os.mkdir(kept)
     give(ground.folder / "tmp", way.user)
-    view = ViewPlan(ROOT_READ_ONLY, (mount(WRITE, ground.ws), mount(WRITE, ground.folder / "tmp")))
+    view = SandboxPlan(ROOT_READ_ONLY, (mount(WRITE, ground.ws), mount(WRITE, ground.folder / "tmp")))
     script = 'mkfifo "$TMPDIR/p" && { echo fifo > "$TMPDIR/p" & cat "$TMPDIR/p"; } && mv "$TMPDIR/p" .'
     done = ground.run(script, view, env=[*ENV, b"TMPDIR=" + kept])
     assert (done.out, done.code) == ("fifo\n", 0), done
@@ -212,6 +212,6 @@ def test_the_same_choice_opens_fifos(way: Way, ground: Ground, reader: int) -> N
 
 
 def test_landlock_alone_takes_no_word_of_nesting(landlock_way: Way, ground: Ground, reader: int) -> None:
-    view = ViewPlan(ROOT_READ_ONLY, nesting=True)
+    view = SandboxPlan(ROOT_READ_ONLY, nesting=True)
     assert ground.python(WRITING + "result = write(out + '/control', os.O_RDWR)", view) == "EACCES"
     assert heard(reader) == b""

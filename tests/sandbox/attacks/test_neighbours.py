@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from execserver.zygote.records import BACK_END_LANDLOCK
+from execserver.zygote.confinement import LANDLOCK
 from tests.sandbox.attacks.ground import SECRET, Ground
-from tests.support.views import give
+from tests.support.roots import give
 from tests.support.waiting import wait_until
 from tests.support.ways import Way
 
@@ -86,7 +86,7 @@ for pid in pids:
 def test_the_neighbours_are_not_looked_into(any_way: Way, ground: Ground) -> None:
     with neighbour(any_way, ground.folder) as pid:
         found = ground.python(f"pids = [{pid}]\n" + LOOKS)
-    if any_way.back_end == BACK_END_LANDLOCK:
+    if any_way.back_end == LANDLOCK:
         # It sees that they are there, as every process of the machine does, and not into them.
         for open_to_all in ("personality", "io", "oom", "fds"):
             found.pop(f"{open_to_all} {pid}", None)
@@ -131,7 +131,7 @@ def test_the_neighbours_are_not_signalled(any_way: Way, ground: Ground) -> None:
         found = ground.python(f"pid = {pid}\n" + SIGNALS)
         state = Path(f"/proc/{pid}/stat").read_text().split()[2]
         assert (state, os.sched_getaffinity(pid)) == ("S", before)
-    if any_way.back_end == BACK_END_LANDLOCK:
+    if any_way.back_end == LANDLOCK:
         # Without a namespace of processes it may name them; signals are held back from Linux 6.12 on.
         found.pop("pidfd"), found.pop("setpgid")
     assert {name: how for name, how in found.items() if how not in REFUSED} == {}
@@ -170,7 +170,7 @@ result["list"] = tried(lambda: len(open("/proc/sysvipc/shm").read().splitlines()
 """
     found = ground.python(code)
     listed = found.pop("list")
-    assert listed == "True" or any_way.back_end == BACK_END_LANDLOCK
+    assert listed == "True" or any_way.back_end == LANDLOCK
     assert {name: how for name, how in found.items() if how not in REFUSED | {"EIDRM"}} == {}
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST
-from execserver.zygote.records import BACK_END_LANDLOCK
+from execserver.zygote.confinement import LANDLOCK
 from tests.sandbox.attacks.ground import Ground
-from tests.support.views import give
+from tests.support.roots import give
 from tests.support.ways import Way
 
 REFUSED = {"EPERM", "EACCES", "ENETUNREACH", "ECONNREFUSED", "EAFNOSUPPORT", "ENOENT", "ENOSYS", "EINVAL"}
@@ -199,7 +199,7 @@ result = os.waitpid(child, 0)[1]
 
 
 def test_the_network_of_a_view_is_empty(way: Way, ground: Ground) -> None:
-    if way.back_end == BACK_END_LANDLOCK:
+    if way.back_end == LANDLOCK:
         pytest.skip("Landlock alone makes no namespaces")
     done = ground.run("grep -c : /proc/net/dev; cat /proc/net/tcp | wc -l; cat /proc/net/unix | wc -l")
     devices, tcp, unix = done.out.split()

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import pytest
 
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.sandbox import landlock_only, own_files
-from execserver.sandbox.host import Host
+from execserver.sandbox import own_files
+from execserver.sandbox.backends import landlock_only
 from execserver.sandbox.own_files import keep_own_files
-from execserver.sandbox.plan import ROOT_READ_ONLY, ROOT_WRITABLE, WRITE, ViewPlan
-from execserver.zygote.records import BACK_END_LANDLOCK
+from execserver.sandbox.plan import ROOT_READ_ONLY, ROOT_WRITABLE, WRITE, SandboxPlan
+from execserver.sandbox.policy.host import Host
+from execserver.zygote.confinement import LANDLOCK
 from tests.support import ways
-from tests.support.views import give, mount
+from tests.support.roots import give, mount
 from tests.support.ways import Way, listing
 
 NAME = "ab" * 16
@@ -57,7 +58,7 @@ class Scene(NamedTuple):
     environ: dict[bytes, bytes]
     way: Way
 
-    def run(self, plan: ViewPlan, code: str) -> dict[str, dict[str, str]]:
+    def run(self, plan: SandboxPlan, code: str) -> dict[str, dict[str, str]]:
         """Run Python code in a view; it knows the places and what its policy lets it write."""
         names = [str(place) for place in self.places]
         writable = [str(self.home), str(self.home.parent / "tmp")]
@@ -93,11 +94,11 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return Scene(home, cache, places, environ, way)
 
 
-def policy(scene: Scene, root: str) -> ViewPlan:
+def policy(scene: Scene, root: str) -> SandboxPlan:
     """Return a plan that lets a command write the home and the temporary folder, or everything."""
     folders = (scene.home, scene.home.parent / "tmp")
     written = tuple(mount(WRITE, folder) for folder in folders)
-    plan = ViewPlan(root, written, writable=tuple(os.fsencode(folder) for folder in folders))
+    plan = SandboxPlan(root, written, writable=tuple(os.fsencode(folder) for folder in folders))
     kept = keep_own_files(plan, Host(), scene.environ)
     for place in scene.places:
         give(place.parent, scene.way.user)  # in use the server, which makes them, is that user itself
@@ -119,7 +120,7 @@ def test_landlock_refuses_to_let_a_place_be_written(scene: Scene, any_way: Way) 
     """It cannot take a folder out of a writable one, so such a policy is none for it."""
     plan = policy(scene, ROOT_READ_ONLY)
     assert landlock_only.inexact(plan) == "it cannot keep parts of a writable folder read-only"
-    if any_way.back_end == BACK_END_LANDLOCK:
+    if any_way.back_end == LANDLOCK:
         done = ways.run(any_way, plan, "echo inside")
         assert "inside" not in done.out
 
@@ -135,7 +136,7 @@ names = [f"{{places[0]}}/{{name}}" for name in (".lock", ".use-{NAME}")]
 result = {{"locks": {{tried(lock, name, flags) for name in names for flags in (os.O_RDONLY, os.O_WRONLY)}}}}
 result["locks"] = sorted(result["locks"])
 """
-    plan = ViewPlan(ROOT_READ_ONLY)
+    plan = SandboxPlan(ROOT_READ_ONLY)
     outcomes = scene.run(plan, code)["locks"]
     assert set(outcomes) <= {"EACCES", "EROFS", "EPERM"}, outcomes
     assert outcomes

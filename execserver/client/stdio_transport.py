@@ -1,0 +1,148 @@
+"""A server that is a child of this program: one JSON message per line on its stdin and stdout.
+
+The child gets this program's stderr and a process group of its own.  Closing ends it: end of input and
+SIGTERM to the group, SIGKILL after 2 s, and it is reaped in any case.  Nothing can connect to a child again,
+so there is no resuming.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import gevent
+from gevent.fileobject import FileObjectPosix
+from gevent.hub import get_hub
+from gevent.lock import BoundedSemaphore
+
+from execserver.client.errors import ConnectFailed, ProtocolViolation, TransportClosed, WaitTimeout
+from execserver.wire.lines import LineSplitter, LineTooLong
+
+_READ_SIZE: Final = 128 * 1024
+_DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a child should not
+
+
+class StdioTransport:
+    """One child and the two pipe ends to it; owns all three."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None,
+        max_message_bytes: int,
+        patience: float = 2.0,
+    ) -> None:
+        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `ConnectFailed`."""
+        self._patience = patience
+        self._lines = LineSplitter(max_message_bytes)
+        self._messages: deque[bytes] = deque()
+        self._sending = BoundedSemaphore(1)
+        self._closed = False
+        self._pid, to_child, from_child = _spawn(argv, os.environ if env is None else env)
+        self._input = FileObjectPosix(to_child, "wb", 0)
+        self._output = FileObjectPosix(from_child, "rb", 0)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id, which is its group's as well."""
+        return self._pid
+
+    def receive(self) -> bytes | None:
+        """Return the next line, or None at the end of the child's output (see `Transport`)."""
+        while not self._messages:
+            try:
+                data = self._output.read(_READ_SIZE)
+            except (OSError, ValueError) as error:
+                raise TransportClosed(f"the pipe from the server broke: {error}") from error
+            if not data:
+                return None
+            try:
+                self._messages.extend(self._lines.feed(data))
+            except LineTooLong as error:
+                raise ProtocolViolation(str(error)) from error
+            if not self._messages:
+                gevent.sleep(0)  # blank lines without pause must not keep timeouts from firing
+        return self._messages.popleft()
+
+    def send(self, message: bytes) -> None:
+        """Write one line; blocks while the child does not read.  Raises `TransportClosed`."""
+        with self._sending:
+            rest = memoryview(message + b"\n")
+            try:
+                while rest:
+                    rest = rest[self._input.write(rest) or 0 :]
+            except (OSError, ValueError) as error:
+                raise TransportClosed(f"the pipe to the server broke: {error}") from error
+
+    def close(self) -> None:
+        """End the child, at the latest with SIGKILL, and reap it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._input.close()
+        self._output.close()
+        _signal_group(self._pid, signal.SIGTERM)
+        if not _reaped_within(self._pid, self._patience):
+            _signal_group(self._pid, signal.SIGKILL)
+            _reaped_within(self._pid, None)
+
+
+def _spawn(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return the pid, the writing end of its stdin and the reading end of its stdout."""
+    child_input, to_child = os.pipe()
+    from_child, child_output = os.pipe()
+    try:
+        pid = os.posix_spawnp(
+            argv[0],
+            list(argv),
+            dict(env),
+            file_actions=[(os.POSIX_SPAWN_DUP2, child_input, 0), (os.POSIX_SPAWN_DUP2, child_output, 1)],
+            setpgroup=0,
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    except (OSError, IndexError) as error:
+        os.close(to_child)
+        os.close(from_child)
+        raise ConnectFailed(f"cannot start {argv[0] if argv else 'an empty command'}: {error}") from error
+    finally:
+        os.close(child_input)
+        os.close(child_output)
+    return pid, to_child, from_child
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        pass  # all of the group has ended
+
+
+def _reaped_within(pid: int, seconds: float | None) -> bool:
+    """Wait for the end of a child and reap it; return False when time is up."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True  # another waiter of this program was faster
+    try:
+        watcher = get_hub().loop.io(pidfd, 1)  # a pidfd becomes readable when its process ends
+        try:
+            with gevent.Timeout(seconds, WaitTimeout()):
+                get_hub().wait(watcher)
+            _reap(pid)
+        except WaitTimeout:
+            return False
+        finally:
+            watcher.close()
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def _reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass

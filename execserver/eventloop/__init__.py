@@ -1,0 +1,4 @@
+"""Small tools over the event loop, used by several layers: deadlines, delays, liveness, idle memory.
+
+A leaf: imports only gevent, `settings` and the standard library.
+"""

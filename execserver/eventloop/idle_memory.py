@@ -1,0 +1,62 @@
+"""Returns memory to the system when there is nothing to do.
+
+What ends is freed at once, but not all of it goes back to the system: the C library keeps free blocks that
+lie between used ones, and a few libraries leave reference cycles.  Every few seconds a look at the processor
+time tells whether the server is idle and has worked since the last time.  Only then is garbage collected and
+are free pages returned.  That happens once more when also the things have ended that work leaves for a while:
+sessions that can be resumed, output of ended processes.  No request is delayed, except one that arrives just
+then.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+from gevent.hub import get_hub
+
+LOOK_S = 5.0
+_BUSY_SHARE = 0.02  # of one processor; a server that uses more is not idle
+_WORTH_S = 0.2  # processor time since the last time; after less work there is little to free
+_APART_S = 20.0  # at least between two times, for a server with a little work again and again
+_RETAINED_S = 35.0  # sessions and ended processes are kept for 30 s; their end takes hardly any time
+
+
+class IdleMemory:
+    """Collects garbage and calls `trim` when the process is idle, from `start` to `close`."""
+
+    def __init__(self, trim: Callable[[], object]) -> None:
+        self._trim = trim
+        self._timer = get_hub().loop.timer(LOOK_S, LOOK_S, ref=False)
+        self._seen = 0.0
+        self._tidied = 0.0
+        self._next_at = 0.0
+        self._again_at: float | None = None
+
+    def start(self) -> None:
+        """Start looking; the processor time used so far does not count."""
+        self._seen = self._tidied = time.process_time()
+        self._timer.start(self.look)
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._timer.stop()
+
+    def look(self) -> None:
+        """Free memory if the process has been idle since the last look and has worked before that."""
+        used, now = time.process_time(), time.monotonic()
+        is_busy = used - self._seen > _BUSY_SHARE * LOOK_S
+        self._seen = used
+        if is_busy or now < self._next_at:
+            return
+        if used - self._tidied >= _WORTH_S:
+            self._again_at = now + _RETAINED_S
+        elif self._again_at is not None and now >= self._again_at:
+            self._again_at = None
+        else:
+            return
+        gc.collect()
+        self._trim()
+        self._seen = self._tidied = time.process_time()
+        self._next_at = now + _APART_S

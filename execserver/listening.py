@@ -1,0 +1,55 @@
+"""Listening sockets: bound, with the options of all connections they will accept.
+
+Standard library only: a server listens, and prints its URL, before gevent is loaded.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from execserver.listen_url import WsListen
+from execserver.settings import Settings
+
+_TCP_RTO_MAX_MS = 44  # linux/tcp.h, since Linux 6.15
+_PROBE_GAP_MS = 2000  # else the kernel probes a peer that has not read for a minute only once a minute
+_UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue in front of a keystroke's echo
+
+
+def bind(listen: WsListen, settings: Settings) -> socket.socket:
+    """Return a listening, non-blocking socket; raise OSError if that is impossible."""
+    family = socket.AF_INET6 if listen.is_ipv6 else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        address = (
+            (listen.host, listen.port, 0, listen.scope_id) if listen.is_ipv6 else (listen.host, listen.port)
+        )
+        sock.bind(address)
+        tune(sock, settings)
+        sock.listen(settings.listen_backlog)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def tune(sock: socket.socket, settings: Settings) -> None:
+    """Set the options that send small messages at once, keep queues short, and detect a dead peer.
+
+    They are set on the listening socket before it listens: on Linux accepted sockets inherit all of them,
+    also those of clients that connect while the server is still starting.
+    """
+    tcp = socket.IPPROTO_TCP
+    # Else a second small message waits for the peer's delayed ACK: up to 44 ms at the reference server.
+    sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    sock.setsockopt(tcp, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(tcp, socket.TCP_KEEPIDLE, settings.keepalive_idle_s)
+    sock.setsockopt(tcp, socket.TCP_KEEPINTVL, settings.keepalive_interval_s)
+    sock.setsockopt(tcp, socket.TCP_KEEPCNT, settings.keepalive_probes)
+    sock.setsockopt(tcp, socket.TCP_USER_TIMEOUT, round(settings.tcp_user_timeout_s * 1000))
+    try:
+        sock.setsockopt(tcp, _TCP_RTO_MAX_MS, _PROBE_GAP_MS)
+    except OSError:
+        pass  # a kernel before 6.15

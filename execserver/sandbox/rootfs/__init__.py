@@ -1,0 +1,1 @@
+"""The sandbox root: built from a plan, or recorded once per plan and then replayed."""

@@ -1,0 +1,197 @@
+"""The filter template: a child of the zygote that has a seccomp filter and forks processes that inherit it.
+
+Installing a filter takes 0.4 to 0.9 ms, mostly for memory that the kernel makes executable; inheriting one
+takes no time.  So for each of two filters there is a process that has it, only forks, and ends when it was
+idle for a while.  The processes it forks are children of the zygote like any other.  It runs our code only,
+and has no descriptor but its socket.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import gc
+import os
+import select
+import struct
+
+from execserver.sandbox.kernel import privileges, seccomp
+from execserver.sandbox.kernel.namespaces import Identity, flags_for, fork_into
+from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, ROOT_READ_ONLY, SandboxPlan
+from execserver.sandbox.plan_record import decode_plan, encode_plan
+from execserver.zygote.channel import receive_record, send_record
+from execserver.zygote.confine.child import milliseconds_until, tying_to_parent
+from execserver.zygote.confine.command import command_of
+from execserver.zygote.confine.plan_cache import PlanCache
+from execserver.zygote.confine.sandbox_init import Setup, run_command
+from execserver.zygote.records import SpawnRequest, decode, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.sandbox.plan import Mount
+    from execserver.zygote.libc import Libc
+
+NAME = b"execserver-view"  # in lists of processes, the name of the template and of each init that it forks
+_IDLE_MS = 30_000
+_PR_SET_NAME = 15
+_SOCKET = 3
+_SIGKILL = 9
+# The length of the encoded request; the mounts follow it.  It stands where records have their id, since the
+# channel copies that id into the datagram of a record that travels in a memfd.
+_HEAD = struct.Struct("<8xQ")
+_ANSWER = struct.Struct("<ii")  # pid, errno
+_READY = b"R"
+
+
+# Not the filter of a managed proxy: under it a sandbox init could not reach the proxy bridge.
+INHERITED = (FILTER_RESTRICTED, FILTER_OPEN)
+
+
+class FilterTemplate:
+    """The zygote's side of a filter template, which is started when needed, and again after it has ended."""
+
+    def __init__(self, kernel: Kernel, libc: Libc, syscall_filter: str = FILTER_RESTRICTED) -> None:
+        self._kernel = kernel
+        self._filter = syscall_filter
+        self._libc = libc
+        self._plans = PlanCache(kernel, filtered=True)
+        self._socket: _socket.socket | None = None
+        self._pid = 0
+
+    def fork(
+        self, request: SpawnRequest, descriptors: Sequence[int], extra: Sequence[Mount], report: int
+    ) -> int:
+        """Fork the sandbox init of a request; return its pid.
+
+        It reports to `report`.  Raises OSError as a fork does, and ETIMEDOUT after the request's deadline.
+        Then nothing runs, or only an init that ends because nobody reads its report.
+        """
+        record = encode(request)
+        # A plan is the encoding at hand for a list of mounts; of this one only the mounts are used.
+        data = _HEAD.pack(len(record)) + record + encode_plan(SandboxPlan(ROOT_READ_ONLY, tuple(extra)))
+        answer = b""
+        while len(answer) != _ANSWER.size:
+            answer = self._ask(data, [report, *descriptors], milliseconds_until(request.deadline_ns))
+            # One that ended for want of work had not read the request.  One that ended otherwise may have
+            # forked already, and a second try would start the command twice.
+            if len(answer) != _ANSWER.size and not self._ended_idle():
+                raise OSError(errno.ECHILD, os.strerror(errno.ECHILD))
+        pid, error = _ANSWER.unpack(answer)
+        if error:
+            raise OSError(error, os.strerror(error))
+        return int(pid)
+
+    def start(self) -> bool:
+        """Start the process unless it runs; return whether there is one now."""
+        try:
+            return self._socket is not None or self._start()
+        except OSError:
+            return False  # no process or descriptor is to be had; the start without the template reports it
+
+    def _start(self) -> bool:
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        try:
+            tie, pid = tying_to_parent(self._kernel), os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if pid == 0:
+            try:
+                tie()
+                self._become(theirs)
+            finally:
+                os._exit(1)
+        theirs.close()  # else its end would not be seen here
+        if ours.recv(1) != _READY:
+            ours.close()
+            return False
+        self._socket, self._pid = ours, pid
+        return True
+
+    def _ask(self, data: bytes, descriptors: Sequence[int], patience_ms: int | None) -> bytes:
+        """Return the answer to a request; b"" if the process has ended instead."""
+        if not self.start() or self._socket is None:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        try:
+            send_record(self._socket, data, descriptors)
+            poll = select.poll()
+            poll.register(self._socket.fileno(), select.POLLIN)
+            # It hangs, and its next answer would be taken for that to a later request.
+            if not poll.poll(patience_ms):
+                os.kill(self._pid, _SIGKILL)
+                raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            return self._socket.recv(_ANSWER.size)
+        except (BrokenPipeError, ConnectionResetError):
+            return b""
+
+    def _ended_idle(self) -> bool:
+        """Forget a process that has ended; return whether it was idle, so that nothing was done."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        try:
+            return os.waitpid(self._pid, 0)[1] == 0
+        except ChildProcessError:
+            return True  # the event loop has reaped it, so it ended before it was asked
+
+    # The process itself.
+
+    def _become(self, sock: _socket.socket) -> None:
+        # Nothing of the zygote stays: neither its socket, nor reports of other sandboxes, which would not end
+        # while a copy is open here.
+        os.dup2(sock.detach(), _SOCKET, inheritable=False)
+        privileges.close_from(self._kernel, _SOCKET + 1)
+        self._kernel.call("prctl", _PR_SET_NAME, NAME)
+        # Here, since the filter refuses keyctl to the processes forked later.
+        privileges.leave_session_keyring(self._kernel)
+        privileges.no_new_privileges(self._kernel)
+        seccomp.install(self._kernel, self._filter)
+        # Whoever inherits from here does not install a filter, so it must be there.
+        seccomp.check(self._kernel)
+        # With family, type and protocol given, Python does not ask the kernel for them: the filter refuses
+        # getsockopt and getsockname.
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, _SOCKET)
+        # A collection writes to every object, and the forks would have to copy these pages.
+        gc.collect()
+        gc.freeze()
+        send_record(sock, _READY)
+        poll = select.poll()
+        poll.register(_SOCKET, select.POLLIN)
+        while poll.poll(_IDLE_MS):
+            received = receive_record(sock)
+            if received is None:
+                break
+            self._serve(sock, *received)
+        os._exit(0)
+
+    def _serve(self, sock: _socket.socket, data: bytes, descriptors: list[int]) -> None:
+        (length,) = _HEAD.unpack_from(data)
+        request = decode(data[_HEAD.size : _HEAD.size + length])
+        assert isinstance(request, SpawnRequest)
+        extra = decode_plan(data[_HEAD.size + length :]).mounts
+        record = request.confinement.plan
+        plan, recorded = self._plans.plan(record), self._plans.recorded(record)
+        report, *others = descriptors
+        command = command_of(request, others)
+        command.make_ready()  # before the fork, which pays for each page that it writes to
+        identity = Identity()
+        pid, mapped, error = 0, False, 0
+        try:
+            # As a sibling (CLONE_PARENT): the zygote is its parent, reaps it, and its death ends it.
+            pid, mapped = fork_into(self._kernel, flags_for(plan), sibling=True)
+        except OSError as failure:
+            error = failure.errno or errno.EIO
+        if pid == 0 and not error:
+            gc.disable()
+            own = identity if mapped else None
+            run_command(
+                Setup(self._kernel, plan, own, report, extra, recorded, filtered=True), self._libc, command
+            )
+        # The init has its copies; those here would keep its report and its pipes from ending.
+        for descriptor in descriptors:
+            os.close(descriptor)
+        send_record(sock, _ANSWER.pack(pid, error))

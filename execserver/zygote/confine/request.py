@@ -1,0 +1,69 @@
+"""What the zygote reads from requests for sandboxes; every fault is a SpawnFailure."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from execserver.protocol.errors import strerror
+from execserver.sandbox.plan import READ, Mount
+from execserver.sandbox.plan_record import PlanRecordError, decode_plan
+from execserver.sandbox.proxy.bridge import bring_up_loopback, pass_listeners
+from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
+from execserver.zygote.records import STAGE_ROOT
+from execserver.zygote.spawn import SpawnFailure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.sandbox.masks.targets import Lease
+    from execserver.sandbox.plan import SandboxPlan
+    from execserver.sandbox.proxy.bridge import Bridge
+    from execserver.sandbox.proxy.routes import Routes
+
+
+def covers_of(lease: Lease | None) -> list[Mount]:
+    """Return the mounts that put mask targets over missing paths.
+
+    Each names the file identity of its mask target, which is checked when it is mounted.
+    """
+    if lease is None:
+        return []
+    # The lease holds them in the order of the missing paths.
+    return [
+        Mount(READ, missing.path, missing.path, held.identity)
+        for missing, held in zip(lease.covered, lease.held, strict=False)
+    ]
+
+
+def preparing_routes(routes: Routes, bridge: Bridge) -> Callable[[Sequence[bytes]], Sequence[bytes]]:
+    """Return what listens for the proxy bridge in a new network and puts the ports into an environment."""
+
+    def prepare(env: Sequence[bytes]) -> Sequence[bytes]:
+        bring_up_loopback()
+        return routes.rewrite(env, pass_listeners(bridge.channel, len(routes.endpoints)))
+
+    return prepare
+
+
+def routes_of(env: Sequence[bytes]) -> Routes:
+    """Return the routes to the host's proxies that an environment names, or raise SpawnFailure."""
+    try:
+        return find_routes(env)
+    except RouteError as error:
+        raise SpawnFailure(STAGE_ROOT, errno.EINVAL, details=[os.fsencode(f"{FAILURE}{error}")]) from None
+
+
+def decoded_plan(plan: bytes) -> SandboxPlan:
+    """Return the decoded plan of a request, or raise SpawnFailure."""
+    try:
+        return decode_plan(plan)
+    except PlanRecordError as error:
+        raise SpawnFailure(STAGE_ROOT, errno.EINVAL, details=[os.fsencode(str(error))]) from None
+
+
+def root_failure(error: OSError, what: str) -> SpawnFailure:
+    """Return the failure of a sandbox root that the kernel refused; `what` goes before the error text."""
+    number = error.errno or errno.EIO
+    return SpawnFailure(STAGE_ROOT, number, details=[os.fsencode(f"{what}{strerror(number)}")])

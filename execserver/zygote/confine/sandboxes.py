@@ -1,0 +1,299 @@
+"""The zygote's side of sandboxes: it forks their first processes and keeps what they need.
+
+A start returns once the process is forked.  How it went comes on its report, which the zygote's event loop
+watches until the deadline.  Reports, mask leases and proxy bridges are kept by pid until the process is
+reaped.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import gc
+import os
+import select
+import time
+from functools import partial
+
+from execserver.sandbox.kernel import landlock, mounts, privileges, seccomp
+from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.sandbox.masks.files import MaskTargetError
+from execserver.sandbox.masks.records import record_places, state_folder
+from execserver.sandbox.masks.targets import MaskTargets
+from execserver.sandbox.proxy.bridge import start_bridge
+from execserver.sandbox.proxy.routes import FAILURE
+from execserver.zygote.confine.back_end import Host, refused
+from execserver.zygote.confine.child import end_inside, fork_child, tying_to_parent
+from execserver.zygote.confine.command import command_of
+from execserver.zygote.confine.filter_template import INHERITED, FilterTemplate
+from execserver.zygote.confine.plan_cache import PlanCache
+from execserver.zygote.confine.request import covers_of, preparing_routes, root_failure, routes_of
+from execserver.zygote.confine.table import back_end_of
+from execserver.zygote.records import STAGE_EXEC, STAGE_ROOT
+from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd
+from execserver.zygote.worker import serve
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from execserver.sandbox.masks.targets import Lease
+    from execserver.sandbox.plan import Mount, SandboxPlan
+    from execserver.sandbox.proxy.bridge import Bridge
+    from execserver.zygote.confine.back_end import BackEnd, Start
+    from execserver.zygote.confine.child import Report
+    from execserver.zygote.confine.sandbox_init import Adjust
+    from execserver.zygote.libc import Libc
+    from execserver.zygote.records import SpawnRequest, WorkerRequest
+    from execserver.zygote.supervision.start import Supervisors
+
+    # Given the mounts that mask missing paths, returns what forks a child, and a proxy bridge made for it.
+    Starter = Callable[[Sequence[Mount]], tuple[Start, Bridge | None]]
+
+_SIGKILL = 9
+_QUICK_MS = 20  # how long others wait at most for a child that hangs, for instance on a network file system
+
+
+class _Sandbox:
+    """What belongs to one sandbox: its report, mask lease and proxy bridge.
+
+    `deadline_ns` of the monotonic clock is when its first report is due, 0 for never.
+    """
+
+    __slots__ = ("bridge", "deadline_ns", "lease", "report")
+
+    def __init__(self, report: Report, deadline_ns: int, lease: Lease | None, bridge: Bridge | None) -> None:
+        self.report = report
+        self.deadline_ns = deadline_ns
+        self.lease = lease
+        self.bridge = bridge
+
+
+class Sandboxes(Host):
+    """All sandboxes of one zygote, which has one thread.
+
+    `runtime_dir` is where mask records belong; `kernel` may stand for an older one.  Starts raise
+    SpawnFailure, with STAGE_ROOT and the reason when no sandbox can be made; nothing runs then.
+    """
+
+    def __init__(self, libc: Libc, kernel: Kernel | None = None, runtime_dir: bytes | None = None) -> None:
+        kernel = kernel or Kernel()
+        super().__init__(kernel, libc, PlanCache(kernel))
+        self._runtime_dir = runtime_dir
+        self._mask_targets: MaskTargets | None = None
+        self._sandboxes: dict[int, _Sandbox] = {}  # by pid, until it is reaped
+        self._beginning: dict[int, _Sandbox] = {}  # those of them that have not reported yet
+        # One filter template per filter, since a seccomp filter costs time to install for every start (0.37
+        # ms), and none to inherit.  Not one per plan: so commands share nothing more than without it.
+        self._filtered = {name: FilterTemplate(kernel, libc, name) for name in INHERITED}
+        self._supervisors: Supervisors | None = None
+        self._warm_up()
+
+    @property
+    def pending(self) -> bool:
+        """True while mask targets wait to be removed; call `retry` now and then."""
+        return self._mask_targets is not None and self._mask_targets.pending
+
+    def retry(self) -> None:
+        """Try again to remove mask targets that sandboxes of other mask owners still used."""
+        if self._mask_targets is not None:
+            self._mask_targets.retry()
+
+    def close(self) -> None:
+        """Release everything that is held, once every sandbox has ended."""
+        for pid in list(self._sandboxes):
+            self.take_end(pid, 0)
+        if self._mask_targets is not None:
+            self._mask_targets.close()
+
+    def begin(self, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+        """Begin to start the command of a request; return the pid that stands for all of it.
+
+        The sandbox is being made as long as there is a `report_of` the pid.
+        """
+        check_deadline(request)
+        if request.supervision:
+            back_end, starter = self._supervised(request, descriptors)
+        else:
+            back_end = back_end_of(self, request.confinement)
+            command = command_of(request, descriptors)
+            starter = partial(back_end.starter, self, request, descriptors, command)
+        # A cwd that is not there fails with its own stage, as without a sandbox; and what restricts itself in
+        # place is then already where its command belongs.
+        enter_cwd(request.cwd if back_end.needs_cwd else b"/")
+        try:
+            check_deadline(request)  # again: the cwd may have hung
+            # The mask targets must exist before the fork: a mount can mask only what is there.
+            lease = self._lease(back_end.plan) if back_end.has_root and back_end.plan is not None else None
+            try:
+                start, bridge = starter(covers_of(lease))
+            except SpawnFailure:
+                self._give_back(lease, None)  # else the mask targets would stay as long as the zygote
+                raise
+            pid = self._keep(back_end, start, request.deadline_ns, lease, bridge)
+        finally:
+            os.chdir("/")  # the next request must not resolve names in this cwd
+        if back_end.is_quick and not request.supervision:
+            self._hear_at_once(pid)
+        return pid
+
+    def begin_worker(self, request: WorkerRequest, descriptors: Sequence[int]) -> int:
+        """Begin to start a file worker on the socket that came with the request; return its pid."""
+        check_deadline(request)
+        if len(descriptors) != 1:
+            raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
+        back_end = back_end_of(self, request.confinement)
+        plan = back_end.plan
+        if plan is None:
+            raise refused("only a plan confines a file worker")
+
+        def work(number: int) -> None:
+            # With family, type and protocol given, Python does not ask the kernel for them: the filter
+            # refuses getsockopt and getsockname.
+            serve(_socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, number), plan)
+
+        become = back_end.worker(descriptors[0], work)
+        return self._keep(
+            back_end, lambda: fork_child(self.kernel, become, back_end.flags), request.deadline_ns
+        )
+
+    def bridge_for(self, env: Sequence[bytes]) -> tuple[Bridge, Adjust]:
+        """Start a proxy bridge to the proxies that an environment names.
+
+        Return it, and what listens for it in a new network and changes an environment to lead there.  Raises
+        SpawnFailure.
+        """
+        routes = routes_of(env)
+        try:
+            bridge = start_bridge(routes.endpoints, tying_to_parent(self.kernel))
+        except OSError as error:
+            raise root_failure(error, FAILURE) from None
+        return bridge, preparing_routes(routes, bridge)
+
+    def filter_template(self, syscall_filter: str) -> FilterTemplate | None:
+        """Return the filter template for a filter; None where there is none, or it cannot be started."""
+        parent = self._filtered.get(syscall_filter)
+        return parent if parent is not None and parent.start() else None
+
+    def report_of(self, pid: int) -> int | None:
+        """Return the descriptor that becomes readable with the first report; None once that was taken."""
+        sandbox = self._beginning.get(pid)
+        return None if sandbox is None else sandbox.report.descriptor
+
+    def hear(self, pid: int) -> SpawnFailure | None:
+        """Take the first report of a sandbox, which has come or never will; return None if the command runs.
+
+        A sandbox that failed ends by itself.
+        """
+        reason = self._beginning.pop(pid).report.hear()
+        return None if reason is None else SpawnFailure(STAGE_ROOT, errno.EPERM, details=[reason])
+
+    def next_deadline_ns(self) -> int:
+        """Return when the next first report is due, on the monotonic clock; 0 when none is."""
+        return min((one.deadline_ns for one in self._beginning.values() if one.deadline_ns), default=0)
+
+    def give_up_overdue(self) -> list[int]:
+        """Kill the sandboxes that reported nothing in time, and return their pids.
+
+        What belongs to them is released once they are reaped: what they hang in may delay their death, too.
+        """
+        now = time.monotonic_ns()
+        overdue = [pid for pid, one in self._beginning.items() if 0 < one.deadline_ns <= now]
+        for pid in overdue:
+            del self._beginning[pid]
+            os.kill(pid, _SIGKILL)
+        return overdue
+
+    def take_end(self, pid: int, status: int) -> int:
+        """Release what belonged to a reaped process; return the wait status to report for it."""
+        sandbox = self._sandboxes.pop(pid, None)
+        if sandbox is None:
+            return status
+        # Only now: while the process lived, something in its sandbox root could use the mask targets.
+        try:
+            status = sandbox.report.end(status)
+            if sandbox.report.inside:
+                end_inside(sandbox.report.inside)
+            return status
+        finally:
+            self._give_back(sandbox.lease, sandbox.bridge)
+
+    def _warm_up(self) -> None:
+        """Find out here, once, what every forked process would find out again."""
+        mounts.available(self.kernel)
+        landlock.abi(self.kernel)
+        privileges.capabilities(self.kernel)
+        seccomp.prepare(self.kernel)
+        # No garbage is left for the forks to collect, and a collection leaves alone what is frozen: it would
+        # write to every object, and each page written to in a fork is copied.
+        gc.collect()
+        gc.freeze()
+
+    def _hear_at_once(self, pid: int) -> None:
+        """Take the first report of a child that is quick; leave it to the event loop if it is not.
+
+        As long as the child is a copy of this process, each page that this process writes to is copied: some
+        sixty pages, which with the second answer make such a start a fifth slower.
+        """
+        poll = select.poll()
+        poll.register(self._beginning[pid].report.descriptor, select.POLLIN)
+        if poll.poll(_QUICK_MS):
+            failure = self.hear(pid)
+            if failure is not None:
+                raise failure
+
+    def _supervised(self, request: SpawnRequest, descriptors: Sequence[int]) -> tuple[BackEnd, Starter]:
+        """Return the back end of a supervised request, and what starts the exec supervisor."""
+        if self._supervisors is None:
+            # Imported here: only the zygotes of the shell tool supervise anything.
+            from execserver.zygote.supervision.start import Supervisors
+
+            self._supervisors = Supervisors(self.kernel, self.libc)
+        back_end, supervise = self._supervisors.prepare(request, descriptors)
+
+        def starter(covers: Sequence[Mount]) -> tuple[Start, None]:
+            return lambda: fork_child(self.kernel, lambda report, _: supervise(report, covers)), None
+
+        return back_end, starter
+
+    def _keep(
+        self,
+        back_end: BackEnd,
+        start: Start,
+        deadline_ns: int,
+        lease: Lease | None = None,
+        bridge: Bridge | None = None,
+    ) -> int:
+        """Start the first process of a sandbox; keep what belongs to it."""
+        try:
+            pid, report = start()
+        except OSError as error:
+            self._give_back(lease, bridge)
+            # Without namespaces it was a plain fork that failed, for want of memory or processes.
+            if not back_end.flags:
+                raise SpawnFailure(STAGE_EXEC, error.errno or errno.EAGAIN) from None
+            raise root_failure(error, "cannot make namespaces: ") from None
+        if bridge is not None:
+            # Init has its copy.  If init dies before it has passed the listening sockets, the bridge must see
+            # the end of this socket.
+            bridge.close_channel()
+        self._sandboxes[pid] = self._beginning[pid] = _Sandbox(report, deadline_ns, lease, bridge)
+        return pid
+
+    def _lease(self, plan: SandboxPlan) -> Lease | None:
+        if not plan.missing and not plan.mounts:
+            return None
+        if self._mask_targets is None:
+            self._mask_targets = MaskTargets(
+                state_folder(self._runtime_dir), record_places(self._runtime_dir)
+            )
+        try:
+            return self._mask_targets.acquire(plan)
+        except MaskTargetError as error:
+            raise SpawnFailure(STAGE_ROOT, errno.EPERM, details=[os.fsencode(str(error))]) from None
+
+    def _give_back(self, lease: Lease | None, bridge: Bridge | None) -> None:
+        if bridge is not None:
+            bridge.kill()
+        if lease is not None and self._mask_targets is not None:
+            self._mask_targets.release(lease)

@@ -1,0 +1,116 @@
+"""The interface of exec callers: who wants to run a program, and what the supervisor can do about it.
+
+There are two kinds of callers: a process that the kernel holds in its execve, and a wrapper at the other end
+of a socket.  An exec source makes a `Caller` and an `Execution` and passes both to the exec broker.  The
+broker calls exactly one of `run`, `deny`, `exit` and `fail`, or none if the caller is gone before.  Nothing
+here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# What `Caller.look` finds at the path of a program.
+NOTHING = 0  # nothing that can be executed; the kernel tells the caller, as a search through PATH needs it
+OUTSIDE = 1  # the same file as at that path outside
+INSIDE = 2  # a file, but not the one at that path outside, so it can only run inside
+GONE = 3  # the caller has ended, and everything of it is closed
+
+
+class Execution:
+    """One program that a caller wants to run: `file` is its absolute path, `argv` includes argv[0].
+
+    `workdir` may be empty until `look` was called.
+    """
+
+    __slots__ = ("argv", "file", "workdir")
+
+    def __init__(self, file: bytes, argv: Sequence[bytes], workdir: bytes) -> None:
+        self.file = file
+        self.argv = argv
+        self.workdir = workdir
+
+
+class Means:
+    """What a program gets that is started outside in place of its caller.
+
+    `descriptors` maps the program's descriptor numbers to descriptors of this process; `close` closes these
+    and `workdir`, a descriptor of its folder.  `ignored` is a mask of ignored signals, bit N-1 for signal N.
+    `umask` and `nice` are None where they stay the supervisor's.
+    """
+
+    __slots__ = ("descriptors", "env", "ignored", "nice", "umask", "workdir")
+
+    def __init__(
+        self,
+        env: Sequence[bytes],
+        descriptors: dict[int, int],
+        workdir: int,
+        ignored: int = 0,
+        umask: int | None = None,
+        nice: int | None = None,
+    ) -> None:
+        self.env = env
+        self.descriptors = descriptors
+        self.workdir = workdir
+        self.ignored = ignored
+        self.umask = umask
+        self.nice = nice
+
+    def close(self) -> None:
+        """Close all descriptors; to be called once."""
+        for descriptor in (*self.descriptors.values(), self.workdir):
+            os.close(descriptor)
+        self.descriptors = {}
+
+
+class Caller:
+    """One process that waits for a decision.
+
+    `alive_fd` becomes readable once the process is gone; this object closes it.  Each of `run`, `deny`,
+    `exit` and `fail` ends the object: it closes everything and never raises.
+    """
+
+    alive_fd: int
+
+    def look(self, file: bytes) -> int:
+        """Return what is at the path: NOTHING, OUTSIDE, INSIDE or GONE; `alive_fd` is set afterwards."""
+        # What a wrapper asks for in its own words can only be looked at from outside.
+        try:
+            found = os.stat(file)
+        except (OSError, ValueError):
+            return NOTHING
+        return OUTSIDE if stat.S_ISREG(found.st_mode) and found.st_mode & 0o111 else NOTHING
+
+    def run(self) -> None:
+        """Let it run the program where it is."""
+        raise NotImplementedError
+
+    def deny(self, text: str) -> None:
+        """Write a text and a newline to its stderr, and make it exit with 1."""
+        raise NotImplementedError
+
+    def exit(self, code: int) -> None:
+        """Make it exit with a code, that of the program that ran in its place."""
+        raise NotImplementedError
+
+    def fail(self, number: int) -> None:
+        """Answer its exec with an errno: the program cannot be executed."""
+        raise NotImplementedError
+
+    def collect(self, then: Callable[[Means | None], None]) -> None:
+        """Get what the program needs outside, and call `then` with it, now or later.
+
+        With None it cannot run outside as it would inside, and the broker lets it run inside.  If the caller
+        ends before, `then` is not called.
+        """
+        raise NotImplementedError
+
+    def gone(self) -> int:
+        """Close everything of a caller that has ended; return the signal that killed it, 0 if unknown."""
+        raise NotImplementedError

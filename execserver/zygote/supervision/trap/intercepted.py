@@ -1,0 +1,286 @@
+"""Processes intercepted in their execve: what they want to run, what they have, and how they continue.
+
+Everything is read while the thread waits, and afterwards it is checked that it still waits.  So nothing is
+done to or for another process that got its number.  A path means a file in the thread's own root and folder.
+Only a program that is the same file outside can run there, and only for a process that nobody traces.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+
+from execserver.zygote.supervision.trap.callers import (
+    GONE,
+    INSIDE,
+    NOTHING,
+    OUTSIDE,
+    Caller,
+    Execution,
+    Means,
+)
+from execserver.zygote.supervision.trap.forced_exit import kill_thread
+from execserver.zygote.supervision.trap.process_files import (
+    copied_descriptors,
+    is_at,
+    is_program,
+    opened_folder,
+    opened_in_root,
+    resolved,
+)
+from execserver.zygote.supervision.trap.process_memory import Memory
+from execserver.zygote.supervision.trap.process_status import Status, death_signal, open_process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.zygote.supervision.refusal_messages import RefusalMessages
+    from execserver.zygote.supervision.trap.forced_exit import ForcedExit
+    from execserver.zygote.supervision.trap.notify import Listener, Notification
+
+_AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
+_AT_SYMLINK_NOFOLLOW = 0x100
+_OUT_OF_MEANS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # these say nothing about the program
+_KILLED_TEXT = b"Execution failed: the process could not be ended, and was killed\n"
+
+
+class Intercepted(Caller):
+    """A thread that waits in its execve, and the notification that stands for it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        listener: Listener,
+        leave: ForcedExit,
+        messages: RefusalMessages,
+        notification: Notification,
+    ) -> None:
+        self._kernel = kernel
+        self._listener = listener
+        self._leave = leave
+        self._messages = messages
+        self._id = notification.id
+        self.tid = notification.tid
+        self._arguments = notification.arguments
+        self._at_folder = notification.at_folder
+        self._memory: Memory | None = None
+        self._workdir = b""
+        self._env_at = 0
+        self._folder = _AT_FDCWD
+        self._itself = False  # the program is an open file, not a path
+        self.alive_fd = -1
+        self.execution: Execution | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Return whether a signal has ended the wait of a thread that lives and is held by the broker."""
+        if self.alive_fd < 0 or self._listener.is_waiting(self._id):
+            return False
+        poll = select.poll()
+        poll.register(self.alive_fd, select.POLLIN)
+        return not poll.poll(0)
+
+    def ask_again(self, other: Intercepted) -> bool:
+        """Take the place of `other`'s notification, if the same thread has made the same call again."""
+        mine, theirs = self.execution, other.execution
+        if mine is None or theirs is None or (mine.file, mine.argv) != (theirs.file, theirs.argv):
+            return False
+        # The decision, or the program outside, is about `mine`; its result answers the new notification.
+        self._id, self._arguments, self._env_at = other._id, other._arguments, other._env_at
+        other.forget()
+        return True
+
+    def read(self) -> Execution | None:
+        """Return what the thread wants to run; None if it continues, or is gone, without a decision."""
+        try:
+            execution = self._read()
+        except OSError as error:
+            # What cannot be read cannot be judged, so it does not run.
+            self.fail(error.errno or errno.EFAULT)
+            return None
+        if execution is None:
+            self.run()
+        self.execution = execution
+        return execution
+
+    def look(self, file: bytes) -> int:
+        """Return what the program is to the thread, and whether it is the same file outside."""
+        if not self._hold():
+            return GONE
+        try:
+            # Read only now: most programs run inside unasked, and need no look at their folder.
+            if self.execution is not None:
+                self.execution.workdir = self.workdir
+            opened = self._opened(file)
+        except OSError as error:
+            if error.errno in _OUT_OF_MEANS:
+                self.fail(error.errno or errno.EAGAIN)
+                return GONE
+            # A magic link of /proc is not followed.  There may be a file behind it, so it can run inside.
+            return INSIDE if error.errno == errno.ELOOP else NOTHING
+        # What was opened is compared, and not a path a second time: it may be replaced at any moment.
+        try:
+            here = os.fstat(opened)
+            if not is_program(here.st_mode):
+                return NOTHING
+            return OUTSIDE if is_at(here, file) else INSIDE
+        finally:
+            os.close(opened)
+
+    def run(self) -> None:
+        """Let the kernel do the call."""
+        self._listener.carry_on(self._id)
+        self._close()
+
+    def fail(self, number: int) -> None:
+        """Answer the call with an errno."""
+        self._listener.fail(self._id, number)
+        self._close()
+
+    def deny(self, text: str) -> None:
+        """Write the text to the process's stderr, and make it exit with 1."""
+        # In this order: the process must not end before its own message is there.
+        self._complain(os.fsencode(text) + b"\n", lambda: self.exit(1))
+
+    def exit(self, code: int) -> None:
+        """Make the process exit; one that cannot be made to is killed."""
+        if self._listener.is_waiting(self._id) and not self._leave.end(
+            self._listener, self._id, self.tid, code
+        ):
+            self._complain(_KILLED_TEXT, self._kill)
+        else:
+            self._close()
+
+    def collect(self, then: Callable[[Means | None], None]) -> None:
+        """Copy what the program would inherit; raises OSError with the errno to answer the call with."""
+        means = self._means()
+        # Checked after the copying: only then all of it is known to be this thread's.
+        if self._listener.is_waiting(self._id):
+            then(means)
+        elif means is not None:
+            means.close()
+
+    def gone(self) -> int:
+        """Return the signal that killed the process."""
+        signum = death_signal(self.alive_fd, self.tid)
+        self._close()
+        return signum
+
+    def forget(self) -> None:
+        """Close everything, without an answer: another object has the call now, or it has ended."""
+        self._close()
+
+    def _hold(self) -> bool:
+        """Open a pidfd, for a wait that may take long; False if the thread is gone."""
+        try:
+            self.alive_fd = open_process(self.tid)
+        except OSError as error:
+            self.fail(error.errno or errno.EAGAIN)
+            return False
+        # The thread waited before and waits now, so the pidfd is of this one and not of one with its number.
+        if self._listener.is_waiting(self._id):
+            return True
+        self._close()
+        return False
+
+    def _read(self) -> Execution | None:
+        memory = self._memory = Memory(self.tid)
+        folder, flags = _AT_FDCWD, 0
+        path_at, argv_at, self._env_at, *_ = self._arguments
+        if self._at_folder:
+            folder, path_at, argv_at, self._env_at, flags, _ = self._arguments
+            # The kernel takes the low 32 bits, as a signed number.
+            folder = (folder & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+        if flags & ~(_AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
+            return None  # flags that only the kernel knows how to answer
+        path = memory.path(path_at)
+        self._itself = not path and bool(flags & _AT_EMPTY_PATH)
+        if not path and not self._itself:
+            return None  # ENOENT, as the kernel will say
+        file = self._absolute(path, folder)
+        if file is None:
+            return None
+        # Since Linux 5.18 the kernel itself puts an empty string in place of no arguments.
+        argv = memory.strings(argv_at) or [b""]
+        return Execution(file, argv, self._workdir)
+
+    @property
+    def workdir(self) -> bytes:
+        """The thread's cwd, as a path outside."""
+        if not self._workdir:
+            self._workdir = os.readlink(b"/proc/%d/cwd" % self.tid)
+        return self._workdir
+
+    def _absolute(self, path: bytes, folder: int) -> bytes | None:
+        """Return the absolute path of a program; None if there is none."""
+        self._folder = folder
+        if self._itself and folder != _AT_FDCWD:
+            # fexecve: the program is the open file itself.
+            return os.readlink(b"/proc/%d/fd/%d" % (self.tid, folder))
+        if not path.startswith(b"/"):
+            try:
+                base = (
+                    self.workdir
+                    if folder == _AT_FDCWD
+                    else os.readlink(b"/proc/%d/fd/%d" % (self.tid, folder))
+                )
+            except FileNotFoundError:
+                return None  # no such descriptor
+            path = base + b"/" + path
+        # The usual case.  Anything else may lead elsewhere than it reads, and rules see paths.
+        if b"/." not in path and b"//" not in path and path[-1] != 47:
+            return path
+        try:
+            return resolved(self._kernel, self.tid, path)
+        except OSError:
+            return None
+
+    def _opened(self, file: bytes) -> int:
+        if self._itself and self._folder != _AT_FDCWD:
+            return os.open(b"/proc/%d/fd/%d" % (self.tid, self._folder), os.O_PATH | os.O_CLOEXEC)
+        return opened_in_root(self._kernel, self.tid, file)
+
+    def _means(self) -> Means | None:
+        status = Status(self.tid)
+        if status.tracer:
+            return None  # its tracer wants to trace the program, which outside it could not
+        workdir = opened_folder(self.tid, self.workdir)
+        if workdir is None:
+            return None  # outside, another folder has that path, or none
+        try:
+            assert self._memory is not None
+            env = self._memory.strings(self._env_at)
+            nice = os.getpriority(os.PRIO_PROCESS, self.tid)
+            descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid)
+        except BaseException:  # each kind of failure must give the descriptor back
+            os.close(workdir)
+            raise
+        return Means(env, descriptors, workdir, status.ignored, status.umask, nice)
+
+    def _complain(self, text: bytes, then: Callable[[], None]) -> None:
+        # A copy of its own descriptor: opened by a path it would be opened with the rights of the supervisor.
+        try:
+            descriptor = self._kernel.call("pidfd_getfd", self.alive_fd, 2, 0)
+        except OSError:
+            then()  # it has no stderr
+            return
+        self._messages.say(descriptor, text, then)
+
+    def _kill(self) -> None:
+        # Else the number may be that of another process by now.
+        if self._listener.is_waiting(self._id):
+            kill_thread(self.tid)
+        self._close()
+
+    def _close(self) -> None:
+        self.execution = None
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+        if self.alive_fd >= 0:
+            os.close(self.alive_fd)
+            self.alive_fd = -1

@@ -1,0 +1,109 @@
+"""The seccomp listener as an exec source: every program that a process inside wants to run comes here."""
+
+from __future__ import annotations
+
+import errno
+
+from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
+from execserver.zygote.supervision.trap.intercepted import Intercepted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.zygote.supervision.event_loop import EventLoop
+    from execserver.zygote.supervision.exec_broker import ExecBroker
+    from execserver.zygote.supervision.refusal_messages import RefusalMessages
+    from execserver.zygote.supervision.trap.forced_exit import ForcedExit
+    from execserver.zygote.supervision.trap.notify import Listener, Notification
+
+
+class ListenerSource:
+    """Takes notifications off a listener, which it owns, and brings them to the exec broker.
+
+    The first `of_ours` may run unasked: the programs that build the sandbox, and the shell.  While the broker
+    is full, notifications wait in the kernel.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        listener: Listener,
+        leave: ForcedExit,
+        messages: RefusalMessages,
+        broker: ExecBroker,
+        loop: EventLoop,
+        of_ours: int = 1,
+    ) -> None:
+        self._kernel = kernel
+        self._listener = listener
+        self._leave = leave
+        self._messages = messages
+        self._broker = broker
+        self._loop = loop
+        self._followed: dict[int, Intercepted] = {}  # by thread; who waits for more than the kernel
+        self._of_ours = of_ours
+        self._is_open = True
+        self._is_over = False
+        self._is_watched = False
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Listen if the broker has room, else do not; to be called once per turn."""
+        # A refused caller needs a message written to it, so that queue counts as well.
+        has_room = not self._broker.is_full and not self._messages.is_full
+        wanted = self._is_open and not self._is_over and has_room
+        if wanted != self._is_watched:
+            if wanted:
+                self._loop.add(self._listener.descriptor, self._take)
+            else:
+                self._loop.drop(self._listener.descriptor)
+            self._is_watched = wanted
+
+    def close(self) -> None:
+        """Listen no more: every later exec of what still lives fails."""
+        if self._is_open:
+            self._is_open = False
+            self.go_on()
+            self._listener.close()
+
+    def _take(self) -> None:
+        try:
+            notification = self._listener.receive()
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                self.close()  # no process is left that could ask
+            return
+        if notification is None:
+            # Until the last process under the filter is reaped, the descriptor would stay ready with nothing
+            # to receive, and the event loop would spin.
+            self._is_over = self._listener.is_over()
+            return
+        # Nothing of the command runs yet, so the first ones can only be those.
+        if self._of_ours:
+            self._of_ours -= 1
+            self._listener.carry_on(notification.id)
+            return
+        self._bring(notification)
+
+    def _bring(self, notification: Notification) -> None:
+        intercepted = Intercepted(self._kernel, self._listener, self._leave, self._messages, notification)
+        execution = intercepted.read()
+        if execution is None:
+            return
+        before = self._followed.pop(intercepted.tid, None)
+        if before is not None and before.is_interrupted:
+            # Before Linux 5.19 any signal ends the wait.  After a handler that restarts calls, the thread
+            # makes the same one again.  The decision under way, perhaps a program outside, serves it.
+            if before.ask_again(intercepted):
+                self._followed[intercepted.tid] = before
+                return
+            self._broker.abandon(before)  # the thread wants to run another program by now
+        self._broker.arrive(intercepted, execution)
+        if intercepted.alive_fd >= 0:
+            self._remember(intercepted)
+
+    def _remember(self, intercepted: Intercepted) -> None:
+        # No event says that a caller is done, so those with nothing open are forgotten now and then.
+        if len(self._followed) > 2 * HELD_AT_ONCE:
+            self._followed = {tid: one for tid, one in self._followed.items() if one.alive_fd >= 0}
+        self._followed[intercepted.tid] = intercepted

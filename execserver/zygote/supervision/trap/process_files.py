@@ -1,0 +1,140 @@
+"""Files as an intercepted process names them, and its open descriptors.
+
+Everything is opened with O_PATH, so no file is read, created or waited for on behalf of the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.kernel.syscalls import Kernel
+
+MOST_DESCRIPTORS = 256  # of one program outside; with more its exec fails with EMFILE
+# Of one process, those included that its program would not inherit: to tell them apart costs 10 us each, and
+# meanwhile nobody else is served.  It is the usual soft limit of a process.
+MOST_OPEN = 1024
+
+_O_PATH = os.O_PATH | os.O_CLOEXEC
+_RESOLVE_IN_ROOT = 0x10  # absolute symlinks and `..` stay below the given folder
+_OPEN_HOW = struct.Struct("=3Q")
+_INFO_BYTES = 512
+_FLAGS = b"flags:"
+
+
+def opened_in_root(kernel: Kernel, tid: int, path: bytes) -> int:
+    """Open what an absolute path means to a thread, in its own root; the caller owns the descriptor.
+
+    Raises OSError; ELOOP where the path leads through a magic link of /proc.
+    """
+    shown = b"/proc/%d/root" % tid  # the thread's root, whatever `chroot` and mounts it has made
+    root = os.open(shown, _O_PATH | os.O_DIRECTORY)
+    try:
+        how = _OPEN_HOW.pack(_O_PATH, 0, _RESOLVE_IN_ROOT)
+        return kernel.call("openat2", root, path, how, _OPEN_HOW.size)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):
+            raise
+    finally:
+        os.close(root)
+    # A container's filter refuses the call.  Then absolute symlinks lead out of a root that is not ours, to a
+    # file outside; but that has the name by which it is judged.
+    return os.open(shown + path, _O_PATH)
+
+
+def is_program(mode: int) -> bool:
+    """Return whether a mode is that of a file that somebody may execute."""
+    return stat.S_ISREG(mode) and bool(mode & 0o111)
+
+
+def is_at(here: os.stat_result, path: bytes) -> bool:
+    """Return whether an opened file, given by its stat result, is the file at a path here, outside."""
+    try:
+        there = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return here.st_ino == there.st_ino and here.st_dev == there.st_dev
+
+
+def resolved(kernel: Kernel, tid: int, path: bytes) -> bytes:
+    """Return an absolute path without `.`, `..` and doubled slashes.
+
+    Symlinks are followed only before a `..`, where they decide what it means.  Raises OSError if the folder
+    does not exist.
+    """
+    # Other symlinks stay in it: exec rules match the path as it was asked for.
+    folder, _, name = path.rpartition(b"/")
+    while name in (b"", b"."):
+        folder, _, name = folder.rpartition(b"/")
+        if not folder:
+            break
+    if b".." in path.split(b"/"):
+        opened = opened_in_root(kernel, tid, (folder or b"/") if name != b".." else path)
+        try:
+            shown = os.readlink(b"/proc/self/fd/%d" % opened)
+        finally:
+            os.close(opened)
+        return shown if name == b".." else shown.rstrip(b"/") + b"/" + name
+    parts = [part for part in folder.split(b"/") if part not in (b"", b".")]
+    return b"/" + b"/".join([*parts, name])
+
+
+def opened_folder(tid: int, path: bytes) -> int | None:
+    """Open a path here if it is the cwd of a thread, else return None; the caller owns the descriptor."""
+    # Opened before it is compared: what is compared is what will be used.
+    try:
+        opened = os.open(path, _O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return None
+    if is_at(os.fstat(opened), b"/proc/%d/cwd" % tid):
+        return opened
+    os.close(opened)
+    return None
+
+
+def copied_descriptors(kernel: Kernel, pidfd: int, tid: int) -> dict[int, int]:
+    """Copy every descriptor that a program would inherit; return number there to descriptor here.
+
+    The caller owns the copies.  Raises OSError, EMFILE above the limits.
+    """
+    copies: dict[int, int] = {}
+    try:
+        for name in _open_numbers(tid):
+            number = int(name)
+            # Every program expects these three, and to look at one costs as much as to copy it.
+            if number <= 2 or _is_inherited(tid, name):
+                if len(copies) >= MOST_DESCRIPTORS:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                copies[number] = kernel.call("pidfd_getfd", pidfd, number, 0)
+    except OSError:
+        for copy in copies.values():
+            os.close(copy)
+        raise
+    return copies
+
+
+def _open_numbers(tid: int) -> list[bytes]:
+    """Return the names of the open descriptors; raises OSError EMFILE if there are too many to look at."""
+    with os.scandir(b"/proc/%d/fd" % tid) as entries:
+        names = [entry.name for entry in itertools.islice(entries, MOST_OPEN + 1)]
+    if len(names) > MOST_OPEN:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return names
+
+
+def _is_inherited(tid: int, name: bytes) -> bool:
+    try:
+        opened = os.open(b"/proc/%d/fdinfo/%b" % (tid, name), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False  # another thread has closed it
+    try:
+        info = os.read(opened, _INFO_BYTES)
+    finally:
+        os.close(opened)
+    at = info.find(_FLAGS)
+    return at >= 0 and not int(info[at + len(_FLAGS) : info.index(b"\n", at)], 8) & os.O_CLOEXEC

@@ -1,0 +1,67 @@
+"""What a program inherits from an intercepted process besides its descriptors, read from /proc."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+from execserver.zygote.groups import process_stat, zombie_status
+
+_STATUS_BYTES = 4096
+_PIDFD_THREAD = os.O_EXCL  # since Linux 6.9; readable when that thread has ended, not only its process
+_INFO = 0xC040FF0B  # PIDFD_GET_INFO; how a process ended since Linux 6.15
+_INFO_EXIT = 8
+_INFO_BYTES = 64
+
+
+class Status:
+    """What /proc/TID/status says: the process, its tracer (0: none), umask and mask of ignored signals."""
+
+    __slots__ = ("ignored", "process", "tracer", "umask")
+
+    def __init__(self, tid: int) -> None:
+        opened = os.open(b"/proc/%d/status" % tid, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(opened, _STATUS_BYTES)
+        finally:
+            os.close(opened)
+        self.process = int(_value(text, b"\nTgid:"))
+        self.tracer = int(_value(text, b"\nTracerPid:"))
+        self.umask = int(_value(text, b"\nUmask:"), 8)
+        self.ignored = int(_value(text, b"\nSigIgn:"), 16)
+
+
+def open_process(tid: int) -> int:
+    """Return a pidfd of a thread, or of its process where the kernel has none of threads.  Raises OSError."""
+    try:
+        return os.pidfd_open(tid, _PIDFD_THREAD)
+    except OSError:
+        # Without the flag the kernel takes the number of a process only.
+        return os.pidfd_open(Status(tid).process)
+
+
+def death_signal(pidfd: int, tid: int) -> int:
+    """Return the signal that killed a process; 0 if it ended otherwise or that is no longer known."""
+    status = _exit_status(pidfd)
+    if status is None:
+        # An older kernel: a zombie still has its status in /proc, until its parent reaps it.
+        stat = process_stat(tid)
+        status = None if stat is None else zombie_status(tid, stat[1])
+    return os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+
+
+def _exit_status(pidfd: int) -> int | None:
+    info = bytearray(_INFO_BYTES)
+    struct.pack_into("=Q", info, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _INFO, info)
+    except OSError:
+        return None
+    (mask,) = struct.unpack_from("=Q", info)  # what the kernel has filled in
+    return int(struct.unpack_from("=i", info, 60)[0]) if mask & _INFO_EXIT else None
+
+
+def _value(text: bytes, name: bytes) -> bytes:
+    start = text.index(name) + len(name)
+    return text[start : text.index(b"\n", start)].strip()

@@ -1,0 +1,1 @@
+"""Interception by a patched shell: the socket of its exec wrappers."""

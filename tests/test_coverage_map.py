@@ -1,0 +1,113 @@
+"""Every module of the product has its test file, or stands in COVERED_BY with the file that covers it.
+
+A module has its own test file if a test has its name, or one of its layer imports it.  Nothing is said here
+about how much of a module is tested; this finds the module that nobody thought of.
+"""
+
+from __future__ import annotations
+
+from tests.support.source import ROOT, Module, modules
+
+PRODUCT = [
+    module
+    for module in modules("execserver", "helpers")
+    if module.path.name != "__init__.py" or len(module.tree.body) > 1
+]
+# The imports of each test file, by its dotted name.
+TESTS = {
+    module.name: {each.module for each in module.imports()}
+    for module in modules("tests")
+    if module.path.name.startswith("test_")
+}
+TOP = ("execserver", "verbs")  # what is in these packages is tested in `tests/` itself
+
+# A name that ends with a dot stands for the modules of that package; the longest one counts.
+COVERED_BY: dict[str, str] = {
+    "execserver.__main__": "test_cli.py",
+    "execserver._helpers": "packaging/test_wheel.py",
+    "execserver.app": "test_cli.py",
+    "execserver.name_services": "packaging/test_environment.py",
+    "execserver.server": "e2e/test_server_end.py",
+    "execserver.client.transport": "client/test_against_server.py",
+    "execserver.client.communicate": "client/test_process.py",
+    "execserver.client.options": "remote/test_remote_mode.py",
+    "execserver.client.remote_env": "client/test_against_server.py",
+    "execserver.client.router": "client/test_against_server.py",
+    "execserver.files.birth_time": "e2e/test_paths_without_links.py",
+    "execserver.files.no_symlinks": "e2e/test_paths_without_links.py",
+    "execserver.files.yielding": "files/test_copy.py",
+    "execserver.http_client.": "services/test_http_service.py",
+    "execserver.mcp.call": "mcp/test_shell_calls.py",
+    "execserver.mcp.host": "mcp/test_ends.py",
+    "execserver.protocol.environment": "test_compatibility_page.py",
+    "execserver.relay.app": "relay/test_life.py",
+    "execserver.relay.errors": "relay/test_life.py",
+    "execserver.relay.listener": "relay/test_life.py",
+    "execserver.relay.rendezvous": "relay/test_routing.py",
+    "execserver.relay.routes": "relay/test_routing.py",
+    "execserver.relay.send_queue": "relay/test_flow.py",
+    "execserver.remote.auth.": "remote/test_auth_resolve.py",
+    "execserver.remote.plain_executor": "remote/test_remote_mode.py",
+    "execserver.remote.plain_transport": "remote/test_remote_mode.py",
+    "execserver.sandbox.files.trees": "sandbox/test_guarded_files.py",
+    "execserver.sandbox.files.guarded_no_symlinks": "e2e/test_paths_without_links.py",
+    "execserver.sandbox.kernel.limits": "sandbox/attacks/test_in_flight.py",
+    "execserver.sandbox.nesting": "helpers/test_linux_sandbox_stages.py",
+    "execserver.sandbox.policy.resolved_paths": "sandbox/test_plan_properties.py",
+    "execserver.sandbox.rootfs.landlock_rules": "sandbox/attacks/test_fifos.py",
+    "execserver.services.stale_masks": "e2e/test_sandboxed_metadata.py",
+    "execserver.services.sandboxed_files": "handlers/test_filesystem.py",
+    "execserver.services.sink": "services/test_attachment.py",
+    "execserver.transports.transport": "transports/test_connection.py",
+    "execserver.verbs.program": "test_aliases.py",
+    "execserver.verbs.usage": "test_aliases.py",
+    "execserver.wire.ended_protocol": "e2e/test_nothing_left.py",
+    # The zygote's parts are tested whole, in a zygote: who forks whom is what matters there.
+    "execserver.zygote.confine.": "zygote/test_confined.py",
+    "execserver.zygote.supervision.": "zygote/test_supervisor.py",
+    "helpers.fs_confined": "helpers/test_codex_fs.py",
+    "helpers.fs_no_symlinks": "helpers/test_codex_fs.py",
+    "helpers.fs_worker": "e2e/test_sandbox_back_ends.py",
+    "helpers.linux_sandbox_cleanup": "helpers/test_linux_sandbox.py",
+    "helpers.linux_sandbox_routes": "helpers/test_linux_sandbox_stages.py",
+    "helpers.zygote": "zygote/test_launch.py",
+}
+
+
+def layer(module: Module) -> str:
+    """Return the folder of tests that mirrors a module's layer: `tests.<layer>.`, or `tests.` itself."""
+    package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+    name = package.split(".")[:2][-1]
+    return "tests." if name in TOP else f"tests.{name}."
+
+
+def own_tests(module: Module) -> list[str]:
+    """Return the test files that have a module's name, or import it and are of its layer."""
+    named = {f"{folder}test_{module.path.stem}" for folder in (layer(module), "tests.")}
+    importing = {test for test, imports in TESTS.items() if module.name in imports}
+    return [*(named & TESTS.keys()), *(test for test in importing if test.startswith(layer(module)))]
+
+
+def listed(module: Module) -> str | None:
+    """Return the entry of COVERED_BY that is about a module."""
+    fitting = [
+        entry
+        for entry in COVERED_BY
+        if module.name == entry or (entry.endswith(".") and module.name.startswith(entry))
+    ]
+    return max(fitting, key=len, default=None)
+
+
+ORPHANS = [module for module in PRODUCT if not own_tests(module)]
+
+
+def test_every_module_has_a_test_file() -> None:
+    assert [module.name for module in ORPHANS if listed(module) is None] == []
+
+
+def test_every_entry_is_needed() -> None:
+    assert sorted({str(listed(module)) for module in ORPHANS if listed(module)}) == sorted(COVERED_BY)
+
+
+def test_every_entry_names_a_file_of_tests() -> None:
+    assert [path for path in COVERED_BY.values() if not (ROOT / "tests" / path).is_file()] == []

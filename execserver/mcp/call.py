@@ -23,9 +23,9 @@ from execserver.mcp.elicitation import Ask
 from execserver.mcp.output_capture import STDERR, STDOUT, decoded
 from execserver.mcp.running import Outcome, RunningCall
 from execserver.mcp.sandbox_state import SandboxState, before_any_update
-from execserver.mcp.shell import folder, shell_argv, shell_environment
+from execserver.mcp.shell import check_size, folder, shell_argv, shell_environment
 from execserver.mcp.tool import INTERNAL_ERROR, ExecParams, ExecResult, ToolError
-from execserver.protocol.errors import RpcError
+from execserver.protocol.errors import RpcError, os_error_text
 from execserver.rules.policy import Policy
 from execserver.rules.policy_record import encode_policy
 from execserver.services.child import Child
@@ -94,9 +94,13 @@ class ShellCalls:
 
     def _run(self, params: ExecParams, state: SandboxState, ask: Ask, cancelled: Event) -> ExecResult:
         env = shell_environment(self._options.inherited, state)
-        spec = SpawnSpec(
-            shell_argv(self._options.bash, params), env, folder(self._server_cwd, params.workdir)
-        )
+        try:
+            cwd = folder(self._server_cwd, params.workdir)
+            argv = shell_argv(self._options.bash, params)
+            check_size(argv)
+        except OSError as error:
+            raise _error(os_error_text(error.errno or 0)) from None
+        spec = SpawnSpec(argv, env, cwd)
         supervision = self._supervision(env)
         confinement = self._confinement(state, spec)
         limit_ms = _DEFAULT_LIMIT_MS if params.timeout_ms is None else params.timeout_ms

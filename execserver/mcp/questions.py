@@ -33,7 +33,10 @@ _ACTIONS = {
 
 
 class Questions:
-    """Owns the socket from `start` on.  Calls `pause` and `resume` around each prompt."""
+    """Owns the socket from `start` on.
+
+    Calls `pause` and `resume` around each prompt, and `shell_ended` when others outlive the shell.
+    """
 
     def __init__(
         self,
@@ -41,11 +44,13 @@ class Questions:
         ask: Ask,
         pause: Callable[[], None],
         resume: Callable[[], None],
+        shell_ended: Callable[[], None],
     ) -> None:
         self._sock = sock
         self._ask = ask
         self._pause = pause
         self._resume = resume
+        self._shell_ended = shell_ended
         self._waiting: dict[int, gevent.Greenlet[[records.Question], None]] = {}
         self._bytes: dict[int, int] = {}
         self._sending = BoundedSemaphore(1)  # two greenlets must not mix the bytes of their answers
@@ -60,6 +65,13 @@ class Questions:
         """Start reading."""
         self._reader = gevent.spawn(self._read)
 
+    def hang_up(self) -> None:
+        """Report that the outputs of a shell that has ended are over; no question is answered any more."""
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # the supervisor is gone already
+
     def close(self) -> None:
         """Withdraw all prompts and close the socket."""
         reader, self._reader = self._reader, None  # once killed it keeps a traceback, which holds this object
@@ -67,7 +79,9 @@ class Questions:
             reader.kill()
         for number in list(self._waiting):
             self._withdraw(number)
-        self._pause = self._resume = _nothing  # they refer to the call, which refers to this object
+        self._pause = self._resume = self._shell_ended = (
+            _nothing  # they refer to the call, which refers to this object
+        )
         self._sock.close()
 
     def _read(self) -> None:
@@ -88,6 +102,8 @@ class Questions:
             self._withdraw(message.number)
         elif isinstance(message, records.Question):
             self._take_question(message)
+        elif isinstance(message, records.ShellEnded):
+            self._shell_ended()
         else:
             raise RecordError(f"{message!r} is not for the server")
 
@@ -134,7 +150,7 @@ class Questions:
 
 
 def _nothing() -> None:
-    """Do nothing, in place of `pause` and `resume`, since the call is over."""
+    """Do nothing, in place of a callback, since the call is over."""
 
 
 def _shown(question: records.Question) -> Question:

@@ -1,8 +1,9 @@
 """One call whose shell runs: its output, its call timer, its approval prompts, and its end.
 
 The child is the call's exec supervisor, which stands for the shell and for everything the shell starts:
-SIGTERM makes it end all of that, and its exit means that nothing is left.  SIGKILL follows if that takes too
-long; what the supervisor had then ends with it, or the zygote ends it.
+SIGTERM makes it end all of that, and its exit means that nothing is left.  When others outlive the shell, it
+says so: the time limit counts no longer, and it is told once the outputs are over.  SIGKILL follows a SIGTERM
+that takes too long; what the supervisor had then ends with it, or the zygote ends it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from execserver.services.output_pump import OutputPump
 
 _log = logging.getLogger(__name__)
 
-OUTPUT_GRACE_S = 2.0  # for processes that hold an output open after the shell's end, both streams together
+# For a process that holds an output and that nobody could end, both streams together.  Others have had
+# `LINGER_S` from the shell's end until the supervisor ended them.
+OUTPUT_GRACE_S = 2.0
 _DRAINED_BYTES = 1024 * 1024  # read at the end, without waiting; none of our pipes holds more
 _ENDING = ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0))  # seconds for each; far more than either needs
 
@@ -50,7 +53,8 @@ class RunningCall:
             OutputPump(stream, fd, self.capture.add, _never_wait, self._output_ended, lambda: child.exited)
             for stream, fd in child.outputs
         ]
-        self._questions = Questions(sock, ask, self._pause, self._resume)
+        self._lingers = False  # the shell has ended, others have not
+        self._questions = Questions(sock, ask, self._pause, self._resume, self._shell_ended)
         for pump in self._pumps:
             pump.start()
         self._questions.start()
@@ -89,10 +93,11 @@ class RunningCall:
             now = time.monotonic_ns()
             if cancelled.is_set():
                 return Outcome.CANCELLED
-            if self._timer.expired(now):
+            if self._timer.expired(now) and not self._lingers:
                 return Outcome.TIMED_OUT
             # A paused timer cannot expire; `_resume` wakes this loop.
-            left_ns = None if self._timer.paused else self._timer.remaining_ns(now)
+            is_free = self._timer.paused or self._lingers
+            left_ns = None if is_free else self._timer.remaining_ns(now)
             self._news.clear()
             self._news.wait(None if left_ns is None else left_ns / 1e9)
         return Outcome.EXITED
@@ -128,6 +133,14 @@ class RunningCall:
     def _output_ended(self) -> None:
         if all(pump.ended for pump in self._pumps):
             self._outputs_ended.set()
+            if self._lingers:
+                self._questions.hang_up()
+
+    def _shell_ended(self) -> None:
+        self._lingers = True
+        self._news.set()
+        if self._outputs_ended.is_set():
+            self._questions.hang_up()
 
 
 def _never_wait() -> None:

@@ -5,8 +5,9 @@ Shell tool contract.  Pure; whoever starts the shell finds out whether the start
 
 from __future__ import annotations
 
-import os.path
-from collections.abc import Mapping
+import errno
+import os
+from collections.abc import Mapping, Sequence
 
 from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.mcp.sandbox_state import SandboxState
@@ -16,6 +17,7 @@ NETWORK_DISABLED = b"CODEX_SANDBOX_NETWORK_DISABLED"
 # A server that runs us in its shell has set these for that shell; they must not reach ours.
 _OF_ANOTHER_SERVER = (b"CODEX_ESCALATE_SOCKET", b"BASH_EXEC_WRAPPER", b"EXEC_WRAPPER")
 _OUTERMOST = (b"", b"0")  # values of SHLVL
+_WORD_BYTES = 32 * os.sysconf("SC_PAGE_SIZE")  # of one argument with its NUL (the kernel's MAX_ARG_STRLEN)
 
 
 def shell_argv(bash: bytes, params: ExecParams) -> list[bytes]:
@@ -41,8 +43,22 @@ def shell_environment(inherited: Mapping[bytes, bytes], state: SandboxState) -> 
 
 
 def folder(server_cwd: str, path: str) -> bytes:
-    """Return a client's path to a directory; a relative one begins at the server's own directory."""
+    """Return a client's path to a directory; a relative one begins at the server's own directory.
+
+    Raises OSError for an empty path, as the kernel does: it names no directory, not the server's either.
+    """
+    if not path:
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     return encoded(os.path.join(server_cwd, path))
+
+
+def check_size(argv: Sequence[bytes]) -> None:
+    """Raise OSError for words of which the kernel would execute no program.
+
+    Asked before the start: what a sandbox says of a shell that cannot be executed looks like a denial.
+    """
+    if any(len(word) >= _WORD_BYTES for word in argv):
+        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
 
 
 def encoded(text: str) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 from gevent import socket
-from gevent.event import AsyncResult
+from gevent.event import AsyncResult, Event
 
 from execserver.mcp import questions
 from execserver.mcp.elicitation import Answer, Question
@@ -48,7 +48,10 @@ class Scene:
         near_socket = socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, near.detach())
         self.client = Client()
         self.pauses = 0
-        self.questions = Questions(near_socket, self.client.ask, self._pause, self._resume)
+        self.shell_ended = Event()
+        self.questions = Questions(
+            near_socket, self.client.ask, self._pause, self._resume, self.shell_ended.set
+        )
         self.questions.start()
         self._frames = records.FrameReader()
         self._received: list[records.Message] = []
@@ -147,6 +150,13 @@ def test_what_nobody_asked_can_be_withdrawn(scene: Scene) -> None:
     scene.far.sendall(records.encode_message(records.Withdrawn(5)))
     scene.put(1, b"true")
     until(lambda: len(scene.client.asked) == 1)
+
+
+def test_the_end_of_the_shell_is_passed_on_and_hanging_up_is_heard(scene: Scene) -> None:
+    scene.far.sendall(records.encode_message(records.ShellEnded()))
+    assert scene.shell_ended.wait(10)
+    scene.questions.hang_up()
+    assert scene.far.recv(1) == b""
 
 
 def test_the_end_of_the_supervisor_withdraws_everything(scene: Scene) -> None:

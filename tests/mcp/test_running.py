@@ -129,6 +129,26 @@ def test_who_holds_an_output_longer_is_not_waited_for(
     wait_gone(pid)
 
 
+def test_a_shell_that_has_ended_is_not_late_for_what_others_still_write(starter: Spawner) -> None:
+    with shell(starter, b"exec sleep 60", 300) as scene:
+        scene.far.sendall(records.encode_message(records.ShellEnded()))
+        waiting = gevent.spawn(scene.wait)
+        waiting.join(0.6)
+        assert not waiting.ready()
+        scene.cancelled.set()
+        assert waiting.get(timeout=10) is Outcome.CANCELLED
+
+
+def test_the_supervisor_hears_that_the_outputs_are_over(starter: Spawner) -> None:
+    with shell(starter, b"echo now; exec sleep 60 >&- 2>&-", None) as scene:
+        waiting = gevent.spawn(scene.wait)
+        scene.far.sendall(records.encode_message(records.ShellEnded()))
+        assert scene.far.recv(1) == b""
+        scene.child.kill_group()
+        assert waiting.get(timeout=10) is Outcome.EXITED
+        assert scene.call.capture.text() == "now\n"
+
+
 def test_closing_ends_a_shell_that_still_runs(starter: Spawner) -> None:
     with shell(starter, b"exec sleep 60") as scene:
         pass

@@ -12,6 +12,11 @@ def state(**policy: object) -> SandboxState:
     return read_state({"sandboxPolicy": policy, "sandboxCwd": "/work"})
 
 
+def test_an_empty_path_is_no_folder() -> None:
+    with pytest.raises(OSError, match="No such file or directory"):
+        folder("/work", "")
+
+
 @pytest.mark.parametrize(("login", "flag"), [(None, b"-lc"), (True, b"-lc"), (False, b"-c")])
 def test_only_an_explicit_no_gives_a_shell_that_is_no_login_shell(login: bool | None, flag: bytes) -> None:
     params = ExecParams("echo é", "/", login=login)

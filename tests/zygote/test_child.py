@@ -60,6 +60,29 @@ def test_a_command_that_could_not_be_started_has_ended_with_the_first_word() -> 
 
 
 @pytest.mark.parametrize("ends", [True, False])
+def test_an_end_before_others_is_heard_at_once_and_counts_in_the_end(ends: bool) -> None:
+    may_go_on, go_on = os.pipe()
+
+    def act(report: int) -> None:
+        go = os.dup(may_go_on)
+        child.place(report, go)
+        child.tell_running()
+        child.tell_left(7 << 8)
+        os.read(child.KEPT, 1)
+        if ends:
+            child.tell_ended(7 << 8)
+
+    pid, report = begun(act)
+    assert report.await_first_word(pid, 10_000) is None
+    wait_until(lambda: report.hear_of_others() == 7 << 8)
+    assert not report.has_ended
+    os.write(go_on, b"x")
+    assert report.end(reaped(pid)) == 7 << 8
+    os.close(may_go_on)
+    os.close(go_on)
+
+
+@pytest.mark.parametrize("ends", [True, False])
 def test_who_is_inside_is_known_until_the_end_is(ends: bool) -> None:
     def act(report: int) -> None:
         child.keep_only(KERNEL, report)

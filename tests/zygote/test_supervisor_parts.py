@@ -17,7 +17,7 @@ from execserver.zygote.supervision.environment import OutsideEnvironment, with_v
 from execserver.zygote.supervision.event_loop import EventLoop
 from execserver.zygote.supervision.exec_broker import STARTED_AT_ONCE, ExecBroker
 from execserver.zygote.supervision.outside import Outside
-from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, encode_message
+from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, Question, encode_message
 from execserver.zygote.supervision.trap import notify
 from execserver.zygote.supervision.trap.callers import INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
 from execserver.zygote.supervision.trap.process_files import copied_descriptors
@@ -281,6 +281,7 @@ def test_who_cannot_run_outside_is_asked_to_run_inside() -> None:
     scene = Scene(prompt("a"))
     caller, nothing = scene.arrive(b"/a", Recorded(INSIDE)), scene.arrive(b"/a", Recorded(NOTHING))
     (question,) = FrameReader().feed(scene.server.recv(4096))
+    assert isinstance(question, Question)
     scene.server.sendall(encode_message(Answer(question.number, ACCEPT)))
     scene.loop.turn()
     assert (caller.done, nothing.done, scene.outside.files) == (["run"], ["run"], [])
@@ -294,6 +295,7 @@ def test_who_waits_with_a_program_that_has_changed_keeps_its_means(tmp_path: Pat
     tool.write_text("#!/bin/sh\n")
     caller = scene.arrive(os.fsencode(tool), Recorded())
     (question,) = FrameReader().feed(scene.server.recv(4096))
+    assert isinstance(question, Question)
     tool.write_text("#!/bin/sh\necho something else\n")
     scene.server.sendall(encode_message(Answer(question.number, ACCEPT)))
     scene.loop.turn()

@@ -19,6 +19,7 @@ from execserver.zygote.supervision.records import (
     FrameReader,
     Message,
     Question,
+    ShellEnded,
     Supervision,
     Withdrawn,
     decode_message,
@@ -41,6 +42,7 @@ messages = st.one_of(
     st.builds(Question, numbers, strings, st.lists(strings, max_size=4), strings),
     st.builds(Answer, numbers, st.sampled_from([ACCEPT, DECLINE, CANCEL, FAILED])),
     st.builds(Withdrawn, numbers),
+    st.builds(ShellEnded),
 )
 
 

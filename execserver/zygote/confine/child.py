@@ -3,8 +3,9 @@
 With every back end, a child that is forked to become a sandbox ends with its starter and leads a session of
 its own.  Above stdio it has its report as descriptor 3, perhaps one more descriptor as 4, and no others.  It
 reports RUNNING once what it was made for runs, or FAILED with the reason; one that is killed reports nothing.
-A child that outlives the command it stands for finally reports ENDED with the command's wait status.  Where
-another program of the child's makes the sandbox, the report names the first process in it behind RUNNING.
+A child that outlives the command it stands for finally reports ENDED with the command's wait status; where a
+supervisor watches, it first reports LEFT with it when others in the sandbox live on.  Where another program
+of the child's makes the sandbox, the report names the first process in it behind RUNNING.
 
 The child's side touches as little memory as it can: each page that a fork writes to is copied for it.
 """
@@ -39,6 +40,7 @@ KEPT = 4
 RUNNING = b"R"
 INSIDE = b"I"  # then PID, right behind RUNNING
 FAILED = b"F"  # then the reason
+LEFT = b"L"  # then WAIT_STATUS; the command has ended, others in its sandbox have not
 ENDED = b"E"  # then WAIT_STATUS
 WAIT_STATUS = struct.Struct("=i")
 PID = struct.Struct("=i")
@@ -119,6 +121,11 @@ def tell_ended(status: int) -> None:
     os.write(REPORT, ENDED + WAIT_STATUS.pack(status))
 
 
+def tell_left(status: int) -> None:
+    """Report the wait status of the command, which has ended and left others behind."""
+    os.write(REPORT, LEFT + WAIT_STATUS.pack(status))
+
+
 def tell_unstarted(code: int) -> None:
     """Report a command that could not be started as one that ended at once with an exit code."""
     # In one write: a supervisor that has no listener yet accepts only a shell that has ended already.
@@ -191,15 +198,31 @@ class Report:
         os.kill(pid, _SIGKILL)
         return _TOO_LATE
 
+    def hear_of_others(self) -> int | None:
+        """Take what has come since; return the command's wait status if it has ended and others have not."""
+        self._rest += self._read()
+        return self._status(LEFT)
+
     def end(self, status: int) -> int:
         """Close the report of a reaped child; return the wait status it reported, or else its own."""
         # All that it reported is in the pipe before it can be reaped.
-        told = self._rest + self._read()
+        self._rest += self._read()
         os.close(self.descriptor)
-        if told[:1] == ENDED and len(told) == 1 + WAIT_STATUS.size:
-            self.inside = 0
-            return int(WAIT_STATUS.unpack_from(told, 1)[0])
-        return status
+        told = self._status(ENDED)
+        if told is None:
+            told = self._status(LEFT)
+        if told is None:
+            return status
+        self.inside = 0
+        return told
+
+    def _status(self, word: bytes) -> int | None:
+        """Return the wait status reported with a word."""
+        size = 1 + WAIT_STATUS.size
+        for start in range(0, len(self._rest) - size + 1, size):
+            if self._rest[start : start + 1] == word:
+                return int(WAIT_STATUS.unpack_from(self._rest, start + 1)[0])
+        return None
 
     def _read(self) -> bytes:
         try:

@@ -3,8 +3,9 @@
 It is a fork of the zygote, of the filter template or of a helper, and runs nothing but this code.  It leads
 session and process group, and the command is in both.  A group signal from outside reaches the command and
 passes init by: for pid 1 of a namespace the kernel acts on SIGKILL and SIGSTOP only.  When the command ends,
-init ends, and with it everything inside.  What it starts cannot get at it: it is not dumpable and has no
-capability in the end.
+init ends, and with it everything inside; behind a supervised shell it stays until the supervisor, which gives
+others time to write to the shell's outputs, kills it.  What it starts cannot get at it: it is not dumpable
+and has no capability in the end.
 
 It reports to its starter as `child` describes.  Nothing is imported once the sandbox root is entered.
 """
@@ -140,7 +141,11 @@ def run_command(
         if pid > 0:
             # Reported as ENDED, since an exit status of init cannot say which signal ended the command.  The
             # starter uses it once init is reaped; by then the kernel has killed all that was left inside.
-            child.tell_ended(_reap_until(pid))
+            ended = _reap_until(pid)
+            if kept >= 0 and _are_others_left():
+                child.tell_left(ended)
+                _reap_the_rest()
+            child.tell_ended(ended)
         else:
             child.tell_unstarted(-pid)
         status = 0
@@ -276,6 +281,22 @@ def _reap_until(command: int) -> int:
             info = _signal.sigwaitinfo(_AWAITED)
             if info.si_signo != _SIGCHLD:
                 _pass_on(info.si_signo, info.si_code == _FROM_KERNEL, info.si_pid, command)
+
+
+def _are_others_left() -> bool:
+    """Reap what has ended; return whether any process of the namespace is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _reap_the_rest() -> None:
+    """Reap everything that ends until nothing is left, or the supervisor kills this process."""
+    while _are_others_left():
+        _signal.sigwaitinfo(_AWAITED)
 
 
 def _pass_on(signum: int, from_kernel: bool, sender: int, command: int) -> None:

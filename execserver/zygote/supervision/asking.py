@@ -14,6 +14,7 @@ from execserver.zygote.supervision.records import (
     Answer,
     FrameReader,
     Question,
+    ShellEnded,
     Withdrawn,
     encode_message,
 )
@@ -48,6 +49,11 @@ class Asking:
         os.set_blocking(descriptor, False)
         loop.add(descriptor, self._ready)
 
+    @property
+    def has_ended(self) -> bool:
+        """True when the server has ended the socket."""
+        return self._descriptor < 0
+
     def ask(self, execution: Execution, answered: Answered) -> int:
         """Ask whether a program may run; return the prompt's number.
 
@@ -71,6 +77,11 @@ class Asking:
         # Forgotten here first, so an answer that crosses this on its way finds nobody.
         if self._open.pop(number, None) is not None and self._descriptor >= 0:
             self._send(Withdrawn(number))
+
+    def tell_shell_ended(self) -> None:
+        """Report that the shell has ended and others live on."""
+        if self._descriptor >= 0:
+            self._send(ShellEnded())
 
     def _send(self, message: Message) -> None:
         self._unsent += encode_message(message)

@@ -26,11 +26,14 @@ DECLINE = 2
 CANCEL = 3
 FAILED = 4  # nobody could be asked
 
+LINGER_S = 2.0  # for others to write to the outputs of a shell that has ended
+
 MAX_FRAME_BYTES = 8 * 1024 * 1024  # above what any kernel passes to a new program (6 MiB)
 
 _QUESTION = 1
 _ANSWER = 2
 _WITHDRAWN = 3
+_SHELL_ENDED = 4
 _HEAD = struct.Struct("<BB2xIQ")  # kind, code, number of strings, number of the prompt
 _LENGTH = struct.Struct("<I")
 _SUPERVISION = struct.Struct("<BB2xII")  # interception, flags, bytes of the policy, number of variables
@@ -84,6 +87,12 @@ class Answer(Record):
         self.action = action
 
 
+class ShellEnded(Record):
+    """The shell has ended, and others it has started live on while the outputs are in use, for LINGER_S."""
+
+    __slots__ = ()
+
+
 class Withdrawn(Record):
     """Nobody waits for the answer of that number any more: the process that wanted the program is gone."""
 
@@ -93,7 +102,7 @@ class Withdrawn(Record):
         self.number = number
 
 
-Message = Question | Answer | Withdrawn
+Message = Question | Answer | Withdrawn | ShellEnded
 
 
 class FrameReader:
@@ -150,6 +159,8 @@ def encode_message(message: Message) -> bytes:
         body = _HEAD.pack(_QUESTION, 0, len(strings), message.number) + _join(strings)
     elif isinstance(message, Answer):
         body = _HEAD.pack(_ANSWER, message.action, 0, message.number)
+    elif isinstance(message, ShellEnded):
+        body = _HEAD.pack(_SHELL_ENDED, 0, 0, 0)
     else:
         body = _HEAD.pack(_WITHDRAWN, 0, 0, message.number)
     # The reader would end the socket over such a frame, so the sender must not send it.
@@ -173,6 +184,8 @@ def decode_message(body: bytes) -> Message:
         return Answer(number, code)
     if kind == _WITHDRAWN and code == 0:
         return Withdrawn(number)
+    if kind == _SHELL_ENDED and code == number == 0:
+        return ShellEnded()
     raise RecordError(f"unknown kind {kind} or code {code} of a message")
 
 

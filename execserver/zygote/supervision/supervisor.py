@@ -1,7 +1,8 @@
 """The exec supervisor: one process per shell call, a plain fork of the zygote outside every sandbox root.
 
 It starts the shell, decides about every program that is started inside, starts what may run outside, and ends
-everything that is left when the shell has ended.  To the zygote it reports as a sandbox init does: RUNNING or
+everything that is left when the shell has ended: at once when the server says that the outputs are over, else
+after LINGER_S.  To the zygote it reports as a sandbox init does: RUNNING or
 FAILED, then ENDED with the shell's wait status.  SIGTERM ends the call.  When the supervisor dies, whatever
 the cause, the shell dies with it, and the zygote kills what else it leaves.
 """
@@ -23,7 +24,7 @@ from execserver.zygote.supervision.asking import Asking
 from execserver.zygote.supervision.event_loop import EventLoop
 from execserver.zygote.supervision.exec_broker import ExecBroker
 from execserver.zygote.supervision.outside import forbid_cores
-from execserver.zygote.supervision.records import NOTIFY
+from execserver.zygote.supervision.records import LINGER_S, NOTIFY
 from execserver.zygote.supervision.refusal_messages import RefusalMessages
 from execserver.zygote.supervision.trap.install import receive_listener
 from execserver.zygote.supervision.trap.listener_source import ListenerSource
@@ -113,7 +114,7 @@ class Supervisor:
         self._leave = tools.leave
         self._leave.await_change = self._changes.wait
         self._messages = RefusalMessages(kernel, loop)
-        asking = Asking(_QUESTIONS, loop)
+        self._asking = asking = Asking(_QUESTIONS, loop)
         self._broker = ExecBroker(
             policy, supervision.full_path, tools.environment, tools.outside, asking, loop
         )
@@ -127,6 +128,11 @@ class Supervisor:
         self._report: Report | None = None
         self._is_running = False
         self._status: int | None = None
+        self._lingers = False  # the shell has ended, others have not
+
+    @property
+    def _is_over(self) -> bool:
+        return self._status is not None and not self._lingers
 
     def run(self, start_shell: StartShell) -> None:
         """Start the shell and stay until it, and all that came of it, has ended."""
@@ -139,15 +145,18 @@ class Supervisor:
         _leave_stdio()
         forbid_cores()  # for what runs outside; the shell has been forked with the old limit
         self._loop.add(self._report.descriptor, self._hear)
-        while self._status is None:
+        while not self._is_over:
             self._loop.turn()
             # `ForcedExit` waits on the same signalfd, and may take the signal of a child's end from it.  So
             # the flag counts, not whether the signalfd is ready.
-            while self._changes.are_there and self._status is None:
+            while self._changes.are_there and not self._is_over:
                 self._reap()
+            if self._lingers and self._asking.has_ended:
+                self._end_lingering()
             if self._source is not None:
                 self._source.go_on()
         self._end_all()
+        assert self._status is not None
         child.tell_ended(self._status)
 
     def _take_listener(self) -> None:
@@ -182,9 +191,36 @@ class Supervisor:
             raise ShellFailed(b"the shell runs unwatched")
         self._is_running = True
         child.tell_running()
+        self._loop.add(report.descriptor, self._hear_more)
+        self._take_end_before_others()  # if it came along with that report
+
+    def _hear_more(self) -> None:
+        assert self._report is not None
+        # At most one word comes, and the end of the pipe would be ready for ever.
+        self._loop.drop(self._report.descriptor)
+        self._take_end_before_others()
+
+    def _take_end_before_others(self) -> None:
+        """Take the shell's end from a sandbox init that stays because others are left."""
+        assert self._report is not None
+        status = self._report.hear_of_others()
+        if status is not None and self._status is None:
+            self._status = status
+            self._linger()
+
+    def _linger(self) -> None:
+        """Give those whom the shell has left behind time for their output."""
+        self._lingers = True
+        self._asking.tell_shell_ended()
+        self._loop.after(LINGER_S, self._end_lingering)
+
+    def _end_lingering(self) -> None:
+        self._lingers = False
 
     def _stop(self) -> None:
-        self._status = _SIGKILL  # the wait status of a process that was killed by it
+        self._lingers = False
+        if self._status is None:
+            self._status = _SIGKILL  # the wait status of a process that was killed by it
 
     def _reap(self) -> None:
         self._changes.are_there = False
@@ -193,14 +229,23 @@ class Supervisor:
                 self._shell_ended(status)
             elif not self._broker.ended(pid, status):
                 self._messages.ended(pid)
+        if self._status is not None:
+            self._look_for_others()
+
+    def _look_for_others(self) -> None:
+        if not own_children():
+            self._end_lingering()
+        elif not self._lingers:
+            self._linger()
 
     def _shell_ended(self, status: int) -> None:
-        if self._status is not None:
-            return
         assert self._report is not None
         if not self._is_running:
             self._hear()  # reported before its end, but perhaps after the last look
-        self._status = self._report.end(status)
+        self._loop.drop(self._report.descriptor)
+        status = self._report.end(status)
+        if self._status is None:
+            self._status = status
 
     def _end_all(self) -> None:
         """Kill and reap all children of this process, and those it gets meanwhile."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.folders import plain_place
 from tests.support.leaks import Resources, snapshot
 from tests.support.waiting import wait_until
 
@@ -106,3 +108,10 @@ def _still_leaked(before: Resources) -> list[str]:
     except AssertionError:
         return snapshot().leaked_since(before)
     return []
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[str]:
+    """A folder whose path leaves room for a name in the address of a Unix socket."""
+    with tempfile.TemporaryDirectory(dir=plain_place()) as folder:
+        yield folder

@@ -51,8 +51,9 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     if trouble:
         pytest.skip(f"systemd-analyze does not work here: {trouble}")
     program = write_script(tmp_path / "execserver", "exit 0")
-    text = block("ini").replace("/usr/local/bin/execserver", str(program))
-    assert str(program) in text
+    quoted = str(program).replace(" ", "\\x20")  # where a unit's command line would be split
+    text = block("ini").replace("/usr/local/bin/execserver", quoted)
+    assert quoted in text
     (tmp_path / "execserver.service").write_text(text)
     assert verify(tmp_path / "execserver.service") == ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def test_a_server_that_does_not_end_well_is_told(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_test_ends_its_server(tmp_path: Path, number: int) -> None:
     pid_file = tmp_path / "pid"
-    write_script(tmp_path / "server", f"echo $$ >{pid_file}; exec sleep 60")
+    write_script(tmp_path / "server", f"echo $$ >{shlex.quote(str(pid_file))}; exec sleep 60")
     before = (
         f"import os\nif '--listen' in sys.argv:\n    os.execv({str(tmp_path / 'server')!r}, ['server'])\n"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def test_output_that_was_on_its_way_is_asked_for_again(
     proxy: CuttingProxy, through: ExecServerClient, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
-    process = through.start(["sh", "-c", f"echo ready; read go; {COUNT}; : > {done}"], pipe_stdin=True)
+    process = through.start(
+        ["sh", "-c", f"echo ready; read go; {COUNT}; : > {shlex.quote(str(done))}"], pipe_stdin=True
+    )
     assert process.next_event(10) == Output(1, "stdout", b"ready\n")
     writer = gevent.spawn(process.write, b"go\n")
     gevent.sleep(0)
@@ -151,7 +154,7 @@ def test_more_output_than_the_server_retains_is_told_as_a_gap(
     proxy: CuttingProxy, through: ExecServerClient, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
-    script = f"read go; head -c {3 * MIB} /dev/zero; : > {done}; exit 3"
+    script = f"read go; head -c {3 * MIB} /dev/zero; : > {shlex.quote(str(done))}; exit 3"
     process = through.start(["sh", "-c", script], pipe_stdin=True)
     through.start(["true"]).wait(10)
     process.write(b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,7 +75,7 @@ def holder_of_output(peer: WsPeer, folder: Path) -> Iterator[Path]:
     """A process that has exited while its child prints what is written into a FIFO."""
     fifo = folder / "fifo"
     os.mkfifo(fifo)
-    start(peer, "p", f"cat {fifo} & exit 5")
+    start(peer, "p", f"cat {shlex.quote(str(fifo))} & exit 5")
     yield fifo
 
 
@@ -104,7 +105,7 @@ def test_terminating_what_has_exited_kills_nobody(peer: WsPeer, tmp_path: Path) 
 def test_who_left_a_terminal_holds_its_close_back(peer: WsPeer, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    start(peer, "p", f"trap '' HUP; cat {fifo} & exit 5", tty=True)
+    start(peer, "p", f"trap '' HUP; cat {shlex.quote(str(fifo))} & exit 5", tty=True)
     collected = until_exited(peer, "p")
     assert collected.exit_code == 5
     assert read(peer, "p")["closed"] is False
@@ -165,11 +166,12 @@ def test_terminate_of_nobody_is_no_error(peer: WsPeer) -> None:
 
 @pytest.mark.ours_only("there what was not read yet is lost")
 def test_terminate_loses_nothing_that_was_written(peer: WsPeer, tmp_path: Path) -> None:
-    written = tmp_path / "written"
     for number in range(10):
-        start(peer, f"p{number}", f"head -c 60000 /dev/zero; touch {written}{number}; exec sleep 100")
+        written = tmp_path / f"written{number}"
+        script = f"head -c 60000 /dev/zero; touch {shlex.quote(str(written))}; exec sleep 100"
+        start(peer, f"p{number}", script)
         peer.send({"id": 1000 + number, "method": "environment/info"})
-        wait_until(lambda n=number: Path(f"{written}{n}").exists())  # type: ignore[misc]
+        wait_until(written.exists)
         assert terminate(peer, f"p{number}")
         assert outcome(peer, f"p{number}").stdout == bytes(60_000)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,8 @@ def test_who_closes_its_input_harms_nobody(peer: WsPeer) -> None:
 @pytest.mark.ours_only("there a full queue delays everything")
 def test_a_child_that_does_not_read_delays_nobody(peer: WsPeer, tmp_path: Path) -> None:
     collected = Outcome()
-    start(peer, "p", f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; exec md5sum", pipeStdin=True)
+    go = shlex.quote(str(tmp_path / "go"))
+    start(peer, "p", f"while [ ! -e {go} ]; do sleep 0.01; done; exec md5sum", pipeStdin=True)
     pieces = [bytes([number]) * PIECE for number in range(200)]
     for number, piece in enumerate(pieces):
         send_write(peer, 1000 + number, piece, f"w{number}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def test_an_exit_wakes_a_read_and_the_close_the_next(peer: WsPeer, tmp_path: Pat
     leader, holder = tmp_path / "leader", tmp_path / "holder"
     os.mkfifo(leader)
     os.mkfifo(holder)
-    start(peer, "p", f"cat {holder} & read x < {leader}; exit 4")
+    start(peer, "p", f"cat {shlex.quote(str(holder))} & read x < {shlex.quote(str(leader))}; exit 4")
     peer.send({"id": 9, "method": "process/read", "params": {"processId": "p", "waitMs": WAIT_MS}})
     leader.write_bytes(b"\n")
     exited = peer.take({"id": 9})["result"]
@@ -121,7 +122,7 @@ def test_an_exit_wakes_a_read_and_the_close_the_next(peer: WsPeer, tmp_path: Pat
 def test_an_exit_that_was_not_seen_yet_is_reported_at_once(peer: WsPeer, tmp_path: Path) -> None:
     holder = tmp_path / "holder"
     os.mkfifo(holder)
-    start(peer, "p", f"cat {holder} & exit 4")
+    start(peer, "p", f"cat {shlex.quote(str(holder))} & exit 4")
     assert event(peer, "p")["method"] == "process/exited"
     begun = time.monotonic()
     assert read(peer, "p", 0, waitMs=WAIT_MS)["exitCode"] == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 import uuid
@@ -110,8 +111,9 @@ def test_politeness_comes_first_and_is_not_waited_for_in_vain(
     family = family_of(connect, server)
     notes = tmp_path / "notes"
     notes.mkdir()
-    family.add(FOREVER, traps=f"trap 'touch {notes}/term; exit' TERM")
-    family.add(FOREVER, traps=f"trap 'touch {notes}/hup; exit' HUP; trap '' TERM", tty=True)
+    go_there = f"cd {shlex.quote(str(notes))}"
+    family.add(FOREVER, traps=f"{go_there}; trap 'touch term; exit' TERM")
+    family.add(FOREVER, traps=f"{go_there}; trap 'touch hup; exit' HUP; trap '' TERM", tty=True)
     begun = time.monotonic()
     server.signal(signal.SIGTERM)
     assert server.wait() == 0

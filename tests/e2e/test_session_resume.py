@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ class Fifo:
     def __init__(self, peer: WsPeer, folder: Path) -> None:
         path = folder / "fifo"
         os.mkfifo(path)
-        start(peer, "p", f"echo $$; exec cat {path}")
+        start(peer, "p", f"echo $$; exec cat {shlex.quote(str(path))}")
         self.pid = int(output_until(peer, "p", b"\n"))
         self.end = os.open(path, os.O_WRONLY)
 
@@ -157,7 +158,7 @@ def test_what_was_dropped_meanwhile_is_announced(
     size = 3 * RETAINED
     go = tmp_path / "go"
     os.mkfifo(go)
-    start(session[0], "p", f"echo $$; cat {go}; head -c {size} /dev/zero; printf end")
+    start(session[0], "p", f"echo $$; cat {shlex.quote(str(go))}; head -c {size} /dev/zero; printf end")
     pid = int(output_until(session[0], "p", b"\n"))
     before = descriptor_count(server.pid)
     leave(session[0], server)

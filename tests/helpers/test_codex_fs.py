@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import pytest
 
+from execserver.protocol.paths import PathUri
 from helpers import codex_fs
 from helpers.fs_request import OPERATIONS
 from tests.support.sandboxes import workspace_write
@@ -70,7 +71,8 @@ def test_every_operation_is_answered(tmp_path: Path) -> None:
     file = f"{root}/sub/f ü"
     assert ask("fs/createDirectory", path=f"{root}/sub") == {}
     assert ask("fs/writeFile", path=file, dataBase64=b64(b"hello")) == {}
-    assert ask("fs/readFile", path=f"file://{root}/sub/f%20%C3%BC") == {"dataBase64": b64(b"hello")}
+    uri = PathUri.from_native(os.fsencode(root)).uri + "/sub/f%20%C3%BC"
+    assert ask("fs/readFile", path=uri) == {"dataBase64": b64(b"hello")}
     os.utime(file, ns=(0, 1_600_000_000_123_999_999))
     assert ask("fs/getMetadata", path=file) == {
         "isDirectory": False,
@@ -81,7 +83,7 @@ def test_every_operation_is_answered(tmp_path: Path) -> None:
         "modifiedAtMs": 1_600_000_000_123,
     }
     os.symlink("f ü", f"{root}/sub/link")
-    assert ask("fs/canonicalize", path=f"{root}/sub/link") == {"path": f"file://{root}/sub/f%20%C3%BC"}
+    assert ask("fs/canonicalize", path=f"{root}/sub/link") == {"path": uri}
     entries = ask("fs/readDirectory", path=f"{root}/sub")["entries"]
     assert sorted(entries, key=lambda entry: str(entry["fileName"])) == [
         {"fileName": "f ü", "isDirectory": False, "isFile": True},
@@ -185,7 +187,9 @@ def test_a_request_with_a_workspace_sandbox_is_confined_without_a_server(tmp_pat
     copied = {"sourcePath": str(ws / "a.txt"), "destinationPath": str(out / "c"), "recursive": False}
     assert ask("fs/copy", sandbox=inside, **copied) == READ_ONLY_FS
     assert ask("fs/remove", path=str(out / "s"), sandbox=inside) == READ_ONLY_FS
-    assert ask("fs/canonicalize", path=str(ws), sandbox=inside) == {"path": ws.as_uri()}
+    assert ask("fs/canonicalize", path=str(ws), sandbox=inside) == {
+        "path": PathUri.from_native(os.fsencode(ws)).uri
+    }
     assert sorted(os.listdir(ws)) == ["a.txt", "n"]
     assert os.listdir(out) == ["s"]
 

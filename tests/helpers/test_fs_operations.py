@@ -23,6 +23,7 @@ from execserver.handlers.replies import InParts, Streamed
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import METHODS
+from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.files.guard import PathGuard
@@ -150,7 +151,9 @@ def placed(params: dict[str, Any], root: Path) -> dict[str, object]:
 
 def comparable(answer: object, root: Path) -> object:
     """Take out of an answer what two trees cannot have in common: where they are, and times."""
-    answer = json.loads(json.dumps(answer).replace(str(root), "<root>"))
+    uri = PathUri.from_native(os.fsencode(root)).uri
+    text = json.dumps(answer, ensure_ascii=False)
+    answer = json.loads(text.replace(uri, "<uri>").replace(str(root), "<root>"))
     if isinstance(answer, dict):
         answer.pop("modifiedAtMs", None)
         entries = answer.get("entries", [])

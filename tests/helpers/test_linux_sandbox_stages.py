@@ -55,9 +55,9 @@ def test_the_inner_stage_only_filters(box: Box) -> None:
 
 
 @pytest.fixture
-def answering(tmp_path: Path) -> Iterator[tuple[int, str]]:
+def answering(socket_folder: str) -> Iterator[tuple[int, str]]:
     """A proxy that says what it was asked: on a port of loopback and on a Unix socket."""
-    path = str(tmp_path / "proxy.sock")
+    path = f"{socket_folder}/proxy.sock"
     port_side = socket.create_server(("127.0.0.1", 0))
     path_side = socket.socket(socket.AF_UNIX)
     path_side.bind(path)

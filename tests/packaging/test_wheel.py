@@ -17,7 +17,9 @@ from tests.support.one_file import REPLY, REQUEST
 from tests.support.source import ROOT
 
 SOURCES = ("execserver", "helpers", "pyproject.toml", "LICENSE")
-PIP = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+# In UTF-8 mode, which no variable can switch on for `-I`: the environment's own path may have other letters.
+PYTHON = [sys.executable, "-I", "-X", "utf8"]
+PIP = [*PYTHON, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 READ_ONLY = {
     "type": "managed",
     "network": "restricted",

@@ -104,8 +104,8 @@ def test_bytes_go_both_ways_and_ends_are_passed_on(host: bytes) -> None:
         assert ask(port, data) == b"got " + data
 
 
-def test_each_port_leads_to_its_endpoint(tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = os.fsencode(tmp_path_factory.mktemp("s") / "proxy.sock")
+def test_each_port_leads_to_its_endpoint(socket_folder: str) -> None:
+    path = os.fsencode(f"{socket_folder}/proxy.sock")
 
     def say(text: bytes) -> Callable[[socket.socket], None]:
         def handle(connection: socket.socket) -> None:

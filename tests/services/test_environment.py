@@ -11,6 +11,7 @@ import pytest
 
 from execserver import __version__
 from execserver.protocol.methods import METHODS
+from execserver.protocol.paths import PathUri
 from execserver.protocol.session import InitializeResponse
 from execserver.services.environment import EnvironmentService, home_folder
 
@@ -49,7 +50,7 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert info == {
         "shell": {"name": "sh", "path": "/bin/sh"},
         "executorVersion": __version__,
-        "cwd": f"file://{tmp_path}/a%20b%25%C3%A9",
+        "cwd": PathUri.from_native(os.fsencode(tmp_path)).uri + "/a%20b%25%C3%A9",
         "userHomeDir": "file:///root",
         "platformOs": "linux",
         "prependPathDirs": [],

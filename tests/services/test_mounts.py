@@ -38,7 +38,7 @@ class Mounts:
 
     def __init__(self, folder: Path, tables: list[MountTable], *slow_points: bytes) -> None:
         lines = [b"1 0 254:0 / / rw - ext4 /dev/vda rw"]
-        lines += [b"2 1 0:99 / %b rw - fuse.x x rw" % point for point in slow_points]
+        lines += [b"2 1 0:99 / %b rw - fuse.x x rw" % point.replace(b" ", b"\\040") for point in slow_points]
         (folder / "mountinfo").write_bytes(b"\n".join(lines) + b"\n")
         # An ordinary file never reports a change.
         self.table = MountTable(os.fsencode(folder / "mountinfo"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from tests.support.peer import Peer
@@ -18,7 +19,7 @@ class Producer:
     def __init__(
         self, peer: Peer, size: int, process_id: str = "p", source: str | Path = "/dev/zero"
     ) -> None:
-        start(peer, process_id, f"echo $$; exec head -c {size} {source}")
+        start(peer, process_id, f"echo $$; exec head -c {size} {shlex.quote(str(source))}")
         self.collected = Outcome()
         self.pid = int(output_until(peer, process_id, b"\n", self.collected).split(b"\n")[0])
 

@@ -95,7 +95,7 @@ def _read_all(receiver: int, deadline: float) -> tuple[bytes, bool]:
 
 def _be_child(sources: Sequence[Source], sender: int) -> NoReturn:
     """Evaluate, answer and exit.  No code of the parent runs again, whatever happens."""
-    # A collection here would run finalizers of the parent's objects; some wait for threads, which a fork lacks.
+    # A collection would run finalizers of the parent's objects; some wait for threads, which a fork lacks.
     gc.disable()
     try:
         kept = fcntl.fcntl(sender, fcntl.F_DUPFD_CLOEXEC, 3)  # `sender` may have the number of a closed stdin

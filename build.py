@@ -13,6 +13,7 @@
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
                      relay [ARGS]    measure the relay, and executors behind it
                      shell [ARGS]    measure the shell tool, beside a plain shell and the reference
+                     cost [ARGS]     count instructions, system calls and switches of each operation
     python3 build.py docs            generate docs/protocol.md
 
 Needs Python 3.11 or newer and nothing else: it makes .venv and installs the pinned packages where they are
@@ -34,6 +35,7 @@ from tools.problems import Problem, from_os_error, say, tell
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
+BENCHES = {"relay": "bench.relay", "shell": "bench.shell_tool", "cost": "bench.cost"}
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
 # For runs that hang.  Alone on two processors they take 8, 45, 3 and 20 minutes; beside others twice that.
 TEST_LIMIT_S = 30 * 60
@@ -89,6 +91,9 @@ def test(arguments: list[str]) -> int:
     if "--long" in arguments and everything:
         say("the end-to-end tests once more, on the source")
         status = worst(status, run_limited([*command, "tests/e2e"], dict(os.environ), limit_s))
+        say("what each operation costs, against bench/budgets.toml")
+        counting = [str(environment.python), "-m", "bench.cost", "--check"]
+        status = worst(status, run_limited(counting, dict(os.environ), limit_s))
     if everything:
         status = worst(status, _test_as_other_user(environment.python, for_pytest, "--long" in arguments))
     return status
@@ -132,9 +137,10 @@ def lint(arguments: list[str]) -> int:
 def bench(arguments: list[str]) -> int:
     """Measure what `build` made."""
     program, environment = _built()
-    module = "bench.compare"
-    if arguments[:1] in (["relay"], ["shell"]):
-        module = "bench.relay" if arguments[0] == "relay" else "bench.shell_tool"
+    module = BENCHES.get(arguments[0]) if arguments else None
+    if module is None:
+        module = "bench.compare"
+    else:
         arguments = arguments[1:]
     return _call([str(environment.python), "-m", module, "--ours", program, *arguments])
 

@@ -52,6 +52,11 @@ class Server:
     ) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
     def stop(self) -> None:
         """End the server, first politely."""
         self._process.terminate()

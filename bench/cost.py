@@ -1,0 +1,241 @@
+"""Counts what an operation costs our server: instructions, system calls, greenlet switches.
+
+    python3 build.py bench cost [--only ROW,ROW] [--check] [--write]
+
+Unlike times, instructions hardly depend on the machine and on what else it does: two runs differ by some 2 %.
+They are of the server's process alone, in user mode; what the zygote and the kernel do for it is not in them.
+Calls and switches depend a little on what arrives together.  Instructions are counted by callgrind, system
+calls by strace; a column whose tool is missing stays empty.  Each figure is the difference between N and 2N
+operations, so that whatever happens once cancels out, and the median of three such differences.
+
+`--check` compares the instructions with bench/budgets.toml and exits with 1 where they are 5 % above their
+budget; `--write` writes this run's figures there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+import re
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.cost_rows import ROWS, CostRow
+from bench.counted_server import COUNT
+from bench.server import Server
+
+BUDGETS = Path(__file__).with_name("budgets.toml")
+MARGIN = 0.05
+_LISTEN = ["--listen", "ws://127.0.0.1:0"]
+_ATTACH_S = 20.0
+_KILO = 1000
+_REPEATS = 3
+_SETTLED_S = (
+    5.0  # two seconds after its start, and under valgrind later, the server looks what sandboxes work
+)
+
+# What one row costs: the name of a column and its figure.  Instructions are in thousands.
+Cost = dict[str, float]
+Measure = Callable[[CostRow], float]
+
+
+def main(argv: list[str]) -> int:
+    """Count and print; return the exit status."""
+    options = _parser().parse_args(argv)
+    wanted = options.only.split(",") if options.only else [row.name for row in ROWS]
+    unknown = set(wanted) - {row.name for row in ROWS}
+    if unknown:
+        print(f"bench: there is no row {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    rows = [row for row in ROWS if row.name in wanted]
+    figures: dict[str, Cost] = {row.name: {} for row in rows}
+    with tempfile.TemporaryDirectory(prefix="bench-cost-") as place:
+        for column, counting in COLUMNS.items():
+            with counting(Path(place)) as measure:
+                for row in rows if measure else ():
+                    assert measure is not None
+                    figures[row.name][column] = measure(row)
+    print(table(rows, figures))
+    if options.write:
+        BUDGETS.write_text(budgets_text({**budgets(), **figures}))
+    excesses = over_budget(figures, budgets()) if options.check else []
+    for excess in excesses:
+        print(excess)
+    return 1 if excesses else 0
+
+
+def table(rows: Sequence[CostRow], figures: dict[str, Cost]) -> str:
+    """Return the figures as a Markdown table."""
+    lines = ["| row | | instructions, thousands | system calls | switches |", "|---|---|---|---|---|"]
+    for row in rows:
+        cells = [_shown(figures[row.name].get(column)) for column in COLUMNS]
+        lines.append(f"| {row.name} | {row.title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def over_budget(figures: dict[str, Cost], budgets: dict[str, Cost]) -> list[str]:
+    """Return a line for each figure that is above its budget; one without a budget is above none."""
+    found = []
+    for name, cost in figures.items():
+        figure, budget = cost.get(INSTRUCTIONS), budgets.get(name, {}).get(INSTRUCTIONS)
+        if figure is not None and budget is not None and figure > budget * (1 + MARGIN):
+            found.append(f"{name}: {_shown(figure)} thousand instructions, budget {_shown(budget)}")
+    return found
+
+
+def budgets() -> dict[str, Cost]:
+    """Return the budgets, none where the file is missing."""
+    try:
+        return tomllib.loads(BUDGETS.read_text())
+    except FileNotFoundError:
+        return {}
+
+
+def budgets_text(figures: dict[str, Cost]) -> str:
+    """Return the text of the file with budgets."""
+    lines = ["# What each operation may cost; `python3 build.py bench cost --write` writes it."]
+    for name, cost in sorted(figures.items()):
+        lines += ["", f"[{name}]", *(f"{column} = {figure:.1f}" for column, figure in cost.items())]
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def counting_instructions(place: Path) -> Iterator[Measure | None]:
+    """Run the server under callgrind."""
+    if not shutil.which("valgrind"):
+        print("bench: there is no valgrind, so no instructions are counted", file=sys.stderr)
+        yield None
+        return
+    # It changes the hash seed of nothing, but ours must be the same in each run.
+    prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={place}/callgrind", "--"]
+    with _serving([*prefix, sys.executable, "-m", "execserver", *_LISTEN]) as server:
+
+        def count(row: CostRow, times: int) -> float:
+            _control(server.pid, "-z")
+            row.act(server.url, place, times)
+            _control(server.pid, "-d")
+            newest = max(glob.glob(f"{place}/callgrind*"), key=os.path.getmtime)
+            found = re.search(r"^(?:totals|summary): (\d+)", Path(newest).read_text(), re.MULTILINE)
+            return float(found[1]) if found else 0.0
+
+        yield lambda row: _difference(row, count) / _KILO
+
+
+@contextmanager
+def counting_calls(place: Path) -> Iterator[Measure | None]:
+    """Trace the system calls of a running server."""
+    if not shutil.which("strace"):
+        print("bench: there is no strace, so no system calls are counted", file=sys.stderr)
+        yield None
+        return
+    with _serving([sys.executable, "-m", "execserver", *_LISTEN]) as server:
+
+        def count(row: CostRow, times: int) -> float:
+            report = place / "strace"
+            report.unlink(missing_ok=True)
+            command = ["strace", "-f", "-c", "-o", str(report), "-p", str(server.pid)]
+            with subprocess.Popen(command, stderr=subprocess.DEVNULL) as tracer:
+                _until(lambda: _is_traced(server.pid))
+                row.act(server.url, place, times)
+                tracer.send_signal(signal.SIGINT)
+            total = re.search(r"^100\.00 +\S+ +\S* *(\d+)", report.read_text(), re.MULTILINE)
+            return float(total[1]) if total else 0.0
+
+        yield lambda row: _difference(row, count)
+
+
+@contextmanager
+def counting_switches(place: Path) -> Iterator[Measure | None]:
+    """Count the greenlet switches of a server that notes them."""
+    shown = place / "switches"
+    shown.write_bytes(COUNT.pack(0))
+    with _serving([sys.executable, "-m", "bench.counted_server", str(shown), *_LISTEN]) as server:
+
+        def count(row: CostRow, times: int) -> float:
+            (before,) = COUNT.unpack(shown.read_bytes())
+            row.act(server.url, place, times)
+            (after,) = COUNT.unpack(shown.read_bytes())
+            return float(after - before)
+
+        yield lambda row: _difference(row, count)
+
+
+INSTRUCTIONS = "instructions"
+COLUMNS = {
+    INSTRUCTIONS: counting_instructions,
+    "calls": counting_calls,
+    "switches": counting_switches,
+}
+
+
+def _difference(row: CostRow, count: Callable[[CostRow, int], float]) -> float:
+    """Return the cost of one operation."""
+    count(row, row.times)  # whatever is made lazily
+    return statistics.median(
+        (count(row, 2 * row.times) - count(row, row.times)) / row.times for _ in range(_REPEATS)
+    )
+
+
+@contextmanager
+def _serving(command: Sequence[str]) -> Iterator[Server]:
+    # Without a fixed seed the order of sets, and so the work, would differ from run to run.
+    before = os.environ.get("PYTHONHASHSEED")
+    os.environ["PYTHONHASHSEED"] = "0"
+    try:
+        with Server("ours", shlex.join(command), None) as server:
+            time.sleep(_SETTLED_S)
+            yield server
+    finally:
+        if before is None:
+            del os.environ["PYTHONHASHSEED"]
+        else:
+            os.environ["PYTHONHASHSEED"] = before
+
+
+def _control(pid: int, option: str) -> None:
+    done = subprocess.run(
+        ["callgrind_control", option, str(pid)], capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode or "OK" not in done.stdout:
+        raise SystemExit(f"bench: callgrind does not answer: {done.stdout}{done.stderr}")
+
+
+def _is_traced(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return "TracerPid:\t0" not in status
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _ATTACH_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("bench: strace could not attach to the server")
+        time.sleep(0.01)
+
+
+def _shown(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.1f}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="build.py bench cost", description="Count what operations cost.")
+    parser.add_argument("--ours", help=argparse.SUPPRESS)  # the source is counted
+    parser.add_argument("--only", help="the rows to count, with commas between")
+    parser.add_argument("--check", action="store_true", help="fail where a budget is exceeded")
+    parser.add_argument("--write", action="store_true", help="write the figures as budgets")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,160 @@
+"""The operations whose cost is counted: each is done N times on a server that runs, by the plain client.
+
+A row is a function of a server's URL, a folder of its own and N.  It leaves the server as it found it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from bench.client import Client, Refused
+
+MIB = 1 << 20
+_UNIQUE = itertools.count()
+READ_ONLY: dict[str, Any] = {
+    "type": "managed",
+    "network": "restricted",
+    "file_system": {
+        "type": "restricted",
+        "entries": [{"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}],
+    },
+}
+
+
+class CostRow(NamedTuple):
+    """One operation: `times` is how often a measurement does it."""
+
+    name: str
+    title: str
+    times: int
+    act: Callable[[str, Path, int], None]
+
+
+def info(url: str, folder: Path, times: int) -> None:
+    """Ask for the description of the machine."""
+    with Client(url) as client:
+        for _ in range(times):
+            client.call("environment/info", {})
+
+
+def metadata(url: str, folder: Path, times: int) -> None:
+    """Ask for one file's metadata."""
+    (folder / "small").write_bytes(b"x")
+    with Client(url) as client:
+        for _ in range(times):
+            client.call("fs/getMetadata", {"path": (folder / "small").as_uri()})
+
+
+def not_found(url: str, folder: Path, times: int) -> None:
+    """Ask for the metadata of a file that is not there."""
+    with Client(url) as client:
+        for _ in range(times):
+            try:
+                client.call("fs/getMetadata", {"path": (folder / "missing").as_uri()})
+            except Refused:
+                pass
+
+
+def key(url: str, folder: Path, times: int) -> None:
+    """Type a key into `cat` on a terminal, and have its echo."""
+    with Client(url) as client:
+        process_id = _start(client, folder, ["/bin/cat"], tty=True)
+        for number in range(times):
+            params = {"processId": process_id, "chunk": "eA==", "writeId": f"w{number}"}
+            client.call("process/write", params)
+            client.wait_for("process/output", process_id)
+        client.call("process/terminate", {"processId": process_id})
+        client.wait_for("process/closed", process_id)
+
+
+def push(url: str, folder: Path, times: int) -> None:
+    """Have what a process writes, a byte each time."""
+    fifo = folder / f"fifo{next(_UNIQUE)}"
+    os.mkfifo(fifo)
+    with Client(url) as client:
+        process_id = _start(client, folder, ["/bin/cat", fifo.name])
+        with open(fifo, "wb", buffering=0) as end:
+            for _ in range(times):
+                end.write(b"x")
+                client.wait_for("process/output", process_id)
+        client.wait_for("process/closed", process_id)
+
+
+def stream(url: str, folder: Path, times: int) -> None:
+    """Have the output of one process, a MiB each time."""
+    with Client(url) as client:
+        process_id = _start(client, folder, ["/usr/bin/head", "-c", str(times * MIB), "/dev/zero"])
+        client.wait_for("process/closed", process_id)
+
+
+def connect(url: str, folder: Path, times: int) -> None:
+    """Connect, upgrade, and leave."""
+    parts = urlsplit(url)
+    for _ in range(times):
+        with closing(socket.create_connection((str(parts.hostname), int(parts.port or 0)))) as connection:
+            connection.sendall(
+                b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            )
+            while b"\r\n\r\n" not in connection.recv(65536):
+                pass
+
+
+def initialize(url: str, folder: Path, times: int) -> None:
+    """Connect, upgrade, initialize, and leave."""
+    for _ in range(times):
+        Client(url).close()
+
+
+def start_true(url: str, folder: Path, times: int) -> None:
+    """Run /bin/true with pipes to its end."""
+    with Client(url) as client:
+        for _ in range(times):
+            client.wait_for("process/closed", _start(client, folder, ["/bin/true"]))
+
+
+def sandboxed_true(url: str, folder: Path, times: int) -> None:
+    """Run /bin/true in a read-only sandbox to its end."""
+    sandbox = {"permissions": READ_ONLY, "windowsSandboxLevel": "disabled", "cwd": folder.as_uri()}
+    with Client(url) as client:
+        for _ in range(times):
+            client.wait_for("process/closed", _start(client, folder, ["/bin/true"], sandbox=sandbox))
+
+
+def sandboxed_metadata(url: str, folder: Path, times: int) -> None:
+    """Ask for one file's metadata in a read-only sandbox."""
+    (folder / "small").write_bytes(b"x")
+    sandbox = {"permissions": READ_ONLY, "windowsSandboxLevel": "disabled", "cwd": folder.as_uri()}
+    params = {"path": (folder / "small").as_uri(), "sandbox": sandbox}
+    with Client(url) as client:
+        for _ in range(times):
+            client.call("fs/getMetadata", params)
+
+
+ROWS = [
+    CostRow("info", "environment/info", 400, info),
+    CostRow("metadata", "fs/getMetadata", 400, metadata),
+    CostRow("notfound", "fs/getMetadata of nothing", 400, not_found),
+    CostRow("key", "key to echo on a tty", 300, key),
+    CostRow("push", "a line pushed by a process", 300, push),
+    CostRow("stream", "a MiB of output", 32, stream),
+    CostRow("connect", "connect and upgrade", 100, connect),
+    CostRow("initialize", "connect, upgrade, initialize", 100, initialize),
+    CostRow("start", "/bin/true, start to closed", 60, start_true),
+    CostRow("sb_start", "the same in a sandbox", 80, sandboxed_true),
+    CostRow("sb_metadata", "fs/getMetadata in a sandbox", 200, sandboxed_metadata),
+]
+
+
+def _start(client: Client, folder: Path, argv: list[str], tty: bool = False, **more: Any) -> str:
+    process_id = f"p{next(_UNIQUE)}"
+    params = {"processId": process_id, "argv": argv, "cwd": folder.as_uri(), "tty": tty}
+    client.call("process/start", {**params, "env": {"PATH": "/usr/bin:/bin"}, **more})
+    return process_id

@@ -1,0 +1,52 @@
+"""`build.py bench cost`: every row does its operation, and budgets are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import cost, cost_rows
+from bench.cost_rows import CostRow
+from tests.support.server_process import ServerProcess
+
+
+@pytest.mark.parametrize("row", cost_rows.ROWS, ids=lambda row: row.name)
+def test_each_operation_is_one_that_the_server_does(
+    row: CostRow, server: ServerProcess, tmp_path: Path
+) -> None:
+    row.act(server.url, tmp_path, 2)
+
+
+@pytest.mark.parametrize(
+    ("figures", "excess"),
+    [
+        ({"instructions": 104.9, "calls": 9.0}, []),
+        ({"instructions": 105.1}, ["info: 105.1 thousand instructions, budget 100.0"]),
+        ({"calls": 4.6}, []),
+    ],
+)
+def test_what_is_above_its_budget_is_told(figures: dict[str, float], excess: list[str]) -> None:
+    budgets = {"info": {"instructions": 100.0, "calls": 4.0, "switches": 20.0}}
+    assert cost.over_budget({"info": figures, "new": figures}, budgets) == excess
+
+
+def test_budgets_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "BUDGETS", tmp_path / "budgets.toml")
+    assert cost.budgets() == {}
+    figures = {"info": {"instructions": 82.5, "calls": 4.0}, "key": {"switches": 4.1}}
+    cost.BUDGETS.write_text(cost.budgets_text(figures))
+    assert cost.budgets() == figures
+
+
+def test_every_row_has_its_budgets() -> None:
+    assert {name: set(budget) for name, budget in cost.budgets().items()} == {
+        row.name: set(cost.COLUMNS) for row in cost_rows.ROWS
+    }
+
+
+def test_the_table_leaves_open_what_was_not_counted() -> None:
+    row = cost_rows.ROWS[0]
+    assert cost.table([row], {row.name: {"calls": 4.04}}).splitlines()[-1] == (
+        "| info | environment/info |  | 4.0 |  |"
+    )

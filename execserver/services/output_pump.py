@@ -15,8 +15,7 @@ from gevent import Greenlet, sleep
 from gevent.hub import get_hub
 
 CHUNK_BYTES = 64 * 1024  # all that a pipe holds; the reference server sends 8 KiB a message
-_YIELD_BYTES = 4096  # after a chunk larger than this, other greenlets run
-_YIELD_READS = 16  # and after that many small ones; else a command that never pauses would starve the others
+_YIELD_BYTES = 4096  # a larger chunk may have more behind it: other greenlets run, then it is read on
 _TTY_JOIN_BYTES = 2000  # a terminal returns at most 4 KiB a read; a read this full means that more is waiting
 _REOPENED_S = 0.05
 _READY_READ = 1
@@ -85,7 +84,6 @@ class OutputPump:
 
     def _run(self) -> None:
         hub = get_hub()
-        reads = 0
         while True:
             self._wait_for_room()
             if self.ended:  # stopped meanwhile: the closed descriptor's number may name another file by now
@@ -95,10 +93,11 @@ class OutputPump:
                 hub.wait(self._watcher)
             elif data:
                 self._publish(self.stream, data)
-                reads += 1
-                if len(data) > _YIELD_BYTES or reads == _YIELD_READS:
-                    reads = 0
+                if len(data) > _YIELD_BYTES:
                     sleep(0)
+                else:
+                    # A second read would mostly find nothing, and the client would have to wait for it.
+                    hub.wait(self._watcher)
             elif self._is_terminal and not self._may_end():
                 # No process has the terminal open, but the command lives and may open it again.  Closing our
                 # side would send it SIGHUP.  The event loop cannot wait for an open, so try now and then.

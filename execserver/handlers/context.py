@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from execserver.core.connection import ConnectionRules
 from execserver.core.file_handles import FileHandles
 from execserver.protocol.errors import InvalidRequest
@@ -13,11 +15,17 @@ from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import Session, SessionHost
 from execserver.services.sink import MessageSink
 
+if TYPE_CHECKING:
+    from execserver.services.missing_watch import ConnectionWatch, MissingWatches
+
 
 class Services:
     """The services of one server, shared by all connections."""
 
-    __slots__ = ("environment", "filesystem", "http", "inherited", "sandbox", "sandboxed_files", "sessions")
+    __slots__ = (
+        *("_watches", "environment", "filesystem", "http", "inherited", "sandbox", "sandboxed_files"),
+        "sessions",
+    )
 
     def __init__(
         self,
@@ -36,12 +44,21 @@ class Services:
         self.sandbox = sandbox
         self.sandboxed_files = sandboxed_files
         self.inherited = inherited  # the environment the server was started with, for envPolicy
+        self._watches: MissingWatches | None = None
+
+    def watch_for(self, sink: MessageSink) -> ConnectionWatch:
+        """Return a new watch of missing paths, which tells a connection."""
+        from execserver.services.missing_watch import ConnectionWatch, MissingWatches
+
+        if self._watches is None:
+            self._watches = MissingWatches(self.filesystem)
+        return ConnectionWatch(self._watches, self.filesystem, sink)
 
 
 class ConnectionContext:
     """What belongs to one connection, and ends with it."""
 
-    __slots__ = ("bounded_messages", "client_name", "handles", "http_streams", "rules", "sink")
+    __slots__ = ("bounded_messages", "client_name", "handles", "http_streams", "rules", "sink", "watch")
 
     def __init__(self, sink: MessageSink, http_streams: HttpStreams, handles: FileHandles) -> None:
         self.sink = sink
@@ -50,9 +67,12 @@ class ConnectionContext:
         self.rules = ConnectionRules()
         self.http_streams = http_streams
         self.handles = handles
+        self.watch: ConnectionWatch | None = None  # made by the first request for one
 
     def close(self) -> None:
-        """Close open files and end running body streams."""
+        """Close open files, end running body streams and the watch of missing paths."""
+        if self.watch is not None:
+            self.watch.close()
         self.http_streams.close()
         self.handles.close_all()
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 from execserver.files.walk import Walk, WalkOptions
 from execserver.handlers.context import Call
 from execserver.handlers.registry import handles
-from execserver.handlers.replies import InParts, Streamed
+from execserver.handlers.replies import InParts, Reply, Streamed
 from execserver.protocol import base64, files, methods
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
@@ -188,6 +188,18 @@ def walk(call: Call, params: files.FsWalkParams) -> Raw | Streamed:
     if len(found.entries) <= _ENTRIES_AT_ONCE:
         return Raw(b"".join(_walk_text(found)))
     return Streamed(_walk_text(found))
+
+
+@handles(methods.FS_WATCH_MISSING)
+def watch_missing(call: Call, params: files.FsWatchMissingParams) -> Reply | files.FsWatchMissingResponse:
+    """Watch missing paths; the notification about them never comes before this answer."""
+    connection = call.connection
+    if connection.watch is None:
+        connection.watch = call.services.watch_for(connection.sink)
+    watch = connection.watch.replace(params)
+    if watch is None:
+        return files.FsWatchMissingResponse(watching=False)
+    return Reply(files.FsWatchMissingResponse(watching=True), watch.arm)
 
 
 _BATCH = 512  # entries of one piece: about 50 KB, and below the clients' frame limit with the longest paths

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from execserver.protocol.files import FsCreateDirectoryResponse as FsCreateDirectoryResponse
     from execserver.protocol.files import FsGetMetadataParams as FsGetMetadataParams
     from execserver.protocol.files import FsGetMetadataResponse as FsGetMetadataResponse
+    from execserver.protocol.files import FsMissingChangedNotification as FsMissingChangedNotification
     from execserver.protocol.files import FsOpenMode as FsOpenMode
     from execserver.protocol.files import FsOpenParams as FsOpenParams
     from execserver.protocol.files import FsOpenResponse as FsOpenResponse
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from execserver.protocol.files import FsWalkOptions as FsWalkOptions
     from execserver.protocol.files import FsWalkParams as FsWalkParams
     from execserver.protocol.files import FsWalkResponse as FsWalkResponse
+    from execserver.protocol.files import FsWatchMissingParams as FsWatchMissingParams
+    from execserver.protocol.files import FsWatchMissingResponse as FsWatchMissingResponse
     from execserver.protocol.files import FsWriteBlockParams as FsWriteBlockParams
     from execserver.protocol.files import FsWriteBlockResponse as FsWriteBlockResponse
     from execserver.protocol.files import FsWriteFileParams as FsWriteFileParams

@@ -248,3 +248,26 @@ class FsWalkResponse(Record, frozen=True, kw_only=True):
     entries: tuple[FsWalkEntry, ...]
     errors: tuple[FsWalkError, ...]
     truncated: bool
+
+
+class FsWatchMissingParams(Record, frozen=True, kw_only=True):
+    """Paths to tell about once they appear, and one to tell about once it changes; ids must grow."""
+
+    watch_id: U64
+    missing: tuple[PathUri, ...]
+    present: PathUri | None = None
+
+    def __post_init__(self) -> None:
+        refuse_beyond_u64(self.watch_id)
+
+
+class FsWatchMissingResponse(Record, frozen=True, kw_only=True):
+    """Whether the paths are watched from now on."""
+
+    watching: bool
+
+
+class FsMissingChangedNotification(Record, frozen=True, kw_only=True):
+    """Something about the watched paths has changed; the watch is over."""
+
+    watch_id: U64

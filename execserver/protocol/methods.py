@@ -218,6 +218,14 @@ FS_WALK = Method(
     since="0.169.0",
     doc="List a directory and everything below it, level by level.",
 )
+FS_WATCH_MISSING = Method(
+    "fs/watchMissing",
+    files.FsWatchMissingParams,
+    files.FsWatchMissingResponse,
+    family=Family.FILESYSTEM,
+    since="0.169.0",
+    doc="Watch paths that do not exist, instead of those watched on this connection before.",
+)
 HTTP_REQUEST = Method(
     "http/request",
     http.HttpRequestParams,
@@ -276,6 +284,12 @@ PROCESS_CLOSED = NotificationMethod(
     since="2026-04",
     doc="All output of a process was sent.",
 )
+FS_MISSING_CHANGED = NotificationMethod(
+    "fs/missingChanged",
+    files.FsMissingChangedNotification,
+    since="0.169.0",
+    doc="A path that was missing may exist now; its watch is over.",
+)
 HTTP_REQUEST_BODY_DELTA = NotificationMethod(
     "http/request/bodyDelta",
     http.HttpRequestBodyDeltaNotification,
@@ -323,6 +337,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         FS_REMOVE,
         FS_COPY,
         FS_WALK,
+        FS_WATCH_MISSING,
         HTTP_REQUEST,
         COMMAND_EXEC,
         COMMAND_EXEC_WRITE,
@@ -337,6 +352,7 @@ NOTIFICATIONS: dict[str, NotificationMethod[Any]] = {
         PROCESS_OUTPUT,
         PROCESS_EXITED,
         PROCESS_CLOSED,
+        FS_MISSING_CHANGED,
         HTTP_REQUEST_BODY_DELTA,
         COMMAND_EXEC_OUTPUT_DELTA,
         COMMAND_EXEC_EXITED,

@@ -95,6 +95,7 @@ def describe(
 def capabilities() -> Capabilities:
     """Return which parts of the newest contract this server keeps."""
     return Capabilities(
+        fs_watch_missing="fs/watchMissing" in METHODS,
         http_header_env_vars=True,
         sandboxed_file_streaming=True,
         file_write_streaming="fs/writeBlock" in METHODS,

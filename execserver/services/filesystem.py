@@ -59,6 +59,10 @@ class FileService:
         """Return a number that differs after every change of the mounts."""
         return self._mounts.generation()
 
+    def is_local(self, path: bytes) -> bool:
+        """Return whether using an absolute path certainly touches local file systems only."""
+        return self._mounts.is_local(path)
+
     # --- short operations --------------------------------------------------------------------------------
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:

@@ -60,7 +60,8 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert capabilities["httpHeaderEnvVars"] is True
     assert capabilities["sandboxedFileStreaming"] is True
     assert capabilities["fileWriteStreaming"] is ("fs/writeBlock" in METHODS)
-    assert not any(capabilities[name] for name in ("fsWatchMissing", "environmentConfigRead", "windowsMxc"))
+    assert capabilities["fsWatchMissing"] is True
+    assert not any(capabilities[name] for name in ("environmentConfigRead", "windowsMxc"))
     assert extensions["processResize"] is ("process/resize" in METHODS)
 
 

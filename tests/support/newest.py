@@ -2,7 +2,7 @@
 
 A line is a message of the client (`>`), one of the server (`<`), or a remark (`#`): the files to make, or
 what the recorder did in between.  Each conversation is a dialogue over stdio, so every message of the server
-must come in its recorded place.  Only the answer to `initialize` is not compared: it describes another machine.
+must come in its recorded place.  Only the answer to `initialize` is not compared: it describes a machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Course:
     notes: dict[str, Act] = field(default_factory=dict)
     before: Act | None = None
     requests: dict[int, Json] = field(default_factory=dict)
-    native_paths: frozenset[int] = frozenset()  # requests with a path that is no URI: ours takes those
+    # Where ours differs, by request id: requests with a path that is no URI, which it takes, and its own texts.
+    native_paths: frozenset[int] = frozenset()
+    texts: dict[int, str] = field(default_factory=dict)
     etc: bool = False  # its files in /etc need a mount namespace
 
 
@@ -92,6 +94,7 @@ class _Player:
     def __init__(self, peer: StdioPeer, flavour: Flavour, root: Path, course: Course) -> None:
         self._peer = peer
         self._native_paths = frozenset() if flavour.is_reference else course.native_paths
+        self._texts = {} if flavour.is_reference else course.texts
         self._root = root
         self._course = course
         self._initializing: set[Json] = set()
@@ -122,6 +125,9 @@ class _Player:
             return []
         if wanted.get("id") in self._native_paths:
             return [] if "result" in got else [f"a native path was refused: {got}"]
+        if wanted.get("id") in self._texts:
+            text = self._texts[wanted["id"]].replace("/ROOT", str(self._root))
+            return [] if got.get("error", {}).get("message") == text else [f"not the text of ours: {got}"]
         wanted, got = _plain(wanted), _plain(got)
         return [] if wanted == got else [f"\n{json.dumps(got)}\n instead of\n{json.dumps(wanted)}"]
 

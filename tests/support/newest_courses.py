@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import shutil
 from pathlib import Path
 
 from tests.support.newest import Act, Course
+from tests.support.peer import Json
 
 
 def create(name: str) -> Act:
@@ -101,7 +104,28 @@ WATCH = Course(
     },
 )
 
+def _places_to_open(root: Path) -> None:
+    (root / "ws/d").mkdir()
+    os.mkfifo(root / "ws/fifo")
+
+
+def _block(size: int, request_id: int) -> Json:
+    chunk = base64.b64encode(b"a" * size).decode()
+    return {
+        "id": request_id,
+        "method": "fs/writeBlock",
+        "params": {"handleId": "h", "offset": 0, "chunk": chunk},
+    }
+
+
+BLOCKS = Course(
+    before=_places_to_open,
+    requests={5: _block(1_048_577, 5), 6: _block(1_048_576, 6)},
+    texts={20: "path `/ROOT/ws/fifo` is a FIFO: only files and character devices are written"},
+)
+
 COURSES = {
     "06-fs-watchMissing": WATCH,
+    "23-fs-writeBlock-limits": BLOCKS,
 }
 """The transcripts that ours and the newest reference server are played."""

@@ -16,7 +16,16 @@ PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 TEST_NAME = re.compile(r"`([\w/]*test_\w+\.py)::(\w+)`")
 BORDER = re.compile(r"\|(?:-+\|)+")
 GROUPS = (
-    *("Connections", "Decoding", "Processes", "Files", "HTTP", "Remote mode", "Command line"),
+    *(
+        "Connections",
+        "Configuration, skills and plugins",
+        "Decoding",
+        "Processes",
+        "Files",
+        "HTTP",
+        "Remote mode",
+        "Command line",
+    ),
     "The shell tool",
 )
 

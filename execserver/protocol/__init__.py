@@ -9,6 +9,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import for helper processes
 if TYPE_CHECKING:
+    from execserver.protocol.discovery import ConfigLayer as ConfigLayer
+    from execserver.protocol.discovery import ConfigStack as ConfigStack
+    from execserver.protocol.discovery import EnvironmentConfigReadParams as EnvironmentConfigReadParams
+    from execserver.protocol.discovery import EnvironmentConfigReadResponse as EnvironmentConfigReadResponse
     from execserver.protocol.environment import Bubblewrap as Bubblewrap
     from execserver.protocol.environment import Capabilities as Capabilities
     from execserver.protocol.environment import EnvironmentInfo as EnvironmentInfo
@@ -106,6 +110,7 @@ if TYPE_CHECKING:
     from execserver.protocol.session import NoParams as NoParams
 else:
     _RECORD_MODULES = (
+        "discovery",
         "environment",
         "files",
         "http",

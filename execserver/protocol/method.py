@@ -20,6 +20,7 @@ class Family(enum.Enum):
     EXEC = "exec"
     ENVIRONMENT_INFO = "environment info"
     ENVIRONMENT_STATUS = "environment status"
+    ENVIRONMENT_CONFIG = "environment config"
     FILESYSTEM = "filesystem"
     HTTP = "http"
 

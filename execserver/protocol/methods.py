@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import environment, files, http, legacy, process, session
+from execserver.protocol import discovery, environment, files, http, legacy, process, session
 from execserver.protocol.method import Family as Family
 from execserver.protocol.method import Method as Method
 from execserver.protocol.method import NotificationMethod as NotificationMethod
@@ -113,6 +113,14 @@ ENVIRONMENT_SANDBOX = Method(
     since="execserver",
     doc="Tell which sandbox works on the machine, what it enforces, and what is in the way of the rest.",
     extension=True,
+)
+ENVIRONMENT_CONFIG_READ = Method(
+    "environmentConfig/read",
+    discovery.EnvironmentConfigReadParams,
+    discovery.EnvironmentConfigReadResponse,
+    family=Family.ENVIRONMENT_CONFIG,
+    since="0.169.0",
+    doc="Return the wanted parts of the machine's configuration files.",
 )
 FS_READ_FILE = Method(
     "fs/readFile",
@@ -324,6 +332,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         ENVIRONMENT_INFO,
         ENVIRONMENT_STATUS,
         ENVIRONMENT_SANDBOX,
+        ENVIRONMENT_CONFIG_READ,
         FS_READ_FILE,
         FS_OPEN,
         FS_READ_BLOCK,

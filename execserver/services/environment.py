@@ -96,6 +96,7 @@ def capabilities() -> Capabilities:
     """Return which parts of the newest contract this server keeps."""
     return Capabilities(
         fs_watch_missing="fs/watchMissing" in METHODS,
+        environment_config_read="environmentConfig/read" in METHODS,
         http_header_env_vars=True,
         sandboxed_file_streaming=True,
         file_write_streaming="fs/writeBlock" in METHODS,
@@ -113,6 +114,12 @@ def extensions() -> Extensions:
         sandbox_refusals=True,
         environment_sandbox="environment/sandbox" in METHODS,
     )
+
+
+def user_home(environ: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the home directory of the server's user, as `environment/info` tells it."""
+    home = _home(environ.get(b"HOME"), home_folder(os.getuid()))
+    return None if home is None else home.native()
 
 
 def encode_known(info: EnvironmentInfo) -> bytes:

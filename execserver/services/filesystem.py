@@ -63,6 +63,10 @@ class FileService:
         """Return whether using an absolute path certainly touches local file systems only."""
         return self._mounts.is_local(path)
 
+    def in_thread(self, function: Callable[[], T]) -> T:
+        """Run long work that is no file call in a thread; other greenlets run meanwhile."""
+        return self._busy.call(lambda pause: function())
+
     # --- short operations --------------------------------------------------------------------------------
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:

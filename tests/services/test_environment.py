@@ -61,7 +61,8 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert capabilities["sandboxedFileStreaming"] is True
     assert capabilities["fileWriteStreaming"] is ("fs/writeBlock" in METHODS)
     assert capabilities["fsWatchMissing"] is True
-    assert not any(capabilities[name] for name in ("environmentConfigRead", "windowsMxc"))
+    assert capabilities["environmentConfigRead"] is True
+    assert not any(capabilities[name] for name in ("shellSnapshotV2", "windowsMxc"))
     assert extensions["processResize"] is ("process/resize" in METHODS)
 
 

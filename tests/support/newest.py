@@ -8,12 +8,18 @@ must come in its recorded place.  Only the answer to `initialize` is not compare
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
 import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.support.peer import Json
 from tests.support.server_process import Flavour, ServerProcess, base_environment
@@ -35,21 +41,20 @@ class Course:
     notes: dict[str, Act] = field(default_factory=dict)
     before: Act | None = None
     requests: dict[int, Json] = field(default_factory=dict)
-    # Where ours differs, by request id: requests with a path that is no URI, which it takes, and its own texts.
+    # Where ours differs, by request id: requests with a path that is no URI, which it takes; its own texts.
     native_paths: frozenset[int] = frozenset()
     texts: dict[int, str] = field(default_factory=dict)
-    etc: bool = False  # its files in /etc need a mount namespace
+    acts: dict[int, Act] = field(default_factory=dict)  # before a request, where no note tells of it
 
 
-def play_newest(
-    name: str, root: Path, flavour: Flavour, course: Course, command: tuple[str, ...] = ()
-) -> list[str]:
-    """Replay a transcript in a folder; return what differed.  `command` starts the server's command line."""
+def play_newest(name: str, root: Path, flavour: Flavour, course: Course) -> list[str]:
+    """Replay a transcript in a folder; return what differed."""
     lines = lines_of(name, root)
     remarks = lines[0]["msg"]
     make_files(root, remarks["files"])
     if course.before is not None:
         course.before(root)
+    command = with_files_in_etc(root, remarks["etc"]) if "etc" in remarks else ()
     started = replace(flavour, argv=(*command, *flavour.argv), env=environment_in(root))
     with ServerProcess(started, listen="stdio", env=base_environment(), cwd=root / "cwd") as server:
         with server.stdio() as peer:
@@ -71,6 +76,22 @@ def environment_in(root: Path) -> dict[str, str]:
     """Return the variables that the recorded server had."""
     home = root / "home"
     return {"HOME": str(home), "CODEX_HOME": str(home / ".codex"), "PATH": SEARCH_PATH, "TMPDIR": ""}
+
+
+def with_files_in_etc(root: Path, files: dict[str, str]) -> tuple[str, ...]:
+    """Return the beginning of a command line that runs a program with an /etc of its own."""
+    namespace = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
+    etc = root / "etc"
+    for name, text in files.items():
+        (etc / name).parent.mkdir(parents=True, exist_ok=True)
+        (etc / name).write_text(text, encoding="utf-8")
+    for name in ("passwd", "group"):
+        shutil.copy(f"/etc/{name}", etc)
+    script = f'mount -t tmpfs none /etc && cp -R {shlex.quote(str(etc))}/. /etc/ && exec "$@"'
+    command = (*namespace, "sh", "-c", script, "sh")
+    if subprocess.run([*command, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("no namespace with an /etc of its own can be made here")
+    return command
 
 
 def make_files(root: Path, files: dict[str, str]) -> None:
@@ -108,6 +129,9 @@ class _Player:
             elif line["dir"] == ">":
                 if message["method"] == "initialize":
                     self._initializing.add(message["id"])
+                act = self._course.acts.get(message.get("id", 0))
+                if act is not None:
+                    act(self._root)
                 self._peer.send(message)
             else:
                 failures += [f"line {number}: {text}" for text in self._expect(message)]

@@ -104,6 +104,7 @@ WATCH = Course(
     },
 )
 
+
 def _places_to_open(root: Path) -> None:
     (root / "ws/d").mkdir()
     os.mkfifo(root / "ws/fifo")
@@ -124,7 +125,16 @@ BLOCKS = Course(
     texts={20: "path `/ROOT/ws/fifo` is a FIFO: only files and character devices are written"},
 )
 
+LAYERS = Course(
+    acts={
+        5: write("ws/.codex/config.toml", "model = broken\n"),
+        6: write("home/.codex/config.toml", "model = broken\n"),
+    },
+)
+
 COURSES = {
+    "01-environmentConfig-read": Course(native_paths=frozenset({24})),
+    "02-environmentConfig-layers": LAYERS,
     "06-fs-watchMissing": WATCH,
     "23-fs-writeBlock-limits": BLOCKS,
 }

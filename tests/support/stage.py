@@ -37,6 +37,8 @@ class Stage:
         self.flavour = flavour
         self.feed = feed
         env = base_environment() | {"HOME": home()}
+        if not flavour.is_reference:
+            env["CODEX_HOME"] = no_codex_home()
         env.pop("TMPDIR", None)  # there was none when the traffic was recorded
         if name.startswith("03-"):
             env = START_ENVIRONMENT | {key: env[key] for key in ("PATH", "HOME")}
@@ -65,11 +67,17 @@ class Stage:
             server.release()
 
 
+def no_codex_home() -> str:
+    """Return a folder that is not there, for codex's files: a replay must not meet those of the account."""
+    return f"{home()}/.codex-of-no-test"
+
+
 def scene_of(name: str, tmp: Path, flavour: Flavour, fixture: HttpFixture | None) -> Scene:
     """Build the surroundings of a transcript."""
     scene = SCENES[name.partition(".")[0]](tmp)
     scene.values["SERVER_PATH"] = os.environ["PATH"]
     scene.values["CWD"] = quote(str(ROOT))  # in URIs
+    scene.values |= {"CODEX_HOME": quote(no_codex_home()), "HOSTNAME": socket.gethostname()}
     scene.values["PORT_REFUSED"] = str(refused_port())
     if name.startswith("13-"):
         scene.values["PORT"] = scene.values["PORT_REFUSED"]
@@ -78,7 +86,6 @@ def scene_of(name: str, tmp: Path, flavour: Flavour, fixture: HttpFixture | None
     if flavour.is_reference:
         binary = Path(flavour.argv[0])
         scene.values |= {"CODEX_HOME": flavour.env["CODEX_HOME"], "PKG": str(binary.parents[1])}
-        scene.values["HOSTNAME"] = socket.gethostname()
         scene.normalise = lambda got: re.sub(rb"codex-arg0\w{6}", b"codex-arg0XXXXXX", got)
     return scene
 

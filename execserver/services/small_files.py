@@ -1,0 +1,53 @@
+"""Whole small files for services that read them for a client: through its sandbox, and within a limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from execserver.core.file_handles import OpenFile
+from execserver.protocol.errors import from_os_error
+from execserver.protocol.files import FsOpenMode
+from execserver.services.filesystem import FileService
+
+if TYPE_CHECKING:
+    from execserver.services.sandboxed_files import ConfinedFiles
+
+_BLOCK_BYTES = 64 * 1024
+
+
+class FileTooLarge(Exception):
+    """The file has more bytes than the caller takes."""
+
+
+def read_small(files: FileService, operations: FileService | ConfinedFiles, path: bytes, limit: int) -> bytes:
+    """Return the content of a regular file that `operations` opens.
+
+    Raises RpcError with the contract's text for what the system refuses, FileTooLarge above `limit` bytes.
+    """
+    try:
+        file = operations.open(path, FsOpenMode.READ)
+        try:
+            return _content(files, file, limit)
+        finally:
+            files.release(file.fd)
+    except OSError as error:
+        raise from_os_error(error) from None
+
+
+def _content(files: FileService, file: OpenFile, limit: int) -> bytes:
+    content = bytearray()
+    while len(content) <= limit:
+        block = files.read_block(file, len(content), _BLOCK_BYTES)
+        content += block
+        if len(block) < _BLOCK_BYTES:
+            break
+    if len(content) > limit:
+        raise FileTooLarge
+    return bytes(content)
+
+
+def utf8_fault(error: UnicodeDecodeError) -> str:
+    """Return why bytes are not UTF-8, in the contract's words."""
+    if error.end == len(error.object) and error.reason == "unexpected end of data":
+        return f"incomplete utf-8 byte sequence from index {error.start}"
+    return f"invalid utf-8 sequence of {error.end - error.start} bytes from index {error.start}"

@@ -16,6 +16,7 @@ from execserver.services.sessions import Session, SessionHost
 from execserver.services.sink import MessageSink
 
 if TYPE_CHECKING:
+    from execserver.services.discovery.service import Discovery
     from execserver.services.missing_watch import ConnectionWatch, MissingWatches
 
 
@@ -23,7 +24,16 @@ class Services:
     """The services of one server, shared by all connections."""
 
     __slots__ = (
-        *("_watches", "environment", "filesystem", "http", "inherited", "sandbox", "sandboxed_files"),
+        *(
+            "_discovery",
+            "_watches",
+            "environment",
+            "filesystem",
+            "http",
+            "inherited",
+            "sandbox",
+            "sandboxed_files",
+        ),
         "sessions",
     )
 
@@ -45,6 +55,15 @@ class Services:
         self.sandboxed_files = sandboxed_files
         self.inherited = inherited  # the environment the server was started with, for envPolicy
         self._watches: MissingWatches | None = None
+        self._discovery: Discovery | None = None
+
+    def discovery(self) -> Discovery:
+        """Return what finds plugins and skills; loaded by the first call."""
+        from execserver.services.discovery.service import Discovery
+
+        if self._discovery is None:
+            self._discovery = Discovery(self.filesystem)
+        return self._discovery
 
     def watch_for(self, sink: MessageSink) -> ConnectionWatch:
         """Return a new watch of missing paths, which tells a connection."""

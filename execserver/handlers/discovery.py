@@ -1,12 +1,20 @@
-"""`environmentConfig/read` (wire contract, section 10).  The first request loads what does the work."""
+"""`environmentConfig/read` and `capabilityRoots/*` (wire contract, section 10).
+
+The first request loads what does the work.
+"""
 
 from __future__ import annotations
 
 from execserver.handlers.context import Call
+from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import Later
-from execserver.protocol.discovery import EnvironmentConfigReadParams
-from execserver.protocol.methods import ENVIRONMENT_CONFIG_READ
+from execserver.protocol.discovery import EnvironmentConfigReadParams, WireCapabilityRootsDiscoverParams
+from execserver.protocol.methods import CAPABILITY_ROOTS_DISCOVER, ENVIRONMENT_CONFIG_READ
+from execserver.protocol.paths import PathUri
+from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.services.filesystem import FileService
+from execserver.services.sandboxed_files import ConfinedFiles
 
 
 @handles(ENVIRONMENT_CONFIG_READ)
@@ -16,3 +24,13 @@ def read_config(call: Call, params: EnvironmentConfigReadParams) -> Later:
 
     services = call.services
     return Later(lambda: ConfigFiles(services.filesystem, services.inherited).read(params))
+
+
+@handles(CAPABILITY_ROOTS_DISCOVER)
+def discover_roots(call: Call, params: WireCapabilityRootsDiscoverParams) -> Later:
+    """Search folders for plugins and skills; each with what its sandbox allows."""
+
+    def within(sandbox: FileSystemSandboxContext | None, path: PathUri) -> FileService | ConfinedFiles:
+        return operations(call, sandbox, path)
+
+    return Later(lambda: call.services.discovery().in_roots(within, params))

@@ -9,10 +9,21 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import for helper processes
 if TYPE_CHECKING:
+    from execserver.protocol.discovery import CapabilityFile as CapabilityFile
+    from execserver.protocol.discovery import CapabilityRoot as CapabilityRoot
+    from execserver.protocol.discovery import CapabilityRootParams as CapabilityRootParams
+    from execserver.protocol.discovery import (
+        CapabilityRootsDiscoverResponse as CapabilityRootsDiscoverResponse,
+    )
     from execserver.protocol.discovery import ConfigLayer as ConfigLayer
     from execserver.protocol.discovery import ConfigStack as ConfigStack
     from execserver.protocol.discovery import EnvironmentConfigReadParams as EnvironmentConfigReadParams
     from execserver.protocol.discovery import EnvironmentConfigReadResponse as EnvironmentConfigReadResponse
+    from execserver.protocol.discovery import PluginFiles as PluginFiles
+    from execserver.protocol.discovery import SkillFiles as SkillFiles
+    from execserver.protocol.discovery import (
+        WireCapabilityRootsDiscoverParams as WireCapabilityRootsDiscoverParams,
+    )
     from execserver.protocol.environment import Bubblewrap as Bubblewrap
     from execserver.protocol.environment import Capabilities as Capabilities
     from execserver.protocol.environment import EnvironmentInfo as EnvironmentInfo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import Record
+from execserver.protocol.sandbox import FileSystemSandboxContext
 
 TomlPath = tuple[str, ...]
 
@@ -39,3 +40,57 @@ class EnvironmentConfigReadResponse(Record, frozen=True, kw_only=True):
     hostname: str | None = None
     config: ConfigStack
     requirements: ConfigStack
+
+
+class CapabilityRootParams(Record, frozen=True, kw_only=True):
+    """A folder to search, under a name that the client chose; the sandbox says what may be read there."""
+
+    id: str
+    path: PathUri
+    sandbox: FileSystemSandboxContext | None = None
+
+
+class WireCapabilityRootsDiscoverParams(Record, frozen=True, kw_only=True):
+    """The folders to search, at most 128."""
+
+    roots: tuple[CapabilityRootParams, ...]
+
+
+class CapabilityFile(Record, frozen=True, kw_only=True):
+    """A file with its text."""
+
+    path: PathUri
+    contents: str
+
+
+class PluginFiles(Record, frozen=True, kw_only=True):
+    """The files of a plugin: its manifest and what that names."""
+
+    manifest: CapabilityFile
+    mcp_config: CapabilityFile | None = None
+    apps_config: CapabilityFile | None = None
+
+
+class SkillFiles(Record, frozen=True, kw_only=True):
+    """The files of a skill: SKILL.md, and agents/openai.yaml beside it."""
+
+    instructions: CapabilityFile
+    metadata: CapabilityFile | None = None
+
+
+class CapabilityRoot(Record, frozen=True, kw_only=True):
+    """What one folder holds; with `error` nothing."""
+
+    id: str
+    path: PathUri
+    plugin: PluginFiles | None = None
+    skills: tuple[SkillFiles, ...] = ()
+    namespace_manifests: tuple[CapabilityFile, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class CapabilityRootsDiscoverResponse(Record, frozen=True, kw_only=True):
+    """The folders in the order of the request."""
+
+    roots: tuple[CapabilityRoot, ...]

@@ -21,6 +21,7 @@ class Family(enum.Enum):
     ENVIRONMENT_INFO = "environment info"
     ENVIRONMENT_STATUS = "environment status"
     ENVIRONMENT_CONFIG = "environment config"
+    CAPABILITY_DISCOVERY = "capability discovery"
     FILESYSTEM = "filesystem"
     HTTP = "http"
 

@@ -122,6 +122,14 @@ ENVIRONMENT_CONFIG_READ = Method(
     since="0.169.0",
     doc="Return the wanted parts of the machine's configuration files.",
 )
+CAPABILITY_ROOTS_DISCOVER = Method(
+    "capabilityRoots/discoverV1",
+    discovery.WireCapabilityRootsDiscoverParams,
+    discovery.CapabilityRootsDiscoverResponse,
+    family=Family.CAPABILITY_DISCOVERY,
+    since="0.169.0",
+    doc="Return the files of plugins and skills in folders.",
+)
 FS_READ_FILE = Method(
     "fs/readFile",
     files.FsReadFileParams,
@@ -333,6 +341,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         ENVIRONMENT_STATUS,
         ENVIRONMENT_SANDBOX,
         ENVIRONMENT_CONFIG_READ,
+        CAPABILITY_ROOTS_DISCOVER,
         FS_READ_FILE,
         FS_OPEN,
         FS_READ_BLOCK,

@@ -96,6 +96,7 @@ def capabilities() -> Capabilities:
     """Return which parts of the newest contract this server keeps."""
     return Capabilities(
         fs_watch_missing="fs/watchMissing" in METHODS,
+        capability_discovery_sandbox="capabilityRoots/discoverV1" in METHODS,
         environment_config_read="environmentConfig/read" in METHODS,
         http_header_env_vars=True,
         sandboxed_file_streaming=True,

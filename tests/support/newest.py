@@ -56,7 +56,8 @@ def play_newest(name: str, root: Path, flavour: Flavour, course: Course) -> list
         course.before(root)
     command = with_files_in_etc(root, remarks["etc"]) if "etc" in remarks else ()
     started = replace(flavour, argv=(*command, *flavour.argv), env=environment_in(root))
-    with ServerProcess(started, listen="stdio", env=base_environment(), cwd=root / "cwd") as server:
+    base = {name: value for name, value in base_environment().items() if name != "TMPDIR"}
+    with ServerProcess(started, listen="stdio", env=base, cwd=root / "cwd") as server:
         with server.stdio() as peer:
             assert isinstance(peer, StdioPeer)
             failures = _Player(peer, flavour, root, course).play(lines[1:])
@@ -75,7 +76,7 @@ def lines_of(name: str, root: Path) -> list[dict[str, Any]]:
 def environment_in(root: Path) -> dict[str, str]:
     """Return the variables that the recorded server had."""
     home = root / "home"
-    return {"HOME": str(home), "CODEX_HOME": str(home / ".codex"), "PATH": SEARCH_PATH, "TMPDIR": ""}
+    return {"HOME": str(home), "CODEX_HOME": str(home / ".codex"), "PATH": SEARCH_PATH}
 
 
 def with_files_in_etc(root: Path, files: dict[str, str]) -> tuple[str, ...]:

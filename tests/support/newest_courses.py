@@ -135,6 +135,7 @@ LAYERS = Course(
 COURSES = {
     "01-environmentConfig-read": Course(native_paths=frozenset({24})),
     "02-environmentConfig-layers": LAYERS,
+    "05-capabilityRoots-discoverV1": Course(native_paths=frozenset({16})),
     "06-fs-watchMissing": WATCH,
     "23-fs-writeBlock-limits": BLOCKS,
 }

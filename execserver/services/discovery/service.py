@@ -1,0 +1,31 @@
+"""The discoveries of one server: few at a time, and no answer that a client could not take."""
+
+from __future__ import annotations
+
+from gevent.lock import BoundedSemaphore
+from msgspec import Raw
+
+from execserver.protocol.discovery import WireCapabilityRootsDiscoverParams
+from execserver.protocol.errors import InternalError
+from execserver.protocol.record import encode_record
+from execserver.services.discovery import roots
+from execserver.services.filesystem import FileService
+
+AT_A_TIME = 2  # each may hold the contents of all its files; further ones wait
+MAX_ANSWER_BYTES = 64 * 1024 * 1024 - 64 * 1024  # a larger message ends a real client's connection
+
+
+class Discovery:
+    """Searches folders for plugins and skills."""
+
+    def __init__(self, files: FileService) -> None:
+        self._files = files
+        self._turns = BoundedSemaphore(AT_A_TIME)
+
+    def in_roots(self, operations: roots.Operations, params: WireCapabilityRootsDiscoverParams) -> Raw:
+        """Answer `capabilityRoots/discoverV1`; `operations` gives what reads within a root's sandbox."""
+        with self._turns:
+            answer = encode_record(roots.discover(self._files, operations, params))
+        if len(answer) > MAX_ANSWER_BYTES:
+            raise InternalError(f"the result is too large: limit is {MAX_ANSWER_BYTES} bytes")
+        return Raw(answer)

@@ -91,7 +91,7 @@ NOT_WANTED = {
 SERVER_PARTS = {"transports", "handlers", "services", "core", "zygote", "sandbox", "files", "rules"}
 THIRD_PARTY = {
     *("gevent", "greenlet", "zope", "msgspec", "websockets", "pybase64", "h11", "docopt"),
-    *("cryptography", "starlark"),
+    *("cryptography", "starlark", "yaml"),
 }
 HELPERS = "execserver._helpers"  # the name of `helpers/` in every process
 FORBIDDEN = ("gevent.monkey", "gevent.subprocess", "gevent.pywsgi", "gevent.os.fork_and_watch")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import TypeAlias
 
 Value: TypeAlias = (
@@ -78,8 +77,14 @@ def _float(value: float) -> str:
         return "nan"
     if value in (float("inf"), float("-inf")):
         return str(value)
-    text = format(Decimal(repr(value)), "f")
-    return text if "." in text else text + ".0"
+    text, _, exponent = repr(value).partition("e")
+    if not exponent:
+        return text
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    digits, point = digits.replace(".", ""), 1 + int(exponent)
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    return f"{sign}{digits[:point].ljust(point, '0')}.{digits[point:] or '0'}"
 
 
 def _time(value: datetime.date | datetime.time) -> str:

@@ -62,7 +62,7 @@ class Services:
         from execserver.services.discovery.service import Discovery
 
         if self._discovery is None:
-            self._discovery = Discovery(self.filesystem)
+            self._discovery = Discovery(self.filesystem, self.inherited)
         return self._discovery
 
     def watch_for(self, sink: MessageSink) -> ConnectionWatch:

@@ -1,16 +1,27 @@
-"""`environmentConfig/read` and `capabilityRoots/*` (wire contract, section 10).
+"""`environmentConfig/read`, `capabilityRoots/*` and `capabilities/*` (wire contract, section 10).
 
 The first request loads what does the work.
 """
 
 from __future__ import annotations
 
+from msgspec import Raw
+
 from execserver.handlers.context import Call
 from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import Later
-from execserver.protocol.discovery import EnvironmentConfigReadParams, WireCapabilityRootsDiscoverParams
-from execserver.protocol.methods import CAPABILITY_ROOTS_DISCOVER, ENVIRONMENT_CONFIG_READ
+from execserver.protocol.discovery import (
+    DiscoverV2CapabilitiesRequest,
+    EnvironmentConfigReadParams,
+    WireCapabilityRootsDiscoverParams,
+)
+from execserver.protocol.error_texts import missing_field
+from execserver.protocol.methods import (
+    CAPABILITIES_DISCOVER,
+    CAPABILITY_ROOTS_DISCOVER,
+    ENVIRONMENT_CONFIG_READ,
+)
 from execserver.protocol.paths import PathUri
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.services.filesystem import FileService
@@ -34,3 +45,15 @@ def discover_roots(call: Call, params: WireCapabilityRootsDiscoverParams) -> Lat
         return operations(call, sandbox, path)
 
     return Later(lambda: call.services.discovery().in_roots(within, params))
+
+
+@handles(CAPABILITIES_DISCOVER)
+def discover_capabilities(call: Call, params: DiscoverV2CapabilitiesRequest) -> Later:
+    """Find the plugins and skills of this machine; the directory only has to be there in the params."""
+    if params.sandbox is not None and params.sandbox.cwd is None:
+        raise missing_field("cwd")
+
+    def run() -> Raw:
+        return call.services.discovery().of_machine(operations(call, params.sandbox))
+
+    return Later(run)

@@ -17,10 +17,18 @@ if TYPE_CHECKING:
     )
     from execserver.protocol.discovery import ConfigLayer as ConfigLayer
     from execserver.protocol.discovery import ConfigStack as ConfigStack
+    from execserver.protocol.discovery import DiscoveredPlugin as DiscoveredPlugin
+    from execserver.protocol.discovery import DiscoveredSkill as DiscoveredSkill
+    from execserver.protocol.discovery import DiscoverV2CapabilitiesRequest as DiscoverV2CapabilitiesRequest
+    from execserver.protocol.discovery import DiscoverV2CapabilitiesResponse as DiscoverV2CapabilitiesResponse
+    from execserver.protocol.discovery import DiscoveryRoot as DiscoveryRoot
     from execserver.protocol.discovery import EnvironmentConfigReadParams as EnvironmentConfigReadParams
     from execserver.protocol.discovery import EnvironmentConfigReadResponse as EnvironmentConfigReadResponse
     from execserver.protocol.discovery import PluginFiles as PluginFiles
+    from execserver.protocol.discovery import SkillDependencies as SkillDependencies
     from execserver.protocol.discovery import SkillFiles as SkillFiles
+    from execserver.protocol.discovery import SkillPolicy as SkillPolicy
+    from execserver.protocol.discovery import SkillTool as SkillTool
     from execserver.protocol.discovery import (
         WireCapabilityRootsDiscoverParams as WireCapabilityRootsDiscoverParams,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import Record
 from execserver.protocol.sandbox import FileSystemSandboxContext
@@ -94,3 +96,74 @@ class CapabilityRootsDiscoverResponse(Record, frozen=True, kw_only=True):
     """The folders in the order of the request."""
 
     roots: tuple[CapabilityRoot, ...]
+
+
+class DiscoverV2CapabilitiesRequest(Record, frozen=True, kw_only=True):
+    """A directory, which changes nothing, and the sandbox that says what may be read."""
+
+    cwd: PathUri
+    sandbox: FileSystemSandboxContext | None = None
+
+
+class SkillTool(Record, frozen=True, kw_only=True):
+    """A tool that a skill needs."""
+
+    type: str
+    value: str
+    description: str | None = None
+    transport: str | None = None
+    command: str | None = None
+    url: str | None = None
+    oauth_callback_port: int | None = None
+
+
+class SkillDependencies(Record, frozen=True, kw_only=True):
+    """What a skill needs."""
+
+    tools: tuple[SkillTool, ...]
+
+
+class SkillPolicy(Record, frozen=True, kw_only=True):
+    """Whether a skill may be used without being asked for, and in which products."""
+
+    allow_implicit_invocation: bool | None = None
+    products: tuple[str, ...] = ()
+
+
+class DiscoveryRoot(Record, frozen=True, kw_only=True):
+    """The folder in which a skill was found; skills of plugins have none."""
+
+    id: str
+    path: PathUri
+
+
+class DiscoveredSkill(Record, frozen=True, kw_only=True):
+    """A skill: what its SKILL.md says at its beginning, and the metadata beside it."""
+
+    name: str
+    description: str
+    short_description: str | None = None
+    path: PathUri
+    discovery_root: DiscoveryRoot | msgspec.UnsetType = msgspec.UNSET
+    dependencies: SkillDependencies | None = None
+    policy: SkillPolicy | None = None
+
+
+class DiscoveredPlugin(Record, frozen=True, kw_only=True):
+    """An installed plugin with its skills; `id` is `<name>@<marketplace>`."""
+
+    id: str
+    display_name: str
+    remote_plugin_id: str | None = None
+    version: str
+    root: PathUri
+    files: PluginFiles
+    skills: tuple[DiscoveredSkill, ...] = ()
+
+
+class DiscoverV2CapabilitiesResponse(Record, frozen=True, kw_only=True):
+    """The plugins and skills of this machine."""
+
+    plugins: tuple[DiscoveredPlugin, ...] = ()
+    skills: tuple[DiscoveredSkill, ...] = ()
+    warnings: tuple[str, ...] = ()

@@ -130,6 +130,14 @@ CAPABILITY_ROOTS_DISCOVER = Method(
     since="0.169.0",
     doc="Return the files of plugins and skills in folders.",
 )
+CAPABILITIES_DISCOVER = Method(
+    "capabilities/discoverV2",
+    discovery.DiscoverV2CapabilitiesRequest,
+    discovery.DiscoverV2CapabilitiesResponse,
+    family=Family.CAPABILITY_DISCOVERY,
+    since="0.169.0",
+    doc="Return the plugins and skills that the machine has for all projects.",
+)
 FS_READ_FILE = Method(
     "fs/readFile",
     files.FsReadFileParams,
@@ -342,6 +350,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         ENVIRONMENT_SANDBOX,
         ENVIRONMENT_CONFIG_READ,
         CAPABILITY_ROOTS_DISCOVER,
+        CAPABILITIES_DISCOVER,
         FS_READ_FILE,
         FS_OPEN,
         FS_READ_BLOCK,

@@ -97,6 +97,7 @@ def capabilities() -> Capabilities:
     return Capabilities(
         fs_watch_missing="fs/watchMissing" in METHODS,
         capability_discovery_sandbox="capabilityRoots/discoverV1" in METHODS,
+        capability_discovery_v2="capabilities/discoverV2" in METHODS,
         environment_config_read="environmentConfig/read" in METHODS,
         http_header_env_vars=True,
         sandboxed_file_streaming=True,

@@ -187,7 +187,7 @@ class ConfigFiles:
             raise _Unread(error.message) from None
         if len(text) <= _INLINE_BYTES:
             return _parsed(text)
-        return self._files.in_thread(lambda: _parsed(text))
+        return self._files.in_thread(lambda pause: _parsed(text))
 
 
 _NOT_A_DIRECTORY = "Not a directory"

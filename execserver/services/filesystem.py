@@ -63,9 +63,9 @@ class FileService:
         """Return whether using an absolute path certainly touches local file systems only."""
         return self._mounts.is_local(path)
 
-    def in_thread(self, function: Callable[[], T]) -> T:
+    def in_thread(self, function: Callable[[Pause], T]) -> T:
         """Run long work that is no file call in a thread; other greenlets run meanwhile."""
-        return self._busy.call(lambda pause: function())
+        return self._busy.call(function)
 
     # --- short operations --------------------------------------------------------------------------------
 

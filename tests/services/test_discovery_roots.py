@@ -155,7 +155,7 @@ def test_an_answer_that_no_client_takes_is_an_error(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders.write("r/SKILL.md", "\1" * 100)
-    made = service.Discovery(folders.files)
+    made = service.Discovery(folders.files, {})
     answer = msgspec.json.decode(bytes(made.in_roots(lambda *_: folders.files, folders.wanted("r"))))
     assert answer["roots"][0]["skills"][0]["instructions"]["contents"] == "\1" * 100
     monkeypatch.setattr(service, "MAX_ANSWER_BYTES", 500)

@@ -62,6 +62,7 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert capabilities["fileWriteStreaming"] is ("fs/writeBlock" in METHODS)
     assert capabilities["fsWatchMissing"] is True
     assert capabilities["environmentConfigRead"] is True
+    assert capabilities["capabilityDiscoveryV2"] is True
     assert capabilities["capabilityDiscoverySandbox"] is True
     assert not any(capabilities[name] for name in ("shellSnapshotV2", "windowsMxc"))
     assert extensions["processResize"] is ("process/resize" in METHODS)

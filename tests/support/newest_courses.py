@@ -132,9 +132,19 @@ LAYERS = Course(
     },
 )
 
+SKILLS = Course(
+    notes={
+        "added home/.agents/skills/new/SKILL.md": write(
+            "home/.agents/skills/new/SKILL.md", "---\nname: new\ndescription: does new\n---\nbody of new\n"
+        )
+    },
+)
+
 COURSES = {
     "01-environmentConfig-read": Course(native_paths=frozenset({24})),
     "02-environmentConfig-layers": LAYERS,
+    "03-capabilities-discoverV2-skills": SKILLS,
+    "04-capabilities-discoverV2-plugins": Course(),
     "05-capabilityRoots-discoverV1": Course(native_paths=frozenset({16})),
     "06-fs-watchMissing": WATCH,
     "23-fs-writeBlock-limits": BLOCKS,

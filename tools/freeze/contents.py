@@ -50,7 +50,10 @@ LEFT_OUT = (
     "simplejson",
     "tomli_w",
     "typing_extensions",
-    "yaml",
+    # PyYAML: only its parser in Python is used, not the one in C, of 2 MiB
+    "_yaml",
+    "yaml._yaml",
+    "yaml.cyaml",
     # the standard library: other protocols, archives, metadata of packages, development tools
     "_compression",
     "_pydecimal",

@@ -30,6 +30,7 @@ _UNIX = 3
 # Of no use to a running program; licences stay.
 _LEFT_OUT_PARTS = frozenset({"tests", "testing", "__pycache__", "_vendor", "include"})
 _LEFT_OUT_SUFFIXES = (".c", ".h", ".pyx", ".pxd", ".pyi", ".cpp", ".typed", ".exe", "/RECORD", "/WHEEL")
+_LEFT_OUT_BEGINNING = "yaml/_yaml."  # PyYAML's parser in C, of 2 MiB for each Python, is not used
 
 
 def make(root: Path, work: Path) -> bytes:
@@ -65,7 +66,8 @@ def _files(wheels: list[Path]) -> dict[str, bytes]:
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as packed:
             for name in packed.namelist():
-                left_out = name.endswith(_LEFT_OUT_SUFFIXES) or _LEFT_OUT_PARTS.intersection(name.split("/"))
+                left_out = name.endswith(_LEFT_OUT_SUFFIXES) or name.startswith(_LEFT_OUT_BEGINNING)
+                left_out = left_out or not _LEFT_OUT_PARTS.isdisjoint(name.split("/"))
                 if not name.endswith("/") and not left_out:
                     found[name] = packed.read(name)
     return found

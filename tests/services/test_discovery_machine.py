@@ -10,7 +10,8 @@ import pytest
 
 from execserver.protocol.discovery import DiscoverV2CapabilitiesResponse
 from execserver.services.discovery import machine
-from execserver.services.discovery.machine import FULL, LOCATION, METADATA_LOST, Places, Search, compared
+from execserver.services.discovery.machine import FULL, LOCATION, METADATA_LOST, Places, Search
+from execserver.services.discovery.manifest import compared
 from execserver.services.filesystem import FileService
 from execserver.settings import Settings
 

@@ -6,7 +6,6 @@ does not exist.  A file has at most 1 MiB, all files of a folder 16 MiB; each on
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from execserver.files.walk import WalkOptions
 from execserver.protocol.discovery import CapabilityFile, PluginFiles
 from execserver.protocol.errors import RpcError, from_os_error
 from execserver.protocol.paths import PathUri
+from execserver.services.discovery.manifest import json_object
 from execserver.services.filesystem import FileService
 from execserver.services.small_files import FileTooLarge, read_small, utf8_fault
 
@@ -121,12 +121,7 @@ class Bundle:
 
     def plugin(self, manifest: CapabilityFile) -> PluginFiles:
         """Return a manifest with the files that it names.  Raises BundleFull."""
-        try:
-            members = json.loads(manifest.contents)
-        except (ValueError, RecursionError):
-            members = {}
-        if not isinstance(members, dict):
-            members = {}
+        members = json_object(manifest.contents) or {}
         return PluginFiles(
             manifest=manifest,
             mcp_config=self._config(manifest, "mcpServers", members.get("mcpServers"), b".mcp.json"),

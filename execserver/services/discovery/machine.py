@@ -7,7 +7,6 @@ What cannot be read because of the sandbox does not exist.  Limits: 2,048 plugin
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from execserver.protocol.discovery import (
-    CapabilityFile,
     DiscoveredPlugin,
     DiscoveredSkill,
     DiscoverV2CapabilitiesResponse,
@@ -32,6 +30,7 @@ from execserver.services.discovery.bundle import (
     Bundle,
     BundleFull,
 )
+from execserver.services.discovery.manifest import compared, names_of, remote_id
 from execserver.services.discovery.skill_text import (
     MAX_TEXT_BYTES,
     Unreadable,
@@ -57,7 +56,6 @@ FULL = "capability discovery size limit reached"
 
 _INSTALLED = b".codex-remote-plugin-install.json"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_SEMANTIC = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 # A skill's files as they were read: SKILL.md's head, the metadata's text, and where SKILL.md is.
 Texts = tuple[PathUri, str, "str | None"]
@@ -139,16 +137,16 @@ class Search:
         version = "local" if "local" in versions else max(versions, key=functools.cmp_to_key(compared))
         bundle = self._bundle(os.path.join(folder, os.fsencode(version)))
         manifest = bundle.manifest(bundle.root) if bundle is not None else None
-        names = None if manifest is None else _names(manifest, version)
+        names = None if manifest is None else names_of(manifest.contents, version)
         if bundle is None or manifest is None or names is None:
             self._warnings.append(METADATA_LOST)
             return []
         name, display_name = names
-        files, remote_id = bundle.plugin(manifest), self._remote_id(bundle, folder)
+        files, installed = bundle.plugin(manifest), self._remote_id(bundle, folder)
         plugin = DiscoveredPlugin(
             id=identity,
             display_name=display_name,
-            remote_plugin_id=remote_id,
+            remote_plugin_id=installed,
             version=version,
             root=PathUri.from_native(bundle.root),
             files=files,
@@ -160,11 +158,7 @@ class Search:
 
     def _remote_id(self, bundle: Bundle, folder: bytes) -> str | None:
         file = bundle.read(os.path.join(folder, _INSTALLED))
-        said = None if file is None else _object(file.contents)
-        if said is None or said.get("schema_version") != 1:
-            return None
-        remote_id = said.get("remote_plugin_id")
-        return remote_id if isinstance(remote_id, str) and remote_id else None
+        return None if file is None else remote_id(file.contents)
 
     # --- skills ------------------------------------------------------------------------------------------
 
@@ -193,6 +187,8 @@ class Search:
     ) -> list[DiscoveredSkill]:
         """Return the skills in a folder; the warning about those that are left out comes once."""
         texts, lost = self._all_texts(bundle)
+        if not texts and not lost and not bundle.warnings:
+            return []
         parsed = self._files.in_thread(lambda pause: [_described(each, pause) for each in texts])
         found = []
         for skill, complete in filter(None, parsed):
@@ -258,38 +254,3 @@ def _described(texts: Texts, pause: Pause) -> tuple[DiscoveredSkill, bool] | Non
         policy=policy,
     )
     return skill, complete
-
-
-def compared(one: str, other: str) -> int:
-    """Compare two versions: semantically where both are such versions, else as texts."""
-    left, right = _SEMANTIC.fullmatch(one), _SEMANTIC.fullmatch(other)
-    if left and right:
-        return (_semantic(left) > _semantic(right)) - (_semantic(left) < _semantic(right))
-    return (one > other) - (one < other)
-
-
-def _semantic(version: re.Match[str]) -> tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]:
-    """Return what semantic versions are ordered by; one without a pre-release is above those with one."""
-    major, minor, patch = (int(version[index][:18]) for index in (1, 2, 3))
-    parts = version[4].split(".") if version[4] else []
-    before = tuple((0, int(part[:18]), "") if part.isdecimal() else (1, 0, part) for part in parts)
-    return major, minor, patch, not parts, before
-
-
-def _names(manifest: CapabilityFile, folder: str) -> tuple[str, str] | None:
-    """Return the name of a plugin and the one to show, None if its manifest is not usable."""
-    said = _object(manifest.contents)
-    if said is None or not isinstance(said.get("name", ""), str):
-        return None
-    name = str(said.get("name", "")).strip() or folder
-    interface = said.get("interface")
-    shown = interface.get("displayName") if isinstance(interface, dict) else None
-    return name, shown if isinstance(shown, str) and shown.strip() else name
-
-
-def _object(text: str) -> dict[str, object] | None:
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None

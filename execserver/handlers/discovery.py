@@ -18,8 +18,8 @@ from execserver.protocol.discovery import (
 )
 from execserver.protocol.error_texts import missing_field
 from execserver.protocol.methods import (
-    CAPABILITIES_DISCOVER,
-    CAPABILITY_ROOTS_DISCOVER,
+    CAPABILITIES_DISCOVER_V2,
+    CAPABILITY_ROOTS_DISCOVER_V1,
     ENVIRONMENT_CONFIG_READ,
 )
 from execserver.protocol.paths import PathUri
@@ -37,7 +37,7 @@ def read_config(call: Call, params: EnvironmentConfigReadParams) -> Later:
     return Later(lambda: ConfigFiles(services.filesystem, services.inherited).read(params))
 
 
-@handles(CAPABILITY_ROOTS_DISCOVER)
+@handles(CAPABILITY_ROOTS_DISCOVER_V1)
 def discover_roots(call: Call, params: WireCapabilityRootsDiscoverParams) -> Later:
     """Search folders for plugins and skills; each with what its sandbox allows."""
 
@@ -47,7 +47,7 @@ def discover_roots(call: Call, params: WireCapabilityRootsDiscoverParams) -> Lat
     return Later(lambda: call.services.discovery().in_roots(within, params))
 
 
-@handles(CAPABILITIES_DISCOVER)
+@handles(CAPABILITIES_DISCOVER_V2)
 def discover_capabilities(call: Call, params: DiscoverV2CapabilitiesRequest) -> Later:
     """Find the plugins and skills of this machine; the directory only has to be there in the params."""
     if params.sandbox is not None and params.sandbox.cwd is None:

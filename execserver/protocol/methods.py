@@ -122,7 +122,7 @@ ENVIRONMENT_CONFIG_READ = Method(
     since="0.169.0",
     doc="Return the wanted parts of the machine's configuration files.",
 )
-CAPABILITY_ROOTS_DISCOVER = Method(
+CAPABILITY_ROOTS_DISCOVER_V1 = Method(
     "capabilityRoots/discoverV1",
     discovery.WireCapabilityRootsDiscoverParams,
     discovery.CapabilityRootsDiscoverResponse,
@@ -130,7 +130,7 @@ CAPABILITY_ROOTS_DISCOVER = Method(
     since="0.169.0",
     doc="Return the files of plugins and skills in folders.",
 )
-CAPABILITIES_DISCOVER = Method(
+CAPABILITIES_DISCOVER_V2 = Method(
     "capabilities/discoverV2",
     discovery.DiscoverV2CapabilitiesRequest,
     discovery.DiscoverV2CapabilitiesResponse,
@@ -349,8 +349,8 @@ METHODS: dict[str, Method[Any, Any]] = {
         ENVIRONMENT_STATUS,
         ENVIRONMENT_SANDBOX,
         ENVIRONMENT_CONFIG_READ,
-        CAPABILITY_ROOTS_DISCOVER,
-        CAPABILITIES_DISCOVER,
+        CAPABILITY_ROOTS_DISCOVER_V1,
+        CAPABILITIES_DISCOVER_V2,
         FS_READ_FILE,
         FS_OPEN,
         FS_READ_BLOCK,

@@ -101,11 +101,13 @@ if TYPE_CHECKING:
     from execserver.protocol.process import ExecEnvPolicy as ExecEnvPolicy
     from execserver.protocol.process import ExecEnvPolicyInherit as ExecEnvPolicyInherit
     from execserver.protocol.process import ExecExitedNotification as ExecExitedNotification
+    from execserver.protocol.process import ExecMetadata as ExecMetadata
     from execserver.protocol.process import ExecOutputDeltaNotification as ExecOutputDeltaNotification
     from execserver.protocol.process import ExecOutputStream as ExecOutputStream
     from execserver.protocol.process import ExecParams as ExecParams
     from execserver.protocol.process import ExecResponse as ExecResponse
     from execserver.protocol.process import ExecSandboxType as ExecSandboxType
+    from execserver.protocol.process import ManagedNetworkSandboxContext as ManagedNetworkSandboxContext
     from execserver.protocol.process import ProcessListEntry as ProcessListEntry
     from execserver.protocol.process import ProcessListResponse as ProcessListResponse
     from execserver.protocol.process import ProcessOutputChunk as ProcessOutputChunk

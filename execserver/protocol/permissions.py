@@ -246,7 +246,22 @@ def _entries(value: object) -> tuple[SandboxEntry, ...]:
     return tuple(_entry(_object(item)) for item in _list(value))
 
 
+def _check_missing_path_behavior(value: object) -> None:
+    """Check what is to happen where the path does not exist: only `skip`, which is done in any case.
+
+    Unlike the rest of a profile, this newer member has texts of its own.
+    """
+    if value is None:
+        return
+    where = "sandbox.permissions"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        kind = "integer" if isinstance(value, int) else "floating point"
+        raise refuse(f"invalid type: {kind} `{value}`, expected string or map", where)
+    variant_name(value, ("skip",), where)
+
+
 def _entry(entry: dict[str, object]) -> SandboxEntry:
+    _check_missing_path_behavior(entry.get("missing_path_behavior"))
     access = _ACCESSES[_choice(entry.get("access"), _ACCESS_NAMES)]
     place = _object(entry.get("path"))
     kind = place.get("type")

@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from execserver.protocol.paths import PathUri
-from execserver.protocol.record import I32, U16, U64, USIZE, Base64, Record, refuse_beyond_u64
+from execserver.protocol.record import I32, U16, U64, USIZE, Base64, Record, UuidText, refuse_beyond_u64
 from execserver.protocol.sandbox import FileSystemSandboxContext
 
 
@@ -29,10 +29,27 @@ class ExecEnvPolicy(Record, frozen=True, kw_only=True):
     include_only: tuple[str, ...]
 
 
+class ExecMetadata(Record, frozen=True, kw_only=True):
+    """What a start belongs to, for the client's own records; it changes nothing."""
+
+    thread_id: UuidText | None = None
+    tool_call_id: str | None = None
+
+
+class ManagedNetworkSandboxContext(Record, frozen=True, kw_only=True):
+    """What a managed network leaves open; without effect on Linux, only its types are checked."""
+
+    loopback_ports: tuple[U16, ...] = ()
+    allow_local_binding: bool = False
+    allow_unix_sockets: tuple[str, ...] = ()
+    dangerously_allow_all_unix_sockets: bool = False
+
+
 class ExecParams(Record, frozen=True, kw_only=True):
     """What to run: `argv` in `cwd` with exactly `env`, on pipes or on a terminal."""
 
     process_id: str
+    metadata: ExecMetadata | None = None
     argv: tuple[str, ...]
     cwd: PathUri
     env_policy: ExecEnvPolicy | None = None
@@ -42,6 +59,7 @@ class ExecParams(Record, frozen=True, kw_only=True):
     arg0: str | None = None
     sandbox: FileSystemSandboxContext | None = None
     enforce_managed_network: bool = False
+    managed_network: ManagedNetworkSandboxContext | None = None
 
 
 class ExecSandboxType(enum.Enum):

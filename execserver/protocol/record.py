@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from execserver.protocol import base64
+from execserver.protocol import base64, uuid_text
 from execserver.protocol.paths import PathUri
 from execserver.protocol.sandbox import FileSystemSandboxContext
 
@@ -43,6 +43,7 @@ U16 = Annotated[int, msgspec.Meta(ge=0, le=U16_MAX, title="u16")]
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1, title="i32")]
 # The decoder's limits have at most 63 bits: a record with such a member checks the upper limit itself.
 U64 = Annotated[int, msgspec.Meta(ge=0, title="u64")]
+UuidText = Annotated[str, msgspec.Meta(pattern=uuid_text.PATTERN, title="uuid")]
 USIZE = Annotated[int, msgspec.Meta(ge=0, title="usize")]
 
 

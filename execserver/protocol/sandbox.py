@@ -8,11 +8,13 @@ of the April contract, `sandboxPolicy`, to the permissions it meant.
 
 from __future__ import annotations
 
-from execserver.protocol.error_texts import missing_field, variant_name, wrong_type
+from execserver.protocol.error_texts import missing_field, refuse, variant_name, wrong_type
 from execserver.protocol.paths import PathUri
 from execserver.protocol.permissions import PermissionProfile
 
-WINDOWS_SANDBOX_LEVELS = ("disabled", "restricted-token", "elevated")
+MXC = "mxc"
+WINDOWS_SANDBOX_LEVELS = ("disabled", "restricted-token", "elevated", MXC)
+WINDOWS_PROXY_MODES = ("reconcile", "preserve")
 
 
 class PolicyContext:
@@ -30,8 +32,10 @@ class PolicyContext:
     @classmethod
     def from_json(cls, value: object, where: str) -> PolicyContext:
         """Decode a policy context.  Raises InvalidParams with the text for the first bad member."""
+        if isinstance(value, list):
+            value = _by_name(value, ("cwd", "workspaceRoots"), where)
         if not isinstance(value, dict):
-            raise wrong_type(value, "struct FileSystemSandboxPolicyContext", where)
+            raise wrong_type(value, "struct WireFileSystemPolicyContext", where)
         found = cls()
         for name, member in value.items():
             if name == "cwd":
@@ -55,7 +59,8 @@ class FileSystemSandboxContext:
 
     `cwd` is None if the client gave none; with `cwd_is_servers` (contexts of the April contract) the server's
     own directory takes its place.  `workspace_roots` may be empty.  A `policy_context` replaces both for
-    symbolic paths.  The Windows members are checked and kept.
+    symbolic paths.  The Windows members are checked and kept.  The newest members `userHomeDir`,
+    `temporaryDirectories` and `windowsSandboxProxySettingsMode` mean nothing on Linux: they are checked only.
     """
 
     __slots__ = (
@@ -165,12 +170,27 @@ def _paths(value: object, where: str) -> tuple[PathUri, ...]:
     return tuple(_path(item, f"{where}[{index}]") for index, item in enumerate(value))
 
 
+def _optional_paths(value: object, where: str) -> tuple[PathUri, ...] | None:
+    return None if value is None else _paths(value, where)
+
+
+def _by_name(values: list[object], names: tuple[str, ...], where: str) -> dict[str, object]:
+    """Return the members of an object that came as a list; those at its end may be missing."""
+    if len(values) > len(names):
+        raise refuse(f"invalid length {len(values)}, expected fewer elements in array", where)
+    return dict(zip(names, values, strict=False))
+
+
 def _policy_context(value: object, where: str) -> PolicyContext | None:
     return None if value is None else PolicyContext.from_json(value, where)
 
 
 def _level(value: object, where: str) -> str:
     return variant_name(value, WINDOWS_SANDBOX_LEVELS, where)
+
+
+def _proxy_mode(value: object, where: str) -> str | None:
+    return None if value is None else variant_name(value, WINDOWS_PROXY_MODES, where)
 
 
 def _flag(value: object, where: str) -> bool:
@@ -187,6 +207,9 @@ _READERS = {
     "windowsSandboxLevel": _level,
     "windowsSandboxPrivateDesktop": _flag,
     "useLegacyLandlock": _flag,
+    "userHomeDir": _optional_path,
+    "temporaryDirectories": _optional_paths,
+    "windowsSandboxProxySettingsMode": _proxy_mode,
 }
 # In the order of the constructor's parameters.
 _DEFAULTS: dict[str, object] = {

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 import types
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from execserver.protocol import base64
+from execserver.protocol import base64, uuid_text
 from execserver.protocol.error_texts import missing_field, refuse, variant_name, wrong_type
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.paths import PathUri
-from execserver.protocol.record import U64_MAX, Base64, Record, decode_value
+from execserver.protocol.record import U64_MAX, Base64, Record, UuidText, decode_value
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
 
@@ -32,7 +33,7 @@ _fields = functools.cache(msgspec.structs.fields)  # each call takes 0.1 ms and 
 _OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
 
 # Members of later contracts, which have no position in an array: the older contract counts without them.
-_BY_NAME_ONLY = frozenset({"followSymlinks"})
+_BY_NAME_ONLY = frozenset({"followSymlinks", "metadata", "managedNetwork"})
 
 
 def decode_on_slow_path(kind: type[RecordType], params: msgspec.Raw) -> RecordType:
@@ -60,7 +61,8 @@ def _check(value: Any, wanted: Any, where: str) -> object:
         inner = next(part for part in get_args(wanted) if part not in (types.NoneType, msgspec.UnsetType))
         return None if value is None else _check(value, inner, where)
     if origin is Annotated:
-        return _number(value, wanted.__metadata__[0], where)
+        bound = wanted.__metadata__[0]
+        return _uuid(value, bound, where) if wanted is UuidText else _number(value, bound, where)
     if origin is tuple:
         return _sequence(value, get_args(wanted)[0], where)
     if origin is dict:
@@ -128,6 +130,13 @@ def _number(value: Any, meta: msgspec.Meta, where: str) -> int:
     if isinstance(value, float) or not low <= value <= high:
         raise refuse("invalid number", where)
     return value
+
+
+def _uuid(value: Any, meta: msgspec.Meta, where: str) -> str:
+    text = _text(value, where)
+    if not re.search(str(meta.pattern), text):
+        raise refuse(uuid_text.complaint(text), where)
+    return text
 
 
 def _variant(value: Any, kind: type[enum.Enum], where: str) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from execserver.protocol.paths import PathUri
 from execserver.protocol.permissions import PermissionProfile
-from execserver.protocol.record import U64_MAX, Base64, Record
+from execserver.protocol.record import U64_MAX, Base64, Record, UuidText
 from execserver.protocol.sandbox import WINDOWS_SANDBOX_LEVELS, FileSystemSandboxContext
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -68,6 +68,7 @@ contexts = st.builds(
 
 _PLAIN: dict[object, st.SearchStrategy[Any]] = {
     str: texts,
+    UuidText: st.uuids().map(str),
     bool: st.booleans(),
     int: st.integers(-(2**53), 2**53),
     PathUri: paths,

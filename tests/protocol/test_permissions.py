@@ -129,6 +129,27 @@ def test_whatever_is_not_understood_is_refused_with_one_text(value: object) -> N
     assert caught.value.message == f"{NO_SUCH_PROFILE} (in `sandbox.permissions`)"
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("x", "unknown variant `x`, expected `skip`"),
+        (5, "invalid type: integer `5`, expected string or map"),
+        (5.5, "invalid type: floating point `5.5`, expected string or map"),
+        (True, "invalid type: boolean `true`, expected string or map"),
+        ([], "invalid type: sequence, expected string or map"),
+    ],
+)
+def test_what_happens_to_missing_paths_is_checked(value: object, message: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        PermissionProfile.from_json(restricted(rule(PATH, missing_path_behavior=value)))
+    assert caught.value.message == f"{message} (in `sandbox.permissions`)"
+
+
+@pytest.mark.parametrize("value", ["skip", {"skip": None}, None])
+def test_skipping_missing_paths_is_what_is_done_anyway(value: object) -> None:
+    assert only_entry(PATH, missing_path_behavior=value) == only_entry(PATH)
+
+
 @given(profiles)
 def test_a_profile_survives_in_its_tagged_shape(profile: PermissionProfile) -> None:
     again = PermissionProfile.from_json(profile.to_json())

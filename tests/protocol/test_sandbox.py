@@ -50,6 +50,10 @@ def test_a_policy_context_is_read_whole() -> None:
     assert found.policy_context.workspace_roots == (PathUri.parse("/b"), PathUri.parse("/c"))
     assert FileSystemSandboxContext.from_json(found.to_json()) == found
     assert decode(policyContext=None) == decode()
+    assert decode(policyContext=["/a", ["/b"]]) == decode(
+        policyContext={"cwd": "/a", "workspaceRoots": ["/b"]}
+    )
+    assert decode(policyContext=[]) == decode(policyContext={})
 
 
 @pytest.mark.parametrize(
@@ -79,8 +83,21 @@ def test_contexts_with_other_policy_contexts_are_others(given: object) -> None:
         ),
         (
             BASE | {"policyContext": 5},
-            "invalid type: number, expected struct FileSystemSandboxPolicyContext"
-            " (in `sandbox.policyContext`)",
+            "invalid type: number, expected struct WireFileSystemPolicyContext (in `sandbox.policyContext`)",
+        ),
+        (
+            BASE | {"policyContext": [None, [], 5]},
+            "invalid length 3, expected fewer elements in array (in `sandbox.policyContext`)",
+        ),
+        (BASE | {"userHomeDir": 5}, "invalid type: number, expected a string (in `sandbox.userHomeDir`)"),
+        (
+            BASE | {"temporaryDirectories": 5},
+            "invalid type: number, expected a sequence (in `sandbox.temporaryDirectories`)",
+        ),
+        (
+            BASE | {"windowsSandboxProxySettingsMode": "x"},
+            "unknown variant `x`, expected `reconcile` or `preserve`"
+            " (in `sandbox.windowsSandboxProxySettingsMode`)",
         ),
         (
             BASE | {"policyContext": {"cwd": 5}},
@@ -96,7 +113,7 @@ def test_contexts_with_other_policy_contexts_are_others(given: object) -> None:
         ),
         (
             BASE | {"windowsSandboxLevel": "Off"},
-            "unknown variant `Off`, expected one of `disabled`, `restricted-token`, `elevated`"
+            "unknown variant `Off`, expected one of `disabled`, `restricted-token`, `elevated`, `mxc`"
             " (in `sandbox.windowsSandboxLevel`)",
         ),
     ],
@@ -114,6 +131,12 @@ def test_recorded_contexts_get_the_recorded_decode_errors() -> None:
     ours = [(request, decode_error(json.dumps(request))) for request, _ in recorded]
     assert [(request, error and without_member(error)) for request, error in ours] == recorded
     assert len([error for _, error in recorded if error]) == 8
+
+
+def test_members_that_mean_nothing_on_linux_may_be_null() -> None:
+    names = ("userHomeDir", "temporaryDirectories", "windowsSandboxProxySettingsMode")
+    assert decode(**dict.fromkeys(names)) == decode()
+    assert decode(userHomeDir="/h", temporaryDirectories=["/t"]) == decode()
 
 
 @given(contexts)

@@ -44,7 +44,7 @@ class Differences:
         self.transcript = transcript
         self._replies: dict[str, ReplyDifference] = {}
         for entry in table.get("reply", []):
-            if entry["transcript"] == transcript:
+            if transcript in (entry["transcript"], *entry.get("and_in", ())):
                 for key in entry["keys"]:
                     self._replies[key] = ReplyDifference(key, entry["reason"], json.loads(entry["reply"]))
         self._left_out = {

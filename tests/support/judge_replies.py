@@ -146,6 +146,8 @@ def normalised_result(result: dict[str, Json]) -> dict[str, Json]:
     """Put free placeholders in for what depends on the file system: times and the sizes of directories."""
     if result.get("modifiedAtMs"):
         result = {**result, "modifiedAtMs": "{MS}"}
+    if result.get("createdAtMs"):
+        result = {**result, "createdAtMs": "{MS}"}
     if result.get("isDirectory"):
         result = {**result, "size": "{MS}"}
     return sorted_entries(result)

@@ -37,6 +37,10 @@ SENT = {"UUID": "0b6b2b1e-6f0c-4f0e-8f59-1f0c5a3f7a11"}
 
 PLACEHOLDER = re.compile(r"\{([A-Z][A-Z_0-9]*)\}")
 BASE64_MEMBERS = frozenset({"chunk", "dataBase64", "bodyBase64", "deltaBase64"})
+KINDS = {">": "c2s", "<": "s2c", "#": "note", "http": "note"}
+"""What the transcripts of `newest/` call the kinds of lines."""
+RECORDED_NAMES = re.compile(r"/ROOT\b|/PKG\b|\bUUID\b|(?<=sha256:)[0-9a-f]{64}\b")
+"""Placeholders there have no braces."""
 MESSAGES = frozenset({"c2s", "s2c", "c2s-binary", "c2s-line", "s2c-line", "s2c-close"})
 
 
@@ -65,8 +69,10 @@ def lines_of(name: str) -> list[Line]:
 
 def _line(number: int, record: dict[str, Any], seen: dict[tuple[str, str], int]) -> Line:
     kind = record.get("dir") or next(k for k in ("note", "cli", "http", "path") if k in record)
-    conn = record.get("conn", "stdio" if kind.endswith("-line") else "")
     msg = record.get("msg")
+    if kind in KINDS and "note" not in record:
+        return _line(number, _in_braces(record, KINDS[kind]), seen)
+    conn = record.get("conn", "stdio" if kind.endswith("-line") else "")
     key = ""
     if isinstance(msg, dict) and "id" in msg:
         base = f"{conn}:{msg['id']}"
@@ -74,6 +80,31 @@ def _line(number: int, record: dict[str, Any], seen: dict[tuple[str, str], int])
         key = base if count == 1 else f"{base}#{count}"
     note = record.get("note", record.get("note2", ""))
     return Line(number, kind, conn, key, msg, record.get("raw"), note, record if kind not in MESSAGES else {})
+
+
+def _in_braces(record: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return a line of `newest/` in the form of the other transcripts."""
+    if kind == "note":
+        return {"note": "", **record, "dir": kind}
+    return {"dir": kind, "conn": record.get("conn", "a"), "msg": _with_braces(record["msg"])}
+
+
+def _with_braces(value: Json, name: str = "") -> Json:
+    if isinstance(value, dict):
+        return {key: _with_braces(member, key) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_with_braces(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    inside = decoded(value) if name in BASE64_MEMBERS else None
+    if inside is not None:
+        return base64.b64encode(_with_braces(inside).encode("latin-1")).decode()
+    return RECORDED_NAMES.sub(_brace, value)
+
+
+def _brace(found: re.Match[str]) -> str:
+    name = found[0].removeprefix("/")
+    return f"{{{name}}}" if name.isupper() else "{HEX}"
 
 
 def decoded(value: str) -> str | None:

@@ -20,7 +20,7 @@ from execserver.protocol.permissions import (
     PermissionProfile,
     SandboxEntry,
 )
-from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.protocol.sandbox import MXC, FileSystemSandboxContext
 
 
 def restricts_files(permissions: PermissionProfile) -> bool:
@@ -86,6 +86,8 @@ def process_request_needs_sandbox(
 
     Raises InvalidParams.  The caller checks `argv` and the process's own directory afterwards.
     """
+    if context.windows_sandbox_level == MXC:
+        raise InvalidParams("native MXC is unavailable on this executor")
     for entry in context.permissions.entries or ():
         reason = _foreign_path_error(entry)
         if reason is not None:

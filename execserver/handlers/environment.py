@@ -13,7 +13,7 @@ from execserver.protocol.session import NoParams
 
 @handles(ENVIRONMENT_INFO)
 def info(call: Call, _params: NoParams) -> Raw:
-    """Report the user's shell."""
+    """Describe the machine; the same object is in the result of `initialize`."""
     return call.services.environment.info
 
 

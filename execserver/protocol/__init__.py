@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from execserver.protocol.environment import Bubblewrap as Bubblewrap
     from execserver.protocol.environment import Capabilities as Capabilities
     from execserver.protocol.environment import EnvironmentInfo as EnvironmentInfo
-    from execserver.protocol.environment import EnvironmentInfoResponse as EnvironmentInfoResponse
     from execserver.protocol.environment import EnvironmentSandboxResponse as EnvironmentSandboxResponse
     from execserver.protocol.environment import EnvironmentStatus as EnvironmentStatus
     from execserver.protocol.environment import EnvironmentStatusResponse as EnvironmentStatusResponse

@@ -15,12 +15,6 @@ class ShellInfo(Record, frozen=True, kw_only=True):
     path: str
 
 
-class EnvironmentInfoResponse(Record, frozen=True, kw_only=True):
-    """The answer to `environment/info`, in the form every client understands."""
-
-    shell: ShellInfo
-
-
 class Capabilities(Record, frozen=True, kw_only=True):
     """What a client may ask of this server beyond the June 2026 contract; clients gate requests on it.
 
@@ -57,7 +51,7 @@ class Extensions(Record, frozen=True, kw_only=True):
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):
-    """The newest form of the machine's description, sent inside the initialize result.
+    """The machine's description: the answer to `environment/info`, and a member of the initialize result.
 
     All but `shell` may be missing in what another server sends.
     """

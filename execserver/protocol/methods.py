@@ -92,10 +92,10 @@ PROCESS_LIST = Method(
 ENVIRONMENT_INFO = Method(
     "environment/info",
     session.NoParams,
-    environment.EnvironmentInfoResponse,
+    environment.EnvironmentInfo,
     family=Family.ENVIRONMENT_INFO,
     since="2026-06",
-    doc="Name the user's shell.",
+    doc="Describe the machine and the server's abilities.",
 )
 ENVIRONMENT_STATUS = Method(
     "environment/status",

@@ -1,9 +1,8 @@
 """What the server reports about its machine: looked up once at the start, kept as JSON text.
 
-Clients of the June 2026 contract call `environment/info` and get the shell alone.  Newer clients read the
-longer form from the result of `initialize`, and send some requests only if its capabilities list them.  That
-form holds only what is true of this server, and omits what it does not know (wire contract, sections 10 and
-14).
+Clients of the June 2026 contract call `environment/info` and read the shell; newer ones read the same object
+from the result of `initialize`, and send some requests only if its capabilities list them.  It holds only
+what is true of this server, and omits what it does not know (wire contract, sections 10 and 14).
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import msgspec
 from execserver.protocol.environment import (
     Capabilities,
     EnvironmentInfo,
-    EnvironmentInfoResponse,
     EnvironmentStatus,
     EnvironmentStatusResponse,
     Extensions,
+    ShellInfo,
 )
 from execserver.protocol.errors import InternalError
 from execserver.protocol.methods import METHODS
@@ -42,7 +41,7 @@ def home_folder(uid: int) -> bytes | None:
 class EnvironmentService:
     """The answers about the machine; all but `sandbox` are made in the constructor."""
 
-    __slots__ = ("_info_json", "info", "sandbox", "status")
+    __slots__ = ("info", "sandbox", "status")
 
     def __init__(
         self,
@@ -60,27 +59,23 @@ class EnvironmentService:
         uid = os.getuid()
         search_path = os.fsdecode(environ.get(b"PATH", b""))
         shell = detect_shell(find_login_shell(uid), search_path)
-        described = describe(environ, EnvironmentInfoResponse(shell=shell), find_home(uid))
-        self.info = msgspec.Raw(encode_record(EnvironmentInfoResponse(shell=shell)))
+        self.info = msgspec.Raw(encode_known(describe(environ, shell, find_home(uid))))
         self.status = msgspec.Raw(encode_record(EnvironmentStatusResponse(status=EnvironmentStatus.READY)))
-        self._info_json = encode_known(described)
 
     def initialize_result(self, session_id: str) -> msgspec.Raw:
         """Return the result of `initialize` for a session."""
         session = msgspec.json.encode(session_id)
-        return msgspec.Raw(b'{"sessionId":%b,"environmentInfo":%b}' % (session, self._info_json))
+        return msgspec.Raw(b'{"sessionId":%b,"environmentInfo":%b}' % (session, self.info))
 
 
-def describe(
-    environ: Mapping[bytes, bytes], known: EnvironmentInfoResponse, passwd_home: bytes | None
-) -> EnvironmentInfo:
-    """Return the newest form of the machine's description."""
+def describe(environ: Mapping[bytes, bytes], shell: ShellInfo, passwd_home: bytes | None) -> EnvironmentInfo:
+    """Return the machine's description."""
     # `provider_id` stays out: what it means is not known.
     cwd = _working_directory()
     temporary = environ.get(b"TMPDIR")
     folder = os.path.join(cwd or b"/", temporary) if temporary else None
     return EnvironmentInfo(
-        shell=known.shell,
+        shell=shell,
         executor_version=__version__,
         cwd=None if cwd is None else PathUri.from_native(cwd),
         user_home_dir=_home(environ.get(b"HOME"), passwd_home),

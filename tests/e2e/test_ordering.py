@@ -39,6 +39,23 @@ def ids_in_order(peer: WsPeer, count: int) -> list[int]:
     return ids
 
 
+def test_requests_pipelined_before_initialized_are_refused_and_later_ones_are_not(connect: Connect) -> None:
+    peer = connect()
+    texts = [
+        b'{"id":1,"method":"initialize","params":{"clientName":"x"}}',
+        b'{"id":2,"method":"environment/info"}',
+        b'{"id":3,"method":"fs/getMetadata","params":{"path":"file:///"}}',
+        b'{"method":"initialized","params":{}}',
+        b'{"id":4,"method":"fs/getMetadata","params":{"path":"file:///"}}',
+    ]
+    peer.send_raw(b"".join(client_frame(TEXT, text) for text in texts))
+    answers = [peer.receive() for _ in range(4)]
+    assert [answer and answer["id"] for answer in answers] == [1, 2, 3, 4]
+    refused = [answer and answer.get("error", {}).get("message") for answer in answers]
+    before = "client must send initialized before using"
+    assert refused == [None, f"{before} environment info methods", f"{before} filesystem methods", None]
+
+
 @pytest.mark.ours_only("such a burst blocks the reference for good")
 def test_a_burst_of_4096_requests_is_answered_in_order(peer: WsPeer) -> None:
     peer.send_raw(b"".join(request(100 + number, "environment/info") for number in range(BURST)))

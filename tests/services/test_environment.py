@@ -1,4 +1,4 @@
-"""The answers about the machine: exact bytes for old clients, nothing untrue for new ones."""
+"""The answers about the machine: the shell first, nothing untrue behind it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def described(environ: dict[bytes, bytes], home: bytes | None = b"/home/user") -
     return info
 
 
-def test_environment_info_is_exactly_the_shell() -> None:
-    assert bytes(service({}).info) == b'{"shell":{"name":"sh","path":"/bin/sh"}}'
+def test_environment_info_is_what_initialize_answers_too() -> None:
+    one = service({b"HOME": b"/root"})
+    assert bytes(one.info).startswith(b'{"shell":{"name":"sh","path":"/bin/sh"},')
+    result = json.loads(bytes(one.initialize_result("s")))
+    assert result["environmentInfo"] == json.loads(bytes(one.info))
 
 
 def test_environment_status_is_ready() -> None:

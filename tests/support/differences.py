@@ -54,8 +54,9 @@ class Differences:
             for key in entry["keys"]
         }
         self._added = [
-            (AddedMember(e["method"], e["member"], e["reason"]), transcript in e["shown_in"])
+            (AddedMember(e["method"], member, e["reason"]), transcript in e["shown_in"])
             for e in table.get("added_member", [])
+            for member in e.get("members", [e.get("member")])
         ]
         self._orders = {
             (entry["later"], entry["earlier"])

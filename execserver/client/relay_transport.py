@@ -34,7 +34,7 @@ from execserver.wire.relay_frames import (
     decode_frame,
     encode_frame,
 )
-from execserver.wire.relay_stream import HarnessStream, Route, StreamError
+from execserver.wire.relay_stream import HarnessStream, Route, StreamError, StreamRejected
 
 INBOX_BYTES: Final = 4 * 1024 * 1024
 UNSEALED_BYTES: Final = 1024 * 1024
@@ -95,8 +95,13 @@ class RelayTransport:
         return self._stream.is_reliable
 
     def receive(self) -> bytes | None:
-        """Return the next message (see `Transport`); never None, since a stream has no orderly end."""
+        """Return the next message (see `Transport`); never None, since a stream has no orderly end.
+
+        Raises `RegistryRefused` when the executor says that the registry does not let this client in.
+        """
         while not self._messages:
+            if isinstance(self._end, StreamRejected):
+                raise RegistryRefused(str(self._end))
             if self._end is not None:
                 raise _closed_by(self._end)
             self._arrived.clear()

@@ -26,6 +26,7 @@ from execserver.client.errors import (
     ConnectTimeout,
     ExecServerError,
     ProtocolViolation,
+    RegistryRefused,
     ResumeFailed,
     SessionBusyError,
     TransportClosed,
@@ -234,6 +235,11 @@ class Session:
         except WaitTimeout as error:
             connection.close()
             raise ConnectTimeout(str(error)) from error
+        except TransportClosed:
+            connection.close()
+            if isinstance(connection.lost, RegistryRefused):  # final, unlike other losses
+                raise kept(connection.lost) from None
+            raise
         except BaseException:  # also a greenlet that is killed: nobody else knows of this connection
             connection.close()
             raise

@@ -46,6 +46,9 @@ class Presence(Protocol):
     def wait_for_executor(self, environment_id: str, registration_id: str, seconds: float) -> bool:
         """Wait until the executor of a registration is connected; return whether it is."""
 
+    def knows_token(self, token_id: str) -> bool:
+        """Tell whether a token is still valid."""
+
     def registered(self, registration: Registration, outcome: Outcome) -> None:
         """Note that a registration replaced the previous one; end what was connected under that one."""
 
@@ -143,7 +146,9 @@ class Registry:
     def validate(self, environment_id: str, token: Token, body: Json) -> Json:
         """Answer an executor whether the harness of a handshake was granted a connection to it.
 
-        An authorization is used up by the question, whatever the answer.  Raises `ApiError`: 403, 429 or 400.
+        An authorization is used up by the question, whatever the answer.  Raises `ApiError`: 401 if the
+        harness's token was revoked since, by which the harness learns that it need not ask again; 403, 429 or
+        400.
         """
         self._allow(environment_id, token, EXECUTOR)
         fingerprint = fingerprint_of(_key(body, "harness_public_key"))
@@ -159,6 +164,9 @@ class Registry:
             and registration_id == grant.registration_id == registration.registration_id
             and hmac.compare_digest(grant.fingerprint, fingerprint)
         )
+        if valid and grant is not None and not self._presence.knows_token(grant.token_id):
+            self._metrics.count("validations", "false")
+            raise ApiError(401, "unauthorized", "the token of this harness is no longer valid")
         self._metrics.count("validations", "true" if valid else "false")
         if not valid:
             _log.info("handshake refused: environment=%s registration=%.40r", environment_id, registration_id)

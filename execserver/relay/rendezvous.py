@@ -153,6 +153,10 @@ class Rendezvous:
         """Return the number of open sockets, those in their close handshake included."""
         return self.count_links() + len(self._shared.shutdown_notices)
 
+    def knows_token(self, token_id: str) -> bool:
+        """Tell whether a token is still in the token file."""
+        return self._book.holds(token_id)
+
     def count_sockets_of(self, token_id: str) -> int:
         """Return how many of these were opened with one token, by its id."""
         return self._shared.sockets_of[token_id]

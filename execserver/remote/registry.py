@@ -22,6 +22,7 @@ MAX_SHOWN_CHARACTERS = 4096
 _REQUEST_FAILED = "environment registry request failed"
 _INCOMPLETE = "exec-server protocol error: environment registry returned incomplete Noise connection data"
 _TAKEN_OVER = "another executor has taken over this environment"
+_UNAUTHORIZED = 401
 _CONFLICT = 409
 _NOT_NOW = frozenset({(503, "registration_conflict"), (502, "authentication_service_unavailable")})
 
@@ -75,6 +76,10 @@ class Rejected(Exception):
     """The registry did not let a harness in; the text says why, without any secret."""
 
 
+class AuthenticationRejected(Rejected):
+    """The registry answered 401: the harness is told so, since it need not try again."""
+
+
 class RegistryClient:
     """One environment at one registry.
 
@@ -126,7 +131,10 @@ class RegistryClient:
         )
 
     def validate(self, registration_id: str, harness: PublicKeys, authorization: str, stream_id: str) -> None:
-        """Return if the registry lets a harness in.  Raises Rejected in every other case."""
+        """Return if the registry lets a harness in.
+
+        Raises AuthenticationRejected for 401, Rejected in every other case.
+        """
         body = {
             "executor_registration_id": registration_id,
             "harness_public_key": harness.to_json(),
@@ -138,7 +146,8 @@ class RegistryClient:
         except (CallFailed, SignInError) as failed:
             raise Rejected(f"the registry could not be asked: {failed.args[0]}") from None
         if not response.is_success:
-            raise Rejected(f"the registry answered {response.status_text}")
+            kind = AuthenticationRejected if response.status == _UNAUTHORIZED else Rejected
+            raise kind(f"the registry answered {response.status_text}")
         try:
             valid = msgspec.json.decode(response.body, type=_Validated).valid
         except UNREADABLE:

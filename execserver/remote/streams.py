@@ -17,9 +17,9 @@ from gevent.hub import get_hub
 
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
-from execserver.remote.registry import Registration, Rejected
+from execserver.remote.registry import AuthenticationRejected, Registration, Rejected
 from execserver.remote.relay_transport import RelayTransport
-from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, HandshakeFailed, Responder, prologue
+from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, REJECTED, HandshakeFailed, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.relay_frames import (
     RESET_PROTOCOL_ERROR,
@@ -192,21 +192,23 @@ class StreamTable:
     def _ask(self, stream_id: str, responder: Responder, harness: PublicKeys, authorization: str) -> None:
         # Made while the registry is asked, since it takes a millisecond of CPU; sent only after its yes.
         answer = _Answer(stream_id, responder)
-        get_hub().loop.run_callback(answer.make)
-        reason = ""
+        get_hub().loop.run_callback(answer.prepare)
+        rejected: Rejected | None = None
         try:
             # It covers the headers, too: refreshing a token for them has a longer limit of its own.
             with gevent.Timeout(VALIDATION_S, Rejected("the registry did not answer in time")):
                 self._validate(self.registration.registration_id, harness, authorization, stream_id)
-        except Rejected as rejected:
-            reason = str(rejected)
+        except Rejected as error:
+            rejected = error.with_traceback(None)
         # Cancelled meanwhile, or replaced.  The current greenlet is not kept in a name: a traceback may keep
         # this frame alive, and the frame would then keep the greenlet.
         if self._pending.get(stream_id) is not gevent.getcurrent():
             return
         del self._pending[stream_id]
-        if reason:
-            self._fail(stream_id, reason)
+        if isinstance(rejected, AuthenticationRejected):
+            self._fail(stream_id, str(rejected), answer.rejection())
+        elif rejected is not None:
+            self._fail(stream_id, str(rejected))
         else:
             self._let_in(stream_id, answer)
 
@@ -215,20 +217,23 @@ class StreamTable:
         if self.count >= MAX_ACTIVE:
             self._reset(stream_id)
             return
-        answer.make()
-        if answer.stream is None:
+        stream = answer.stream()
+        if stream is None:
             self._fail(stream_id, f"its handshake failed: {answer.failure}")
             return
-        transport = RelayTransport(answer.stream, self, self._clock)
+        transport = RelayTransport(stream, self, self._clock)
         self._active[stream_id] = transport
         self._serve(transport)
         transport.flush()  # from this greenlet: the harness gets its answer without a switch to the writer
         self._arrivals.tell_soon(stream_id, self.count)
 
-    def _fail(self, stream_id: str, reason: str) -> None:
-        """Refuse a handshake and count the failure."""
+    def _fail(self, stream_id: str, reason: str, rejection: Handshake | None = None) -> None:
+        """Refuse a handshake, by a reset or with a `rejection`, and count the failure."""
         _log.warning("a harness was refused: %s", one_line(reason))
-        self._reset(stream_id)
+        if rejection is None:
+            self._reset(stream_id)
+        else:
+            self._urgent(stream_id, rejection)
         self._failures += 1
         if self._failures >= FAILURES:
             self._failures = 0
@@ -236,9 +241,12 @@ class StreamTable:
             _log.warning("%d handshakes failed: no new harness is let in for %g s", FAILURES, PAUSE_S)
 
     def _reset(self, stream_id: str) -> None:
-        """Send a reset for a stream; it is dropped if too many such frames wait."""
+        self._urgent(stream_id, Reset(RESET_PROTOCOL_ERROR))
+
+    def _urgent(self, stream_id: str, body: Reset | Handshake) -> None:
+        """Send a frame that belongs to no running stream; it is dropped if too many such frames wait."""
         if self.writer is not None:
-            self.writer.urgent(encode_frame(RelayFrame(stream_id, Reset(RESET_PROTOCOL_ERROR))))
+            self.writer.urgent(encode_frame(RelayFrame(stream_id, body)))
 
     def _cancel(self, stream_id: str) -> bool:
         question = self._pending.pop(stream_id, None)
@@ -273,22 +281,35 @@ class _Arrivals:
 
 
 class _Answer:
-    """The stream that answers a handshake, or why there is none."""
+    """The answer to a handshake, made ready before it is known which one it is."""
 
-    __slots__ = ("_responder", "_stream_id", "failure", "stream")
+    __slots__ = ("_responder", "_stream_id", "failure")
 
     def __init__(self, stream_id: str, responder: Responder) -> None:
-        self.stream: ExecutorStream | None = None
         self.failure = ""
         self._stream_id = stream_id
-        self._responder: Responder | None = responder
+        self._responder = responder
 
-    def make(self) -> None:
-        """Make the stream at the first call; does nothing at a second one.  Does not wait."""
-        responder, self._responder = self._responder, None
-        if responder is None:
-            return
+    def prepare(self) -> None:
+        """Do what takes long.  Does not wait; a second call does nothing."""
         try:
-            self.stream = ExecutorStream(self._stream_id, responder)
+            self._responder.prepare_message2()
         except HandshakeFailed as error:
             self.failure = str(error)
+
+    def stream(self) -> ExecutorStream | None:
+        """Return the stream that lets the harness in; None if the handshake failed."""
+        self.prepare()
+        try:
+            return None if self.failure else ExecutorStream(self._stream_id, self._responder)
+        except HandshakeFailed as error:
+            self.failure = str(error)
+            return None
+
+    def rejection(self) -> Handshake | None:
+        """Return the frame that says that the registry refuses the harness; None if the handshake failed."""
+        self.prepare()
+        try:
+            return None if self.failure else Handshake(self._responder.write_message2(REJECTED))
+        except HandshakeFailed:
+            return None

@@ -1,7 +1,7 @@
 """The hybrid Noise IK handshake of remote mode, both ends, and the ciphers it results in.
 
     -> skem, e, es, s, ss, payload        3568 bytes and the payload
-    <- ekem, skem, e, ee, se, payload     3424 bytes, the payload empty
+    <- ekem, skem, e, ee, se, payload     3424 bytes, the payload empty or `REJECTED`
 
 Every `e` and `s` is a pair of an X25519 and an ML-KEM-768 key; so are the static keys of the two ends.
 A handshake either completes, or raises `HandshakeFailed` and cannot be used again; in both cases its keys are
@@ -25,9 +25,11 @@ from execserver.wire.noise_keys import (
 from execserver.wire.noise_state import HandshakeFailed, SymmetricState, TransportCipher, wipe
 
 __all__ = [
+    "REJECTED",
     "Entropy",
     "HandshakeFailed",
     "Initiator",
+    "RejectedByRegistry",
     "Responder",
     "SystemEntropy",
     "TransportCipher",
@@ -38,6 +40,8 @@ __all__ = [
 # reference's Noise library calls the curve `25519`.  With the tag here, every handshake would fail.
 PROTOCOL_NAME: Final = b"Noise_hybridIK_25519+MLKEM768_AESGCM_SHA256"
 PROLOGUE_LABEL: Final = "codex-exec-server-relay-noise/v1"
+REJECTED: Final = b"codex-registry-authentication-rejected/v1"
+"""The payload of a second message that ends the stream: the registry does not know the harness."""
 MAX_MESSAGE_BYTES: Final = 65535
 MAX_AUTHORIZATION_BYTES: Final = 4096
 TAG_BYTES: Final = 16
@@ -45,9 +49,13 @@ TAG_BYTES: Final = 16
 # A static key is sent as two sealed halves, each with a tag of its own; ephemeral keys are sent in the clear.
 _S_BYTES: Final = X25519_BYTES + TAG_BYTES, MLKEM_PUBLIC_BYTES + TAG_BYTES
 _E_BYTES: Final = X25519_BYTES, MLKEM_PUBLIC_BYTES
-# The shortest first message: its payload may be empty.  The second message has exactly this length.
+# The shortest messages: their payloads may be empty.
 MESSAGE1_BYTES: Final = MLKEM_CIPHERTEXT_BYTES + sum(_E_BYTES) + sum(_S_BYTES) + TAG_BYTES
 MESSAGE2_BYTES: Final = 2 * MLKEM_CIPHERTEXT_BYTES + TAG_BYTES + sum(_E_BYTES) + TAG_BYTES
+
+
+class RejectedByRegistry(HandshakeFailed):
+    """The executor answered that the registry refuses the harness's authentication."""
 
 
 class Entropy(Protocol):
@@ -224,8 +232,11 @@ class Initiator(_Handshake):
         theirs = self._read_e(reader).x25519_key
         self._mix_dh(self._ephemeral.x25519, theirs)  # ee
         self._mix_dh(self._static.x25519, theirs)  # se
-        # The reference's harness refuses a payload here, too.
-        if state.decrypt_and_hash(reader.rest(), "the executor's payload"):
+        payload = state.decrypt_and_hash(reader.rest(), "the executor's payload")
+        if payload == REJECTED:
+            raise RejectedByRegistry("the registry rejected this client's authentication")
+        # The reference's harness refuses any other payload, too.
+        if payload:
             raise HandshakeFailed("the executor's handshake carries a payload")
         self._finish()
 
@@ -247,6 +258,7 @@ class Responder(_Handshake):
         super().__init__(static, prologue, entropy)
         self._begin(static.public)
         self._peer: tuple[PublicKeys, PublicKeys] | None = None
+        self._prepared = b""  # the second message without its payload
 
     def read_message1(self, message: bytes) -> tuple[PublicKeys, bytes]:
         """Return the harness's public key and its authorization.  Raises `HandshakeFailed`.
@@ -273,11 +285,20 @@ class Responder(_Handshake):
         self._peer = ephemeral, static
         return static, payload
 
-    def write_message2(self) -> bytes:
+    def write_message2(self, payload: bytes = b"") -> bytes:
         """Return the second message; the ciphers are ready then.
 
         Raises `HandshakeFailed` unless a first message was read.
         """
+        self.prepare_message2()
+        message = self._prepared + self.state.encrypt_and_hash(payload)
+        self._finish()
+        return message
+
+    def prepare_message2(self) -> None:
+        """Make all of the second message but its payload, which takes a millisecond of CPU."""
+        if self._prepared:
+            return
         if self._peer is None:
             raise HandshakeFailed("there is nothing to answer")
         state, (ephemeral, static) = self.state, self._peer
@@ -293,9 +314,7 @@ class Responder(_Handshake):
         message += self._write_e(own)
         self._mix_dh(own.x25519, ephemeral.x25519_key)  # ee
         self._mix_dh(own.x25519, static.x25519_key)  # se
-        message += state.encrypt_and_hash(b"")
-        self._finish()
-        return message
+        self._prepared = message
 
     def clear(self) -> None:
         """Overwrite the keys of a handshake that will not be answered."""

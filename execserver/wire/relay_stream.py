@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from execserver.wire.noise import Entropy, Initiator, Responder, prologue
+from execserver.wire.noise import Entropy, Initiator, RejectedByRegistry, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.noise_records import RecordReceiver, RecordSender, StreamError
 from execserver.wire.noise_state import HandshakeFailed
@@ -17,7 +17,19 @@ from execserver.wire.relay_offer import add_acceptance, add_offer, has_acceptanc
 from execserver.wire.reliability import Reliability
 from execserver.wire.virtual_stream import RelayStream, StreamReset
 
-__all__ = ["ExecutorStream", "HarnessStream", "RelayStream", "Route", "StreamError", "StreamReset"]
+__all__ = [
+    "ExecutorStream",
+    "HarnessStream",
+    "RelayStream",
+    "Route",
+    "StreamError",
+    "StreamRejected",
+    "StreamReset",
+]
+
+
+class StreamRejected(StreamError):
+    """The executor says that the registry refuses this harness: another attempt would end alike."""
 
 
 class Route(NamedTuple):
@@ -64,7 +76,10 @@ class HarnessStream(RelayStream):
         if initiator is None:
             raise StreamError("a handshake on an open stream")
         self._initiator = None
-        initiator.read_message2(body.payload)
+        try:
+            initiator.read_message2(body.payload)
+        except RejectedByRegistry as rejected:
+            raise StreamRejected(str(rejected)) from None
         self._sender = RecordSender(initiator.send)
         self._receiver = RecordReceiver(initiator.receive)
         if self._announce:

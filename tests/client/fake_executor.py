@@ -15,7 +15,7 @@ import gevent
 from execserver.remote.http import ApiClient
 from execserver.remote.registry import Registration, RegistryClient
 from execserver.remote.rendezvous import ConnectFailed, ConnectionEnded, RendezvousSocket
-from execserver.wire.noise import Responder, prologue
+from execserver.wire.noise import REJECTED, Responder, prologue
 from execserver.wire.noise_keys import StaticKeys
 from execserver.wire.relay_frames import Handshake, RelayFrame, Reset, Resume, decode_frame, encode_frame
 from execserver.wire.relay_stream import ExecutorStream, StreamError
@@ -29,6 +29,7 @@ class FakeExecutor:
 
     def __init__(self, registry_url: str, *, reliable: bool) -> None:
         self.reliable = reliable
+        self.rejects = False
         self.answers: dict[str, Answer] = {"echo": lambda params: params}
         self.asked: list[tuple[str, Any]] = []
         self.streams: dict[str, ExecutorStream] = {}
@@ -124,6 +125,9 @@ class FakeExecutor:
         about = prologue(ENVIRONMENT, self._registration.registration_id, stream_id)
         responder = Responder(self._keys, about)
         self.authorizations.append(responder.read_message1(message1)[1])
+        if self.rejects:
+            self._send(encode_frame(RelayFrame(stream_id, Handshake(responder.write_message2(REJECTED)))))
+            return
         self.streams[stream_id] = ExecutorStream(stream_id, responder, announce=self.reliable)
 
     def _answer(self, stream: ExecutorStream, message: dict[str, Any]) -> None:

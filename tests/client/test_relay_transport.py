@@ -238,6 +238,23 @@ def test_a_spent_address_is_asked_for_once_more(relay: Relay, plain: FakeExecuto
     assert len(relay.asked("connect")) == 2
 
 
+def test_a_rejection_of_the_registry_is_final(relay: Relay, executor: FakeExecutor) -> None:
+    executor.rejects = True
+    with pytest.raises(RegistryRefused, match="the registry rejected this client's authentication"):
+        ExecServerClient.connect_remote(args(relay))
+    assert len(relay.asked("connect")) == 1
+
+
+def test_a_rejection_ends_a_session_that_is_resumed(relay: Relay, plain: FakeExecutor) -> None:
+    with ExecServerClient.connect_remote(args(relay)) as client:
+        plain.rejects = True
+        relay.harnesses[-1].drop()
+        until(lambda: client.state is SessionState.ENDED)
+        with pytest.raises(ResumeFailed, match="rejected this client's authentication"):
+            client.call("echo")
+    assert len(relay.asked("connect")) == 2
+
+
 @pytest.mark.parametrize(("status", "asked"), [(401, 2), (403, 1), (503, 1)])
 def test_a_refused_upgrade_is_told(relay: Relay, plain: FakeExecutor, status: int, asked: int) -> None:
     relay.upgrade_status = status

@@ -106,6 +106,11 @@ class Here:
     def wait_for_executor(self, environment_id: str, registration_id: str, seconds: float) -> bool:
         return True
 
+    revoked: frozenset[str] = frozenset()
+
+    def knows_token(self, token_id: str) -> bool:
+        return token_id not in self.revoked
+
     def registered(self, registration: Registration, outcome: Outcome) -> None:
         pass
 
@@ -131,6 +136,28 @@ def test_an_authorization_expires_by_the_clock_that_is_passed_in(state: RelaySta
         return registry.validate("box", token, question)["valid"] is True
 
     assert [is_valid_after(59.9), is_valid_after(60.0)] == [True, False]
+
+
+def test_a_harness_whose_token_was_revoked_meanwhile_is_answered_401(state: RelayState) -> None:
+    here = Here()
+    registry = Registry(state, here, Limits(), Metrics(), lambda: 1000.0)
+    executor, harness = (Token(name, "box", BOTH, bytes(32), "") for name in ("executor", "harness"))
+    body: dict[str, object] = {
+        "security_profile": "noise_hybrid_ik_v1",
+        "executor_public_key": key_object(1),
+    }
+    registry.register("box", executor, body, "ws://x")
+    granted = registry.connect("box", harness, {"harness_public_key": key_object(2)}, "ws://x")
+    here.revoked = frozenset({"harness"})
+    question: dict[str, object] = {
+        "harness_public_key": key_object(2),
+        "executor_registration_id": granted["executor_registration_id"],
+        "harness_key_authorization": granted["harness_key_authorization"],
+    }
+    with pytest.raises(ApiError) as refused:
+        registry.validate("box", executor, question)
+    assert refused.value.status == 401
+    assert registry.validate("box", executor, question) == {"valid": False}  # it is used up
 
 
 def test_the_rate_of_calls_recovers_with_the_clock() -> None:

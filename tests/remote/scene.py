@@ -8,7 +8,7 @@ from collections.abc import Callable
 import gevent
 
 from execserver.remote.fair_writer import FairWriter
-from execserver.remote.registry import Registration, Rejected
+from execserver.remote.registry import AuthenticationRejected, Registration, Rejected
 from execserver.remote.relay_transport import RelayTransport
 from execserver.remote.streams import StreamTable
 from execserver.wire.noise import Initiator, prologue
@@ -178,6 +178,11 @@ class Scene:
 def says_no(authorization: str) -> None:
     """Judge as a registry that lets nobody in."""
     raise Rejected("no")
+
+
+def rejects(authorization: str) -> None:
+    """Judge as a registry that does not know the harness any more."""
+    raise AuthenticationRejected("no")
 
 
 def never_answers(authorization: str) -> None:

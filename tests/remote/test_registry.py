@@ -13,10 +13,18 @@ from execserver.remote import registry as registry_module
 from execserver.remote.addresses import check_api_key_host, checked_base_url, checked_environment_id
 from execserver.remote.errors import ConfigurationError, RegistryError, RemoteError, SignInError
 from execserver.remote.http import ApiClient, registry_environment
-from execserver.remote.registry import Registration, RegistryClient, Rejected, TakenOver
+from execserver.remote.registry import (
+    AuthenticationRejected,
+    Registration,
+    RegistryClient,
+    Rejected,
+    TakenOver,
+)
+from execserver.wire.noise import REJECTED
 from execserver.wire.noise_keys import SECURITY_PROFILE, StaticKeys
 from tests.remote.standin import Asked, StandIn, Told
 from tests.support.certificates import make_authority
+from tests.support.transcript import FOLDER
 
 KEY = StaticKeys.generate().public
 REGISTERED = {
@@ -113,6 +121,38 @@ def test_validating_asks_with_a_new_signature(registry: Registry) -> None:
         "stream-1",
         "-",
     )
+
+
+@pytest.mark.parametrize(("status", "is_final"), [(401, True), (403, False), (404, False), (500, False)])
+def test_only_401_says_that_the_harness_need_not_come_again(
+    registry: Registry, status: int, is_final: bool
+) -> None:
+    registry.told = Told(status, {})
+    with pytest.raises(Rejected) as rejected:
+        registry.client.validate("reg-1", KEY, "auth-1", "stream-1")
+    assert isinstance(rejected.value, AuthenticationRejected) is is_final
+
+
+def verdict(registry: Registry, status: int, body: object) -> tuple[str, str]:
+    """Return which frame a harness gets after this answer of the registry, and its payload."""
+    registry.told = Told(status, body)
+    try:
+        registry.client.validate("reg-1", KEY, "auth-1", "stream-1")
+    except AuthenticationRejected:
+        return "handshake", REJECTED.decode()
+    except Rejected:
+        return "reset", ""
+    return "handshake", ""
+
+
+def test_every_recorded_answer_is_understood_alike(registry: Registry) -> None:
+    lines = (FOLDER / "newest/54-noise-rejection.jsonl").read_text().splitlines()
+    cases = [case for case in (json.loads(line)["msg"] for line in lines) if "registry_validate" in case]
+    assert len(cases) == 7
+    for case in cases:
+        told = case["registry_validate"]
+        wanted = (case["frame_to_harness"], case.get("decrypted_payload", ""))
+        assert verdict(registry, told["status"], told["body"]) == wanted
 
 
 @pytest.mark.parametrize("status", [200, 201, 299])

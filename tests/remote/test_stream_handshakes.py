@@ -9,13 +9,14 @@ import pytest
 
 from execserver.remote import streams
 from execserver.remote.streams import FAILURES, MAX_ACTIVE, MAX_PENDING, PAUSE_S
+from execserver.wire.noise import RejectedByRegistry
 from execserver.wire.relay_frames import (
     Data,
     Handshake,
     Reset,
     Resume,
 )
-from tests.remote.scene import HARNESS, Harness, Scene, never_answers, says_no, works
+from tests.remote.scene import HARNESS, Harness, Scene, never_answers, rejects, says_no, works
 
 
 @pytest.fixture
@@ -159,6 +160,29 @@ def test_eight_failures_stop_new_handshakes_for_a_while(scene: Scene) -> None:
     assert works(scene, running)
     scene.clock.now += PAUSE_S
     assert works(scene, Harness(scene, "b").open())
+
+
+def test_a_harness_whose_authentication_is_rejected_is_told_inside_the_handshake(scene: Scene) -> None:
+    scene.judge = rejects
+    for _ in range(2):  # a new handshake with the same id is judged anew
+        harness = Harness(scene, "a")
+        with pytest.raises(RejectedByRegistry):
+            harness.open()
+    assert scene.table.count == 0
+    scene.take("a", Data(0, b"x" * 40))
+    assert scene.is_reset("a")
+    scene.judge = lambda authorization: None
+    assert works(scene, Harness(scene, "a").open())
+
+
+def test_a_rejection_counts_as_a_failure(scene: Scene) -> None:
+    scene.judge = rejects
+    for _ in range(FAILURES):
+        with pytest.raises(RejectedByRegistry):
+            Harness(scene, "a").open()
+    Harness(scene, "a").begin()
+    assert scene.is_reset("a")
+    assert len(scene.asked) == FAILURES
 
 
 def test_a_success_does_not_reduce_the_failures_but_a_new_websocket_does(scene: Scene) -> None:

@@ -10,8 +10,10 @@ import pytest
 from execserver.wire.noise import (
     MESSAGE1_BYTES,
     MESSAGE2_BYTES,
+    REJECTED,
     HandshakeFailed,
     Initiator,
+    RejectedByRegistry,
     Responder,
     prologue,
 )
@@ -201,6 +203,36 @@ def test_another_executor_cannot_answer() -> None:
     executor.read_message1(other.write_message1(b""))
     with pytest.raises(HandshakeFailed):
         initiator.read_message2(executor.write_message2())
+
+
+def test_a_rejection_is_told_in_the_second_message() -> None:
+    initiator, responder = fresh_pair()
+    responder.read_message1(initiator.write_message1(b""))
+    message2 = responder.write_message2(REJECTED)
+    assert len(message2) == 3465
+    with pytest.raises(RejectedByRegistry, match="rejected this client's authentication"):
+        initiator.read_message2(message2)
+    with pytest.raises(HandshakeFailed):
+        _ = initiator.send
+
+
+@pytest.mark.parametrize("payload", [REJECTED[:-1], REJECTED + b"x", b"x"])
+def test_any_other_payload_of_the_executor_fails_the_handshake(payload: bytes) -> None:
+    initiator, responder = fresh_pair()
+    responder.read_message1(initiator.write_message1(b""))
+    with pytest.raises(HandshakeFailed, match="carries a payload") as failed:
+        initiator.read_message2(responder.write_message2(payload))
+    assert not isinstance(failed.value, RejectedByRegistry)
+
+
+def test_the_second_message_may_be_prepared() -> None:
+    initiator, responder = fresh_pair()
+    responder.read_message1(initiator.write_message1(b""))
+    responder.prepare_message2()
+    responder.prepare_message2()
+    message2 = responder.write_message2()
+    assert len(message2) == 3424
+    initiator.read_message2(message2)
 
 
 def test_an_authorization_that_is_too_long_is_not_sent() -> None:

@@ -14,6 +14,7 @@ import gevent
 from gevent import socket
 
 from execserver.http_client.connect import SocketConnector
+from execserver.http_client.cookies import CookieJar
 from execserver.http_client.exchange import BrokenResponse, Exchange, ResponseHead
 from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy
 from execserver.http_client.redirects import UnfollowableRedirect, next_request
@@ -60,10 +61,16 @@ class Answer(NamedTuple):
 
 
 class Fetcher:
-    """Sends requests with the proxies and certificates of one environment."""
+    """Sends requests with the proxies and certificates of one environment.
 
-    def __init__(self, environ: Mapping[str, str], max_redirects: int) -> None:
+    With `cookies`, those that the jar keeps go with each request that has none of its client's.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], max_redirects: int, cookies: CookieJar | None = None
+    ) -> None:
         self._environ = environ
+        self._cookies = cookies
         self._max_redirects = max_redirects
         self._proxies = Proxies(environ)
         self._connector = SocketConnector()
@@ -110,7 +117,20 @@ class Fetcher:
             proxy = self._proxies.proxy_for(url)
         except UnsupportedProxy as error:
             raise RequestFailed(str(error)) from None
-        return self._send(self._open(request, proxy), request, proxy)
+        if self._cookies is None:
+            return self._send(self._open(request, proxy), request, proxy)
+        head, exchange = self._send(self._open(request, proxy), self._with_cookies(request), proxy)
+        self._cookies.store(url, head.lines, time.time())
+        return head, exchange
+
+    def _with_cookies(self, request: PreparedRequest) -> PreparedRequest:
+        """Return the request with the jar's cookies, unless the client sends some itself."""
+        found = self._cookies.header(request.url, time.time()) if self._cookies is not None else None
+        if found is None or b"cookie" in request.headers:
+            return request
+        headers = request.headers.copy()  # not the client's: a redirect elsewhere must not get them
+        headers.set(b"cookie", found)
+        return request._replace(headers=headers)
 
     def _send(
         self, exchange: Exchange, request: PreparedRequest, proxy: Proxy | None

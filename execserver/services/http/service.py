@@ -76,10 +76,11 @@ class HttpService:
 
     def fetch(self, request: PreparedRequest) -> Answer:
         """Send the request and wait for the head of the answer; raise InternalError."""
+        from execserver.http_client.cookies import CookieJar
         from execserver.http_client.fetch import Fetcher, RequestFailed
 
         if self._fetcher is None:
-            self._fetcher = Fetcher(self._environ, self._settings.max_redirects)
+            self._fetcher = Fetcher(self._environ, self._settings.max_redirects, CookieJar())
         try:
             return self._fetcher.fetch(request)
         except RequestFailed as failure:

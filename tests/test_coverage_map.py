@@ -37,6 +37,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.files.no_symlinks": "e2e/test_paths_without_links.py",
     "execserver.files.yielding": "files/test_copy.py",
     "execserver.handlers.discovery": "e2e/test_newest_transcripts.py",
+    "execserver.handlers.shell_snapshots": "e2e/test_shell_snapshots.py",
     "execserver.http_client.": "services/test_http_service.py",
     "execserver.mcp.call": "mcp/test_shell_calls.py",
     "execserver.mcp.host": "mcp/test_ends.py",

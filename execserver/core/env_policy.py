@@ -22,24 +22,32 @@ SERVER_CREDENTIALS = (
 _CORE_NAMES = frozenset(
     ["PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"]
 )
+_NOTHING: Mapping[bytes, bytes] = {}
 _DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
 
 
 def child_environment(
-    inherited: Mapping[bytes, bytes], policy: ExecEnvPolicy | None, env: Mapping[str, str]
+    inherited: Mapping[bytes, bytes],
+    policy: ExecEnvPolicy | None,
+    env: Mapping[str, str],
+    exports: Mapping[bytes, bytes] = _NOTHING,
 ) -> dict[bytes, bytes]:
     """Return the variables of a command: what the policy makes of `inherited`, overridden by `env`.
 
-    Without a policy the command gets `env` alone.  `env` is never filtered.
+    Without a policy the command gets `env` alone.  `env` is never filtered.  `exports` are what a shell's
+    start-up files set: they replace inherited variables, and pass the same filters.
     """
-    variables = {} if policy is None else _apply(policy, inherited)
+    variables = dict(exports) if policy is None else _apply(policy, inherited, exports)
     variables.update(_encoded(env))
     return variables
 
 
-def _apply(policy: ExecEnvPolicy, inherited: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+def _apply(
+    policy: ExecEnvPolicy, inherited: Mapping[bytes, bytes], exports: Mapping[bytes, bytes]
+) -> dict[bytes, bytes]:
     """Apply the steps of a policy in the contract's order."""
     variables = _inherit(policy.inherit, inherited)
+    variables.update(exports)
     if not policy.ignore_default_excludes:
         _drop(variables, _DEFAULT_EXCLUDES)
     _drop(variables, policy.exclude)

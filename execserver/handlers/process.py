@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -45,12 +47,16 @@ from execserver.protocol.process import (
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
 from execserver.sandbox.policy.request_check import check_process_cwd, process_request_needs_sandbox
+from execserver.services.child import Child
 from execserver.services.current_plan import SandboxNotMade, with_current_plan
 from execserver.services.process import Process
 from execserver.services.process_list import list_entry
 from execserver.services.process_table import ProcessTable
 from execserver.services.spawner import SpawnSpec
 from execserver.zygote.confinement import FILTER, Confinement
+
+if TYPE_CHECKING:
+    from execserver.core.shell_snapshot import Snapshot
 
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
 _SIGNALS = {
@@ -69,9 +75,8 @@ _SIGNALS = {
 
 
 @handles(PROCESS_START)
-def start(call: Call, params: ExecParams) -> Reply:
+def start(call: Call, params: ExecParams) -> Reply | Later:
     """Run a program; its notifications follow the answer."""
-    table = call.session.processes
     cwd = check_start(params)
     spec = SpawnSpec(
         argv=[word.encode() for word in params.argv],
@@ -81,6 +86,46 @@ def start(call: Call, params: ExecParams) -> Reply:
         tty=params.tty,
         pipe_stdin=params.pipe_stdin,
     )
+    if params.shell_snapshot is None:
+        return _started(call, params, spec)
+    from execserver.handlers.shell_snapshots import start_with_snapshot
+
+    return start_with_snapshot(
+        call,
+        params,
+        lambda snapshot: _started(call, params, _with_snapshot(call, params, spec, snapshot)),
+        lambda argv: _start_capture(call, params, spec, argv),
+    )
+
+
+def _with_snapshot(call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Snapshot | None) -> SpawnSpec:
+    if snapshot is None:
+        return spec
+    env = child_environment(call.services.inherited, params.env_policy, params.env, snapshot.exports)
+    argv = [word.encode() for word in snapshot.command(params.argv)]
+    return spec._replace(argv=argv, env=env | snapshot.variables())
+
+
+def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[str]) -> Child:
+    """Start another command as this one would be started, without input, on pipes."""
+    table = call.session.processes
+    other = spec._replace(argv=[word.encode() for word in argv], arg0=None, tty=False, pipe_stdin=False)
+    if params.sandbox is None:
+        return table.spawn(other)
+    plan = _planner(call, params, params.sandbox, spec.cwd)
+    return with_current_plan(plan(), plan, lambda confinement: table.spawn(_confined(other, confinement)))
+
+
+def _planner(
+    call: Call, params: ExecParams, context: FileSystemSandboxContext, cwd: bytes
+) -> Callable[[], Confinement]:
+    # Without what a shell snapshot exports: start-up files must not name the temporary folder of the policy.
+    env = child_environment(call.services.inherited, params.env_policy, params.env)
+    return lambda: call.services.sandbox.process_start(context, cwd, params.enforce_managed_network, env)
+
+
+def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
+    table = call.session.processes
     if params.sandbox is None:
         table.check_free(params.process_id)
         process = _start(table, params, spec)
@@ -104,10 +149,7 @@ def _start_sandboxed(
 ) -> Process:
     """Start a process as its sandbox context says."""
     table = call.session.processes
-
-    def plan() -> Confinement:
-        env = child_environment(call.services.inherited, params.env_policy, params.env)
-        return call.services.sandbox.process_start(context, spec.cwd, params.enforce_managed_network, env)
+    plan = _planner(call, params, context, spec.cwd)
 
     def start_within(confinement: Confinement) -> Process:
         note = SandboxNote(confinement.has_own_init, confinement.refusal)

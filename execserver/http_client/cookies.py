@@ -1,8 +1,8 @@
 """The load balancer's cookies of ChatGPT's hosts, kept in memory between requests.  Pure: no I/O, no clock.
 
 Requests of one client should stay at one backend of these hosts.  Only the names below are kept, only for
-these hosts and only over https; no login and no other cookie ever gets in.  Path, domain and expiry are obeyed
-as RFC 6265 says.  At most `MAX_COOKIES` of `MAX_BYTES` each: the oldest makes room.
+these hosts and only over https; no login and no other cookie ever gets in.  Path, domain and expiry are
+obeyed as RFC 6265 says.  At most `MAX_COOKIES` of `MAX_BYTES` each: the oldest makes room.
 """
 
 from __future__ import annotations

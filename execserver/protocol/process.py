@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from execserver.protocol.environment import ShellInfo
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import I32, U16, U64, USIZE, Base64, Record, UuidText, refuse_beyond_u64
 from execserver.protocol.sandbox import FileSystemSandboxContext
@@ -45,6 +46,13 @@ class ManagedNetworkSandboxContext(Record, frozen=True, kw_only=True):
     dangerously_allow_all_unix_sockets: bool = False
 
 
+class ShellSnapshotRequest(Record, frozen=True, kw_only=True):
+    """Run a login command with the state its shell's start-up files left; `scope_id` names the use."""
+
+    scope_id: str
+    shell: ShellInfo
+
+
 class ExecParams(Record, frozen=True, kw_only=True):
     """What to run: `argv` in `cwd` with exactly `env`, on pipes or on a terminal."""
 
@@ -53,6 +61,7 @@ class ExecParams(Record, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     cwd: PathUri
     env_policy: ExecEnvPolicy | None = None
+    shell_snapshot: ShellSnapshotRequest | None = None
     env: dict[str, str]
     tty: bool
     pipe_stdin: bool = False

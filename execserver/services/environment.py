@@ -97,6 +97,7 @@ def capabilities() -> Capabilities:
         http_header_env_vars=True,
         sandboxed_file_streaming=True,
         file_write_streaming="fs/writeBlock" in METHODS,
+        shell_snapshot_v2=True,
     )
 
 

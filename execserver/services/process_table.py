@@ -8,8 +8,29 @@ from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InvalidRequest
 from execserver.services.attachment import Attachment
+from execserver.services.child import Child
 from execserver.services.process import Process, Templates
 from execserver.services.spawner import Spawner, SpawnSpec
+
+
+class Reservation:
+    """An id that is taken until `release`."""
+
+    __slots__ = ("_process_id", "_starting")
+
+    def __init__(self, starting: set[str], process_id: str) -> None:
+        self._starting: set[str] | None = starting
+        self._process_id = process_id
+        starting.add(process_id)
+
+    def release(self) -> None:
+        """Free the id; a second call does nothing."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.discard(self._process_id)
+
+    def __del__(self) -> None:
+        self.release()  # a greenlet that is killed before it ran has no `finally`
 
 
 class ProcessTable:
@@ -62,6 +83,15 @@ class ProcessTable:
             process.begin()  # nobody else will: the end needs the exit to be read
             process.end()
         return process
+
+    def reserve(self, process_id: str) -> Reservation:
+        """Keep a free id for a start that has to wait for something else; it `is_starting` meanwhile."""
+        self.check_free(process_id)
+        return Reservation(self._starting, process_id)
+
+    def spawn(self, spec: SpawnSpec) -> Child:
+        """Start a program that is no process of the session; the caller owns it.  Raises as `start` does."""
+        return self._spawner.spawn(spec)
 
     def find(self, process_id: str) -> Process | None:
         """Return a process that was started and has not been forgotten, or None."""

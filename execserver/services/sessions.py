@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from typing import TYPE_CHECKING
 
 from gevent import sleep, spawn
 
@@ -14,6 +15,9 @@ from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
 
+if TYPE_CHECKING:
+    from execserver.services.shell_snapshots import SessionSnapshots
+
 _TURNS_TO_LEAVE = 10  # each lets the loop read 256 KiB of what the old connection still has in its socket
 _TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 
@@ -21,11 +25,21 @@ _TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 class Session:
     """One session: its record in the session table, and its processes."""
 
-    __slots__ = ("processes", "record")
+    __slots__ = ("_snapshots", "processes", "record")
 
     def __init__(self, record: SessionRecord, processes: ProcessTable) -> None:
         self.record = record
         self.processes = processes
+        self._snapshots: SessionSnapshots | None = None
+
+    @property
+    def snapshots(self) -> SessionSnapshots:
+        """The shell snapshots of the session; few sessions have any."""
+        if self._snapshots is None:
+            from execserver.services.shell_snapshots import SessionSnapshots
+
+            self._snapshots = SessionSnapshots()
+        return self._snapshots
 
     @property
     def session_id(self) -> str:

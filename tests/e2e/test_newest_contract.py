@@ -34,7 +34,12 @@ def root() -> Iterator[Path]:
         yield Path(folder)
 
 
-REPLAYED = ("07-process-start-members", "08-sandbox-missing-path-behavior", "09-sandbox-policyContext")
+REPLAYED = (
+    "07-process-start-members",
+    "08-sandbox-missing-path-behavior",
+    "09-sandbox-policyContext",
+    "22-process-shellSnapshot",
+)
 
 
 @pytest.mark.parametrize("name", REPLAYED)

@@ -28,8 +28,16 @@ def test_it_is_sent_again() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    "chatgpt.com a.chatgpt.com a.b.chatgpt.com chat.openai.com chatgpt-staging.com x.chatgpt-staging.com"
-    " CHATGPT.com chatgpt.com:8443".split(),
+    [
+        "chatgpt.com",
+        "a.chatgpt.com",
+        "a.b.chatgpt.com",
+        "chat.openai.com",
+        "chatgpt-staging.com",
+        "x.chatgpt-staging.com",
+        "CHATGPT.com",
+        "chatgpt.com:8443",
+    ],
 )
 def test_these_hosts_have_cookies(url: str) -> None:
     assert is_kept_for(parse(f"https://{url}/"))
@@ -38,8 +46,17 @@ def test_these_hosts_have_cookies(url: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    "openai.com api.openai.com a.chat.openai.com notchatgpt.com chatgpt.com.evil.example chatgpt.com."
-    " xchatgpt-staging.com 127.0.0.1 com".split(),
+    [
+        "openai.com",
+        "api.openai.com",
+        "a.chat.openai.com",
+        "notchatgpt.com",
+        "chatgpt.com.evil.example",
+        "chatgpt.com.",
+        "xchatgpt-staging.com",
+        "127.0.0.1",
+        "com",
+    ],
 )
 def test_no_other_host_has_any(host: str) -> None:
     url = f"https://{host}/"
@@ -50,8 +67,20 @@ def test_no_other_host_has_any(host: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "__cf_bm __cflb __cfruid __cfseq __cfwaitingroom _cfuvid cf_clearance cf_ob_info cf_use_ob cf_chl_"
-    " cf_chl_2 cf_chl_rc_i".split(),
+    [
+        "__cf_bm",
+        "__cflb",
+        "__cfruid",
+        "__cfseq",
+        "__cfwaitingroom",
+        "_cfuvid",
+        "cf_clearance",
+        "cf_ob_info",
+        "cf_use_ob",
+        "cf_chl_",
+        "cf_chl_2",
+        "cf_chl_rc_i",
+    ],
 )
 def test_these_names_are_kept(name: str) -> None:
     assert sent(jar_with(f"{name}=v")) == f"{name}=v"
@@ -60,7 +89,15 @@ def test_these_names_are_kept(name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *"session=x __CFLB=x __cflbx=x xcf_chl_1=x __Secure-next-auth.session-token=x =x __cflb".split(),
+        *[
+            "session=x",
+            "__CFLB=x",
+            "__cflbx=x",
+            "xcf_chl_1=x",
+            "__Secure-next-auth.session-token=x",
+            "=x",
+            "__cflb",
+        ],
         *("", "cf_chl_a b=x", "__cflb=a b", "__cflb=a\x7f", "__cflb=é", "__cflb=" + "x" * MAX_BYTES),
     ],
 )

@@ -31,12 +31,43 @@ def a_listing_of_protected_folders(got: bytes) -> bool:
     return lines[0] == "mkdir: cannot create directory '.git': File exists" and names == [".agents", ".git"]
 
 
+SAID = b"""alias ll='ls -l'
+fn:x
+P=p1 R=r1 L=
+/bin/bash hBCc
+2 /usr/local/bin:/usr/bin:/bin
+nullglob       \ton
+noclobber      \ton
+/bin/bash -pc """
+
+
+def a_restored_state(got: bytes) -> bool:
+    """Tell whether a command found its snapshot; how it is told its state is the server's own affair."""
+    return got.startswith(SAID)
+
+
+def nothing_excluded(got: bytes) -> bool:
+    """Tell whether no excluded variable is there; the server's own are not those of the recorder."""
+    names = got.decode().split()
+    return {"HOME", "PATH", "PWD", "SHLVL", "_"} <= set(names) and not any("FROM_" in name for name in names)
+
+
 VARYING: dict[str, dict[str, Callable[[bytes], bool]]] = {
     "08": {f"a:p{number}": a_listing_of_protected_folders for number in (1, 2, 3)},
+    "22": {"a:p27": nothing_excluded, **{f"a:p{number}": a_restored_state for number in (2, 3, 4)}},
 }
 
 MADE_ANEW = {"09": {"a:81": "ws/ln/x"}}
 """Requests before which the recorder made a file again, and that file."""
+
+REWRITTEN = {
+    "22": (
+        ("home/.bashrc now ends", "home/.bashrc", "+\nexport FROM_RC=r2\n"),
+        # It slept for 30 s, and the capture was given up after ten; here it is over at once.
+        ("home/.bashrc is now", "home/.bashrc", "case $- in *i*) exit 3;; esac\n"),
+    ),
+}
+"""Notes of the recorder, the file that it wrote there, and its text; `+` stands for what was in it."""
 
 
 class NewestStage(Stage):
@@ -58,6 +89,7 @@ def play_newest(name: str, root: Path, flavour: Flavour = OURS) -> list[str]:
     number = name.removeprefix("newest/")[:2]
     before = {key: _file_there(root / file) for key, file in MADE_ANEW.get(number, {}).items()}
     scene = Scene({"ROOT": str(root)}, before=before, varying=VARYING.get(number, {}))
+    scene.at_note = {note: _written(root / file, text) for note, file, text in REWRITTEN.get(number, ())}
     differences = Differences.none(name) if flavour.is_reference else Differences.of_ours(name)
     stage = NewestStage(flavour, root)
     try:
@@ -72,6 +104,13 @@ def _file_there(path: Path) -> Hook:
         path.write_text("r")
 
     return make
+
+
+def _written(path: Path, text: str) -> Hook:
+    def write(replay: Replay) -> None:
+        path.write_text(text.replace("+", path.read_text(), 1))
+
+    return write
 
 
 def build(root: Path, files: dict[str, Json]) -> None:

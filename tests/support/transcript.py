@@ -62,9 +62,28 @@ def lines_of(name: str) -> list[Line]:
     """Read the transcript of this name (the file name without `.jsonl`)."""
     text = (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8")
     seen: dict[tuple[str, str], int] = {}
-    return [
-        _line(number, record, seen) for number, record in enumerate(map(json.loads, text.splitlines()), 1)
-    ]
+    records = enumerate(map(json.loads, text.splitlines()), 1)
+    return _answers_first([_line(number, record, seen) for number, record in records])
+
+
+def _answers_first(lines: list[Line]) -> list[Line]:
+    """Put the answer to a start before the notifications of its process, which may have overtaken it."""
+    found: list[Line] = []
+    for line in lines:
+        at = len(found)
+        if line.kind == "s2c" and isinstance(line.msg, dict):
+            started = (line.msg.get("result") or {}) if "result" in line.msg else {}
+            name = started.get("processId") if isinstance(started, dict) else None
+            while name is not None and at and _tells_of(found[at - 1], line.conn, name):
+                at -= 1
+        found.insert(at, line)
+    return found
+
+
+def _tells_of(line: Line, conn: str, process_id: str) -> bool:
+    if line.kind != "s2c" or line.conn != conn or not isinstance(line.msg, dict) or "id" in line.msg:
+        return False
+    return bool(line.msg.get("params", {}).get("processId") == process_id)
 
 
 def _line(number: int, record: dict[str, Any], seen: dict[tuple[str, str], int]) -> Line:
@@ -85,7 +104,8 @@ def _line(number: int, record: dict[str, Any], seen: dict[tuple[str, str], int])
 def _in_braces(record: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return a line of `newest/` in the form of the other transcripts."""
     if kind == "note":
-        return {"note": "", **record, "dir": kind}
+        told = record["msg"] if isinstance(record["msg"], dict) else {}
+        return {"note": told.get("note", ""), **record, "dir": kind}
     return {"dir": kind, "conn": record.get("conn", "a"), "msg": _with_braces(record["msg"])}
 
 

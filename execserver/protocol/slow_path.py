@@ -135,7 +135,7 @@ def _number(value: Any, meta: msgspec.Meta, where: str) -> int:
 def _uuid(value: Any, meta: msgspec.Meta, where: str) -> str:
     text = _text(value, where)
     if not re.search(str(meta.pattern), text):
-        raise refuse(uuid_text.complaint(text), where)
+        raise refuse(uuid_text.error_text(text), where)
     return text
 
 

@@ -14,7 +14,7 @@ _URN = "urn:uuid:"
 _ALLOWED = frozenset("0123456789abcdefABCDEF-")
 
 
-def complaint(text: str) -> str:
+def error_text(text: str) -> str:
     """Say what is wrong with a text that is no UUID."""
     inner, offset = text, 0
     if text.startswith("{") and text.endswith("}"):

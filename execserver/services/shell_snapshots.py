@@ -97,10 +97,12 @@ def _output_of(child: Child, mark: str, limit_s: float) -> bytes:
     try:
         gevent.with_timeout(limit_s, _read, stdout, mark, output, timeout_value=None)
     finally:
-        gevent.killall(drains)
-        for _, descriptor in child.outputs:
-            os.close(descriptor)
-        _kill(child)
+        try:
+            gevent.killall(drains)  # waits, so this greenlet may be killed in here
+        finally:
+            for _, descriptor in child.outputs:
+                os.close(descriptor)
+            _kill(child)
     return bytes(output)
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from execserver.protocol.uuid_text import PATTERN, complaint
+from execserver.protocol.uuid_text import PATTERN, error_text
 
 GOOD = "0b6b2b1e-6f0c-4f0e-8f59-1f0c5a3f7a11"
 CHARACTER = "invalid character: expected an optional prefix of `urn:uuid:` followed by [0-9a-fA-F-], found "
@@ -39,8 +39,8 @@ def test_every_spelling_is_taken(text: str) -> None:
 )
 def test_the_mistake_is_told(text: str, message: str) -> None:
     assert not re.search(PATTERN, text)
-    assert complaint(text) == message
+    assert error_text(text) == message
 
 
 def test_a_newline_behind_it_is_a_mistake() -> None:
-    assert complaint(GOOD + "\n").startswith(CHARACTER)
+    assert error_text(GOOD + "\n").startswith(CHARACTER)

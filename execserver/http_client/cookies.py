@@ -8,11 +8,10 @@ obeyed as RFC 6265 says.  At most `MAX_COOKIES` of `MAX_BYTES` each: the oldest 
 from __future__ import annotations
 
 import re
-from calendar import timegm
 from collections.abc import Iterable
-from email.utils import parsedate_tz
 from typing import NamedTuple
 
+from execserver.http_client.cookie_date import seconds_since_1970
 from execserver.http_client.url import Url
 
 MAX_COOKIES = 64
@@ -131,13 +130,7 @@ def _expiry(found: dict[bytes, bytes], now: float) -> float | None:
     age = found.get(b"max-age", b"")
     if _NUMBER.fullmatch(age):
         return now + int(age)
-    date = parsedate_tz(found.get(b"expires", b"").decode("latin-1"))
-    if date is None:
-        return None
-    try:
-        return float(timegm((*date[:6], 0, 1, 0)) - (date[9] or 0))
-    except (ValueError, OverflowError):
-        return None
+    return seconds_since_1970(found.get(b"expires", b"").decode("latin-1"))
 
 
 def _fits(cookie: _Cookie, url: Url) -> bool:

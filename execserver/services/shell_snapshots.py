@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -76,7 +75,7 @@ class SessionSnapshots:
     def _capture(
         self, request: ShellSnapshotRequest, given: Mapping[bytes, bytes], start: Start
     ) -> Snapshot | None:
-        mark = secrets.token_hex(16)
+        mark = os.urandom(16).hex()
         try:
             child = start(capture_command(request, mark))
         except (RpcError, SandboxNotMade) as error:

@@ -85,7 +85,7 @@ def test_exports_are_those_the_start_up_files_set() -> None:
 
 
 def test_options_of_interactive_and_login_shells_are_left_out() -> None:
-    options = b"set -o noclobber\nset -o monitor\nset -o histexpand\nset +o privileged\nrm -rf /\n"
+    options = b"set -o noclobber\nset -o monitor\nset -o histexpand\nset +o privileged\necho no\n"
     found = taken(options=options, toggles=b"shopt -s nullglob\nshopt -s login_shell\necho\n")
     assert found.state == b"\nshopt -s nullglob\nset -o noclobber\n\n:\n"
 

@@ -37,7 +37,7 @@ SENT = {"UUID": "0b6b2b1e-6f0c-4f0e-8f59-1f0c5a3f7a11"}
 
 PLACEHOLDER = re.compile(r"\{([A-Z][A-Z_0-9]*)\}")
 BASE64_MEMBERS = frozenset({"chunk", "dataBase64", "bodyBase64", "deltaBase64"})
-KINDS = {">": "c2s", "<": "s2c", "#": "note", "http": "note"}
+KINDS = {">": "c2s", "<": "s2c", "#": "note"}
 """What the transcripts of `newest/` call the kinds of lines."""
 RECORDED_NAMES = re.compile(r"/ROOT\b|/PKG\b|\bUUID\b|(?<=sha256:)[0-9a-f]{64}\b")
 """Placeholders there have no braces."""
@@ -103,9 +103,9 @@ def _line(number: int, record: dict[str, Any], seen: dict[tuple[str, str], int])
 
 def _in_braces(record: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return a line of `newest/` in the form of the other transcripts."""
-    if kind == "note":
-        told = record["msg"] if isinstance(record["msg"], dict) else {}
-        return {"note": told.get("note", ""), **record, "dir": kind}
+    told = record.get("msg")
+    if kind == "note" or not isinstance(told, dict):
+        return {"note": told.get("note", "") if isinstance(told, dict) else "", **record, "dir": "note"}
     return {"dir": kind, "conn": record.get("conn", "a"), "msg": _with_braces(record["msg"])}
 
 

@@ -1,4 +1,4 @@
-"""Replays the transcripts of `tests/transcripts/newest`, recorded from 0.169.0 over stdio.
+"""Replays transcripts of `tests/transcripts/newest` about processes and sandboxes, recorded over stdio.
 
 Their first line names the files that were there; `/ROOT` is a fresh folder with the working directory, the
 home and the workspace of the recording. `VARYING` holds what the machine decides of an output.

@@ -79,12 +79,8 @@ def test_those_who_come_meanwhile_wait_for_the_same_one(starter: Starter) -> Non
 
 def test_one_that_hangs_is_given_up_and_killed(starter: Starter) -> None:
     starter.rc("sleep 1000")
-    snapshots = SessionSnapshots(limit_s=0.2)
-    assert exports(snapshots, starter) is None
+    assert exports(SessionSnapshots(limit_s=0.2), starter) is None
     wait_until(lambda: starter.children[0].exited, pause=gevent.sleep)
-    assert snapshots.at_once("k")  # not before the next attempt is due
-    assert exports(snapshots, starter) is None
-    assert len(starter.children) == 1
 
 
 @pytest.mark.parametrize("text", ["exit 3", "exec true", "yes", "yes >&2 & exit", "kill -9 $$"])

@@ -67,7 +67,8 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert capabilities["environmentConfigRead"] is True
     assert capabilities["capabilityDiscoveryV2"] is True
     assert capabilities["capabilityDiscoverySandbox"] is True
-    assert not any(capabilities[name] for name in ("shellSnapshotV2", "windowsMxc"))
+    assert capabilities["shellSnapshotV2"] is True
+    assert capabilities["windowsMxc"] is False
     assert extensions["processResize"] is ("process/resize" in METHODS)
 
 

@@ -6,7 +6,13 @@ import os
 
 from execserver.zygote.groups import all_processes
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _SIGKILL = 9
+_WALL = 0x40000000  # traced threads that are no children, too
+_EVERY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED | _WALL
 
 
 def own_children() -> list[int]:
@@ -32,6 +38,21 @@ def reap_ended() -> list[tuple[int, int]]:
         if pid == 0:
             return ended
         ended.append((pid, status))
+
+
+def changed_children() -> Iterator[tuple[int, int]]:
+    """Reap every child that has ended, and take every stop of children and traced threads, one by one.
+
+    Each comes as pid and wait status.  What is done about one may end another, which then comes as well.
+    """
+    while True:
+        try:
+            pid, status = os.waitpid(-1, _EVERY_CHANGE)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        yield pid, status
 
 
 def end_all_children() -> None:

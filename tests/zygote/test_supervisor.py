@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE, FAILED, Question, Withdrawn
+from execserver.zygote.supervision.stand_in.stand_ins import STAND_IN
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
     ENV,
@@ -220,14 +222,19 @@ def test_the_shell_can_replace_itself(zygote: Supervised) -> None:
     assert zygote.call("exec id", forbid("id"))[0] == 1
 
 
-def test_a_killed_caller_takes_its_program_along(zygote: Supervised, user: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kernel", "status"), [(Kernel(), 0), (Kernel([STAND_IN]), 143)])
+def test_a_killed_caller_takes_its_program_along(
+    user: int, tmp_path: Path, kernel: Kernel, status: int
+) -> None:
+    """The program handles the signal, and ends well: so does its stand-in, but not who waits in an exec."""
     ready, done = (give_file(tmp_path / name, user) for name in ("ready", "done"))
     trap = f'trap "echo term >> {done}; exit" TERM; echo x >> {ready}; while :; do sleep 0.02; done'
     script = f"""
     bash -c '{trap}' & while ! [ -s {ready} ]; do sleep 0.02; done; kill $!; wait $!; echo $?
     while ! [ -s {done} ]; do sleep 0.02; done; cat {done}
     """
-    assert zygote.call(script, allow("bash"), place=LANDLOCK)[:2] == (0, "143\nterm\n")
+    with Supervised(user, kernel, os.fsencode(tmp_path)) as zygote:
+        assert zygote.call(script, allow("bash"), place=LANDLOCK)[:2] == (0, f"{status}\nterm\n")
 
 
 def test_the_end_of_the_shell_ends_everything(zygote: Supervised, user: int, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import resource
 import shlex
 import shutil
+import signal as signals
 import stat
 import subprocess
 from collections.abc import Callable
@@ -262,7 +263,7 @@ def test_no_program_outside_dumps_core(way: Way, tmp_path: Path, signal: str) ->
     before = sorted(tmp_path.iterdir())
     end = way.exec("/bin/bash", shlex.join(["-c", f"kill -{signal} $$; sleep 9"]))
     code, _, _ = way.call(f"cd {tmp_path}; ulimit -c unlimited; {end}", allow("bash"))
-    assert code > 128
+    assert code > 128 or code == -getattr(signals, f"SIG{signal}")  # a stand-in dies of it, too
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -6,10 +6,13 @@ import os
 import resource
 from pathlib import Path
 
+import pytest
+
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.confinement import LANDLOCK
 from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
 from execserver.zygote.supervision.records import DECLINE
+from execserver.zygote.supervision.stand_in.stand_ins import STAND_IN
 from execserver.zygote.supervision.trap.notify import WAIT_KILLABLE
 from execserver.zygote.supervision.trap.process_files import MOST_DESCRIPTORS
 from tests.conftest import LONG
@@ -134,7 +137,10 @@ def test_a_supervisor_without_free_descriptors_refuses(user: int, tmp_path: Path
         assert shell.out == "end\n"
 
 
-def test_on_older_kernels_a_signal_does_not_start_a_program_twice(user: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("without", [[WAIT_KILLABLE], [WAIT_KILLABLE, STAND_IN]])
+def test_on_older_kernels_a_signal_does_not_start_a_program_twice(
+    user: int, tmp_path: Path, without: list[str]
+) -> None:
     mark = tmp_path / "mark"
     mark.touch()
     mark.chmod(0o666)
@@ -142,12 +148,17 @@ def test_on_older_kernels_a_signal_does_not_start_a_program_twice(user: int, tmp
     tool.write_text(f"#!/bin/sh\necho x >> {mark}\nsleep 0.4\n")
     tool.chmod(0o755)
     code = f"""
-    signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.siginterrupt(signal.SIGALRM, False)
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    signal.signal(signal.SIGWINCH, lambda *_: None)
+    signal.siginterrupt(signal.SIGWINCH, False)
+    pid = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == pid:
+            os.kill(pid, signal.SIGWINCH)
+            time.sleep(0.001)
+        os._exit(0)
     os.execv("{tool}", ["tool"])
     """
-    with Supervised(user, Kernel([WAIT_KILLABLE]), os.fsencode(tmp_path)) as zygote:
+    with Supervised(user, Kernel(without), os.fsencode(tmp_path)) as zygote:
         script = f"({python(code)}\n); echo $?"
         assert zygote.call(script, allow(str(tool)), place=FULL_ACCESS) == (0, "0\n", "")
     assert mark.read_text() == "x\n"

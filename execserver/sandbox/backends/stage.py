@@ -77,7 +77,7 @@ class Stage:
         words = _WORDS.pack(ruleset, own, to_try, *failed, *refused, shell[0], DATA + count)
         lists = words + rules + _WORD.pack(0) + files + _WORD.pack(0)
         size = DATA - BASE + len(lists) + len(_TEXTS) + len(strings.content)
-        before = _heads(machine, size) + code
+        before = elf_heads(machine, size) + code
         return before.ljust(DATA - BASE, b"\0") + lists + _TEXTS + bytes(strings.content)
 
 
@@ -111,7 +111,8 @@ def reserve() -> int:
     return os.memfd_create("execserver", 0)
 
 
-def _heads(machine: str, size: int) -> bytes:
+def elf_heads(machine: str, size: int) -> bytes:
+    """Return the head of a program file of one segment; the code begins right behind it."""
     start = _HEAD.size + 2 * _SEGMENT.size
     head = _HEAD.pack(
         *(_IDENT, 2, _MACHINES[machine], 1, BASE + start, _HEAD.size, 0, 0),

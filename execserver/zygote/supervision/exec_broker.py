@@ -14,7 +14,7 @@ import os
 
 from execserver.rules.policy import ASK_TO_ESCALATE, ASK_TO_RUN, DENY, FORBIDDEN_REASON, RUN
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE
-from execserver.zygote.supervision.trap.callers import GONE, INSIDE, NOTHING, OUTSIDE
+from execserver.zygote.supervision.trap.callers import GONE, INSIDE, NOTHING, OUTSIDE, Start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,17 +44,44 @@ _NOBODY = "Execution denied: nobody could be asked for permission"
 class _Held:
     """A caller that is held: its approval prompt, the program that runs in its place, its size in bytes."""
 
-    __slots__ = ("caller", "execution", "pid", "program", "question", "size")
+    __slots__ = ("caller", "execution", "means", "pid", "program", "question", "size")
 
     def __init__(self, caller: Caller, execution: Execution) -> None:
         self.caller = caller
         self.execution = execution
         self.question = 0
         self.pid = 0
+        self.means: Means | None = None  # until the start
         # Taken before anybody is asked, and compared before the start: somebody agrees to what is there now.
         self.program = _version_of(execution.file)
         # 64 bytes more for each string, about what Python needs for it: many short ones must count, too.
         self.size = sum(map(len, execution.argv)) + 64 * len(execution.argv)
+
+    def close_means(self) -> None:
+        """Close what its program would get, if there is anything."""
+        means, self.means = self.means, None
+        if means is not None:
+            means.close()
+
+
+class _Starting(Start):
+    """The start of one program, once its caller is halted."""
+
+    def __init__(self, broker: ExecBroker, held: _Held) -> None:
+        self._broker = broker
+        self._held = held
+
+    def ready(self) -> None:
+        self._broker.start(self._held)
+
+    def traced(self) -> None:
+        self._broker.unwatch(self._held)
+
+    def interrupted(self) -> None:
+        self._broker.watch(self._held)
+
+    def lost(self, signum: int) -> None:
+        self._broker.gone(self._held, signum)
 
 
 class ExecBroker:
@@ -78,6 +105,7 @@ class ExecBroker:
         self._held: set[_Held] = set()
         self._bytes = 0
         self._waiting: list[_Held] = []
+        self._starting: set[_Held] = set()
         self._started: dict[int, _Held | None] = {}  # by pid; None once the caller is gone
 
     @property
@@ -117,7 +145,7 @@ class ExecBroker:
         """Withdraw what was decided for a caller that wants something else by now."""
         for held in self._held:
             if held.caller is caller:
-                self._gone(held)
+                self.gone(held)
                 return
 
     def ended(self, pid: int, status: int) -> bool:
@@ -128,26 +156,43 @@ class ExecBroker:
         if held is not None:
             # First the watch ends, then the caller closes what is watched.
             self._release(held)
-            held.caller.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+            held.caller.finish(status)
         self._start_waiting()
         return True
+
+    def stopped(self, pid: int, is_stopped: bool) -> None:
+        """Take the stop of a child, or that it was continued."""
+        held = self._started.get(pid)
+        if held is not None:
+            held.caller.program_stopped(is_stopped)
 
     def _hold(self, caller: Caller, execution: Execution) -> _Held:
         held = _Held(caller, execution)
         self._held.add(held)
         self._bytes += held.size
-        self._loop.add(caller.alive_fd, lambda: self._gone(held))
+        self.watch(held)
         return held
+
+    def watch(self, held: _Held) -> None:
+        """Follow a caller by its pidfd."""
+        self._loop.add(held.caller.alive_fd, lambda: self.gone(held))
+
+    def unwatch(self, held: _Held) -> None:
+        """Follow it so no longer."""
+        self._loop.drop(held.caller.alive_fd)
 
     def _release(self, held: _Held) -> None:
         self._held.discard(held)
         self._bytes -= held.size
-        self._loop.drop(held.caller.alive_fd)
+        self._starting.discard(held)
+        held.close_means()
+        self.unwatch(held)
 
-    def _gone(self, held: _Held) -> None:
+    def gone(self, held: _Held, signum: int | None = None) -> None:
         """The caller is gone: withdraw its approval prompt, or pass on what killed it."""
         self._release(held)
-        signum = held.caller.gone()
+        known = held.caller.gone()
+        signum = known if signum is None else signum
         if held.question:
             self._asking.withdraw(held.question)
         if held in self._waiting:
@@ -196,7 +241,7 @@ class ExecBroker:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._started) < STARTED_AT_ONCE:
+        while self._waiting and len(self._started) + len(self._starting) < STARTED_AT_ONCE:
             # Only now are its descriptors copied: those who wait take none from this process.
             held = self._waiting.pop(0)
             # Before it gives its means away: a wrapper that has done so can no longer run the program itself.
@@ -211,15 +256,24 @@ class ExecBroker:
                 held.caller.fail(error.errno or errno.EIO)
 
     def _starter(self, held: _Held) -> Callable[[Means | None], None]:
-        return lambda means: self._start(held, means)
+        return lambda means: self._halt(held, means)
 
-    def _start(self, held: _Held, means: Means | None) -> None:
-        execution = held.execution
-        # A prompt may be open for long: what was put there since is not what somebody has agreed to.
-        if means is None or _version_of(execution.file) != held.program:
+    def _halt(self, held: _Held, means: Means | None) -> None:
+        held.means = means
+        if means is None:
             self._release(held)
-            if means is not None:
-                means.close()
+            held.caller.run()
+            return
+        self._starting.add(held)
+        held.caller.halt(_Starting(self, held))
+
+    def start(self, held: _Held) -> None:
+        """Start the program of a caller that cannot go on by itself."""
+        execution, means = held.execution, held.means
+        assert means is not None
+        # A prompt may be open for long: what was put there since is not what somebody has agreed to.
+        if _version_of(execution.file) != held.program:
+            self._release(held)
             held.caller.run()
             return
         try:
@@ -231,9 +285,10 @@ class ExecBroker:
             self._release(held)
             held.caller.fail(error.errno or errno.EIO)
             return
-        finally:
-            means.close()
+        self._starting.discard(held)
+        held.close_means()
         self._started[held.pid] = held
+        held.caller.replaced(held.pid)
 
 
 def _version_of(file: bytes) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _socket
 import gc
+import itertools
 import os
 import select
 import time
@@ -19,13 +20,14 @@ from execserver.zygote.confine import child
 from execserver.zygote.confine.child import KEPT, REPORT
 from execserver.zygote.confine.command import take_stdio
 from execserver.zygote.libc import Libc
-from execserver.zygote.reaper import own_children, reap_ended
+from execserver.zygote.reaper import changed_children, own_children, reap_ended
 from execserver.zygote.supervision.asking import Asking
 from execserver.zygote.supervision.event_loop import EventLoop
 from execserver.zygote.supervision.exec_broker import ExecBroker
 from execserver.zygote.supervision.outside import forbid_cores
 from execserver.zygote.supervision.records import LINGER_S, NOTIFY
 from execserver.zygote.supervision.refusal_messages import RefusalMessages
+from execserver.zygote.supervision.stand_in.stand_ins import StandIns
 from execserver.zygote.supervision.trap.install import receive_listener
 from execserver.zygote.supervision.trap.listener_source import ListenerSource
 from execserver.zygote.supervision.trap.notify import Listener
@@ -52,6 +54,7 @@ _QUESTIONS = KEPT
 _SIGKILL, _SIGTERM, _SIGCHLD = 9, 15, 17
 _END_S = 2.5  # for everything that was killed to die; what is left then, the zygote kills again
 _LOOK_MS = 50  # between two looks at the children
+_CHANGES_AT_ONCE = 256
 
 
 class Changes:
@@ -114,6 +117,7 @@ class Supervisor:
         self._leave = tools.leave
         self._leave.await_change = self._changes.wait
         self._messages = RefusalMessages(kernel, loop)
+        self._stand_ins = StandIns(kernel, loop)
         self._asking = asking = Asking(_QUESTIONS, loop)
         self._broker = ExecBroker(
             policy, supervision.full_path, tools.environment, tools.outside, asking, loop
@@ -169,7 +173,7 @@ class Supervisor:
             listener = Listener(descriptor, self._kernel.machine)
             self._source = ListenerSource(
                 *(self._kernel, listener, self._leave, self._messages, self._broker, self._loop),
-                self._of_ours,
+                *(self._stand_ins, self._of_ours),
             )
         elif self._is_running:
             # The end of the channel, which would be ready for ever.
@@ -224,11 +228,20 @@ class Supervisor:
 
     def _reap(self) -> None:
         self._changes.are_there = False
-        for pid, status in reap_ended():
-            if pid == self._shell:
+        left = _CHANGES_AT_ONCE
+        for pid, status in itertools.islice(changed_children(), left):
+            left -= 1
+            # A traced thread may be a child as well, even the shell: its end is heard of once, for both.
+            is_traced = self._stand_ins.changed(pid, status)
+            if not os.WIFEXITED(status) and not os.WIFSIGNALED(status):
+                if not is_traced:
+                    self._broker.stopped(pid, os.WIFSTOPPED(status))
+            elif pid == self._shell:
                 self._shell_ended(status)
             elif not self._broker.ended(pid, status):
                 self._messages.ended(pid)
+        if not left:
+            self._loop.after(0, self._changes.note)  # who is sent signals all the time holds nobody up
         if self._status is not None:
             self._look_for_others()
 

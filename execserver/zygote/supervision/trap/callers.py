@@ -2,8 +2,8 @@
 
 There are two kinds of callers: a process that the kernel holds in its execve, and a wrapper at the other end
 of a socket.  An exec source makes a `Caller` and an `Execution` and passes both to the exec broker.  The
-broker calls exactly one of `run`, `deny`, `exit` and `fail`, or none if the caller is gone before.  Nothing
-here blocks.
+broker calls exactly one of `run`, `deny`, `exit`, `fail` and `finish`, or none if the caller is gone before.
+Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -69,11 +69,36 @@ class Means:
         self.descriptors = {}
 
 
+class Start:
+    """What the exec broker hears of a caller whose program it wants to start outside.
+
+    `ready` says once that the program may be started, and that the caller goes on as it is told then.  A
+    caller that is followed otherwise than by its `alive_fd` is `traced` until its end, which `lost` reports
+    with the signal that killed it; `interrupted` takes that back, and `ready` may still come.
+    """
+
+    def ready(self) -> None:
+        """Start the program, or do not."""
+        raise NotImplementedError
+
+    def traced(self) -> None:
+        """Watch the `alive_fd` no longer."""
+        raise NotImplementedError
+
+    def interrupted(self) -> None:
+        """Watch the `alive_fd` again."""
+        raise NotImplementedError
+
+    def lost(self, signum: int) -> None:
+        """The caller is gone; 0 for no signal."""
+        raise NotImplementedError
+
+
 class Caller:
     """One process that waits for a decision.
 
     `alive_fd` becomes readable once the process is gone; this object closes it.  Each of `run`, `deny`,
-    `exit` and `fail` ends the object: it closes everything and never raises.
+    `exit`, `fail` and `finish` ends the object: it closes everything and never raises.
     """
 
     alive_fd: int
@@ -110,6 +135,23 @@ class Caller:
         ends before, `then` is not called.
         """
         raise NotImplementedError
+
+    def halt(self, start: Start) -> None:
+        """See to it that the caller cannot go on by itself; then `start.ready`, which may come at once.
+
+        After that, besides `run` and `fail`, there is `replaced`.
+        """
+        start.ready()
+
+    def replaced(self, program: int) -> None:
+        """Take the pid of the program that runs in its place from now on."""
+
+    def program_stopped(self, is_stopped: bool) -> None:
+        """Be stopped, or continued, as that program is."""
+
+    def finish(self, status: int) -> None:
+        """End as that program has ended, by its wait status."""
+        self.exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
     def gone(self) -> int:
         """Close everything of a caller that has ended; return the signal that killed it, 0 if unknown."""

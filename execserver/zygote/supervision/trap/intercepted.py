@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.zygote.supervision.refusal_messages import RefusalMessages
+    from execserver.zygote.supervision.stand_in.stand_in import StandIn
+    from execserver.zygote.supervision.stand_in.stand_ins import StandIns
+    from execserver.zygote.supervision.trap.callers import Start
     from execserver.zygote.supervision.trap.forced_exit import ForcedExit
     from execserver.zygote.supervision.trap.notify import Listener, Notification
 
@@ -57,16 +60,20 @@ class Intercepted(Caller):
         listener: Listener,
         leave: ForcedExit,
         messages: RefusalMessages,
+        stand_ins: StandIns,
         notification: Notification,
     ) -> None:
         self._kernel = kernel
         self._listener = listener
         self._leave = leave
         self._messages = messages
-        self._id = notification.id
+        self._stand_ins = stand_ins
+        self._notification = notification
         self.tid = notification.tid
-        self._arguments = notification.arguments
-        self._at_folder = notification.at_folder
+        self._path_end = 0  # the address of the NUL behind its path
+        self._status: Status | None = None
+        self._start: Start | None = None  # of the program, once it may be started
+        self._stand_in: StandIn | None = None
         self._memory: Memory | None = None
         self._workdir = b""
         self._env_at = 0
@@ -90,8 +97,10 @@ class Intercepted(Caller):
         if mine is None or theirs is None or (mine.file, mine.argv) != (theirs.file, theirs.argv):
             return False
         # The decision, or the program outside, is about `mine`; its result answers the new notification.
-        self._id, self._arguments, self._env_at = other._id, other._arguments, other._env_at
+        self._notification, self._env_at, self._path_end = other._notification, other._env_at, other._path_end
         other.forget()
+        if self._start is not None and self._stand_in is not None and self._stand_in.is_over:
+            self.halt(self._start)
         return True
 
     def read(self) -> Execution | None:
@@ -133,12 +142,18 @@ class Intercepted(Caller):
 
     def run(self) -> None:
         """Let the kernel do the call."""
-        self._listener.carry_on(self._id)
+        if self._stand_in is not None:
+            self._stand_in.ask_again()  # it is out of its call already, so it makes another
+        else:
+            self._listener.carry_on(self._id)
         self._close()
 
     def fail(self, number: int) -> None:
         """Answer the call with an errno."""
-        self._listener.fail(self._id, number)
+        if self._stand_in is not None:
+            self._stand_in.answer(number)
+        else:
+            self._listener.fail(self._id, number)
         self._close()
 
     def deny(self, text: str) -> None:
@@ -164,6 +179,35 @@ class Intercepted(Caller):
         elif means is not None:
             means.close()
 
+    def halt(self, start: Start) -> None:
+        """Trace the thread, so that it can become a stand-in; where that is refused, it waits in its call."""
+        self._start = start
+        if self._status is not None:
+            asked = self._notification
+            self._stand_in = self._stand_ins.seize(self._listener, asked, self._path_end, self._status, start)
+        if self._stand_in is None:
+            start.ready()
+        else:
+            start.traced()
+
+    def replaced(self, program: int) -> None:
+        """Let the thread become the stand-in of a program."""
+        if self._stand_in is not None:
+            self._stand_in.go(program)
+
+    def program_stopped(self, is_stopped: bool) -> None:
+        """Stop or continue the stand-in."""
+        if self._stand_in is not None:
+            self._stand_in.program_stopped(is_stopped)
+
+    def finish(self, status: int) -> None:
+        """End as the program has ended."""
+        if self._stand_in is None:
+            super().finish(status)
+        else:
+            self._stand_in.finish(status)
+            self._close()
+
     def gone(self) -> int:
         """Return the signal that killed the process."""
         signum = death_signal(self.alive_fd, self.tid)
@@ -173,6 +217,10 @@ class Intercepted(Caller):
     def forget(self) -> None:
         """Close everything, without an answer: another object has the call now, or it has ended."""
         self._close()
+
+    @property
+    def _id(self) -> int:
+        return self._notification.id
 
     def _hold(self) -> bool:
         """Open a pidfd, for a wait that may take long; False if the thread is gone."""
@@ -190,14 +238,16 @@ class Intercepted(Caller):
     def _read(self) -> Execution | None:
         memory = self._memory = Memory(self.tid)
         folder, flags = _AT_FDCWD, 0
-        path_at, argv_at, self._env_at, *_ = self._arguments
-        if self._at_folder:
-            folder, path_at, argv_at, self._env_at, flags, _ = self._arguments
+        arguments = self._notification.arguments
+        path_at, argv_at, self._env_at, *_ = arguments
+        if self._notification.at_folder:
+            folder, path_at, argv_at, self._env_at, flags, _ = arguments
             # The kernel takes the low 32 bits, as a signed number.
             folder = (folder & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
         if flags & ~(_AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
             return None  # flags that only the kernel knows how to answer
         path = memory.path(path_at)
+        self._path_end = path_at + len(path)
         self._itself = not path and bool(flags & _AT_EMPTY_PATH)
         if not path and not self._itself:
             return None  # ENOENT, as the kernel will say
@@ -245,7 +295,7 @@ class Intercepted(Caller):
         return opened_in_root(self._kernel, self.tid, file)
 
     def _means(self) -> Means | None:
-        status = Status(self.tid)
+        status = self._status = Status(self.tid)
         if status.tracer:
             return None  # its tracer wants to trace the program, which outside it could not
         workdir = opened_folder(self.tid, self.workdir)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 
 from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
 from execserver.zygote.supervision.trap.intercepted import Intercepted
+from execserver.zygote.supervision.trap.process_status import Status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +15,12 @@ if TYPE_CHECKING:
     from execserver.zygote.supervision.event_loop import EventLoop
     from execserver.zygote.supervision.exec_broker import ExecBroker
     from execserver.zygote.supervision.refusal_messages import RefusalMessages
+    from execserver.zygote.supervision.stand_in.stand_ins import StandIns
     from execserver.zygote.supervision.trap.forced_exit import ForcedExit
     from execserver.zygote.supervision.trap.notify import Listener, Notification
+
+
+MOST_BACKLOG = 4096  # more can be taken once the broker has room
 
 
 class ListenerSource:
@@ -32,6 +38,7 @@ class ListenerSource:
         messages: RefusalMessages,
         broker: ExecBroker,
         loop: EventLoop,
+        stand_ins: StandIns,
         of_ours: int = 1,
     ) -> None:
         self._kernel = kernel
@@ -40,6 +47,9 @@ class ListenerSource:
         self._messages = messages
         self._broker = broker
         self._loop = loop
+        self._stand_ins = stand_ins
+        # Brought later: they came while only those were wanted that become stand-ins.
+        self._backlog: deque[Notification] = deque()
         self._followed: dict[int, Intercepted] = {}  # by thread; who waits for more than the kernel
         self._of_ours = of_ours
         self._is_open = True
@@ -49,15 +59,23 @@ class ListenerSource:
 
     def go_on(self) -> None:
         """Listen if the broker has room, else do not; to be called once per turn."""
-        # A refused caller needs a message written to it, so that queue counts as well.
-        has_room = not self._broker.is_full and not self._messages.is_full
-        wanted = self._is_open and not self._is_over and has_room
+        while self._backlog and self._has_room:
+            self._bring(self._backlog.popleft())
+        # Whoever becomes a stand-in asks once more, and all others wait for it.  What comes before that
+        # cannot be left in the kernel.
+        is_needed = self._has_room or (self._stand_ins.are_coming and len(self._backlog) < MOST_BACKLOG)
+        wanted = self._is_open and not self._is_over and is_needed
         if wanted != self._is_watched:
             if wanted:
                 self._loop.add(self._listener.descriptor, self._take)
             else:
                 self._loop.drop(self._listener.descriptor)
             self._is_watched = wanted
+
+    @property
+    def _has_room(self) -> bool:
+        # A refused caller needs a message written to it, so that queue counts as well.
+        return not self._broker.is_full and not self._messages.is_full
 
     def close(self) -> None:
         """Listen no more: every later exec of what still lives fails."""
@@ -81,12 +99,17 @@ class ListenerSource:
         # Nothing of the command runs yet, so the first ones can only be those.
         if self._of_ours:
             self._of_ours -= 1
+            self._count_filters(notification)
             self._listener.carry_on(notification.id)
-            return
-        self._bring(notification)
+        elif not self._stand_ins.asked(notification):
+            self._backlog.append(notification)
+            if self._has_room:
+                self._bring(self._backlog.popleft())
 
     def _bring(self, notification: Notification) -> None:
-        intercepted = Intercepted(self._kernel, self._listener, self._leave, self._messages, notification)
+        intercepted = Intercepted(
+            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, notification)
+        )
         execution = intercepted.read()
         if execution is None:
             return
@@ -101,6 +124,13 @@ class ListenerSource:
         self._broker.arrive(intercepted, execution)
         if intercepted.alive_fd >= 0:
             self._remember(intercepted)
+
+    def _count_filters(self, notification: Notification) -> None:
+        """Note the filters that are ours: those of the last of these programs, the shell."""
+        try:
+            self._stand_ins.filters = Status(notification.tid).filters
+        except (OSError, ValueError):
+            self._stand_ins.filters = 0  # then nobody becomes a stand-in
 
     def _remember(self, intercepted: Intercepted) -> None:
         # No event says that a caller is done, so those with nothing open are forgotten now and then.

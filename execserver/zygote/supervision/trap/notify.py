@@ -50,11 +50,13 @@ _RECEIVE = 0xC0502100
 _SEND = 0xC0182101
 _IS_VALID = 0x40082102
 _SET_FLAGS = 0x40082104
+_ADD = 0x40182103
 _SYNC_WAKE_UP = 1  # the thread that is answered runs next, on the same CPU
 _CONTINUE = 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, place, arguments
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
 _ID = struct.Struct("=Q")
+_ADDED = struct.Struct("=QIIII")  # id, flags, descriptor here, number there (any), flags there
 
 
 class Notification:
@@ -116,6 +118,14 @@ class Listener:
         except OSError:
             return False
         return True
+
+    def add(self, identity: int, descriptor: int) -> int:
+        """Give the thread a copy of a descriptor, which its exec closes; return its number there.
+
+        Raises OSError: the thread is gone, has no number free, or the kernel is older than 5.9.
+        """
+        packed = bytearray(_ADDED.pack(identity, 0, descriptor, 0, os.O_CLOEXEC))
+        return int(fcntl.ioctl(self.descriptor, _ADD, packed))  # the number, as the buffer can be changed
 
     def carry_on(self, identity: int) -> None:
         """Let the kernel do the call; a thread that is gone is no error."""

@@ -16,9 +16,12 @@ _INFO_BYTES = 64
 
 
 class Status:
-    """What /proc/TID/status says: the process, its tracer (0: none), umask and mask of ignored signals."""
+    """What /proc/TID/status says: the process, its tracer (0: none), umask, and how many filters it has.
 
-    __slots__ = ("ignored", "process", "tracer", "umask")
+    `ignored` and `caught` are masks of signals, bit N-1 for signal N.
+    """
+
+    __slots__ = ("caught", "filters", "ignored", "process", "tracer", "umask")
 
     def __init__(self, tid: int) -> None:
         opened = os.open(b"/proc/%d/status" % tid, os.O_RDONLY | os.O_CLOEXEC)
@@ -30,6 +33,9 @@ class Status:
         self.tracer = int(_value(text, b"\nTracerPid:"))
         self.umask = int(_value(text, b"\nUmask:"), 8)
         self.ignored = int(_value(text, b"\nSigIgn:"), 16)
+        self.caught = int(_value(text, b"\nSigCgt:"), 16)
+        counted = b"\nSeccomp_filters:"  # since Linux 5.9
+        self.filters = int(_value(text, counted)) if counted in text else 0
 
 
 def open_process(tid: int) -> int:

@@ -1,0 +1,354 @@
+"""One intercepted thread on its way to be a stand-in, and the stand-in until its end.
+
+The thread is traced from the moment its program may run outside:
+
+    HALTING    interrupted, and its call answered, so that it stops on its way back
+    HALTED     it stops; nothing has run yet, and from here on only SIGKILL takes it away from us.  Now the
+               program is started outside.  If it cannot be, the thread gets the errno, as from its own exec
+    ENTERING   its registers make it execute the stand-in, by a call of its own; it runs to that call
+    PASSING    the call is intercepted as every other exec, and recognised
+    REPLACING  the kernel executes; the file is compared once more before the first instruction
+    STANDING   every signal stops it, and goes to the program instead
+    STUCK      the stand-in was not executed: it stays stopped in its exec, until the program has ended
+    ENDING     the program has ended: it stops once more, and ends as the program did
+    OVER       it is traced no more: it ends, has ended, or goes on from its exec
+
+Only registers are written, never memory: that of a vfork child is its parent's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from execserver.zygote.supervision.stand_in import tracing as at
+from execserver.zygote.supervision.stand_in.code import DIE, LEAVE
+from execserver.zygote.supervision.stand_in.signals import (
+    CATCHABLE_STOPS,
+    SIGCHLD,
+    SIGCONT,
+    SIGKILL,
+    SIGSTOP,
+    STOPS,
+    handling,
+    send,
+)
+from execserver.zygote.supervision.trap.process_status import open_process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.zygote.supervision.stand_in.file import StandInFile
+    from execserver.zygote.supervision.stand_in.tracing import Tracing
+    from execserver.zygote.supervision.trap.callers import Start
+    from execserver.zygote.supervision.trap.notify import Listener, Notification
+
+HALTING, HALTED, ENTERING, PASSING, REPLACING, STANDING, STUCK, ENDING, OVER = range(9)
+
+_EXECVE, _EXECVEAT, _EXIT_GROUP = 59, 322, 231
+_AT_EMPTY_PATH = 0x1000
+_RESTART = 512  # ERESTARTSYS: a thread without a signal handler to run makes the call again
+_RESTARTED = (1 << 64) - _RESTART
+_EVERY_SIGNAL = (1 << 64) - 1
+
+
+class Seized:
+    """A traced thread that waits in its exec: its notification, and what a program would get.
+
+    `path_end` is the address of the NUL behind its path, `number` that of the stand-in's descriptor there.
+    `ignored` is its mask of ignored signals.
+    """
+
+    __slots__ = ("ignored", "notification", "number", "path_end", "process")
+
+    def __init__(
+        self, notification: Notification, process: int, path_end: int, number: int, ignored: int
+    ) -> None:
+        self.notification = notification
+        self.process = process
+        self.path_end = path_end
+        self.number = number
+        self.ignored = ignored
+
+
+class StandIn:
+    """A thread that becomes a stand-in; `forget` is called with it when it is traced no more."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        tracing: Tracing,
+        listener: Listener,
+        seized: Seized,
+        file: StandInFile,
+        start: Start,
+        forget: Callable[[StandIn], None],
+    ) -> None:
+        self._kernel = kernel
+        self._tracing = tracing
+        self._listener = listener
+        self._seized = seized
+        self._file = file
+        self._start = start
+        self._forget = forget
+        self.tid = seized.notification.tid
+        self.process = seized.process
+        self.step = HALTING
+        self.since = time.monotonic()
+        self._program = 0  # once it runs outside, and until its end is known
+        self._status: int | None = None  # its wait status, once it has ended
+        self._is_stopped = False  # the process, by a signal
+        self._will_stop = False  # a stop came while it became a stand-in
+        self._registers: list[int] = []
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """True until it has become a stand-in, or cannot become one."""
+        return self.step < STANDING
+
+    @property
+    def is_over(self) -> bool:
+        """True once it is traced no more."""
+        return self.step == OVER
+
+    def halt(self) -> None:
+        """Stop the thread on its way back from its exec; then `start.ready` is called."""
+        identity = self._seized.notification.id
+        # First the order to stop, then the answer.  In the other order the thread would run in between; and
+        # the order alone does not wake it.
+        self._tracing.interrupt(self.tid)
+        # If a signal has ended the wait before, the thread stops as well, but elsewhere.
+        self._listener.fail(identity, _RESTART)
+
+    def go(self, program: int) -> None:
+        """Become a stand-in for a program that has been started outside; HALTED only."""
+        self._program = program
+        self.step = ENTERING
+        # Nothing may be lost, or kill it, until signals are passed on.
+        self._tracing.block_signals(self.tid, _EVERY_SIGNAL)
+        arguments = self._seized.notification.arguments
+        argv, env = arguments[2:4] if self._seized.notification.at_folder else arguments[1:3]
+        registers = list(self._registers)
+        registers[at.RIP] -= at.SYSCALL_BYTES
+        registers[at.RAX], registers[at.CALL] = _EXECVEAT, at.NO_CALL
+        registers[at.RDI], registers[at.RSI] = self._seized.number, self._seized.path_end
+        registers[at.RDX], registers[at.R10], registers[at.R8] = argv, env, _AT_EMPTY_PATH
+        self._tracing.set_registers(self.tid, registers)
+        self._tracing.to_next_call(self.tid)
+
+    def answer(self, number: int) -> None:
+        """Let the thread go on from its exec with an errno; HALTED only."""
+        registers = list(self._registers)
+        registers[at.RAX], registers[at.CALL] = (1 << 64) - number, at.NO_CALL
+        self._let_go(registers)
+
+    def ask_again(self) -> None:
+        """Have the thread make its call once more, as if for the first time; HALTED only."""
+        registers = list(self._registers)
+        registers[at.RIP] -= at.SYSCALL_BYTES
+        registers[at.RAX] = _EXECVEAT if self._seized.notification.at_folder else _EXECVE
+        registers[at.CALL] = at.NO_CALL
+        self._let_go(registers)
+
+    def finish(self, status: int) -> None:
+        """Take the wait status of the program: the thread ends as the program has."""
+        self._program, self._status = 0, status
+        if self.step == STUCK:
+            self._end()
+        elif self.step == STANDING:
+            self.step = ENDING
+            self._tracing.interrupt(self.tid)
+
+    def program_stopped(self, is_stopped: bool) -> None:
+        """Stop, or continue, as the program has done by itself."""
+        if self.step == STANDING and self._is_stopped != is_stopped:
+            self._send_to_itself(SIGSTOP if is_stopped else SIGCONT)
+
+    def give_up(self) -> None:
+        """Kill the process: it has done something else, or nothing, in place of becoming a stand-in."""
+        self._send_to_itself(SIGKILL)
+
+    def asked(self, notification: Notification) -> None:
+        """Take a notification of this thread."""
+        if self.step == HALTING:
+            # A signal handler has run, and the call came again before the thread could stop.
+            self._listener.fail(notification.id, _RESTART)
+        elif self.step == PASSING and self._is_expected(notification):
+            self.step = REPLACING
+            self._listener.carry_on(notification.id)
+        else:
+            self._listener.fail(notification.id, errno.EPERM)
+
+    def changed(self, status: int) -> None:
+        """Take a wait status of the thread: a stop, or its end."""
+        if not os.WIFSTOPPED(status):
+            self._lost(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
+            return
+        event, signum = status >> 16, os.WSTOPSIG(status)
+        if self.step == ENDING:
+            self._end()
+        elif self.step == HALTING:
+            self._halted(event, signum)
+        elif event == at.EVENT_EXEC:
+            self._executed()
+        elif self.step == STANDING:
+            self._stands(event, signum)
+        elif signum == at.SYSTEM_CALL:
+            self._at_call()
+        else:
+            # Signals are blocked; but a stop cannot be, and begins anew once the stand-in is there.
+            self._will_stop |= signum in STOPS
+            self._tracing.to_next_call(self.tid, 0 if signum in STOPS or event else signum)
+
+    def moved(self, tid: int) -> None:
+        """Take another number: a thread that executes becomes the first one of its process."""
+        self.tid = tid
+
+    def _halted(self, event: int, signum: int) -> None:
+        if event != at.EVENT_STOP:
+            self._tracing.resume(self.tid, signum)  # a signal came before, and has its handler run
+            return
+        self._registers = self._tracing.registers(self.tid)
+        if self._is_in_its_exec():
+            self._will_stop = signum in STOPS
+            self.step = HALTED
+            self._start.ready()
+        else:
+            # A signal has ended the call, and nothing was started.  If the thread asks again, it is known.
+            self._leave()
+            self._start.interrupted()
+
+    def _is_in_its_exec(self) -> bool:
+        registers, asked = self._registers, self._seized.notification
+        count = 4 if asked.at_folder else 3
+        places = (at.RDI, at.RSI, at.RDX, at.R10)[:count]
+        return (
+            registers[at.RAX] == _RESTARTED
+            and registers[at.CALL] == (_EXECVEAT if asked.at_folder else _EXECVE)
+            and [registers[place] for place in places] == list(asked.arguments[:count])
+        )
+
+    def _at_call(self) -> None:
+        """The thread begins or ends a call, the exec of the stand-in if nobody has meddled."""
+        if self.step == ENTERING:
+            self.step = PASSING
+            self._tracing.to_next_call(self.tid)
+            return
+        # It was not executed.  Until the program has ended the thread stays here, as if in its exec.
+        self._registers = self._tracing.registers(self.tid)
+        self.step = STUCK
+        self._file.close()
+        if self._status is not None:
+            self._end()
+
+    def _is_expected(self, notification: Notification) -> bool:
+        number, path_end, _, _, flags, _ = notification.arguments
+        if not notification.at_folder or (number, path_end, flags) != (
+            *(self._seized.number, self._seized.path_end, _AT_EMPTY_PATH),
+        ):
+            return False
+        # Another thread may have put another file there.  If it does so after this look, `_executed` sees it.
+        try:
+            pidfd = open_process(self.tid)
+            try:
+                copy = self._kernel.call("pidfd_getfd", pidfd, self._seized.number, 0)
+            finally:
+                os.close(pidfd)
+        except OSError:
+            return False
+        try:
+            return self._file.is_at(copy)
+        finally:
+            os.close(copy)
+
+    def _executed(self) -> None:
+        """The thread has executed something, and not run any of it yet."""
+        if self.step != REPLACING or not self._file.is_at(b"/proc/%d/exe" % self.tid):
+            self.give_up()  # which takes it out of this stop
+            return
+        self._file.close()
+        self.step = STANDING
+        if self._status is not None:
+            self._end()
+            return
+        self._tracing.block_signals(self.tid, 0)
+        self._tracing.resume(self.tid)
+        if self._will_stop:
+            self._send_to_itself(SIGSTOP)
+
+    def _stands(self, event: int, signum: int) -> None:
+        """The stand-in is stopped: by a signal, by its whole process being stopped, or after that."""
+        if event == at.EVENT_STOP and signum in STOPS:
+            if not self._is_stopped:
+                self._is_stopped = True
+                send(self._program, SIGSTOP)
+            self._tracing.listen(self.tid)
+        elif event:
+            self._is_stopped = False
+            self._tracing.resume(self.tid)
+        else:
+            self._tracing.resume(self.tid, self._pass_on(signum))
+
+    def _pass_on(self, signum: int) -> int:
+        """Give a signal to the program; return what the stand-in itself gets of it: the signal or 0."""
+        if signum == SIGSTOP:
+            return SIGSTOP  # its whole process stops, which is heard of, and then the program
+        is_from_kernel = self._tracing.signal_code(self.tid) > 0
+        if signum == SIGCHLD and is_from_kernel:
+            return 0  # of a child that the process had before
+        ignored, caught = handling(self._program)
+        bit = 1 << signum - 1
+        if signum in CATCHABLE_STOPS and not (caught | ignored) & bit:
+            # The kernel decides whether it stops, which depends on who could continue it.
+            return signum
+        # What the process had ignored, the program would ignore if it ran in there, unless it handles it now.
+        if caught & bit or not self._seized.ignored & bit:
+            send(self._program, signum, is_from_kernel)
+        return 0
+
+    def _end(self) -> None:
+        """Let the stopped thread end as the program did."""
+        status = self._status or 0
+        signum = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        registers = self._tracing.registers(self.tid)
+        registers[at.CALL] = at.NO_CALL
+        if self.step == STUCK:
+            registers[at.RIP] -= at.SYSCALL_BYTES
+            registers[at.RAX] = _EXIT_GROUP
+            registers[at.RDI] = 128 + signum if signum else os.WEXITSTATUS(status)
+        else:
+            registers[at.RIP] = DIE if signum else LEAVE
+            registers[at.RDI] = signum or os.WEXITSTATUS(status)
+            self._tracing.block_signals(self.tid, 0 if signum else _EVERY_SIGNAL)
+        if self._is_stopped:
+            self._send_to_itself(SIGCONT)  # else it would stay stopped
+        self._let_go(registers)
+
+    def _let_go(self, registers: list[int]) -> None:
+        self._tracing.set_registers(self.tid, registers)
+        self._leave()
+
+    def _leave(self) -> None:
+        self._tracing.leave(self.tid)
+        self._close()
+
+    def _lost(self, signum: int) -> None:
+        """The thread has died: its program gets what killed it."""
+        is_wanted = self._status is None
+        self._close()
+        if is_wanted:
+            self._start.lost(signum)
+
+    def _close(self) -> None:
+        self.step = OVER
+        self._file.close()
+        self._forget(self)
+
+    def _send_to_itself(self, signum: int) -> None:
+        try:
+            os.kill(self.tid, signum)
+        except OSError:
+            pass  # it has ended

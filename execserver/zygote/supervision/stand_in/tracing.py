@@ -1,0 +1,102 @@
+"""The ptrace calls that a stand-in takes, on x86-64; to be made by one thread only.
+
+A thread that has died meanwhile is no error: its end is reported as every other.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.sandbox.kernel.syscalls import Kernel
+
+# What os.WSTOPSIG and the bits above say of a stop.
+EVENT_EXEC, EVENT_STOP = 4, 128
+SYSTEM_CALL = 0x85  # SIGTRAP, marked
+
+_CONT, _DETACH, _SYSCALL = 7, 17, 24
+_GETEVENTMSG, _GETSIGINFO = 0x4201, 0x4202
+_GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT, _LISTEN = 0x4204, 0x4205, 0x4206, 0x4207, 0x4208
+_SETSIGMASK = 0x420B
+_OPTIONS = 0x1 | 0x10 | 0x100000  # marked stops at system calls, EVENT_EXEC, and death with the tracer
+_NT_PRSTATUS = 1
+_REGISTERS = struct.Struct("=27Q")
+_SIGINFO_BYTES, _CODE = 128, struct.Struct("=8xi")
+_MASK_BYTES = 8
+# Places of registers in their set.
+R10, R8, RAX, RDX, RSI, RDI, CALL, RIP = 7, 9, 10, 12, 13, 14, 15, 16
+NO_CALL = (1 << 64) - 1  # in CALL: the kernel restarts nothing
+SYSCALL_BYTES = 2  # the length of the instruction
+
+
+class Tracing:
+    """The calls, and the buffers for them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        import ctypes
+
+        self._kernel = kernel
+        self._registers = ctypes.create_string_buffer(_REGISTERS.size)
+        self._vector = ctypes.create_string_buffer(
+            struct.pack("@PN", ctypes.addressof(self._registers), _REGISTERS.size), struct.calcsize("@PN")
+        )
+        self._more = ctypes.create_string_buffer(_SIGINFO_BYTES)
+
+    def seize(self, tid: int) -> None:
+        """Trace a thread, which goes on meanwhile.  Raises OSError."""
+        self._kernel.call("ptrace", _SEIZE, tid, 0, _OPTIONS)
+
+    def interrupt(self, tid: int) -> None:
+        """Have a traced thread stop at its next chance, with EVENT_STOP."""
+        self._call(_INTERRUPT, tid)
+
+    def resume(self, tid: int, signum: int = 0) -> None:
+        """Let a stopped thread run on; at the delivery of a signal, with that one or, for 0, without."""
+        self._call(_CONT, tid, 0, signum)
+
+    def to_next_call(self, tid: int, signum: int = 0) -> None:
+        """Let it run to where a system call begins or ends."""
+        self._call(_SYSCALL, tid, 0, signum)
+
+    def listen(self, tid: int) -> None:
+        """Let a thread whose process is stopped stay so, and hear when it is continued."""
+        self._call(_LISTEN, tid)
+
+    def leave(self, tid: int) -> None:
+        """Let a stopped thread run on untraced."""
+        self._call(_DETACH, tid)
+
+    def registers(self, tid: int) -> list[int]:
+        """Return the registers of a stopped thread; zeros of one that has died."""
+        self._registers.raw = bytes(_REGISTERS.size)
+        self._call(_GETREGSET, tid, _NT_PRSTATUS, self._vector)
+        return list(_REGISTERS.unpack(self._registers.raw))
+
+    def set_registers(self, tid: int, registers: list[int]) -> None:
+        """Set the registers of a stopped thread."""
+        self._registers.raw = _REGISTERS.pack(*registers)
+        self._call(_SETREGSET, tid, _NT_PRSTATUS, self._vector)
+
+    def block_signals(self, tid: int, mask: int) -> None:
+        """Set the mask of blocked signals of a stopped thread, bit N-1 for signal N."""
+        self._call(_SETSIGMASK, tid, _MASK_BYTES, mask.to_bytes(_MASK_BYTES, "little"))
+
+    def former_thread(self, tid: int) -> int:
+        """Return the number that a thread had before the exec at which it is stopped."""
+        self._call(_GETEVENTMSG, tid, 0, self._more)
+        return int.from_bytes(self._more.raw[:8], "little")
+
+    def signal_code(self, tid: int) -> int:
+        """Return where the signal comes from that a thread is stopped at: above 0 from the kernel."""
+        self._more.raw = bytes(_SIGINFO_BYTES)
+        self._call(_GETSIGINFO, tid, 0, self._more)
+        return int(_CODE.unpack_from(self._more.raw)[0])
+
+    def _call(self, request: int, tid: int, address: int = 0, data: object = 0) -> None:
+        try:
+            self._kernel.call("ptrace", request, tid, address, data)
+        except OSError as error:
+            if error.errno != errno.ESRCH:
+                raise

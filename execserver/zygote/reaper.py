@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _SIGKILL = 9
 _WALL = 0x40000000  # traced threads that are no children, too
-_EVERY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED | _WALL
+_EVERY_CHANGE = os.WNOHANG | os.WUNTRACED | _WALL
 
 
 def own_children() -> list[int]:
@@ -53,6 +53,15 @@ def changed_children() -> Iterator[tuple[int, int]]:
         if pid == 0:
             return
         yield pid, status
+
+
+def is_continued(pid: int) -> bool:
+    """Return whether a child has been continued since the last look."""
+    # Asked for one child only: of a traced thread it would take the answer from under its real parent.
+    try:
+        return os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG) is not None
+    except ChildProcessError:
+        return False
 
 
 def end_all_children() -> None:

@@ -13,6 +13,7 @@ import errno
 import os
 
 from execserver.rules.policy import ASK_TO_ESCALATE, ASK_TO_RUN, DENY, FORBIDDEN_REASON, RUN
+from execserver.zygote.reaper import is_continued
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE
 from execserver.zygote.supervision.trap.callers import GONE, INSIDE, NOTHING, OUTSIDE, Start
 
@@ -106,6 +107,7 @@ class ExecBroker:
         self._bytes = 0
         self._waiting: list[_Held] = []
         self._starting: set[_Held] = set()
+        self._stopped: set[int] = set()  # of the started ones
         self._started: dict[int, _Held | None] = {}  # by pid; None once the caller is gone
 
     @property
@@ -153,6 +155,7 @@ class ExecBroker:
         if pid not in self._started:
             return False
         held = self._started.pop(pid)
+        self._stopped.discard(pid)
         if held is not None:
             # First the watch ends, then the caller closes what is watched.
             self._release(held)
@@ -160,11 +163,21 @@ class ExecBroker:
         self._start_waiting()
         return True
 
-    def stopped(self, pid: int, is_stopped: bool) -> None:
-        """Take the stop of a child, or that it was continued."""
+    def stopped(self, pid: int) -> None:
+        """Take the stop of a child."""
         held = self._started.get(pid)
         if held is not None:
-            held.caller.program_stopped(is_stopped)
+            self._stopped.add(pid)
+            held.caller.program_stopped(True)
+
+    def look_for_continued(self) -> None:
+        """Look which of the stopped programs go on."""
+        for pid in list(self._stopped):
+            if is_continued(pid):
+                self._stopped.discard(pid)
+                held = self._started.get(pid)
+                if held is not None:
+                    held.caller.program_stopped(False)
 
     def _hold(self, caller: Caller, execution: Execution) -> _Held:
         held = _Held(caller, execution)

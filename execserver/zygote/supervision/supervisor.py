@@ -235,11 +235,12 @@ class Supervisor:
             is_traced = self._stand_ins.changed(pid, status)
             if not os.WIFEXITED(status) and not os.WIFSIGNALED(status):
                 if not is_traced:
-                    self._broker.stopped(pid, os.WIFSTOPPED(status))
+                    self._broker.stopped(pid)
             elif pid == self._shell:
                 self._shell_ended(status)
             elif not self._broker.ended(pid, status):
                 self._messages.ended(pid)
+        self._broker.look_for_continued()
         if not left:
             self._loop.after(0, self._changes.note)  # who is sent signals all the time holds nobody up
         if self._status is not None:

@@ -102,6 +102,9 @@ class StandIn:
         self._status: int | None = None  # its wait status, once it has ended
         self._is_stopped = False  # the process, by a signal
         self._will_stop = False  # a stop came while it became a stand-in
+        self._follows_program = False  # stopped, or about to, because the program has stopped by itself
+        self._was_told_to_stop = False  # the program, from which nothing was heard since
+        self._is_told = False  # it is sent a SIGCONT because the program goes on
         self._registers: list[int] = []
 
     @property
@@ -164,8 +167,17 @@ class StandIn:
 
     def program_stopped(self, is_stopped: bool) -> None:
         """Stop, or continue, as the program has done by itself."""
-        if self.step == STANDING and self._is_stopped != is_stopped:
-            self._send_to_itself(SIGSTOP if is_stopped else SIGCONT)
+        # Of what it did because the stand-in did, nothing comes back: that may be outdated by now.
+        if is_stopped and not self._was_told_to_stop:
+            self._follows_program = self._will_stop = True
+            if self.step == STANDING:
+                self._send_to_itself(SIGSTOP)
+        elif not is_stopped and self._follows_program:
+            self._follows_program = self._will_stop = False
+            if self.step == STANDING:
+                self._is_told = True
+                self._send_to_itself(SIGCONT)
+        self._was_told_to_stop = False
 
     def give_up(self) -> None:
         """Kill the process: it has done something else, or nothing, in place of becoming a stand-in."""
@@ -284,7 +296,9 @@ class StandIn:
         if event == at.EVENT_STOP and signum in STOPS:
             if not self._is_stopped:
                 self._is_stopped = True
-                send(self._program, SIGSTOP)
+                if not self._follows_program:
+                    self._was_told_to_stop = True
+                    send(self._program, SIGSTOP)
             self._tracing.listen(self.tid)
         elif event:
             self._is_stopped = False
@@ -296,6 +310,12 @@ class StandIn:
         """Give a signal to the program; return what the stand-in itself gets of it: the signal or 0."""
         if signum == SIGSTOP:
             return SIGSTOP  # its whole process stops, which is heard of, and then the program
+        if signum == SIGCONT:
+            is_told, self._is_told = self._is_told, False
+            # A stop of the program that nobody has heard of by now is not heard of any more.
+            self._follows_program = self._was_told_to_stop = False
+            if is_told:
+                return 0
         is_from_kernel = self._tracing.signal_code(self.tid) > 0
         if signum == SIGCHLD and is_from_kernel:
             return 0  # of a child that the process had before

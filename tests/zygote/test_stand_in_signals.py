@@ -1,0 +1,252 @@
+"""Signals and job control: what a stand-in is sent reaches its program, and it does what its program does."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from execserver.zygote.supervision.stand_in.code import MACHINE
+from tests.support.waiting import wait_until
+from tests.zygote.supervised import FULL_ACCESS, PLACES, Shell, Supervised, allow
+from tests.zygote.test_stand_ins import script
+
+pytestmark = pytest.mark.skipif(platform.machine() != MACHINE, reason=f"stand-ins are for {MACHINE}")
+
+BASH, SLEEP = allow("bash"), allow("sleep")
+# Of the signals that a process can catch: not those by which Bash itself cannot be told.
+CAUGHT = [
+    "HUP",
+    "INT",
+    "QUIT",
+    "ILL",
+    "TRAP",
+    "ABRT",
+    "BUS",
+    "FPE",
+    "USR1",
+    "SEGV",
+    "USR2",
+    "PIPE",
+    "ALRM",
+    "TERM",
+    "STKFLT",
+    "CONT",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+    "URG",
+    "XCPU",
+    "XFSZ",
+    "VTALRM",
+    "PROF",
+    "WINCH",
+    "IO",
+    "PWR",
+    "SYS",
+    "RTMIN",
+    "RTMAX",
+]
+
+
+@pytest.fixture(autouse=True)
+def open_to_all(tmp_path: Path) -> None:
+    """Let everybody write to the temporary folder, programs outside included."""
+    tmp_path.chmod(0o777)
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state; "" of none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _has_lines(shell: Shell, count: int) -> Callable[[], bool]:
+    return lambda: len(shell.out.splitlines()) == count
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_signal_that_can_be_caught_is_passed_on(zygote: Supervised, place: str, tmp_path: Path) -> None:
+    traps = "; ".join(f"trap 'echo {name}' {name}" for name in CAUGHT)
+    program = (
+        f"{traps}; echo ready; until [ -e {tmp_path}/go ]; do read -t 0.02 < {tmp_path}/fifo; done; exit 0"
+    )
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "fifo").chmod(0o666)
+    opened = os.open(tmp_path / "fifo", os.O_RDWR)
+    code = f"""
+    child = subprocess.Popen(["bash", "-c", {program!r}], stdout=subprocess.PIPE, text=True)
+    heard = [child.stdout.readline().strip()]
+    for name in {CAUGHT}:
+        number = getattr(signal, "SIG" + name)
+        child.send_signal(number)
+        heard.append(child.stdout.readline().strip())
+    print(heard == ["ready", *{CAUGHT}] or heard, child.poll())
+    print("done", flush=True)
+    child.wait()
+    print(child.returncode)
+    """
+    try:
+        with zygote.shell(script(code), BASH, place=place) as shell:
+            shell.follow(lambda: "done" in shell.out)
+            (tmp_path / "go").touch()
+            assert shell.end() == 0, shell.err
+            assert shell.out == "True None\ndone\n0\n"
+    finally:
+        os.close(opened)
+
+
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "USR1", "PIPE", "ABRT", "RTMIN", "XCPU"])
+def test_a_program_that_dies_of_a_signal_takes_its_stand_in_along(
+    zygote: Supervised, name: str, tmp_path: Path
+) -> None:
+    code = f"""
+    os.chdir("{tmp_path}")
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2) if os.geteuid() == 0 else 0
+    signal.signal(signal.SIG{name}, signal.SIG_IGN) if "{name}" == "USR1" else 0
+    ended = subprocess.run(["bash", "-c", "kill -{name} $$; sleep 60"]).returncode
+    print(ended == -signal.SIG{name}, "core" in str(os.listdir(".")))
+    """
+    assert zygote.call(script(code), BASH) == (0, "True False\n", "")
+
+
+def test_every_exit_status_is_the_programs(zygote: Supervised) -> None:
+    code = """
+    codes = [*range(0, 256, 17), 1, 126, 127, 128, 129, 137]
+    print([code for code in codes if subprocess.run(["bash", "-c", f"exit {code}"]).returncode != code])
+    """
+    assert zygote.call(script(code), BASH) == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["STOP", "TSTP", "TTIN"])
+def test_a_stop_stops_the_program_and_its_continuation_continues_it(
+    zygote: Supervised, place: str, name: str, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    program = f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; read line; exit $line"
+    code = f"""
+    child = subprocess.Popen(["bash", "-c", {program!r}], stdin=subprocess.PIPE, process_group=0)
+    while not os.path.exists("{pid_file}"):
+        os.sched_yield()
+    for _ in range(2):
+        child.send_signal(signal.SIG{name})
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        print(os.WIFSTOPPED(status), os.WSTOPSIG(status) == signal.SIG{name}, flush=True)
+        input()
+        child.send_signal(signal.SIGCONT)
+        _, status = os.waitpid(child.pid, os.WCONTINUED)
+        print(os.WIFCONTINUED(status), flush=True)
+        input()
+    child.communicate(b"3\\n")
+    print(child.returncode)
+    """
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "fifo").chmod(0o666)
+    opened = os.open(tmp_path / "fifo", os.O_RDWR)
+    (tmp_path / "code").write_text("import os, signal, subprocess\n" + textwrap.dedent(code))
+    (tmp_path / "code").chmod(0o644)
+    text = f"exec python3 -I {tmp_path}/code < {tmp_path}/fifo"
+    try:
+        with zygote.shell(text, BASH, place=place) as shell:
+            for count in (1, 3):
+                shell.follow(_has_lines(shell, count))
+                wait_until(lambda: state_of(int(pid_file.read_text())) == "T")
+                os.write(opened, b"\n")
+                shell.follow(_has_lines(shell, count + 1))
+                wait_until(lambda: state_of(int(pid_file.read_text())) != "T")
+                os.write(opened, b"\n")
+            assert shell.end() == 0, shell.err
+            assert shell.out == "True True\nTrue\n" * 2 + "3\n"
+    finally:
+        os.close(opened)
+
+
+def test_a_program_that_stops_or_goes_on_by_itself_takes_its_stand_in_along(
+    zygote: Supervised, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    code = f"""
+    child = subprocess.Popen(["bash", "-c", "echo $$ > {pid_file}; kill -STOP $$; read x; exit 4"], stdin=-1)
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    print(os.WIFSTOPPED(status), flush=True)
+    _, status = os.waitpid(child.pid, os.WCONTINUED)
+    child.communicate(b"\\n")
+    print(os.WIFCONTINUED(status), child.returncode, flush=True)
+    """
+    with zygote.shell(script(code), BASH) as shell:
+        shell.follow(lambda: shell.out == "True\n")
+        os.kill(int(pid_file.read_text()), signal.SIGCONT)
+        assert shell.end() == 0
+        assert shell.out == "True\nTrue 4\n"
+
+
+def test_a_stopped_program_that_is_killed_ends_its_stand_in(zygote: Supervised, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    code = f"""
+    child = subprocess.Popen(["bash", "-c", "echo $$ > {pid_file}; kill -STOP $$; exit 4"])
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    print(os.WIFSTOPPED(status), flush=True)
+    print(child.wait(), flush=True)
+    """
+    with zygote.shell(script(code), BASH) as shell:
+        shell.follow(lambda: shell.out == "True\n")
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        assert shell.end() == 0
+        assert shell.out == "True\n-9\n"
+
+
+def test_jobs_of_a_shell_are_stopped_and_brought_back(zygote: Supervised) -> None:
+    text = """
+    set -m
+    bash -c 'read -u 8 line; exit $line' 8< <(read -u 7; echo 6) &
+    kill -TSTP %1; wait %1; echo $?
+    bg %1 > /dev/null; wait %1; echo $?
+    """
+    # The inner `read` has nothing to wait for.
+    code, out, err = zygote.call(f"exec 7</dev/null; {text}", BASH, place=FULL_ACCESS)
+    assert (code, out) == (0, f"{128 + signal.SIGTSTP}\n6\n"), err
+
+
+@pytest.mark.parametrize("ignored", ["TERM", "USR1", "ALRM"])
+def test_what_was_ignored_does_not_end_a_program_that_does_not_handle_it(
+    zygote: Supervised, ignored: str
+) -> None:
+    code = f"""
+    signal.signal(signal.SIG{ignored}, signal.SIG_IGN)
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, restore_signals=False)
+    child = subprocess.Popen(["bash", "-c", "trap 'echo heard' USR2; echo ready; read x; read y"], **pipes)
+    print(child.stdout.readline())
+    child.send_signal(signal.SIG{ignored})
+    child.send_signal(signal.SIGUSR2)
+    child.stdin.write(b"\\n")
+    child.stdin.flush()
+    print(child.stdout.readline())
+    child.communicate(b"\\n")
+    print(child.returncode)
+    """
+    assert zygote.call(script(code), BASH) == (0, "b'ready\\n'\nb'heard\\n'\n0\n", "")
+
+
+def test_a_hangup_of_one_process_leaves_its_children_alone(zygote: Supervised) -> None:
+    program = "trap 'echo heard' HUP; bash -c 'read x; echo child $x' & echo ready; wait; wait; echo end"
+    code = f"""
+    reader, writer = os.pipe()
+    child = subprocess.Popen(["bash", "-c", {program!r}.replace("read x", f"read -u {{reader}} x")],
+                             stdout=subprocess.PIPE, pass_fds=[reader])
+    print(child.stdout.readline())
+    child.send_signal(signal.SIGHUP)
+    print(child.stdout.readline())
+    os.write(writer, b"goes on\\n")
+    print(child.communicate()[0], child.returncode)
+    """
+    wanted = "b'ready\\n'\nb'heard\\n'\nb'child goes on\\nend\\n' 0\n"
+    assert zygote.call(script(code), BASH) == (0, wanted, "")

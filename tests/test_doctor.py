@@ -19,6 +19,7 @@ from execserver.sandbox.backends.selection import choose as choose_back_end
 from execserver.sandbox.rootfs.builder import RootFailed
 from execserver.verbs import doctor
 from execserver.zygote.supervision.probe import NOTIFICATION
+from execserver.zygote.supervision.stand_in.probe import STAND_INS
 from tests.support.roots import FREE_UID, become, in_child
 from tests.support.source import ROOT
 from tests.support.ways import refuse_user_namespaces
@@ -64,6 +65,12 @@ def test_whether_programs_can_be_watched_is_told(monkeypatch: pytest.MonkeyPatch
     assert report.check(NOTIFICATION) is blocked
     assert "no   notification      it is refused" in doctor.table(report)
     assert all("it is refused" not in str(choose_back_end(plan, report)) for plan in policies().values())
+
+
+def test_whether_programs_outside_have_stand_ins_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = Check(STAND_INS, False, "", "it is refused", "allow it")
+    monkeypatch.setattr(doctor, "check_stand_ins", lambda: blocked)
+    assert "no   stand-ins         it is refused" in doctor.table(doctor.probe_machine(os.environb))
 
 
 @pytest.mark.parametrize("argument", ["--jsn", "x", "-j"])

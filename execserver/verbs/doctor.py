@@ -17,6 +17,7 @@ from execserver.sandbox.kernel import landlock
 from execserver.verbs.usage import verb
 from execserver.zygote.confine import machine_probe
 from execserver.zygote.supervision.probe import check_notification
+from execserver.zygote.supervision.stand_in.probe import check_stand_ins
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def probe_machine(environ: Mapping[bytes, bytes]) -> Report:
         probe_folders.program_files(program, probe_folders.unpacking_places(environ)),
         probe_folders.state(environ),
         check_notification(),
+        check_stand_ins(),
     )
     return report
 

@@ -31,7 +31,7 @@ class StandIns:
     def __init__(self, kernel: Kernel, loop: EventLoop) -> None:
         self._kernel = kernel
         self._loop = loop
-        self._tracing = Tracing(kernel) if _can_be(kernel) else None
+        self._tracing = Tracing(kernel) if can_stand_in(kernel) else None
         self._found: dict[int, StandIn] = {}
         self._is_looking = False
         self.filters = 0  # how many filters the shell has; a process with more has some of its own
@@ -116,5 +116,6 @@ class StandIns:
             self._look_later()
 
 
-def _can_be(kernel: Kernel) -> bool:
+def can_stand_in(kernel: Kernel) -> bool:
+    """Return whether there is code for this machine, and nobody wants to do without."""
     return kernel.machine == MACHINE and STAND_IN not in kernel.without

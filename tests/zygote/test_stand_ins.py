@@ -5,6 +5,7 @@ Nothing here measures time: each script would wait for ever if the asking proces
 
 from __future__ import annotations
 
+import errno
 import platform
 import textwrap
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from execserver.sandbox.kernel.syscalls import Kernel
+from execserver.zygote.supervision.exec_broker import STARTED_AT_ONCE
 from execserver.zygote.supervision.stand_in.code import MACHINE
 from execserver.zygote.supervision.stand_in.stand_ins import STAND_IN
 from tests.zygote.confined_harness import records_folder
@@ -123,6 +125,24 @@ def test_a_program_that_cannot_be_executed_says_so_to_whoever_starts_it(
     """
     rules = allow("cat"), allow("no-interpreter"), allow("no-format")
     assert zygote.call(script(code), *rules) == (0, "ENOENT\nENOENT\nENOEXEC\n", "")
+
+
+def test_more_that_cannot_be_executed_than_are_started_at_once_all_hear_of_it(
+    zygote: Supervised, tmp_path: Path
+) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("text\n")
+    tool.chmod(0o755)
+    code = f"""
+    def attempt():
+        try:
+            os.execv("{tool}", ["tool"])
+        except OSError as error:
+            os._exit(error.errno)
+    pids = [os.fork() or attempt() for _ in range({STARTED_AT_ONCE + 20})]
+    print({{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids}})
+    """
+    assert zygote.call(script(code), allow("tool")) == (0, f"{{{errno.ENOEXEC}}}\n", "")
 
 
 def test_who_stands_in_has_nothing_open(zygote: Supervised) -> None:

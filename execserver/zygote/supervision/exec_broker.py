@@ -210,6 +210,7 @@ class ExecBroker:
             self._asking.withdraw(held.question)
         if held in self._waiting:
             self._waiting.remove(held)
+        self._loop.after(0, self._start_waiting)  # it may have been about to start
         if held.pid in self._started:
             # It stays in `_started` until it is reaped: it counts, and its pid cannot be reused before.
             self._started[held.pid] = None
@@ -287,6 +288,7 @@ class ExecBroker:
         # A prompt may be open for long: what was put there since is not what somebody has agreed to.
         if _version_of(execution.file) != held.program:
             self._release(held)
+            self._loop.after(0, self._start_waiting)  # not from here: many in a row would nest
             held.caller.run()
             return
         try:
@@ -296,6 +298,7 @@ class ExecBroker:
             held.pid = self._outside.start(execution.file, _argv_outside(execution), means)
         except OSError as error:
             self._release(held)
+            self._loop.after(0, self._start_waiting)
             held.caller.fail(error.errno or errno.EIO)
             return
         self._starting.discard(held)

@@ -74,6 +74,7 @@ class Intercepted(Caller):
         self._status: Status | None = None
         self._start: Start | None = None  # of the program, once it may be started
         self._stand_in: StandIn | None = None
+        self._owed: int | None = None  # the exit status for when it asks again
         self._memory: Memory | None = None
         self._workdir = b""
         self._env_at = 0
@@ -85,7 +86,8 @@ class Intercepted(Caller):
     @property
     def is_interrupted(self) -> bool:
         """Return whether a signal has ended the wait of a thread that lives and is held by the broker."""
-        if self.alive_fd < 0 or self._listener.is_waiting(self._id):
+        is_traced = self._stand_in is not None and not self._stand_in.is_over
+        if self.alive_fd < 0 or is_traced or self._listener.is_waiting(self._id):
             return False
         poll = select.poll()
         poll.register(self.alive_fd, select.POLLIN)
@@ -101,7 +103,14 @@ class Intercepted(Caller):
         other.forget()
         if self._start is not None and self._stand_in is not None and self._stand_in.is_over:
             self.halt(self._start)
+        if self._owed is not None:
+            self.exit(self._owed)
         return True
+
+    def forget_if_dead(self) -> None:
+        """Close everything of a thread that is owed an exit status and will not ask for it."""
+        if self._owed is not None and not self.is_interrupted and not self._listener.is_waiting(self._id):
+            self._close()
 
     def read(self) -> Execution | None:
         """Return what the thread wants to run; None if it continues, or is gone, without a decision."""
@@ -163,7 +172,10 @@ class Intercepted(Caller):
 
     def exit(self, code: int) -> None:
         """Make the process exit; one that cannot be made to is killed."""
-        if self._listener.is_waiting(self._id) and not self._leave.end(
+        if self.is_interrupted:
+            self._owed = code  # else, when it asks again, the program would run a second time
+            self._close_memory()
+        elif self._listener.is_waiting(self._id) and not self._leave.end(
             self._listener, self._id, self.tid, code
         ):
             self._complain(_KILLED_TEXT, self._kill)
@@ -174,7 +186,7 @@ class Intercepted(Caller):
         """Copy what the program would inherit; raises OSError with the errno to answer the call with."""
         means = self._means()
         # Checked after the copying: only then all of it is known to be this thread's.
-        if self._listener.is_waiting(self._id):
+        if self._listener.is_waiting(self._id) or self.is_interrupted:
             then(means)
         elif means is not None:
             means.close()
@@ -192,6 +204,7 @@ class Intercepted(Caller):
 
     def replaced(self, program: int) -> None:
         """Let the thread become the stand-in of a program."""
+        self._close_memory()  # it has been read
         if self._stand_in is not None:
             self._stand_in.go(program)
 
@@ -328,9 +341,12 @@ class Intercepted(Caller):
 
     def _close(self) -> None:
         self.execution = None
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
+        self._close_memory()
         if self.alive_fd >= 0:
             os.close(self.alive_fd)
             self.alive_fd = -1
+
+    def _close_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None

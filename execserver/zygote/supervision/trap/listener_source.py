@@ -81,6 +81,7 @@ class ListenerSource:
         """Listen no more: every later exec of what still lives fails."""
         if self._is_open:
             self._is_open = False
+            self._backlog.clear()
             self.go_on()
             self._listener.close()
 
@@ -121,6 +122,7 @@ class ListenerSource:
                 self._followed[intercepted.tid] = before
                 return
             self._broker.abandon(before)  # the thread wants to run another program by now
+            before.forget()
         self._broker.arrive(intercepted, execution)
         if intercepted.alive_fd >= 0:
             self._remember(intercepted)
@@ -135,5 +137,7 @@ class ListenerSource:
     def _remember(self, intercepted: Intercepted) -> None:
         # No event says that a caller is done, so those with nothing open are forgotten now and then.
         if len(self._followed) > 2 * HELD_AT_ONCE:
+            for one in self._followed.values():
+                one.forget_if_dead()
             self._followed = {tid: one for tid, one in self._followed.items() if one.alive_fd >= 0}
         self._followed[intercepted.tid] = intercepted

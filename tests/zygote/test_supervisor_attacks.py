@@ -277,3 +277,19 @@ def test_the_shell_itself_stays_inside_whatever_a_rule_says_of_its_name(
     _, out, _ = zygote.call(script, allow("bash"), allow("grep"), place=place)
     # The shell is not judged, and neither is what builds the sandbox; what the shell starts is, and allowed.
     assert [line.split()[1] for line in out.splitlines()] == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    "change", ["--reuid=65534", "--regid=65534 --keep-groups", "--groups=5", "--clear-groups"]
+)
+@pytest.mark.parametrize("place", [NATIVE, FULL_ACCESS])
+def test_whoever_has_given_up_user_or_groups_gets_nothing_back_outside(
+    zygote: Supervised, user: int, place: str, change: str
+) -> None:
+    script = f"setpriv {change} grep -E '^(Uid|Gid|Groups|NoNewPrivs):' /proc/self/status"
+    given = zygote.call(script, place=place)
+    if given[0]:
+        pytest.skip("a command cannot change that here")
+    if given[1] == zygote.call(script.replace(change, "--nnp"), place=place)[1]:
+        pytest.skip("this user has nothing to give up here")
+    assert zygote.call(script, allow("grep"), place=place) == given

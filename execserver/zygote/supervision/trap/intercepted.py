@@ -61,6 +61,7 @@ class Intercepted(Caller):
         leave: ForcedExit,
         messages: RefusalMessages,
         stand_ins: StandIns,
+        ids: tuple[bytes, ...],
         notification: Notification,
     ) -> None:
         self._kernel = kernel
@@ -68,6 +69,7 @@ class Intercepted(Caller):
         self._leave = leave
         self._messages = messages
         self._stand_ins = stand_ins
+        self._ids = ids
         self._notification = notification
         self.tid = notification.tid
         self._path_end = 0  # the address of the NUL behind its path
@@ -311,6 +313,8 @@ class Intercepted(Caller):
         status = self._status = Status(self.tid)
         if status.tracer:
             return None  # its tracer wants to trace the program, which outside it could not
+        if status.ids != self._ids:
+            return None  # a program outside has user and groups of the shell, and so more than this one
         workdir = opened_folder(self.tid, self.workdir)
         if workdir is None:
             return None  # outside, another folder has that path, or none

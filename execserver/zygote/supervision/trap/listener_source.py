@@ -48,6 +48,7 @@ class ListenerSource:
         self._broker = broker
         self._loop = loop
         self._stand_ins = stand_ins
+        self._ids: tuple[bytes, ...] = ()  # user and groups of the shell
         # Brought later: they came while only those were wanted that become stand-ins.
         self._backlog: deque[Notification] = deque()
         self._followed: dict[int, Intercepted] = {}  # by thread; who waits for more than the kernel
@@ -100,7 +101,7 @@ class ListenerSource:
         # Nothing of the command runs yet, so the first ones can only be those.
         if self._of_ours:
             self._of_ours -= 1
-            self._count_filters(notification)
+            self._look_at_shell(notification)
             self._listener.carry_on(notification.id)
         elif not self._stand_ins.asked(notification):
             self._backlog.append(notification)
@@ -109,7 +110,8 @@ class ListenerSource:
 
     def _bring(self, notification: Notification) -> None:
         intercepted = Intercepted(
-            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, notification)
+            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._ids),
+            notification,
         )
         execution = intercepted.read()
         if execution is None:
@@ -127,12 +129,13 @@ class ListenerSource:
         if intercepted.alive_fd >= 0:
             self._remember(intercepted)
 
-    def _count_filters(self, notification: Notification) -> None:
-        """Note the filters that are ours: those of the last of these programs, the shell."""
+    def _look_at_shell(self, notification: Notification) -> None:
+        """Note what the last of these programs, the shell, is: who it is, and the filters that are ours."""
         try:
-            self._stand_ins.filters = Status(notification.tid).filters
+            status = Status(notification.tid)
         except (OSError, ValueError):
-            self._stand_ins.filters = 0  # then nobody becomes a stand-in
+            return  # then nothing runs outside
+        self._ids, self._stand_ins.filters = status.ids, status.filters
 
     def _remember(self, intercepted: Intercepted) -> None:
         # No event says that a caller is done, so those with nothing open are forgotten now and then.

@@ -18,15 +18,19 @@ _INFO_BYTES = 64
 class Status:
     """What /proc/TID/status says: the process, its tracer (0: none), umask, and how many filters it has.
 
-    `ignored` and `caught` are masks of signals, bit N-1 for signal N.
+    `ignored` and `caught` are masks of signals, bit N-1 for signal N.  `ids` stands for its user and groups,
+    all that the kernel knows of, and is only compared.
     """
 
-    __slots__ = ("caught", "filters", "ignored", "process", "tracer", "umask")
+    __slots__ = ("caught", "filters", "ids", "ignored", "process", "tracer", "umask")
 
     def __init__(self, tid: int) -> None:
         opened = os.open(b"/proc/%d/status" % tid, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            text = os.read(opened, _STATUS_BYTES)
+            text = piece = os.read(opened, _STATUS_BYTES)
+            while len(piece) == _STATUS_BYTES:  # of a member of very many groups
+                piece = os.read(opened, _STATUS_BYTES)
+                text += piece
         finally:
             os.close(opened)
         self.process = int(_value(text, b"\nTgid:"))
@@ -34,6 +38,7 @@ class Status:
         self.umask = int(_value(text, b"\nUmask:"), 8)
         self.ignored = int(_value(text, b"\nSigIgn:"), 16)
         self.caught = int(_value(text, b"\nSigCgt:"), 16)
+        self.ids = tuple(_value(text, name) for name in (b"\nUid:", b"\nGid:", b"\nGroups:"))
         counted = b"\nSeccomp_filters:"  # since Linux 5.9
         self.filters = int(_value(text, counted)) if counted in text else 0
 

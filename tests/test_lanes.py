@@ -57,7 +57,9 @@ def test_the_test_verb_chooses_rounds_and_tests(
     usual = build.TEST_LIMIT_S
     assert limit_s == usual if not variables else usual < limit_s <= 75 * 60
     assert [run for run, environ, _ in calls if "EXECSERVER_PROGRAM" not in environ] == (
-        [["/py", "-m", "pytest", "tests/e2e"]] if "--long" in arguments else []
+        [["/py", "-m", "pytest", "tests/e2e"], ["/py", "-m", "bench.cost", "--check"]]
+        if "--long" in arguments
+        else []
     )
 
 

@@ -142,6 +142,7 @@ mkdir "$root/dev/pts"
 mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
 ln -s pts/ptmx "$root/dev/ptmx"
 [ -n "${NO_PROC-}" ] || mount -t proc proc "$root/proc"
+PATH=$PATH:/usr/sbin:/sbin  # where an ordinary user does not look
 exec chroot "$root" "$@"
 """
 

@@ -263,6 +263,7 @@ class ExecBroker:
                 self._release(held)
                 held.caller.run()
                 continue
+            self._starting.add(held)  # it counts: what a wrapper has to send may take a while
             try:
                 held.caller.collect(self._starter(held))
             except OSError as error:
@@ -276,9 +277,9 @@ class ExecBroker:
         held.means = means
         if means is None:
             self._release(held)
+            self._loop.after(0, self._start_waiting)
             held.caller.run()
             return
-        self._starting.add(held)
         held.caller.halt(_Starting(self, held))
 
     def start(self, held: _Held) -> None:

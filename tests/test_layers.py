@@ -32,6 +32,7 @@ LAYERS = [
     {"transports"},
     {"handlers"},
     {"services"},
+    {"access"},
     {"core", "zygote", "wire", "http_client"},
     {"sandbox"},
     {"files", "rules"},
@@ -58,7 +59,7 @@ BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
     "verbs": {
-        *("dispatch", "cli", "client", "relay", "mcp", "rules", "sandbox", "zygote", "protocol"),
+        *("dispatch", "cli", "client", "relay", "mcp", "access", "rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
     # Names that are loaded when first asked for.

@@ -1,0 +1,1 @@
+"""Who may connect to a listener, and what they may do."""

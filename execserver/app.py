@@ -19,16 +19,22 @@ from execserver.zygote.launch import start_zygote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from execserver.access.entry import Entry
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 Announce = Callable[[str | None], None]
 
 
 def serve(
-    listen: WsListen | Stdio, settings: Settings, runtime_paths: ExecServerRuntimePaths, announce: Announce
+    listen: WsListen | Stdio,
+    settings: Settings,
+    runtime_paths: ExecServerRuntimePaths,
+    announce: Announce,
+    entry: Entry | None = None,
 ) -> int:
     """Serve until a signal or, on stdio, until the input ends; return the exit status.
 
+    `entry` says who may connect to a listening socket; None asks nobody.
     `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError if
     the server cannot listen on the address; nothing is left running then.
     """
@@ -44,7 +50,7 @@ def serve(
 
     doctor = runtime_paths.doctor_command()
     server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
-    return server.run_stdio() if sock is None else server.run_websocket(sock)
+    return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
 
 
 def serve_remote(

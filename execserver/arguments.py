@@ -140,6 +140,20 @@ def missing(names: tuple[str, ...]) -> Mistake:
     return Mistake(f"the following required arguments were not provided:{lines}")
 
 
+def unsigned_complaint(text: str, maximum: int) -> str | None:
+    """Return what the reference server says about a value that is no number up to `maximum`."""
+    digits = text.removeprefix("+")
+    if not text:
+        return "cannot parse integer from empty string"
+    if not (digits.isascii() and digits.isdigit()):
+        return "invalid digit found in string"
+    # By length first: Python refuses to read thousands of digits.
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > len(str(maximum)) or int(significant) > maximum:
+        return "number too large to fit in target type"
+    return None
+
+
 class _Reader:
     """Reads one command line from left to right."""
 

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from execserver.arguments import Mistake, Program, read_table
+from execserver.arguments import Mistake, Program, read_table, unsigned_complaint
 from execserver.leaving import failure, until_left, write
 from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError, parse_listen_url
 from execserver.own_process import end_at_once_on_signals
@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from execserver.access.entry import Entry
     from execserver.listen_url import Stdio, WsListen
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
@@ -61,6 +62,17 @@ Options:
   --listen <URL>            Where to serve: ws://IP:PORT, stdio or stdio:// [default: ws://127.0.0.1:0]
                             Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
                             stdio carries one JSON message per line and ends with its input.
+  --ws-auth <MODE>          Ask who connects: capability-token (one token) or signed-bearer-token (JWTs by
+                            HS256). Clients send `Authorization: Bearer TOKEN`. Without it whoever reaches the
+                            port runs commands as you.
+  --ws-token-file <PATH>    File with the capability token. Read once, like the secret.
+  --ws-token-sha256 <HEX>   Its SHA-256 digest instead.
+  --ws-shared-secret-file <PATH>
+                            File with the secret that signs the JWTs, of 32 bytes at least.
+  --ws-issuer <ISSUER>      What their `iss` must be.
+  --ws-audience <AUDIENCE>  What their `aud` must be or contain.
+  --ws-max-clock-skew-seconds <SECONDS>
+                            How far clocks may differ where they expire or begin; 30 if not given.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.
   --environment-id <ID>     Environment to register as. Needed with --remote.
@@ -92,7 +104,7 @@ Environment:
 A client reaches the server by its URL:
   CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
 Every sandbox mode of the client works; `execserver doctor` shows what enforces it here.
-There is no authentication: whoever reaches the port runs commands as you. GET /readyz answers 200.
+GET /readyz answers 200.
 
 SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
 """
@@ -104,7 +116,20 @@ _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
     "--log-format": ("text", "json"),
+    "--ws-auth": ("capability-token", "signed-bearer-token"),
 }
+# The options about who may connect; `access.entry` knows what they mean.
+_ACCESS = (
+    "--ws-auth",
+    "--ws-token-file",
+    "--ws-token-sha256",
+    "--ws-shared-secret-file",
+    "--ws-issuer",
+    "--ws-audience",
+    "--ws-max-clock-skew-seconds",
+)
+_PATHS = ("--ws-token-file", "--ws-shared-secret-file")
+_NUMBERS = {"--ws-max-clock-skew-seconds": 2**64 - 1}
 
 _TRY_IT = """
 Try it in another terminal:
@@ -128,6 +153,7 @@ class Options(NamedTuple):
     log_level: str | None
     log_format: str
     exit_on_stdin_close: bool = False
+    access: dict[str, str] = {}  # the options about who may connect, as they were given
 
 
 def main(argv: list[str] | None = None, name: str = "execserver") -> int:
@@ -140,16 +166,35 @@ def main(argv: list[str] | None = None, name: str = "execserver") -> int:
 
 
 def _main(argv: list[str], name: str) -> int:
+    options = parse(argv, name)
     try:
-        options = parse(argv, name)
-        listen = parse_listen_url(options.listen)
+        listen, entry = _where(options)
         settings = Settings.from_environment(os.environ)
     except (ExecServerListenUrlParseError, SettingError) as error:
         raise failure(str(error)) from None
     end_at_once_on_signals()
     if options.remote is not None:
         return _serve_remote(options, options.remote, settings)
-    return _serve(listen, settings, ExecServerRuntimePaths.detect(), options.log_level, options.log_format)
+    announce = _announcer(options.log_level, options.log_format)
+    return _serve(listen, settings, ExecServerRuntimePaths.detect(), announce, entry)
+
+
+def _where(options: Options) -> tuple[WsListen | Stdio, Entry | None]:
+    """Return where to serve and who may connect; raise ExecServerListenUrlParseError, or Leave.
+
+    None lets everybody in.  The options about that come first, as at the reference server.
+    """
+    if not options.access:
+        return parse_listen_url(options.listen), None
+    from execserver.access.entry import EntryError, check_fits, make_entry  # late: a plain server needs none
+
+    try:
+        entry = make_entry(options.access)
+        listen = parse_listen_url(options.listen)
+        check_fits(entry, listen, remote=options.remote is not None)
+    except EntryError as error:
+        raise failure(str(error)) from None
+    return listen, entry
 
 
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
@@ -164,7 +209,8 @@ def run_main_with_listen_url(listen_url: str, runtime_paths: ExecServerRuntimePa
     """
     listen = parse_listen_url(listen_url)
     settings = Settings.from_environment(os.environ)
-    return _serve(listen, settings, runtime_paths or ExecServerRuntimePaths.detect(), None, "text")
+    paths = runtime_paths or ExecServerRuntimePaths.detect()
+    return _serve(listen, settings, paths, _announcer(None, "text"))
 
 
 def run_remote_environment(
@@ -195,6 +241,7 @@ def parse(argv: list[str], name: str = "execserver") -> Options:
     # Afterwards: whatever the environment holds, help and version come.
     if given := _from_environment(program, argv):
         parsed = program.parse([*given, *argv])
+    _check_values(program, parsed.options)
     values = _values(parsed.words)
     if values.strict_config:
         _check_config(values.config)
@@ -210,6 +257,16 @@ def _from_environment(program: Program, argv: list[str]) -> list[str]:
         shown = f"invalid value '{given}' for '{EXIT_ON_STDIN_CLOSE}'\n  [possible values: true, false]"
         raise program.mistaken(Mistake(shown, None))
     return [EXIT_ON_STDIN_CLOSE] if given == "true" else []
+
+
+def _check_values(program: Program, options: dict[str, str]) -> None:
+    """Raise Leave for the first value that is no path or no number where it must be one."""
+    for name, value in options.items():
+        shown = program.table[name].shown
+        if name in _PATHS and not value:
+            raise program.mistaken(Mistake(f"a value is required for '{shown}' but none was supplied", None))
+        if name in _NUMBERS and (complaint := unsigned_complaint(value, _NUMBERS[name])):
+            raise program.mistaken(Mistake(f"invalid value '{value}' for '{shown}': {complaint}", None))
 
 
 def how_to_try(url: str) -> str:
@@ -236,6 +293,7 @@ def _values(checked: list[str]) -> Options:
         log_level=found["--log-level"],
         log_format=found["--log-format"] or "text",
         exit_on_stdin_close=found["--exit-on-stdin-close"],
+        access={name: found[name] for name in _ACCESS if found[name] is not None},
     )
 
 
@@ -252,14 +310,14 @@ def _serve(
     listen: WsListen | Stdio,
     settings: Settings,
     runtime_paths: ExecServerRuntimePaths,
-    log_level: str | None,
-    log_format: str,
+    announce: Callable[[str | None], None],
+    entry: Entry | None = None,
 ) -> int:
     """Run the app; an operating system error, such as an address in use, becomes the contract's text."""
     from execserver.app import serve
 
     try:
-        return serve(listen, settings, runtime_paths, _announcer(log_level, log_format))
+        return serve(listen, settings, runtime_paths, announce, entry)
     except OSError as error:
         import logging
 

@@ -41,12 +41,14 @@ from execserver.services.spawner import Spawner
 from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
+from execserver.transports.door import Door
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.stdio import StdioTransport
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
 
 if TYPE_CHECKING:
+    from execserver.access.entry import Entry
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 _log = logging.getLogger(__name__)
@@ -96,10 +98,11 @@ class Server:
         self._idle_memory = IdleMemory(return_free_memory)
         self._stop = Event()
 
-    def run_websocket(self, sock: socket.socket) -> int:
-        """Serve a listening socket until a signal; return the exit status."""
+    def run_websocket(self, sock: socket.socket, entry: Entry | None = None) -> int:
+        """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
         on_end_signals(self._stop.set)
-        listener = WebSocketListener(sock, self._settings, self._call)
+        door = Door(None if entry is None else entry.authenticator)
+        listener = WebSocketListener(sock, self._settings, self._call, door)
         listener.start()
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)

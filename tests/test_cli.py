@@ -232,7 +232,9 @@ def test_strict_config_refuses_a_field_nobody_knows(override: str, text: str) ->
 def test_every_option_of_the_help_is_read() -> None:
     own_ways_out = ("--help", "--version")
     for option in read_table(cli.HELP, frozenset(), {}).values():
-        value = {"--log-level": "info", "--log-format": "json"}.get(option.name, "v")
+        value = {"--log-level": "info", "--log-format": "json", "--ws-auth": "capability-token"}.get(
+            option.name, "5" if option.name == "--ws-max-clock-skew-seconds" else "v"
+        )
         companions = ["--environment-id=e"] if option.name == "--remote" else []
         of_remote_mode = ("--use-agent-identity-auth", "--exit-on-stdin-close")
         companions += ["--remote=r", "--environment-id=e"] if option.name in of_remote_mode else []

@@ -142,7 +142,7 @@ def test_named_tests_exist() -> None:
 def test_options_named_on_the_pages_are_in_the_help() -> None:
     known = set(read_table(cli.HELP, frozenset(), {})) | {doctor.JSON_FLAG, aliases.CODEX_FLAG}
     for name in ("docs/operations.md", "SECURITY.md"):
-        flags = set(re.findall(r"`?(--[a-z][a-z-]+)", (ROOT / name).read_text()))
+        flags = set(re.findall(r"`?(--[a-z][a-z0-9-]+)", (ROOT / name).read_text()))
         assert flags <= known, name
 
 

@@ -20,7 +20,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One proven peer. `way`: "token", "jwt", "tls", "uid", "oidc" or "none"; `name`: its label for logs and lists."""
+    """One proven peer.
+
+    `way`: "token", "jwt", "tls", "uid", "oidc" or "none"; `name`: its label for logs and lists.
+    """
 
     way: str
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from execserver.access.identity import NOBODY
 from execserver.core.connection import ConnectionRules
 from execserver.core.file_handles import FileHandles
 from execserver.protocol.errors import InvalidRequest
@@ -77,12 +78,22 @@ class Services:
 class ConnectionContext:
     """What belongs to one connection, and ends with it."""
 
-    __slots__ = ("bounded_messages", "client_name", "handles", "http_streams", "rules", "sink", "watch")
+    __slots__ = (
+        "bounded_messages",
+        "client_name",
+        "handles",
+        "http_streams",
+        "identity",
+        "rules",
+        "sink",
+        "watch",
+    )
 
     def __init__(self, sink: MessageSink, http_streams: HttpStreams, handles: FileHandles) -> None:
         self.sink = sink
         self.bounded_messages = False  # True if a message that is too long would end the connection
         self.client_name = ""
+        self.identity = NOBODY  # who is at the other end, as the listener has proven it
         self.rules = ConnectionRules()
         self.http_streams = http_streams
         self.handles = handles

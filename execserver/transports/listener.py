@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 from gevent import spawn
 
+from execserver.access.identity import Identity
 from execserver.eventloop.acceptor import Acceptor
 from execserver.handlers.context import Call
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
+from execserver.transports.door import OPEN_DOOR, Door
 from execserver.transports.outbox import Outbox
 from execserver.transports.upgrade import upgrade
 from execserver.transports.ws_server import Shared, WebSocketTransport
@@ -28,11 +30,18 @@ class WebSocketListener:
     Its options were set before it listened: accepted connections inherit them.
     """
 
-    def __init__(self, sock: socket.socket, settings: Settings, make_call: Callable[[Outbox], Call]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        settings: Settings,
+        make_call: Callable[[Outbox], Call],
+        door: Door = OPEN_DOOR,
+    ) -> None:
         self._acceptor = Acceptor(sock, self._accepted, self._make_room, _log)
         self._ipv6 = sock.family == socket.AF_INET6
         self._settings = settings
         self._make_call = make_call
+        self._door = door
         self._shared = Shared(settings)
         self._transports: set[WebSocketTransport] = set()
         self._waiting: dict[socket.socket, None] = {}  # not upgraded yet, in the order they came
@@ -74,22 +83,25 @@ class WebSocketListener:
                 pass  # the peer has left already
 
     def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        early = None
+        upgraded = None
         try:
             sock.setblocking(False)
-            early = upgrade(sock, self._settings)
+            upgraded = upgrade(sock, self._settings, self._door)
         except OSError as error:
             _log.info("a connection was lost before its upgrade: %s", error)
         self._waiting.pop(sock, None)
-        if early is None:
+        if upgraded is None:
             sock.close()
             return
         peer = f"[{address[0]}]:{address[1]}" if self._ipv6 else f"{address[0]}:{address[1]}"
-        self._run(WebSocketTransport(sock, peer, self._settings, self._shared, early))
+        transport = WebSocketTransport(sock, peer, self._settings, self._shared, upgraded.early)
+        self._run(transport, upgraded.identity)
 
-    def _run(self, transport: WebSocketTransport) -> None:
+    def _run(self, transport: WebSocketTransport, identity: Identity) -> None:
         self._transports.add(transport)
-        connection = Connection(transport, self._make_call(transport.outbox))
+        call = self._make_call(transport.outbox)
+        call.connection.identity = identity
+        connection = Connection(transport, call)
         transport.start(connection)
         try:
             connection.run()

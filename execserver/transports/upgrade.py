@@ -1,17 +1,31 @@
-"""Answers HTTP on a fresh socket until one request upgrades it (wire contract, section 2)."""
+"""Answers HTTP on a fresh socket until one request upgrades it (wire contract, section 2).
+
+A request that would be upgraded meets the door last: who may not come in gets an answer, and may ask again.
+"""
 
 from __future__ import annotations
 
 import socket
 import time
 from functools import lru_cache
+from typing import NamedTuple
 
 from gevent import sleep
 from gevent.hub import get_hub
 
+from execserver.access.identity import Identity
 from execserver.eventloop.deadline import at_most
 from execserver.settings import Settings
-from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, never_a_head, parse_head
+from execserver.transports.door import OPEN_DOOR, Door, Refused
+from execserver.wire.handshake import (
+    Answer,
+    BadRequest,
+    answer,
+    bad_request,
+    never_a_head,
+    parse_head,
+    refusal,
+)
 
 _READY_READ = 1
 _RECEIVE_BYTES = 8192
@@ -19,35 +33,51 @@ _END_OF_HEAD = b"\r\n\r\n"
 _HEADER_TOO_LARGE = 431
 
 
-def upgrade(sock: socket.socket, settings: Settings) -> bytes | None:
+class Upgraded(NamedTuple):
+    """A socket that is a WebSocket now: the bytes behind the request, and who is at its other end."""
+
+    early: bytes
+    identity: Identity
+
+
+def upgrade(sock: socket.socket, settings: Settings, door: Door = OPEN_DOOR) -> Upgraded | None:
     """Serve HTTP requests on a non-blocking socket; block until one upgrades it.
 
-    Returns the bytes behind the upgrade request, or None if the socket is of no further use: the peer left,
-    was silent for too long, or sent something other than HTTP.  The caller still owns the socket.
+    Returns None if the socket is of no further use: the peer left, was silent for too long, or sent something
+    other than HTTP.  The caller still owns the socket.
     """
     received = b""
     while True:
         head, received = _read_head(sock, received, settings)
         if head is None:
             return None
-        reply = _decide(head, settings)
+        reply, identity = _decide(head, settings, door)
         if not _send(sock, reply.data):
             return None
-        if reply.upgraded:
-            return received
+        if identity is not None:
+            return Upgraded(received, identity)
         if not reply.keep_alive:  # the answer has been sent; the caller closes the socket
             return None
         sleep(0)  # a peer that sends requests without pause must not keep the others from being served
 
 
-def _decide(head: bytes, settings: Settings) -> Answer:
-    date = _date(int(time.time()))
+def _decide(head: bytes, settings: Settings, door: Door) -> tuple[Answer, Identity | None]:
+    """Return the answer to a request, and who sent it if that upgrades the connection."""
+    now = time.time()
+    date = _date(int(now))
     if len(head) > settings.max_header_bytes:
-        return bad_request(date, _HEADER_TOO_LARGE)
+        return bad_request(date, _HEADER_TOO_LARGE), None
     try:
-        return answer(parse_head(head), date)
+        request = parse_head(head)
     except BadRequest:
-        return bad_request(date)
+        return bad_request(date), None
+    reply = answer(request, date)
+    if not reply.upgraded:
+        return reply, None
+    try:
+        return reply, door.admit(request, now)
+    except Refused as refused:
+        return refusal(request, date, refused.status, refused.text), None
 
 
 @lru_cache(maxsize=1)  # the text of one second serves all answers in it

@@ -1,8 +1,9 @@
 """The HTTP side of the one port: health check, refusals and the WebSocket upgrade (wire contract, section 2).
 
 No I/O: `parse_head` parses the bytes before the empty line into a request, `answer` decides about it.  The
-checks come in the contract's order: Origin, path, method, Connection, Upgrade, version, key.  `date` is the
-text of the Date header, so that no clock is read here.
+checks come in the contract's order: Origin, path, method, Connection, Upgrade, version, key.  Who asks is not
+looked at here; whoever does that last answers with `refusal`.  `date` is the text of the Date header, so that
+no clock is read here.
 
 A head that two parsers could read differently is refused: a proxy in front of the server may be the other
 parser, and would then take a part of one request for the next (request smuggling).
@@ -20,6 +21,7 @@ _REASONS = {
     101: "Switching Protocols",
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
@@ -106,6 +108,11 @@ def answer(request: Request, date: str) -> Answer:
     if refusal is not None:
         return _plain(request, date, 400, body=refusal)
     return _upgrade(request.values("sec-websocket-key")[0], date)
+
+
+def refusal(request: Request, date: str, status: int, text: str) -> Answer:
+    """The answer to a request that would be upgraded, but for a rule that is not HTTP's."""
+    return _plain(request, date, status, body=text)
 
 
 def bad_request(date: str, status: int = 400) -> Answer:

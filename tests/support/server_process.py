@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +88,7 @@ class ServerProcess:
         env: dict[str, str] | None = None,
         settings: dict[str, object] | None = None,
         cwd: Path | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         """Start the server and, for a `ws://` URL, wait for its line. `env` replaces `base_environment()`."""
         self.flavour = flavour
@@ -98,7 +99,7 @@ class ServerProcess:
             variables[SETTINGS_VARIABLE] = json.dumps(settings)
         with interrupts_not_ignored():
             self.process = subprocess.Popen(
-                [*flavour.argv, "--listen", listen],
+                [*flavour.argv, "--listen", listen, *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

@@ -11,7 +11,7 @@ import pytest
 from execserver.eventloop.deadline import at_most
 from execserver.settings import Settings
 from execserver.transports import upgrade as upgrade_module
-from execserver.transports.upgrade import upgrade
+from execserver.transports.upgrade import Upgraded, upgrade
 from tests.support.greenlets import turns
 from tests.transports.wires import fill, take
 
@@ -45,8 +45,9 @@ class Upgrading:
         return not self._greenlet.ready()
 
     def result(self) -> bytes | None:
-        """Return what the upgrade returned."""
-        return self._greenlet.get(timeout=5)
+        """Return the bytes behind the request that upgraded the connection; None if none did."""
+        upgraded: Upgraded | None = self._greenlet.get(timeout=5)
+        return None if upgraded is None else upgraded.early
 
     def stop(self) -> None:
         self._greenlet.kill()

@@ -1,0 +1,53 @@
+"""From the options about who may connect to what a listener needs for it.
+
+Loaded only when such an option is given: what a plain server prints first must not wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from execserver.access.identity import Authenticator
+from execserver.access.ws_auth import WsAuthError, WsAuthOptions, make_authenticator
+from execserver.listen_url import Stdio, WsListen
+
+
+class EntryError(Exception):
+    """The options about who may connect cannot be obeyed; the text is for the user."""
+
+
+class Entry(NamedTuple):
+    """How a listener lets peers in; the default asks nobody."""
+
+    authenticator: Authenticator | None = None
+
+    @property
+    def asks(self) -> bool:
+        """True if a peer has to prove who it is."""
+        return self.authenticator is not None
+
+
+def make_entry(options: dict[str, str]) -> Entry:
+    """Return the entry that these options (name -> value) ask for; raise EntryError."""
+    skew = options.get("--ws-max-clock-skew-seconds")
+    ws = WsAuthOptions(
+        mode=options.get("--ws-auth"),
+        token_file=options.get("--ws-token-file"),
+        token_sha256=options.get("--ws-token-sha256"),
+        shared_secret_file=options.get("--ws-shared-secret-file"),
+        issuer=options.get("--ws-issuer"),
+        audience=options.get("--ws-audience"),
+        max_clock_skew_s=None if skew is None else int(skew),
+    )
+    try:
+        return Entry(make_authenticator(ws))
+    except WsAuthError as error:
+        raise EntryError(str(error)) from None
+
+
+def check_fits(entry: Entry, listen: WsListen | Stdio, *, remote: bool) -> None:
+    """Raise EntryError where there is no listener that could ask anybody."""
+    if entry.asks and remote:
+        raise EntryError("WebSocket listener auth cannot be used with --remote or forward")
+    if entry.asks and isinstance(listen, Stdio):
+        raise EntryError("WebSocket auth requires a WebSocket listener, not stdio")

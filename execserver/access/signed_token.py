@@ -1,0 +1,144 @@
+"""JSON Web Tokens that are signed with a shared secret: HS256 and nothing else.
+
+Pure.  The signature is checked before a byte of the payload is read, and the work is bounded by the length of
+a request head.  The rules and texts are those of the reference server; what it takes and this refuses: a
+member twice anywhere in the JSON, and text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from typing import NamedTuple
+
+from execserver.access.bearer import bearer_token
+from execserver.access.identity import Identity, NotAdmitted
+
+INVALID = "invalid websocket jwt"
+EXPIRED = "expired websocket jwt"
+NOT_YET = "websocket jwt is not valid yet"
+OTHER_ISSUER = "websocket jwt issuer mismatch"
+OTHER_AUDIENCE = "websocket jwt audience mismatch"
+
+DEFAULT_SKEW_S = 30
+_ALGORITHM = "HS256"
+_MAX_INTEGER = 2**63 - 1
+_MAX_NAME = 128
+_WITHOUT_SUBJECT = "jwt"
+
+
+class Expected(NamedTuple):
+    """What a token must say; None: anything."""
+
+    issuer: str | None = None
+    audience: str | None = None
+    skew_s: int = DEFAULT_SKEW_S
+
+
+class SignedToken:
+    """Whoever has a token signed with the secret may connect; an `Authenticator`."""
+
+    __slots__ = ("_expected", "_secret")
+
+    def __init__(self, secret: bytes, expected: Expected) -> None:
+        self._secret = secret
+        self._expected = expected
+
+    def identify(self, authorization: bytes | None, now: float) -> Identity:
+        """Return the token's subject; raise NotAdmitted."""
+        claims = self._verified(bearer_token(authorization))
+        check_claims(claims, self._expected, now)
+        return Identity("jwt", subject_of(claims))
+
+    def _verified(self, token: bytes) -> dict[str, object]:
+        signed, dot, signature = token.rpartition(b".")
+        header, separator, payload = signed.partition(b".")
+        if not dot or not separator:
+            raise NotAdmitted(INVALID)
+        _check_header(_object(header))
+        wanted = hmac.digest(self._secret, signed, hashlib.sha256)
+        if not hmac.compare_digest(_decoded(signature), wanted):
+            raise NotAdmitted(INVALID)
+        return _object(payload)
+
+
+def check_claims(claims: dict[str, object], expected: Expected, now: float) -> None:
+    """Raise NotAdmitted unless the claims hold at this time, for this issuer and audience."""
+    expires, starts = _time(claims.get("exp")), _time(claims.get("nbf"))
+    issuer, audience = claims.get("iss"), claims.get("aud")
+    if expires is None or not isinstance(issuer, str | None):
+        raise NotAdmitted(INVALID)
+    audiences = audience if isinstance(audience, list) else [] if audience is None else [audience]
+    if not all(isinstance(each, str) for each in audiences):
+        raise NotAdmitted(INVALID)
+    moment = int(now)
+    if expires + expected.skew_s < moment:
+        raise NotAdmitted(EXPIRED)
+    if starts is not None and starts - expected.skew_s > moment:
+        raise NotAdmitted(NOT_YET)
+    if expected.issuer is not None and issuer != expected.issuer:
+        raise NotAdmitted(OTHER_ISSUER)
+    if expected.audience is not None and expected.audience not in audiences:
+        raise NotAdmitted(OTHER_AUDIENCE)
+
+
+def subject_of(claims: dict[str, object]) -> str:
+    """Return the name of a token's holder for logs and lists: its subject, where that can be shown."""
+    subject = claims.get("sub")
+    if isinstance(subject, str) and 0 < len(subject) <= _MAX_NAME and subject.isprintable():
+        return subject
+    return _WITHOUT_SUBJECT
+
+
+def _check_header(header: dict[str, object]) -> None:
+    # `crit` is not looked at, as at the reference: no extension changes what is checked here.
+    if header.get("alg") != _ALGORITHM:
+        raise NotAdmitted(INVALID)
+    for name in ("typ", "kid"):
+        if not isinstance(header.get(name), str | None):
+            raise NotAdmitted(INVALID)
+
+
+def _time(value: object) -> int | None:
+    """Return a claim in whole seconds, None where there is none; raise NotAdmitted for anything else."""
+    if value is None:
+        return None
+    if type(value) is not int or not -_MAX_INTEGER - 1 <= value <= _MAX_INTEGER:
+        raise NotAdmitted(INVALID)
+    return value
+
+
+def _object(part: bytes) -> dict[str, object]:
+    try:
+        value = json.loads(_decoded(part).decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise NotAdmitted(INVALID) from None
+    if not isinstance(value, dict):
+        raise NotAdmitted(INVALID)
+    return value
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a member twice")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def _decoded(part: bytes) -> bytes:
+    """Decode base64url without padding, in its only spelling."""
+    try:
+        data = base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
+    except binascii.Error:
+        raise NotAdmitted(INVALID) from None
+    # The decoder skips what it does not know, and ignores bits behind the last byte.
+    if base64.urlsafe_b64encode(data).rstrip(b"=") != part:
+        raise NotAdmitted(INVALID)
+    return data

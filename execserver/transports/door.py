@@ -1,0 +1,49 @@
+"""The door of a listener: who may upgrade a connection, asked after everything HTTP says was in order.
+
+Pure: the time is an argument.  The door of a listener that asks nobody lets everybody in.
+"""
+
+from __future__ import annotations
+
+from execserver.access.identity import NOBODY, Authenticator, Identity, NotAdmitted
+from execserver.wire.handshake import Request
+
+_FORBIDDEN, _UNAUTHORIZED = 403, 401
+
+
+class Refused(Exception):
+    """A request is not let in; status and text are those of the answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Door:
+    """Decides about requests that would be upgraded.
+
+    `standing` is who the connection itself has proven its peer to be; what an authenticator finds replaces
+    it.
+    """
+
+    __slots__ = ("_authenticator", "_standing")
+
+    def __init__(self, authenticator: Authenticator | None = None, standing: Identity = NOBODY) -> None:
+        self._authenticator = authenticator
+        self._standing = standing
+
+    def admit(self, request: Request, now: float) -> Identity:
+        """Return who sent a request; raise Refused."""
+        if self._authenticator is None:
+            return self._standing
+        given = request.values("authorization")
+        # The first counts, as at the reference server.
+        authorization = given[0].encode("latin-1") if given else None
+        try:
+            return self._authenticator.identify(authorization, now)
+        except NotAdmitted as refusal:
+            raise Refused(_UNAUTHORIZED, refusal.text) from None
+
+
+OPEN_DOOR = Door()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
+from execserver.access.identity import NOBODY
 from execserver.core.env_policy import child_environment
 from execserver.core.process_state import SandboxNote
 from execserver.handlers.context import Call
@@ -36,6 +37,7 @@ from execserver.protocol.process import (
     ReadParams,
     ResizeParams,
     ResizeResponse,
+    SessionIdentity,
     SignalParams,
     SignalResponse,
     TerminateParams,
@@ -286,7 +288,9 @@ def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | La
 def list_processes(call: Call, params: NoParams) -> ProcessListResponse:
     """List the processes of the session."""
     entries = [list_entry(process_id, process) for process_id, process in call.session.processes]
-    return ProcessListResponse(processes=tuple(entries))
+    opened_by = call.session.identity
+    identity = None if opened_by == NOBODY else SessionIdentity(way=opened_by.way, name=opened_by.name)
+    return ProcessListResponse(processes=tuple(entries), identity=identity)
 
 
 def _page(process: Process, after_seq: int, max_bytes: int | None) -> Raw:

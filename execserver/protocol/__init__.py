@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from execserver.protocol.process import ReadResponse as ReadResponse
     from execserver.protocol.process import ResizeParams as ResizeParams
     from execserver.protocol.process import ResizeResponse as ResizeResponse
+    from execserver.protocol.process import SessionIdentity as SessionIdentity
     from execserver.protocol.process import ShellSnapshotRequest as ShellSnapshotRequest
     from execserver.protocol.process import SignalParams as SignalParams
     from execserver.protocol.process import SignalResponse as SignalResponse

@@ -274,7 +274,18 @@ class ProcessListEntry(Record, frozen=True, kw_only=True):
     rss_bytes: U64 | None = None
 
 
+class SessionIdentity(Record, frozen=True, kw_only=True):
+    """Who opened the session, as the listener has proven it: how, and under which name."""
+
+    way: str
+    name: str
+
+
 class ProcessListResponse(Record, frozen=True, kw_only=True):
-    """The processes of the session, ended ones included as long as they are retained."""
+    """The processes of the session, ended ones included as long as they are retained.
+
+    All were started by the peer that opened the session; `identity` is None where nobody was asked.
+    """
 
     processes: tuple[ProcessListEntry, ...]
+    identity: SessionIdentity | None = None

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from gevent import sleep, spawn
 
+from execserver.access.identity import NOBODY, Identity
 from execserver.core.sessions import Attachment, SessionRecord, SessionTable
 from execserver.eventloop.delay_queue import DelayQueue
+from execserver.protocol.errors import InvalidRequest
 from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
@@ -23,13 +25,14 @@ _TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 
 
 class Session:
-    """One session: its record in the session table, and its processes."""
+    """One session: its record in the session table, its processes, and who opened it."""
 
-    __slots__ = ("_snapshots", "processes", "record")
+    __slots__ = ("_snapshots", "identity", "processes", "record")
 
-    def __init__(self, record: SessionRecord, processes: ProcessTable) -> None:
+    def __init__(self, record: SessionRecord, processes: ProcessTable, identity: Identity) -> None:
         self.record = record
         self.processes = processes
+        self.identity = identity
         self._snapshots: SessionSnapshots | None = None
 
     @property
@@ -69,20 +72,25 @@ class SessionHost:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self) -> Session:
-        """Make a new session, attached to the caller."""
+    def open(self, identity: Identity = NOBODY) -> Session:
+        """Make a new session of this peer, attached to the caller."""
         record = self._table.create()
         processes = ProcessTable(self._spawner, self._retention, self._settings.retained_output_bytes)
-        session = Session(record, processes)
+        session = Session(record, processes, identity)
         self._sessions[record.session_id] = session
         return session
 
-    def resume(self, session_id: str) -> Session:
+    def resume(self, session_id: str, identity: Identity = NOBODY) -> Session:
         """Attach a detached session to the caller; raise what `SessionTable.resume` raises.
 
+        To a peer that did not open it a session is unknown: whoever may do less must not come to processes
+        that were started by somebody who may do more.
         A client may come back before the server has read the end of its old connection.  This waits for it,
         for a few turns of the event loop.
         """
+        known = self._sessions.get(session_id)
+        if known is not None and known.identity != identity:
+            raise InvalidRequest(f"unknown session id {session_id}")
         for _ in range(_TURNS_TO_LEAVE):
             session = self._sessions.get(session_id)
             # Look up anew in each turn: the session may have been detached, or ended, meanwhile.

@@ -6,8 +6,9 @@ import signal
 import gevent
 import pytest
 
+from execserver.access.identity import Identity
 from execserver.protocol.errors import InternalError
-from tests.handlers.asking import Client
+from tests.handlers.asking import Client, Server
 from tests.handlers.processes import FOREIGN, FOREIGN_IS, HERE, b64, sandbox, spec_of, start, started
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
@@ -276,8 +277,16 @@ def test_what_cannot_be_resized(asking: Client) -> None:
     assert asking.ask("process/resize", processId="t", rows=1, cols=1)[0] == -32600
 
 
+def test_the_list_names_who_opened_the_session(handlers_server: Server) -> None:
+    client = Client(handlers_server, ready=False)
+    client.connection.identity = Identity("tls", "devbox")
+    client.ask("initialize", clientName="x")
+    client.connection.rules.notification("initialized")
+    assert client.ask("process/list")["identity"] == {"way": "tls", "name": "devbox"}
+
+
 def test_the_processes_of_the_session_are_listed(asking: Client) -> None:
-    assert asking.ask("process/list") == {"processes": []}
+    assert asking.ask("process/list") == {"processes": [], "identity": None}
     started(asking, "runs", argv=["sleep", "9"], tty=True)
     started(asking, "done").end(3 << 8)
     runs, done = asking.ask("process/list")["processes"]

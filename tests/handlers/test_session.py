@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from execserver.access.identity import NOBODY, Grant, Identity
 from execserver.core.connection import ProtocolViolation
 from tests.handlers.asking import Client, Server
 from tests.services.fakes import FakeSpawner
@@ -31,6 +32,36 @@ def test_initialize_opens_a_session_and_describes_the_machine(handlers_server: S
     assert result["environmentInfo"]["shell"]["path"] == "/bin/sh"
     assert client.call.session.session_id == session_of(result)
     assert client.connection.client_name == "codex-core"
+
+
+def test_a_session_is_its_openers_and_unknown_to_others(handlers_server: Server) -> None:
+    ada = Client(handlers_server, ready=False)
+    ada.connection.identity = Identity("jwt", "ada", Grant(read_only=True))
+    opened = session_of(ada.ask("initialize", clientName="x"))
+    assert ada.call.session.identity is ada.connection.identity
+    ada.leave()
+    for other in (NOBODY, Identity("jwt", "eve", Grant(read_only=True)), Identity("jwt", "ada", Grant())):
+        client = Client(handlers_server, ready=False)
+        client.connection.identity = other
+        refused = client.ask("initialize", clientName="x", resumeSessionId=opened)
+        assert refused == (-32600, f"unknown session id {opened}")
+    again = Client(handlers_server, ready=False)
+    again.connection.identity = Identity("jwt", "ada", Grant(read_only=True))
+    assert session_of(again.ask("initialize", clientName="x", resumeSessionId=opened)) == opened
+
+
+def test_the_log_names_who_opened_a_session(
+    handlers_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(handlers_server, ready=False)
+    client.connection.identity = Identity("jwt", "ada")
+    with caplog.at_level("INFO", "execserver"):
+        session_id = session_of(client.ask("initialize", clientName="a\nb" + "x" * 1000))
+    (line,) = [record.getMessage() for record in caplog.records if "session opened" in record.getMessage()]
+    assert line.endswith(" way=jwt name='ada'")
+    assert f"session={session_id[:8]} client='a\\nb" in line
+    assert session_id not in line
+    assert len(line) < 200
 
 
 def test_initialize_may_succeed_only_once(asking: Client) -> None:

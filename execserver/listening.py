@@ -34,6 +34,12 @@ def bind(listen: WsListen, settings: Settings) -> socket.socket:
     return sock
 
 
+def is_loopback(sock: socket.socket) -> bool:
+    """True if only this machine can connect to a bound socket."""
+    host = str(sock.getsockname()[0])
+    return host.startswith(("127.", "::ffff:127.")) or host == "::1"
+
+
 def tune(sock: socket.socket, settings: Settings) -> None:
     """Set the options that send small messages at once, keep queues short, and detect a dead peer.
 

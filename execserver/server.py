@@ -23,6 +23,7 @@ from execserver.eventloop.input_end import InputEnd
 from execserver.eventloop.signals import on_end_signals
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
+from execserver.listening import is_loopback
 from execserver.own_process import (
     raise_open_files_limit,
     return_free_memory,
@@ -101,7 +102,7 @@ class Server:
     def run_websocket(self, sock: socket.socket, entry: Entry | None = None) -> int:
         """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
         on_end_signals(self._stop.set)
-        door = Door(None if entry is None else entry.authenticator)
+        door = Door(None if entry is None else entry.authenticator, loopback=is_loopback(sock))
         listener = WebSocketListener(sock, self._settings, self._call, door)
         listener.start()
         self._sandbox_reports.start()

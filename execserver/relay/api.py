@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import time
-from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
@@ -17,12 +16,12 @@ from execserver.relay.registry import ApiError, Json, Registry
 from execserver.relay.rendezvous import NotAdmitted, Rendezvous
 from execserver.relay.tokens import Token, TokenBook
 from execserver.wire import handshake
+from execserver.wire.host_names import is_host, names_loopback
 
 _log = logging.getLogger(__name__)
 
 _CALL = re.compile(r"/cloud/environment/([A-Za-z0-9_-]{1,128})/(register|connect|validate)")
 _RENDEZVOUS = re.compile(r"/rendezvous/([A-Za-z0-9_-]{1,128})")
-_HOST = re.compile(r"[A-Za-z0-9.-]{1,255}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?")
 _REASON_HEADER = "x-codex-rendezvous-rejection-reason"
 _METRICS_TEXT = "metrics are told to this machine only, asked by `localhost` or a loopback address"
 # A request through a proxy comes from elsewhere, even if the proxy runs on this machine.
@@ -194,7 +193,7 @@ class Api:
     def _base_for(self, request: Request) -> str:
         """Return the beginning of a rendezvous URL that works for this client: by the host it asked for."""
         hosts = request.values("host")
-        if self._fixed_base or len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
+        if self._fixed_base or len(hosts) != 1 or not is_host(hosts[0]):
             return self._base
         return f"{self._base.partition('://')[0]}://{hosts[0]}"
 
@@ -207,17 +206,7 @@ def _is_of_this_machine(request: Request) -> bool:
     """True if this machine asks, and by a loopback name: a web page can make its own name resolve here."""
     if not request.is_local or any(request.values(name) for name in _FORWARDED):
         return False
-    return all(_is_loopback(host) for host in request.values("host"))
-
-
-def _is_loopback(host: str) -> bool:
-    if not _HOST.fullmatch(host):
-        return False
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    try:
-        return name.lower() == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return all(map(names_loopback, request.values("host")))
 
 
 _JSON = ("content-type", "application/json")

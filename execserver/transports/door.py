@@ -1,14 +1,17 @@
 """The door of a listener: who may upgrade a connection, asked after everything HTTP says was in order.
 
-Pure: the time is an argument.  The door of a listener that asks nobody lets everybody in.
+First by which name the peer calls this machine, then who it is.  Pure: the time is an argument.  The door of a
+listener that asks nobody lets everybody in.
 """
 
 from __future__ import annotations
 
 from execserver.access.identity import NOBODY, Authenticator, Identity, NotAdmitted
 from execserver.wire.handshake import Request
+from execserver.wire.host_names import names_loopback
 
 _FORBIDDEN, _UNAUTHORIZED = 403, 401
+_FOREIGN_HOST = "this server listens on loopback: Host must be a loopback address or localhost"
 
 
 class Refused(Exception):
@@ -24,17 +27,27 @@ class Door:
     """Decides about requests that would be upgraded.
 
     `standing` is who the connection itself has proven its peer to be; what an authenticator finds replaces
-    it.
+    it.  With `loopback` a Host header must name this machine; a request may have none, as at the reference
+    server, since browsers send one always.
     """
 
-    __slots__ = ("_authenticator", "_standing")
+    __slots__ = ("_authenticator", "_loopback", "_standing")
 
-    def __init__(self, authenticator: Authenticator | None = None, standing: Identity = NOBODY) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        standing: Identity = NOBODY,
+        *,
+        loopback: bool = False,
+    ) -> None:
         self._authenticator = authenticator
         self._standing = standing
+        self._loopback = loopback
 
     def admit(self, request: Request, now: float) -> Identity:
         """Return who sent a request; raise Refused."""
+        if self._loopback and not all(map(names_loopback, request.values("host"))):
+            raise Refused(_FORBIDDEN, _FOREIGN_HOST)
         if self._authenticator is None:
             return self._standing
         given = request.values("authorization")

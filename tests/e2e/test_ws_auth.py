@@ -43,3 +43,11 @@ def test_a_refused_peer_may_ask_again_on_its_connection(tmp_path: Path) -> None:
             assert connection.ask(request + "wrong").status == 401
         assert connection.ask("GET /readyz HTTP/1.1").status == 200
         assert connection.ask(request + "right").status == 101
+
+
+def test_a_page_whose_name_leads_here_is_refused(tmp_path: Path) -> None:
+    with ServerProcess(OURS, cwd=ROOT) as server, RawHttp(server.url) as connection:
+        refused = connection.ask(f"GET / HTTP/1.1\nHost: evil.example\n{UPGRADE}")
+        assert (refused.status, b"Host must be" in refused.body) == (403, True)
+        assert connection.ask("GET /readyz HTTP/1.1\nHost: evil.example").status == 200
+        assert connection.ask(f"GET / HTTP/1.1\nHost: localhost:4567\n{UPGRADE}").status == 101

@@ -55,6 +55,41 @@ def test_what_the_connection_has_proven_stands_where_nobody_is_asked() -> None:
     assert Door(standing=PEER).admit(request, 0.0) is PEER
 
 
+HOSTS = {
+    "127.0.0.1:4567": True,
+    "127.1.2.3": True,
+    "[::1]:80": True,
+    "localhost": True,
+    "LocalHost:1": True,
+    "": False,
+    "evil.example": False,
+    "127.0.0.1.evil.example": False,
+    "localhost.evil.example:4567": False,
+    "127.0.0.1@evil.example": False,
+    "192.0.2.1": False,
+    "[::2]": False,
+    "2130706433": False,
+    "[::1": False,
+    "127.0.0.1, evil.example": False,
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_on_loopback_the_host_must_be_a_name_of_this_machine(host: str) -> None:
+    request = parse_head(f"GET / HTTP/1.1\r\nHost: {host}".encode())
+    assert Door().admit(request, 0.0) is NOBODY
+    if HOSTS[host]:
+        assert Door(loopback=True).admit(request, 0.0) is NOBODY
+        return
+    with pytest.raises(Refused, match="Host must be a loopback address or localhost") as refused:
+        Door(loopback=True).admit(request, 0.0)
+    assert refused.value.status == 403
+
+
+def test_a_request_without_host_is_taken_as_at_the_reference() -> None:
+    assert Door(loopback=True).admit(parse_head(b"GET / HTTP/1.1"), 0.0) is NOBODY
+
+
 def test_an_authenticator_is_asked_in_addition(place: Path) -> None:
     entry = make_entry({"--ws-auth": "capability-token", "--ws-token-file": f"{place}/tok"})
     door = Door(entry.authenticator, PEER)

@@ -11,9 +11,16 @@ import os
 import sys
 from typing import NamedTuple
 
-from execserver.arguments import Mistake, Program, read_table, unsigned_complaint
+from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
+from execserver.access.command_line import check_secure, check_values, listen_and_entry
+from execserver.arguments import Mistake, Program, read_table
 from execserver.leaving import failure, until_left, write
-from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError, parse_listen_url
+from execserver.listen_url import (
+    DEFAULT_LISTEN_URL,
+    ExecServerListenUrlParseError,
+    InsecureListenUrl,
+    parse_listen_url,
+)
 from execserver.own_process import end_at_once_on_signals
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
@@ -73,6 +80,7 @@ Options:
   --ws-audience <AUDIENCE>  What their `aud` must be or contain.
   --ws-max-clock-skew-seconds <SECONDS>
                             How far clocks may differ where they expire or begin; 30 if not given.
+  --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.
   --environment-id <ID>     Environment to register as. Needed with --remote.
@@ -109,6 +117,7 @@ GET /readyz answers 200.
 SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
 """
 
+_NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
@@ -118,18 +127,6 @@ _CHOICES = {
     "--log-format": ("text", "json"),
     "--ws-auth": ("capability-token", "signed-bearer-token"),
 }
-# The options about who may connect; `access.entry` knows what they mean.
-_ACCESS = (
-    "--ws-auth",
-    "--ws-token-file",
-    "--ws-token-sha256",
-    "--ws-shared-secret-file",
-    "--ws-issuer",
-    "--ws-audience",
-    "--ws-max-clock-skew-seconds",
-)
-_PATHS = ("--ws-token-file", "--ws-shared-secret-file")
-_NUMBERS = {"--ws-max-clock-skew-seconds": 2**64 - 1}
 
 _TRY_IT = """
 Try it in another terminal:
@@ -154,9 +151,10 @@ class Options(NamedTuple):
     log_format: str
     exit_on_stdin_close: bool = False
     access: dict[str, str] = {}  # the options about who may connect, as they were given
+    insecure_listen: bool = False
 
 
-def main(argv: list[str] | None = None, name: str = "execserver") -> int:
+def main(argv: list[str] | None = None, name: str = _NAME) -> int:
     """Serve as the arguments say (default: those of the process); return the exit status.
 
     `name` is what the program is called in texts about wrong usage.
@@ -168,8 +166,12 @@ def main(argv: list[str] | None = None, name: str = "execserver") -> int:
 def _main(argv: list[str], name: str) -> int:
     options = parse(argv, name)
     try:
-        listen, entry = _where(options)
+        listen, entry = listen_and_entry(options.listen, options.access, remote=options.remote is not None)
         settings = Settings.from_environment(os.environ)
+        if options.remote is None and not options.insecure_listen:
+            check_secure(listen, entry, options.listen, warns_only=name != _NAME)
+    except InsecureListenUrl as error:
+        raise failure(str(error), error.cure) from None
     except (ExecServerListenUrlParseError, SettingError) as error:
         raise failure(str(error)) from None
     end_at_once_on_signals()
@@ -179,35 +181,22 @@ def _main(argv: list[str], name: str) -> int:
     return _serve(listen, settings, ExecServerRuntimePaths.detect(), announce, entry)
 
 
-def _where(options: Options) -> tuple[WsListen | Stdio, Entry | None]:
-    """Return where to serve and who may connect; raise ExecServerListenUrlParseError, or Leave.
-
-    None lets everybody in.  The options about that come first, as at the reference server.
-    """
-    if not options.access:
-        return parse_listen_url(options.listen), None
-    from execserver.access.entry import EntryError, check_fits, make_entry  # late: a plain server needs none
-
-    try:
-        entry = make_entry(options.access)
-        listen = parse_listen_url(options.listen)
-        check_fits(entry, listen, remote=options.remote is not None)
-    except EntryError as error:
-        raise failure(str(error)) from None
-    return listen, entry
-
-
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
     """Serve on the default listen URL until a signal; return the exit status."""
     return run_main_with_listen_url(DEFAULT_LISTEN_URL, runtime_paths)
 
 
-def run_main_with_listen_url(listen_url: str, runtime_paths: ExecServerRuntimePaths | None = None) -> int:
+def run_main_with_listen_url(
+    listen_url: str, runtime_paths: ExecServerRuntimePaths | None = None, *, insecure_listen: bool = False
+) -> int:
     """Serve on a listen URL until a signal or, on stdio, the end of input; return the exit status.
 
-    Raises ExecServerListenUrlParseError before anything is started.
+    Raises ExecServerListenUrlParseError before anything is started; also for an address that others can
+    reach, unless `insecure_listen` accepts that nobody is asked who they are.
     """
     listen = parse_listen_url(listen_url)
+    if not insecure_listen:
+        check_secure(listen, None, listen_url)
     settings = Settings.from_environment(os.environ)
     paths = runtime_paths or ExecServerRuntimePaths.detect()
     return _serve(listen, settings, paths, _announcer(None, "text"))
@@ -230,7 +219,7 @@ def run_remote_executor(
     return _run_remote(config, runtime_paths)
 
 
-def parse(argv: list[str], name: str = "execserver") -> Options:
+def parse(argv: list[str], name: str = _NAME) -> Options:
     """Return the options, or raise Leave: for help and version, and for every mistake.
 
     Mistakes are found in the contract's order: spelling, conflicts, missing companions, configuration fields.
@@ -241,7 +230,7 @@ def parse(argv: list[str], name: str = "execserver") -> Options:
     # Afterwards: whatever the environment holds, help and version come.
     if given := _from_environment(program, argv):
         parsed = program.parse([*given, *argv])
-    _check_values(program, parsed.options)
+    check_values(program, parsed.options)
     values = _values(parsed.words)
     if values.strict_config:
         _check_config(values.config)
@@ -257,16 +246,6 @@ def _from_environment(program: Program, argv: list[str]) -> list[str]:
         shown = f"invalid value '{given}' for '{EXIT_ON_STDIN_CLOSE}'\n  [possible values: true, false]"
         raise program.mistaken(Mistake(shown, None))
     return [EXIT_ON_STDIN_CLOSE] if given == "true" else []
-
-
-def _check_values(program: Program, options: dict[str, str]) -> None:
-    """Raise Leave for the first value that is no path or no number where it must be one."""
-    for name, value in options.items():
-        shown = program.table[name].shown
-        if name in _PATHS and not value:
-            raise program.mistaken(Mistake(f"a value is required for '{shown}' but none was supplied", None))
-        if name in _NUMBERS and (complaint := unsigned_complaint(value, _NUMBERS[name])):
-            raise program.mistaken(Mistake(f"invalid value '{value}' for '{shown}': {complaint}", None))
 
 
 def how_to_try(url: str) -> str:
@@ -293,7 +272,8 @@ def _values(checked: list[str]) -> Options:
         log_level=found["--log-level"],
         log_format=found["--log-format"] or "text",
         exit_on_stdin_close=found["--exit-on-stdin-close"],
-        access={name: found[name] for name in _ACCESS if found[name] is not None},
+        insecure_listen=found["--insecure-listen"],
+        access={name: found[name] for name in ACCESS_OPTIONS if found[name] is not None},
     )
 
 

@@ -14,6 +14,8 @@ _STDIO_URLS = ("stdio", "stdio://")
 _DIGITS = frozenset("0123456789")
 _MAX_PORT = 0xFFFF
 _MAX_SCOPE_ID = 0xFFFF_FFFF
+_IPV6_LOOPBACK = bytes(15) + b"\1"
+_MAPPED_LOOPBACK = bytes(10) + b"\xff\xff\x7f"  # ::ffff:127.0.0.0/104
 
 
 class ExecServerListenUrlParseError(ValueError):
@@ -38,6 +40,16 @@ class UnsupportedListenUrl(ExecServerListenUrlParseError):
         super().__init__(url, f"unsupported --listen URL `{url}`; expected `ws://IP:PORT` or `stdio`")
 
 
+class InsecureListenUrl(ExecServerListenUrlParseError):
+    """Others can reach the address, and nobody would be asked who they are."""
+
+    cure = "ask for a token with --ws-auth, listen on 127.0.0.1, or accept it with --insecure-listen"
+
+    def __init__(self, url: str) -> None:
+        text = f"listening on `{url}` without authentication lets whoever reaches it run commands as you"
+        super().__init__(url, text)
+
+
 class WsListen(NamedTuple):
     """Listen for WebSocket and HTTP on one IP address; with port 0 the system chooses a free port."""
 
@@ -49,6 +61,16 @@ class WsListen(NamedTuple):
     def is_ipv6(self) -> bool:
         """True if the address needs an IPv6 socket."""
         return ":" in self.host
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only this machine can connect to the address."""
+        import socket  # late: stdio mode does not need it
+
+        if not self.is_ipv6:
+            return self.host.startswith("127.")
+        packed = socket.inet_pton(socket.AF_INET6, self.host.partition("%")[0])
+        return packed == _IPV6_LOOPBACK or packed.startswith(_MAPPED_LOOPBACK)
 
 
 class Stdio:

@@ -36,8 +36,7 @@ def bind(listen: WsListen, settings: Settings) -> socket.socket:
 
 def is_loopback(sock: socket.socket) -> bool:
     """True if only this machine can connect to a bound socket."""
-    host = str(sock.getsockname()[0])
-    return host.startswith(("127.", "::ffff:127.")) or host == "::1"
+    return WsListen(*sock.getsockname()[:2]).is_loopback
 
 
 def tune(sock: socket.socket, settings: Settings) -> None:

@@ -32,6 +32,7 @@ from tests.support.sockets import need_ipv6
 from tests.support.waiting import wait_until
 
 SCRIPT = Path(execserver.__file__).with_name("__main__.py")
+NOT_HERE = "Error: Address not available (os error 99)\n"
 HINT = "\nFor more information, try '--help'.\n"
 USAGE = "\nUsage: execserver [OPTIONS]\n"
 URL_LINE = re.compile(rb"ws://127\.0\.0\.1:[1-9]\d*\n")
@@ -304,7 +305,11 @@ def test_help_and_version_go_to_stdout() -> None:
             "Error: invalid websocket --listen URL `ws://localhost:0`; expected `ws://IP:PORT`\n",
         ),
         (["--listen", ""], 1, "Error: unsupported --listen URL ``; expected `ws://IP:PORT` or `stdio`\n"),
-        (["--listen", "ws://192.0.2.1:0"], 1, "Error: Address not available (os error 99)\n"),
+        (
+            ["--listen", "ws://192.0.2.1:0", "--insecure-listen"],
+            1,
+            "Error: Address not available (os error 99)\n",
+        ),
         (["--bogus"], 2, f"error: unexpected argument '--bogus' found\n{USAGE}{HINT}"),
         (
             ["--strict-config", "-cfoo=1"],
@@ -317,6 +322,40 @@ def test_help_and_version_go_to_stdout() -> None:
 def test_errors_go_to_stderr_and_nothing_to_stdout(argv: list[str], status: int, stderr: str) -> None:
     done = run(*argv)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", stderr)
+
+
+OTHERS_REACH = ["ws://0.0.0.0:0", "ws://[::]:0", "ws://192.0.2.1:0", "ws://[::ffff:192.0.2.1]:0"]
+INSECURE = (
+    "listening on `{}` without authentication lets whoever reaches it run commands as you\n"
+    "  What to do: ask for a token with --ws-auth, listen on 127.0.0.1, or accept it with --insecure-listen\n"
+)
+
+
+@pytest.mark.parametrize("url", OTHERS_REACH)
+def test_an_address_that_others_reach_needs_authentication(url: str) -> None:
+    with pytest.raises(ExecServerListenUrlParseError):
+        execserver.run_main_with_listen_url(url)
+    done = run("--listen", url)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "Error: " + INSECURE.format(url))
+
+
+@pytest.mark.parametrize("option", ["--insecure-listen", "--ws-auth"])
+def test_an_open_address_serves_where_that_is_wanted(option: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("x")
+    rest = ["capability-token", "--ws-token-file", str(tmp_path / "token")] if option == "--ws-auth" else []
+    with started("--listen", "ws://0.0.0.0:0", option, *rest) as process:
+        assert stdout_line(process).startswith(b"ws://0.0.0.0:")
+        assert process.stderr is not None
+        process.terminate()
+        assert process.stderr.read() == b""
+
+
+def test_codex_only_warns_where_others_reach_it() -> None:
+    with started("exec-server", "--listen", "ws://0.0.0.0:0") as process:
+        assert stdout_line(process).startswith(b"ws://0.0.0.0:")
+        assert process.stderr is not None
+        process.terminate()
+        assert process.stderr.read().decode() == "warning: " + INSECURE.format("ws://0.0.0.0:0")
 
 
 def test_an_address_in_use_is_told_in_the_contracts_words() -> None:

@@ -117,3 +117,24 @@ def test_the_package_exports_the_names() -> None:
 def test_carriers_tell_what_they_are() -> None:
     assert (repr(Stdio()), hash(Stdio()) == hash(Stdio()), Stdio() == "stdio") == ("Stdio()", True, False)
     assert (WsListen("::1", 0).is_ipv6, WsListen("127.0.0.1", 0).is_ipv6) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("url", "loopback"),
+    [
+        ("ws://127.0.0.1:0", True),
+        ("ws://127.9.9.9:1", True),
+        ("ws://[::1]:0", True),
+        ("ws://[0:0:0:0:0:0:0:1]:0", True),
+        ("ws://[::ffff:127.0.0.1]:0", True),
+        ("ws://0.0.0.0:0", False),
+        ("ws://[::]:0", False),
+        ("ws://[::ffff:0.0.0.0]:0", False),
+        ("ws://[fe80::1%2]:9", False),
+        ("ws://128.0.0.1:0", False),
+    ],
+)
+def test_loopback_is_known_in_every_spelling(url: str, loopback: bool) -> None:
+    listen = parse_listen_url(url)
+    assert isinstance(listen, WsListen)
+    assert listen.is_loopback is loopback

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from execserver import cli
+from execserver.access.command_line import listen_and_entry
 from execserver.access.entry import Entry, EntryError, check_fits, make_entry
 from execserver.leaving import Leave
 from execserver.listen_url import Stdio, WsListen
@@ -24,6 +25,12 @@ def served_lines(folder: Path) -> list[dict[str, Any]]:
 COUNT = len(served_lines(Path("/")))
 
 
+def begun(argv: list[str]) -> None:
+    """Do what the program does before it listens; raise Leave as it does."""
+    options = cli.parse(argv, NAME)
+    listen_and_entry(options.listen, options.access, remote=options.remote is not None)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the recorded files; the working folder is another one, as it was when recorded."""
@@ -37,10 +44,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_recorded_command_line_has_its_recorded_outcome(place: Path, index: int) -> None:
     recorded = served_lines(place)[index]
     if recorded["exit"] == "timeout":  # it served
-        cli._where(cli.parse(recorded["argv"], NAME))
+        begun(recorded["argv"])
         return
     with pytest.raises(Leave) as left:
-        cli._where(cli.parse(recorded["argv"], NAME))
+        begun(recorded["argv"])
     # The usage line differs on purpose: it names what this program has.
     expected, given = (
         text.partition("\n\nUsage:")[0].strip() for text in (recorded["stderr"], left.value.stderr)

@@ -11,10 +11,11 @@ import os
 import socket
 from collections.abc import Callable
 
-from execserver.listen_url import Stdio, WsListen, listen_url
-from execserver.listening import bind
+from execserver.listen_url import Listen, UnixListen, WsListen, listen_url
+from execserver.listening import bind, bind_unix
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import Settings
+from execserver.unix_socket import BoundFile
 from execserver.zygote.launch import start_zygote
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ Announce = Callable[[str | None], None]
 
 
 def serve(
-    listen: WsListen | Stdio,
+    listen: Listen,
     settings: Settings,
     runtime_paths: ExecServerRuntimePaths,
     announce: Announce,
@@ -41,16 +42,27 @@ def serve(
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     # Before the zygote: an address in use must leave nothing running.
-    sock = bind(listen, settings) if isinstance(listen, WsListen) else None
-    command = zygote_command(runtime_paths, inherited)
-    zygote = start_zygote(command, soft_nofile)
-    announce(None if sock is None else _url_of(sock))
+    sock, file = _bind(listen, settings)
+    try:
+        command = zygote_command(runtime_paths, inherited)
+        zygote = start_zygote(command, soft_nofile)
+        announce(None if sock is None else _url_of(sock))
 
-    from execserver.server import Server  # late: see above
+        from execserver.server import Server  # late: see above
 
-    doctor = runtime_paths.doctor_command()
-    server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
-    return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
+        doctor = runtime_paths.doctor_command()
+        server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
+        return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
+    finally:
+        if file is not None:
+            file.remove()
+
+
+def _bind(listen: Listen, settings: Settings) -> tuple[socket.socket | None, BoundFile | None]:
+    """Return the listening socket, None on stdio, and its file if it has one."""
+    if isinstance(listen, UnixListen):
+        return bind_unix(listen, settings)
+    return (bind(listen, settings), None) if isinstance(listen, WsListen) else (None, None)
 
 
 def serve_remote(
@@ -92,5 +104,7 @@ def open_files_limit() -> int:
 
 
 def _url_of(sock: socket.socket) -> str:
+    if sock.family == socket.AF_UNIX:
+        return f"unix://{sock.getsockname()}"
     host, port, *rest = sock.getsockname()
     return listen_url(host, port, rest[1] if rest else 0)

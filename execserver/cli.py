@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from execserver.access.entry import Entry
-    from execserver.listen_url import Stdio, WsListen
+    from execserver.listen_url import Listen
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 HELP = """\
@@ -66,9 +66,10 @@ Commands:
   exec-server               The server, as the codex CLI names it: the options below may follow.
 
 Options:
-  --listen <URL>            Where to serve: ws://IP:PORT, stdio or stdio:// [default: ws://127.0.0.1:0]
+  --listen <URL>            Where to serve: ws://IP:PORT, unix:///PATH, stdio [default: ws://127.0.0.1:0]
                             Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
-                            stdio carries one JSON message per line and ends with its input.
+                            A Unix socket is for its user only. stdio carries one JSON message per line and
+                            ends with its input.
   --ws-auth <MODE>          Ask who connects: capability-token (one token) or signed-bearer-token (JWTs by
                             HS256). Clients send `Authorization: Bearer TOKEN`. Without it whoever reaches the
                             port runs commands as you.
@@ -287,7 +288,7 @@ def _check_config(overrides: list[str]) -> None:
 
 
 def _serve(
-    listen: WsListen | Stdio,
+    listen: Listen,
     settings: Settings,
     runtime_paths: ExecServerRuntimePaths,
     announce: Callable[[str | None], None],
@@ -366,7 +367,7 @@ def _announcer(
     def announce(url: str | None) -> None:
         if url is not None:
             write(1, f"{url}\n")
-            if os.isatty(2):
+            if os.isatty(2) and url.startswith("ws://"):
                 write(2, how_to_try(url))
         # Logging is loaded after the URL is printed: a client may be waiting for that line.
         import logging

@@ -10,6 +10,7 @@ from typing import NamedTuple
 DEFAULT_LISTEN_URL = "ws://127.0.0.1:0"
 
 _WEBSOCKET_SCHEME = "ws://"
+_UNIX_SCHEME = "unix://"
 _STDIO_URLS = ("stdio", "stdio://")
 _DIGITS = frozenset("0123456789")
 _MAX_PORT = 0xFFFF
@@ -31,6 +32,13 @@ class InvalidWebSocketListenUrl(ExecServerListenUrlParseError):
 
     def __init__(self, url: str) -> None:
         super().__init__(url, f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`")
+
+
+class InvalidUnixListenUrl(ExecServerListenUrlParseError):
+    """The scheme is `unix://`, but no absolute path follows."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, f"invalid unix --listen URL `{url}`; expected `unix:///PATH`")
 
 
 class UnsupportedListenUrl(ExecServerListenUrlParseError):
@@ -73,6 +81,12 @@ class WsListen(NamedTuple):
         return packed == _IPV6_LOOPBACK or packed.startswith(_MAPPED_LOOPBACK)
 
 
+class UnixListen(NamedTuple):
+    """Listen for WebSocket and HTTP on a Unix socket of the server's user."""
+
+    path: str
+
+
 class Stdio:
     """Serve stdin and stdout, one message per line."""
 
@@ -88,10 +102,18 @@ class Stdio:
         return "Stdio()"
 
 
-def parse_listen_url(url: str) -> WsListen | Stdio:
+Listen = WsListen | UnixListen | Stdio
+
+
+def parse_listen_url(url: str) -> Listen:
     """Return the transport that a `--listen` value names, or raise ExecServerListenUrlParseError."""
     if url in _STDIO_URLS:
         return Stdio()
+    if url.startswith(_UNIX_SCHEME):
+        path = url[len(_UNIX_SCHEME) :]
+        if not path.startswith("/") or path.endswith("/") or "\0" in path:
+            raise InvalidUnixListenUrl(url)
+        return UnixListen(path)
     if not url.startswith(_WEBSOCKET_SCHEME):
         raise UnsupportedListenUrl(url)
     address = _parse_socket_address(url[len(_WEBSOCKET_SCHEME) :])

@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import socket
 
-from execserver.listen_url import WsListen
+from execserver.listen_url import UnixListen, WsListen
 from execserver.settings import Settings
+from execserver.unix_socket import BoundFile, bind_file
 
 _TCP_RTO_MAX_MS = 44  # linux/tcp.h, since Linux 6.15
 _PROBE_GAP_MS = 2000  # else the kernel probes a peer that has not read for a minute only once a minute
 _UNSENT_BYTES = 128 * 1024  # more would only lengthen the queue in front of a keystroke's echo
+
+
+def bind_unix(listen: UnixListen, settings: Settings) -> tuple[socket.socket, BoundFile]:
+    """Return a listening, non-blocking socket and its file; raise OSError if that is impossible."""
+    sock, file = bind_file(listen.path)
+    try:
+        sock.listen(settings.listen_backlog)
+    except OSError:
+        sock.close()
+        file.remove()
+        raise
+    sock.setblocking(False)
+    return sock, file
 
 
 def bind(listen: WsListen, settings: Settings) -> socket.socket:
@@ -35,7 +49,9 @@ def bind(listen: WsListen, settings: Settings) -> socket.socket:
 
 
 def is_loopback(sock: socket.socket) -> bool:
-    """True if only this machine can connect to a bound socket."""
+    """True if only this machine can connect to a bound TCP socket."""
+    if sock.family == socket.AF_UNIX:
+        return False
     return WsListen(*sock.getsockname()[:2]).is_loopback
 
 

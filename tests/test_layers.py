@@ -51,6 +51,7 @@ LEAVES = {
     "own_process",
     "runtime_paths",
     "settings",
+    "unix_socket",
     "version",
 }
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}

@@ -10,8 +10,11 @@ import execserver
 from execserver.listen_url import (
     DEFAULT_LISTEN_URL,
     ExecServerListenUrlParseError,
+    InvalidUnixListenUrl,
     InvalidWebSocketListenUrl,
+    Listen,
     Stdio,
+    UnixListen,
     UnsupportedListenUrl,
     WsListen,
     listen_url,
@@ -28,11 +31,13 @@ from execserver.listen_url import (
         ("ws://[::1]:0", WsListen("::1", 0)),
         ("ws://[::ffff:1.2.3.4]:8", WsListen("::ffff:1.2.3.4", 8)),
         ("ws://[fe80::1%2]:9", WsListen("fe80::1", 9, 2)),
+        ("unix:///run/x.sock", UnixListen("/run/x.sock")),
+        ("unix:///a b", UnixListen("/a b")),
         ("stdio", Stdio()),
         ("stdio://", Stdio()),
     ],
 )
-def test_exact_addresses_and_stdio_are_taken(url: str, expected: WsListen | Stdio) -> None:
+def test_exact_addresses_and_stdio_are_taken(url: str, expected: Listen) -> None:
     assert parse_listen_url(url) == expected
 
 
@@ -82,7 +87,7 @@ def test_websocket_urls_without_a_socket_address_are_refused(url: str) -> None:
         "WS://127.0.0.1:0",
         "STDIO",
         "stdio:",
-        "unix:///x",
+        "unix:/x",
     ],
 )
 def test_other_texts_are_unsupported(url: str) -> None:
@@ -138,3 +143,10 @@ def test_loopback_is_known_in_every_spelling(url: str, loopback: bool) -> None:
     listen = parse_listen_url(url)
     assert isinstance(listen, WsListen)
     assert listen.is_loopback is loopback
+
+
+@pytest.mark.parametrize("url", ["unix://", "unix://x", "unix:///", "unix:///a/", "unix:///a\0b"])
+def test_a_socket_needs_an_absolute_path(url: str) -> None:
+    with pytest.raises(InvalidUnixListenUrl) as refused:
+        parse_listen_url(url)
+    assert str(refused.value) == f"invalid unix --listen URL `{url}`; expected `unix:///PATH`"

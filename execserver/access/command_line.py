@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from execserver.arguments import Mistake, Program, unsigned_complaint
 from execserver.leaving import failure, write
-from execserver.listen_url import InsecureListenUrl, Stdio, parse_listen_url
+from execserver.listen_url import InsecureListenUrl, WsListen, parse_listen_url
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.access.entry import Entry
-    from execserver.listen_url import WsListen
+    from execserver.listen_url import Listen
 
 # They go to `access.entry`, which knows what they mean.
 OPTIONS = (
@@ -38,9 +38,7 @@ def check_values(program: Program, options: dict[str, str]) -> None:
             raise program.mistaken(Mistake(f"invalid value '{value}' for '{shown}': {complaint}", None))
 
 
-def listen_and_entry(
-    url: str, options: dict[str, str], *, remote: bool
-) -> tuple[WsListen | Stdio, Entry | None]:
+def listen_and_entry(url: str, options: dict[str, str], *, remote: bool) -> tuple[Listen, Entry | None]:
     """Return where to serve and who may connect; raise ExecServerListenUrlParseError, or Leave.
 
     None lets everybody in.  The options about that come first, as at the reference server.
@@ -58,15 +56,13 @@ def listen_and_entry(
     return listen, entry
 
 
-def check_secure(
-    listen: WsListen | Stdio, entry: Entry | None, url: str, *, warns_only: bool = False
-) -> None:
+def check_secure(listen: Listen, entry: Entry | None, url: str, *, warns_only: bool = False) -> None:
     """Raise InsecureListenUrl where others can connect and nobody is asked.
 
     `warns_only` is for who calls `codex exec-server`: templates that start it have something in front of the
     port, and the original starts without a word.
     """
-    if isinstance(listen, Stdio) or listen.is_loopback or (entry is not None and entry.asks):
+    if not isinstance(listen, WsListen) or listen.is_loopback or (entry is not None and entry.asks):
         return
     error = InsecureListenUrl(url)
     if not warns_only:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from execserver.access.identity import Authenticator
 from execserver.access.ws_auth import WsAuthError, WsAuthOptions, make_authenticator
-from execserver.listen_url import Stdio, WsListen
+from execserver.listen_url import Listen, Stdio
 
 
 class EntryError(Exception):
@@ -45,7 +45,7 @@ def make_entry(options: dict[str, str]) -> Entry:
         raise EntryError(str(error)) from None
 
 
-def check_fits(entry: Entry, listen: WsListen | Stdio, *, remote: bool) -> None:
+def check_fits(entry: Entry, listen: Listen, *, remote: bool) -> None:
     """Raise EntryError where there is no listener that could ask anybody."""
     if entry.asks and remote:
         raise EntryError("WebSocket listener auth cannot be used with --remote or forward")

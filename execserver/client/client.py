@@ -21,8 +21,9 @@ from execserver.client.process import RemoteProcess
 from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
 from execserver.client.session import OpenTransport, Pauses, Session, SessionState
+from execserver.client.sockets import parse_url
 from execserver.client.stdio_transport import StdioTransport
-from execserver.client.websocket_transport import WebSocketTransport, parse_url
+from execserver.client.websocket_transport import WebSocketTransport
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.environment import (
     EnvironmentInfo,
@@ -98,7 +99,7 @@ class ExecServerClient:
 
     @classmethod
     def connect(cls, url: str, options: ExecServerClientConnectOptions | None = None) -> Self:
-        """Connect to `ws://HOST:PORT` or `wss://HOST/...`.
+        """Connect to `ws://HOST:PORT`, `wss://HOST/...` or `unix:///PATH`.
 
         Raises `InvalidUrl`, `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation` or `RequestFailed`.
         """

@@ -16,9 +16,12 @@ MIB: Final = 1024 * 1024
 class ExecServerClientConnectOptions:
     """Names, times and limits of one client.  Times are in seconds, sizes in bytes.
 
-    `headers` are sent with the WebSocket upgrade (an `Authorization` for a server that wants one);
-    `ssl_context`, a `gevent.ssl.SSLContext`, replaces the default one, which trusts the system's roots and
-    `SSL_CERT_FILE`.  `resume_session_id` resumes the session of an earlier client; while that is still
+    `token`, or what `token_file` holds when a connection is made, is sent to a server that asks who connects;
+    only over TLS or on this machine.  `ca_file` is trusted for `wss://` in place of the system's roots, and
+    `client_certificate`, the paths of certificate and key, proves who the client is.  `headers` are sent with
+    the WebSocket upgrade, too.  `ssl_context`, a `gevent.ssl.SSLContext`, replaces the default one, which
+    trusts the system's roots and `SSL_CERT_FILE`.
+    `resume_session_id` resumes the session of an earlier client; while that is still
     attached, connecting is tried again for `resume_window`.  `request_timeout` None means no limit, as in the
     contract.  At most `max_in_flight` requests wait for answers; further callers wait for their turn.  The
     `flow` module explains the two limits of unread output.
@@ -38,6 +41,10 @@ class ExecServerClientConnectOptions:
     send_fragment_bytes: int = 4 * MIB
     max_unread_bytes: int = 8 * MIB
     max_unread_bytes_while_waiting: int = 64 * MIB
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    ca_file: str | None = None
+    client_certificate: tuple[str, str] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     ssl_context: SSLContext | None = None
 

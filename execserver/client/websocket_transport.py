@@ -1,4 +1,4 @@
-"""The client's end of a WebSocket, `ws://` or `wss://`, over gevent sockets.
+"""The client's end of a WebSocket, `ws://`, `wss://` or `unix://`, over gevent sockets.
 
 The `websockets` library does the handshake, frames, masking and control frames; this module moves the bytes.
 Nothing is compressed.  Messages above the fragment size are sent as continuation frames.  Received ones may
@@ -11,19 +11,16 @@ the socket only the newest answer is kept.
 
 from __future__ import annotations
 
-import socket as _socket
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
 
 import gevent
 from gevent import socket
 from gevent.lock import BoundedSemaphore
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.protocol import CONNECTING
-from websockets.uri import WebSocketURI, parse_uri
 
 from execserver.client.errors import (
     ConnectFailed,
@@ -33,27 +30,13 @@ from execserver.client.errors import (
     TransportClosed,
 )
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.sockets import Address, headers_for, open_socket, parse_url, secure
 from execserver.wire.client_end import TEXT_TOO, ClientEnd
 from execserver.wire.ended_protocol import let_go
 
 _READ_SIZE: Final = 128 * 1024
 _ODD_READ_SIZE: Final = 8 * 1024  # while frames come that complete no message
 _CLOSE_PATIENCE: Final = 1.0  # seconds until the Close frame is written
-# A peer that vanished is noticed after 20 s, soon enough to resume before its session expires.
-_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 2))
-_UNACKNOWLEDGED_MS: Final = 20_000
-
-
-def parse_url(url: str) -> WebSocketURI:
-    """Parse a WebSocket URL.  Raises `InvalidUrl`."""
-    try:
-        uri = parse_uri(url.strip())
-    except (InvalidURI, ValueError) as error:
-        raise InvalidUrl(f"not a ws:// or wss:// URL: {url!r}") from error
-    # The reference's client speaks relay frames there.
-    if ("role", "harness") in parse_qsl(urlsplit(url).query):
-        raise InvalidUrl("a URL with role=harness belongs to a relay, which plain messages cannot use")
-    return uri
 
 
 class WebSocketTransport:
@@ -77,14 +60,14 @@ class WebSocketTransport:
 
         Raises `InvalidUrl`, `ConnectFailed` or, when time is up, `ConnectTimeout`.
         """
-        uri = parse_url(url)
+        address = parse_url(url)
         sock: socket.socket | None = None
         try:
             with gevent.Timeout(timeout, ConnectTimeout(f"{url} did not answer within {timeout:g} s")):
-                sock = _connect_socket(uri)
-                if uri.secure:
-                    sock = _secure(sock, uri.host, options)
-                return _upgrade(cls, sock, uri, options)
+                sock = open_socket(address)
+                if address.uri.secure:
+                    sock = secure(sock, address.uri.host, options)
+                return _upgrade(cls, sock, address, options)
         except OSError as error:
             _close(sock)
             if isinstance(error, ConnectTimeout):
@@ -213,58 +196,17 @@ def _close(sock: socket.socket | None) -> None:
         sock.close()
 
 
-def _connect_socket(uri: WebSocketURI) -> socket.socket:
-    try:
-        # An address needs no resolver thread.
-        known = _socket.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        address = known[0][4][:2]
-    except OSError:
-        address = (uri.host, uri.port)
-    sock = socket.create_connection((str(address[0]), int(address[1])))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-    return sock
-
-
-def _secure(sock: socket.socket, host: str, options: ExecServerClientConnectOptions) -> socket.socket:
-    from gevent import ssl  # costs 40 ms, and most connections are local
-
-    context = options.ssl_context
-    if context is None:
-        # gevent has only the standard library's create_default_context, whose sockets block all greenlets.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_default_certs()
-    elif not _is_green(context):
-        sock.close()
-        raise TypeError("ssl_context must be a gevent.ssl.SSLContext: others block every greenlet")
-    secured = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-    try:
-        secured.do_handshake()
-    except BaseException:
-        secured.close()
-        raise
-    return secured
-
-
-def _is_green(context: object) -> bool:
-    from gevent.ssl import SSLContext
-
-    return isinstance(context, SSLContext)
-
-
 def _upgrade(
     cls: type[WebSocketTransport],
     sock: socket.socket,
-    uri: WebSocketURI,
+    address: Address,
     options: ExecServerClientConnectOptions,
 ) -> WebSocketTransport:
-    protocol = ClientProtocol(uri, max_size=(options.max_message_bytes, options.max_frame_bytes))
+    headers = headers_for(address, options)
+    protocol = ClientProtocol(address.uri, max_size=(options.max_message_bytes, options.max_frame_bytes))
     transport = cls(sock, protocol, options.send_fragment_bytes)
     try:
-        transport.exchange_heads(options.headers)
+        transport.exchange_heads(headers)
     except BaseException:
         let_go(protocol)
         raise

@@ -26,30 +26,26 @@ class Refused(Exception):
 class Door:
     """Decides about requests that would be upgraded.
 
-    `standing` is who the connection itself has proven its peer to be; what an authenticator finds replaces
-    it.  With `loopback` a Host header must name this machine; a request may have none, as at the reference
+    With `loopback` a Host header must name this machine; a request may have none, as at the reference
     server, since browsers send one always.
     """
 
-    __slots__ = ("_authenticator", "_loopback", "_standing")
+    __slots__ = ("_authenticator", "_loopback")
 
-    def __init__(
-        self,
-        authenticator: Authenticator | None = None,
-        standing: Identity = NOBODY,
-        *,
-        loopback: bool = False,
-    ) -> None:
+    def __init__(self, authenticator: Authenticator | None = None, *, loopback: bool = False) -> None:
         self._authenticator = authenticator
-        self._standing = standing
         self._loopback = loopback
 
-    def admit(self, request: Request, now: float) -> Identity:
-        """Return who sent a request; raise Refused."""
+    def admit(self, request: Request, now: float, standing: Identity = NOBODY) -> Identity:
+        """Return who sent a request; raise Refused.
+
+        `standing` is who the connection itself has proven its peer to be.  An authenticator is asked in
+        addition, and what it finds replaces it.
+        """
         if self._loopback and not all(map(names_loopback, request.values("host"))):
             raise Refused(_FORBIDDEN, _FOREIGN_HOST)
         if self._authenticator is None:
-            return self._standing
+            return standing
         given = request.values("authorization")
         # The first counts, as at the reference server.
         authorization = given[0].encode("latin-1") if given else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from gevent import spawn
 
@@ -12,6 +13,7 @@ from execserver.access.identity import Identity
 from execserver.eventloop.acceptor import Acceptor
 from execserver.handlers.context import Call
 from execserver.settings import Settings
+from execserver.transports.arrival import Arrival, NotWelcome, arrival_for
 from execserver.transports.connection import Connection
 from execserver.transports.door import OPEN_DOOR, Door
 from execserver.transports.outbox import Outbox
@@ -36,9 +38,11 @@ class WebSocketListener:
         settings: Settings,
         make_call: Callable[[Outbox], Call],
         door: Door = OPEN_DOOR,
+        arrival: Arrival | None = None,
     ) -> None:
+        """`arrival` None: as fits a socket without TLS."""
         self._acceptor = Acceptor(sock, self._accepted, self._make_room, _log)
-        self._ipv6 = sock.family == socket.AF_INET6
+        self._arrival = arrival_for(sock) if arrival is None else arrival
         self._settings = settings
         self._make_call = make_call
         self._door = door
@@ -64,7 +68,7 @@ class WebSocketListener:
     def _make_room(self) -> None:
         self._drop_oldest(len(self._waiting) - _MADE_FREE)
 
-    def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
+    def _accepted(self, sock: socket.socket, address: Any) -> None:
         self._waiting[sock] = None
         self._drop_oldest(self._settings.waiting_upgrades)
         spawn(self._serve, sock, address)
@@ -82,19 +86,21 @@ class WebSocketListener:
             except OSError:
                 pass  # the peer has left already
 
-    def _serve(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        upgraded = None
+    def _serve(self, sock: socket.socket, address: Any) -> None:
+        arrived = upgraded = None
         try:
             sock.setblocking(False)
-            upgraded = upgrade(sock, self._settings, self._door)
-        except OSError as error:
+            arrived = self._arrival.receive(sock, address)
+            upgraded = upgrade(arrived.sock, self._settings, self._door, arrived.identity)
+        except (OSError, NotWelcome) as error:
             _log.info("a connection was lost before its upgrade: %s", error)
         self._waiting.pop(sock, None)
-        if upgraded is None:
-            sock.close()
+        if arrived is None or upgraded is None:
+            (sock if arrived is None else arrived.sock).close()
             return
-        peer = f"[{address[0]}]:{address[1]}" if self._ipv6 else f"{address[0]}:{address[1]}"
-        transport = WebSocketTransport(sock, peer, self._settings, self._shared, upgraded.early)
+        transport = WebSocketTransport(
+            arrived.sock, arrived.peer, self._settings, self._shared, upgraded.early
+        )
         self._run(transport, upgraded.identity)
 
     def _run(self, transport: WebSocketTransport, identity: Identity) -> None:

@@ -5,6 +5,7 @@ A request that would be upgraded meets the door last: who may not come in gets a
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from functools import lru_cache
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from gevent import sleep
 from gevent.hub import get_hub
 
-from execserver.access.identity import Identity
+from execserver.access.identity import NOBODY, Identity
 from execserver.eventloop.deadline import at_most
 from execserver.settings import Settings
 from execserver.transports.door import OPEN_DOOR, Door, Refused
@@ -26,6 +27,8 @@ from execserver.wire.handshake import (
     parse_head,
     refusal,
 )
+
+_log = logging.getLogger(__name__)
 
 _READY_READ = 1
 _RECEIVE_BYTES = 8192
@@ -40,18 +43,21 @@ class Upgraded(NamedTuple):
     identity: Identity
 
 
-def upgrade(sock: socket.socket, settings: Settings, door: Door = OPEN_DOOR) -> Upgraded | None:
+def upgrade(
+    sock: socket.socket, settings: Settings, door: Door = OPEN_DOOR, standing: Identity = NOBODY
+) -> Upgraded | None:
     """Serve HTTP requests on a non-blocking socket; block until one upgrades it.
 
     Returns None if the socket is of no further use: the peer left, was silent for too long, or sent something
-    other than HTTP.  The caller still owns the socket.
+    other than HTTP.  `standing` is who the connection has proven its peer to be.  The caller still
+    owns the socket.
     """
     received = b""
     while True:
         head, received = _read_head(sock, received, settings)
         if head is None:
             return None
-        reply, identity = _decide(head, settings, door)
+        reply, identity = _decide(head, settings, door, standing)
         if not _send(sock, reply.data):
             return None
         if identity is not None:
@@ -61,7 +67,9 @@ def upgrade(sock: socket.socket, settings: Settings, door: Door = OPEN_DOOR) -> 
         sleep(0)  # a peer that sends requests without pause must not keep the others from being served
 
 
-def _decide(head: bytes, settings: Settings, door: Door) -> tuple[Answer, Identity | None]:
+def _decide(
+    head: bytes, settings: Settings, door: Door, standing: Identity = NOBODY
+) -> tuple[Answer, Identity | None]:
     """Return the answer to a request, and who sent it if that upgrades the connection."""
     now = time.time()
     date = _date(int(now))
@@ -75,8 +83,9 @@ def _decide(head: bytes, settings: Settings, door: Door) -> tuple[Answer, Identi
     if not reply.upgraded:
         return reply, None
     try:
-        return reply, door.admit(request, now)
+        return reply, door.admit(request, now, standing)
     except Refused as refused:
+        _log.info("not admitted: status=%d reason=%s", refused.status, refused.text)
         return refusal(request, date, refused.status, refused.text), None
 
 

@@ -81,7 +81,10 @@ class WebSocketTransport:
         self._closed = False
         self._pong_bytes = 0  # queued since the outbox was empty
         self._peer_gone: Event | None = None  # made when the wait for the peer's end begins
-        self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
+        if sock.family == socket.AF_UNIX:  # the kernel reports neither a window nor a peer that is gone
+            self.outbox = Outbox(self._fd, _FRAMING, self._lost)
+        else:
+            self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
 
     @property
     def malformed_prefix(self) -> str:

@@ -12,7 +12,8 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from execserver.client import ConnectFailed, ConnectTimeout, ExecServerClientConnectOptions, InvalidUrl
-from execserver.client.websocket_transport import WebSocketTransport, parse_url
+from execserver.client.sockets import parse_url
+from execserver.client.websocket_transport import WebSocketTransport
 from tests.client.raw_peer import Raw, raw, text
 from tests.support.certificates import make_authority
 

@@ -108,7 +108,7 @@ class ServerProcess:
                 bufsize=0,
             )
         self.url = ""
-        if listen.startswith("ws"):
+        if listen.startswith(("ws", "unix")):
             try:
                 self.url = self._read_url()
             except BaseException:

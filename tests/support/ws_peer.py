@@ -85,10 +85,15 @@ class WsPeer(Peer):
     def connect(cls, url: str, feed: Feed = whole, headers: Iterable[str] = ()) -> WsPeer:
         """Connect and upgrade. Raises `ProtocolFault` when the answer is anything but a plain upgrade."""
         parts = urlsplit(url)
-        assert parts.scheme == "ws"
-        assert parts.hostname is not None
-        sock = socket.create_connection((parts.hostname, parts.port or 80), WAIT)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if parts.scheme == "unix":
+            sock = socket.socket(socket.AF_UNIX)
+            sock.connect(parts.path)
+            parts = urlsplit("ws://localhost")
+        else:
+            assert parts.scheme == "ws"
+            assert parts.hostname is not None
+            sock = socket.create_connection((parts.hostname, parts.port or 80), WAIT)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer = cls(sock, feed)
         try:
             peer._upgrade(parts.netloc, parts.path or "/", headers)

@@ -52,7 +52,7 @@ def test_a_recorded_request_has_its_recorded_answer(
 def test_what_the_connection_has_proven_stands_where_nobody_is_asked() -> None:
     request = parse_head(b"GET / HTTP/1.1")
     assert Door().admit(request, 0.0) is NOBODY
-    assert Door(standing=PEER).admit(request, 0.0) is PEER
+    assert Door().admit(request, 0.0, PEER) is PEER
 
 
 HOSTS = {
@@ -92,9 +92,9 @@ def test_a_request_without_host_is_taken_as_at_the_reference() -> None:
 
 def test_an_authenticator_is_asked_in_addition(place: Path) -> None:
     entry = make_entry({"--ws-auth": "capability-token", "--ws-token-file": f"{place}/tok"})
-    door = Door(entry.authenticator, PEER)
+    door = Door(entry.authenticator)
     with pytest.raises(Refused) as refused:
-        door.admit(parse_head(b"GET / HTTP/1.1"), 0.0)
+        door.admit(parse_head(b"GET / HTTP/1.1"), 0.0, PEER)
     assert (refused.value.status, refused.value.text) == (401, "missing websocket bearer token")
     shown = parse_head(b"GET / HTTP/1.1\r\nAuthorization: Bearer secret-token-1")
-    assert door.admit(shown, 0.0).way == "token"
+    assert door.admit(shown, 0.0, PEER).way == "token"

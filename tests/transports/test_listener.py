@@ -15,7 +15,6 @@ from execserver.handlers.context import Call
 from execserver.listening import tune
 from execserver.settings import Settings
 from execserver.transports import listener as listener_module
-from execserver.transports.door import Door
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.outbox import Outbox
 from tests.support.greenlets import is_active, turns
@@ -171,7 +170,7 @@ def test_a_message_may_come_with_the_upgrade(listen: Listen) -> None:
 def test_accepted_sockets_are_tuned(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted: list[socket.socket] = []
 
-    def upgrade(sock: socket.socket, _settings: Settings, _door: Door) -> None:
+    def upgrade(sock: socket.socket, *_rest: object) -> None:
         accepted.append(sock)
         options = [
             (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

@@ -46,7 +46,7 @@ def serve(
     try:
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
-        announce(None if sock is None else _url_of(sock))
+        announce(None if sock is None else _url_of(sock, tls=isinstance(listen, WsListen) and listen.tls))
 
         from execserver.server import Server  # late: see above
 
@@ -103,8 +103,8 @@ def open_files_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _url_of(sock: socket.socket) -> str:
+def _url_of(sock: socket.socket, *, tls: bool) -> str:
     if sock.family == socket.AF_UNIX:
         return f"unix://{sock.getsockname()}"
     host, port, *rest = sock.getsockname()
-    return listen_url(host, port, rest[1] if rest else 0)
+    return listen_url(host, port, rest[1] if rest else 0, tls=tls)

@@ -66,7 +66,7 @@ Commands:
   exec-server               The server, as the codex CLI names it: the options below may follow.
 
 Options:
-  --listen <URL>            Where to serve: ws://IP:PORT, unix:///PATH, stdio [default: ws://127.0.0.1:0]
+  --listen <URL>            ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio [default: ws://127.0.0.1:0]
                             Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
                             A Unix socket is for its user only. stdio carries one JSON message per line and
                             ends with its input.
@@ -81,6 +81,9 @@ Options:
   --ws-audience <AUDIENCE>  What their `aud` must be or contain.
   --ws-max-clock-skew-seconds <SECONDS>
                             How far clocks may differ where they expire or begin; 30 if not given.
+  --tls-cert <FILE>         Certificate of wss:// with its chain, PEM. SIGHUP reads it again.
+  --tls-key <FILE>          Its key, PEM.
+  --client-ca <FILE>        Take only clients with a certificate of this authority, PEM.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

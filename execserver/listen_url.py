@@ -10,6 +10,7 @@ from typing import NamedTuple
 DEFAULT_LISTEN_URL = "ws://127.0.0.1:0"
 
 _WEBSOCKET_SCHEME = "ws://"
+_SECURE_SCHEME = "wss://"
 _UNIX_SCHEME = "unix://"
 _STDIO_URLS = ("stdio", "stdio://")
 _DIGITS = frozenset("0123456789")
@@ -31,7 +32,8 @@ class InvalidWebSocketListenUrl(ExecServerListenUrlParseError):
     """The scheme is `ws://`, but no IP:PORT follows."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, f"invalid websocket --listen URL `{url}`; expected `ws://IP:PORT`")
+        scheme = url.partition("://")[0]
+        super().__init__(url, f"invalid websocket --listen URL `{url}`; expected `{scheme}://IP:PORT`")
 
 
 class InvalidUnixListenUrl(ExecServerListenUrlParseError):
@@ -64,6 +66,7 @@ class WsListen(NamedTuple):
     host: str
     port: int
     scope_id: int = 0
+    tls: bool = False
 
     @property
     def is_ipv6(self) -> bool:
@@ -114,21 +117,23 @@ def parse_listen_url(url: str) -> Listen:
         if not path.startswith("/") or path.endswith("/") or "\0" in path:
             raise InvalidUnixListenUrl(url)
         return UnixListen(path)
-    if not url.startswith(_WEBSOCKET_SCHEME):
+    tls = url.startswith(_SECURE_SCHEME)
+    if not tls and not url.startswith(_WEBSOCKET_SCHEME):
         raise UnsupportedListenUrl(url)
-    address = _parse_socket_address(url[len(_WEBSOCKET_SCHEME) :])
+    address = _parse_socket_address(url.partition("://")[2])
     if address is None:
         raise InvalidWebSocketListenUrl(url)
-    return address
+    return address._replace(tls=tls)
 
 
-def listen_url(host: str, port: int, scope_id: int = 0) -> str:
+def listen_url(host: str, port: int, scope_id: int = 0, *, tls: bool = False) -> str:
     """Return the URL of a bound socket as it is printed, IPv6 addresses in brackets."""
+    scheme = "wss" if tls else "ws"
     if ":" not in host:
-        return f"ws://{host}:{port}"
+        return f"{scheme}://{host}:{port}"
     bare = host.partition("%")[0]
     scope = f"%{scope_id}" if scope_id else ""
-    return f"ws://[{bare}{scope}]:{port}"
+    return f"{scheme}://[{bare}{scope}]:{port}"
 
 
 def _parse_socket_address(text: str) -> WsListen | None:

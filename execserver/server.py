@@ -8,6 +8,7 @@ limited anyway.
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from execserver import name_services
 from execserver.core.file_handles import FileHandles
 from execserver.eventloop.idle_memory import IdleMemory
 from execserver.eventloop.input_end import InputEnd
-from execserver.eventloop.signals import on_end_signals
+from execserver.eventloop.signals import END_SIGNALS, on_end_signals
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.listening import is_loopback
@@ -41,6 +42,7 @@ from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
 from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
+from execserver.transports.arrival import Arrival
 from execserver.transports.connection import Connection
 from execserver.transports.door import Door
 from execserver.transports.listener import WebSocketListener
@@ -50,6 +52,7 @@ from execserver.zygote.libc import Libc
 
 if TYPE_CHECKING:
     from execserver.access.entry import Entry
+    from execserver.access.tls import TlsFiles
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 _log = logging.getLogger(__name__)
@@ -101,9 +104,10 @@ class Server:
 
     def run_websocket(self, sock: socket.socket, entry: Entry | None = None) -> int:
         """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
-        on_end_signals(self._stop.set)
+        arrival = None if entry is None or entry.tls is None else self._tls_arrival(entry.tls)
+        on_end_signals(self._stop.set, END_SIGNALS if arrival is None else (signal.SIGTERM, signal.SIGINT))
         door = Door(None if entry is None else entry.authenticator, loopback=is_loopback(sock))
-        listener = WebSocketListener(sock, self._settings, self._call, door)
+        listener = WebSocketListener(sock, self._settings, self._call, door, arrival)
         listener.start()
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)
@@ -112,6 +116,14 @@ class Server:
         listener.close()
         self._end()
         return 0
+
+    def _tls_arrival(self, files: TlsFiles) -> Arrival:
+        """Return the way connections with TLS arrive; SIGHUP reads its files again."""
+        from execserver.transports.tls_arrival import TlsArrival  # late: only TLS pays for it
+
+        arrival = TlsArrival(files, self._settings)
+        gevent.signal_handler(signal.SIGHUP, arrival.reload)
+        return arrival
 
     def run_stdio(self) -> int:
         """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""

@@ -81,7 +81,7 @@ def test_websocket_urls_without_a_socket_address_are_refused(url: str) -> None:
     "url",
     [
         "",
-        "wss://127.0.0.1:0",
+        "wsss://127.0.0.1:0",
         "http://x",
         "127.0.0.1:0",
         "WS://127.0.0.1:0",

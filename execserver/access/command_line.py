@@ -23,8 +23,11 @@ OPTIONS = (
     "--ws-issuer",
     "--ws-audience",
     "--ws-max-clock-skew-seconds",
+    "--tls-cert",
+    "--tls-key",
+    "--client-ca",
 )
-_PATHS = ("--ws-token-file", "--ws-shared-secret-file")
+_PATHS = ("--ws-token-file", "--ws-shared-secret-file", "--tls-cert", "--tls-key", "--client-ca")
 _NUMBERS = {"--ws-max-clock-skew-seconds": 2**64 - 1}
 
 
@@ -43,7 +46,7 @@ def listen_and_entry(url: str, options: dict[str, str], *, remote: bool) -> tupl
 
     None lets everybody in.  The options about that come first, as at the reference server.
     """
-    if not options:
+    if not options and not url.startswith("wss://"):
         return parse_listen_url(url), None
     from execserver.access.entry import EntryError, check_fits, make_entry
 

@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 from execserver.access.identity import Authenticator
 from execserver.access.ws_auth import WsAuthError, WsAuthOptions, make_authenticator
-from execserver.listen_url import Listen, Stdio
+from execserver.listen_url import Listen, Stdio, WsListen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.access.tls import TlsFiles
 
 
 class EntryError(Exception):
@@ -20,11 +24,12 @@ class Entry(NamedTuple):
     """How a listener lets peers in; the default asks nobody."""
 
     authenticator: Authenticator | None = None
+    tls: TlsFiles | None = None
 
     @property
     def asks(self) -> bool:
         """True if a peer has to prove who it is."""
-        return self.authenticator is not None
+        return self.authenticator is not None or (self.tls is not None and self.tls.client_ca is not None)
 
 
 def make_entry(options: dict[str, str]) -> Entry:
@@ -40,13 +45,33 @@ def make_entry(options: dict[str, str]) -> Entry:
         max_clock_skew_s=None if skew is None else int(skew),
     )
     try:
-        return Entry(make_authenticator(ws))
+        return Entry(make_authenticator(ws), _tls_files(options))
     except WsAuthError as error:
         raise EntryError(str(error)) from None
 
 
+def _tls_files(options: dict[str, str]) -> TlsFiles | None:
+    """Return the files of the TLS options, which are tried here; raise EntryError."""
+    certificate, key = options.get("--tls-cert"), options.get("--tls-key")
+    client_ca = options.get("--client-ca")
+    if certificate is None or key is None:
+        if (certificate, key, client_ca) != (None, None, None):
+            raise EntryError("--tls-cert, --tls-key and --client-ca need a certificate and its key")
+        return None
+    from execserver.access.tls import TlsError, TlsFiles, make_context  # late: only TLS needs OpenSSL
+
+    files = TlsFiles(certificate, key, client_ca)
+    try:
+        make_context(files)
+    except TlsError as error:
+        raise EntryError(str(error)) from None
+    return files
+
+
 def check_fits(entry: Entry, listen: Listen, *, remote: bool) -> None:
-    """Raise EntryError where there is no listener that could ask anybody."""
+    """Raise EntryError where there is no listener that could do what the entry says."""
+    if (entry.tls is not None) != (isinstance(listen, WsListen) and listen.tls):
+        raise EntryError("`--listen wss://...` needs --tls-cert and --tls-key, and no other takes them")
     if entry.asks and remote:
         raise EntryError("WebSocket listener auth cannot be used with --remote or forward")
     if entry.asks and isinstance(listen, Stdio):

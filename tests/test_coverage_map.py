@@ -30,7 +30,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.server": "e2e/test_server_end.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",
-    "execserver.client.options": "remote/test_remote_mode.py",
     "execserver.client.remote_env": "client/test_against_server.py",
     "execserver.client.router": "client/test_against_server.py",
     "execserver.files.birth_time": "e2e/test_paths_without_links.py",

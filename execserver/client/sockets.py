@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket as _socket
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -30,9 +31,7 @@ class Address(NamedTuple):
     @property
     def is_private(self) -> bool:
         """True if nobody on a network can listen on the way."""
-        host = self.uri.host
-        local = host == "localhost" or host == "::1" or host.startswith("127.")
-        return self.uri.secure or self.socket_file is not None or local
+        return self.uri.secure or self.socket_file is not None or _is_loopback(self.uri.host)
 
 
 def parse_url(url: str) -> Address:
@@ -124,6 +123,13 @@ def secure(sock: socket.socket, host: str, options: ExecServerClientConnectOptio
         secured.close()
         raise
     return secured
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _is_green(context: object) -> bool:

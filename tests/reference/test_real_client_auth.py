@@ -1,0 +1,63 @@
+"""The real client 0.169.0 shows the token of its environments.toml; with a wrong one nothing is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reference.codex_cli import Client
+from tests.reference.install import ReferenceMissing
+from tests.reference.model_server import say
+from tests.reference.scenario import MARK, outputs, shell
+from tests.support.server_process import OURS, ServerProcess, base_environment
+
+pytestmark = pytest.mark.timeout(300)
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "a-token-of-the-test"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of ours that asks for the token."""
+    (tmp_path / "token").write_text(TOKEN)
+    options = ("--ws-auth", "capability-token", "--ws-token-file", str(tmp_path / "token"))
+    env = base_environment() | {"EXECUTOR_MARK": MARK, "EXECSERVER_LOG": "info"}
+    with ServerProcess(OURS, options=options, env=env, cwd=ROOT) as running:
+        yield running
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """A client that runs one command and is done."""
+    try:
+        made = Client("0.169.0", [[shell("echo $EXECUTOR_MARK")], [say("done")]])
+    except ReferenceMissing as missing:
+        pytest.skip(str(missing))
+    with made:
+        yield made
+
+
+def name_server(client: Client, url: str, token: str) -> None:
+    """Make this server the client's only environment."""
+    (client.codex_home / "environments.toml").write_text(
+        'default = "box"\ninclude_local = false\n\n'
+        f'[[environments]]\nid = "box"\nurl = "{url}"\nauth_bearer_token = "{token}"\n'
+    )
+
+
+def test_the_right_token_opens_a_session(client: Client, server: ServerProcess) -> None:
+    name_server(client, server.url, TOKEN)
+    client.run(None)
+    assert outputs(client)["call-1"].text.strip() == MARK
+    assert "way=token name='capability-token'" in server.errors()
+    assert TOKEN not in server.errors()
+
+
+def test_a_wrong_token_opens_none(client: Client, server: ServerProcess) -> None:
+    name_server(client, server.url, "another")
+    client.run(None)
+    assert MARK not in str(client.model.outputs())
+    assert "not admitted: status=401" in server.errors()
+    assert "session opened" not in server.errors()

@@ -13,7 +13,7 @@ from execserver.access.identity import NOBODY, Identity
 _MAX_NAME = 128
 
 
-class TlsError(Exception):
+class TlsError(OSError):
     """A certificate, a key or an authority cannot be used; the text is for the user."""
 
 

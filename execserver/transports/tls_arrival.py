@@ -50,9 +50,13 @@ class TlsArrival:
         """See `Arrival`."""
         bridge = TlsBridge(sock, self._context, self._settings.close_timeout_s, self._liveness)
         done = False
-        with at_most(self._settings.upgrade_timeout_s):
-            bridge.handshake()
-            done = True
+        try:
+            with at_most(self._settings.upgrade_timeout_s):
+                bridge.handshake()
+                done = True
+        finally:
+            if not done:
+                self._liveness.forget(bridge)  # the caller closes the socket
         if not done:
             raise NotWelcome(f"the TLS handshake of {address_text(address)} took too long")
         return Arrived(bridge.open(), address_text(address), identity_of(bridge.certificate))

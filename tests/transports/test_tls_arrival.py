@@ -83,6 +83,7 @@ def test_a_handshake_has_a_time_limit(tmp_path: Path) -> None:
     try:
         with pytest.raises(NotWelcome, match=r"127\.0\.0\.1:5 took too long"):
             ends.arrival.receive(ends.server, ADDRESS)
+        assert ends.arrival._liveness._watched == {}
     finally:
         ends.close()
 
@@ -93,6 +94,28 @@ def test_what_is_no_tls_is_an_error(tmp_path: Path) -> None:
         ends.client.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with pytest.raises(ssl.SSLError):
             ends.arrival.receive(ends.server, ADDRESS)
+    finally:
+        ends.close()
+
+
+def test_a_handshake_that_fails_after_an_answer_is_watched_no_more(tmp_path: Path) -> None:
+    ends = Ends(tmp_path)
+    try:
+        context = green_ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it trusts nobody
+
+        def greet() -> None:
+            with pytest.raises(ssl.SSLError):
+                ends.arrival.receive(ends.server, ADDRESS)
+
+        greeting = gevent.spawn(greet)
+        distrusting = context.wrap_socket(
+            ends.client, server_hostname="127.0.0.1", do_handshake_on_connect=False
+        )
+        ends.client = distrusting
+        with pytest.raises(ssl.SSLError):
+            distrusting.do_handshake()
+        greeting.get(timeout=20)
+        assert ends.arrival._liveness._watched == {}
     finally:
         ends.close()
 

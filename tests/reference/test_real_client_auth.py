@@ -11,6 +11,7 @@ from tests.reference.codex_cli import Client
 from tests.reference.install import ReferenceMissing
 from tests.reference.model_server import say
 from tests.reference.scenario import MARK, outputs, shell
+from tests.support.certificates import make_authority
 from tests.support.server_process import OURS, ServerProcess, base_environment
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,6 +26,21 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     options = ("--ws-auth", "capability-token", "--ws-token-file", str(tmp_path / "token"))
     env = base_environment() | {"EXECUTOR_MARK": MARK, "EXECSERVER_LOG": "info"}
     with ServerProcess(OURS, options=options, env=env, cwd=ROOT) as running:
+        yield running
+
+
+@pytest.fixture
+def secure_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """The same with TLS; its authority is in `ca.pem`."""
+    authority = make_authority()
+    both, token = str(tmp_path / "both.pem"), str(tmp_path / "token")
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    Path(both).write_bytes(authority.issue("127.0.0.1"))
+    Path(token).write_text(TOKEN)
+    options = ["--tls-cert", both, "--tls-key", both]
+    options += ["--ws-auth", "capability-token", "--ws-token-file", token]
+    env = base_environment() | {"EXECUTOR_MARK": MARK}
+    with ServerProcess(OURS, listen="wss://127.0.0.1:0", options=options, env=env, cwd=ROOT) as running:
         yield running
 
 
@@ -53,6 +69,13 @@ def test_the_right_token_opens_a_session(client: Client, server: ServerProcess) 
     assert outputs(client)["call-1"].text.strip() == MARK
     assert "way=token name='capability-token'" in server.errors()
     assert TOKEN not in server.errors()
+
+
+def test_the_token_goes_over_tls(client: Client, secure_server: ServerProcess, tmp_path: Path) -> None:
+    client.extra_env = {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+    name_server(client, secure_server.url, TOKEN)
+    client.run(None)
+    assert outputs(client)["call-1"].text.strip() == MARK
 
 
 def test_a_wrong_token_opens_none(client: Client, server: ServerProcess) -> None:

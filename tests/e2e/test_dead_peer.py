@@ -45,8 +45,9 @@ class Scene:
         self.link = DeadLink()
         stack.callback(self.link.close)
         inside = dataclasses.replace(flavour, argv=(*self.link.prefix, *flavour.argv))
+        options = () if flavour.is_reference else ("--insecure-listen",)
         self.server = stack.enter_context(
-            ServerProcess(inside, listen="ws://0.0.0.0:0", settings=settings, cwd=ROOT)
+            ServerProcess(inside, listen="ws://0.0.0.0:0", settings=settings, cwd=ROOT, options=options)
         )
         self._stack = stack
         self.peer = self.connect(CUT)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
 from execserver.access.command_line import check_secure, check_values, listen_and_entry
-from execserver.arguments import Mistake, Program, read_table
+from execserver.arguments import Mistake, Parsed, Program, read_table
 from execserver.leaving import failure, until_left, write
 from execserver.listen_url import (
     DEFAULT_LISTEN_URL,
@@ -123,6 +123,8 @@ SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot 
 
 _NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
+_INSECURE = "--insecure-listen"
+_OF_ACCESS = frozenset({*ACCESS_OPTIONS, _INSECURE})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
@@ -235,7 +237,7 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     if given := _from_environment(program, argv):
         parsed = program.parse([*given, *argv])
     check_values(program, parsed.options)
-    values = _values(parsed.words)
+    values = _values(parsed)
     if values.strict_config:
         _check_config(values.config)
     return values
@@ -257,10 +259,14 @@ def how_to_try(url: str) -> str:
     return _TRY_IT.format(url=url, address=url.removeprefix("ws://"))
 
 
-def _values(checked: list[str]) -> Options:
+def _values(parsed: Parsed) -> Options:
     from docopt import docopt  # late: help, version and mistakes come without it
 
-    grammar = HELP.replace(
+    # Without the options about who may connect, which need no grammar: docopt takes 0.2 ms for each.
+    given = parsed.options
+    checked = [word for word in parsed.words if word.partition("=")[0] not in _OF_ACCESS]
+    before, _, rest = HELP.partition("  --ws-auth ")
+    grammar = (before + rest[rest.index("  --remote ") :]).replace(
         "[OPTIONS]", "[options] [--config <key=value>]... [--enable <FEATURE>]... [--disable <FEATURE>]..."
     )
     found = docopt(grammar, checked, False)
@@ -276,8 +282,8 @@ def _values(checked: list[str]) -> Options:
         log_level=found["--log-level"],
         log_format=found["--log-format"] or "text",
         exit_on_stdin_close=found["--exit-on-stdin-close"],
-        insecure_listen=found["--insecure-listen"],
-        access={name: found[name] for name in ACCESS_OPTIONS if found[name] is not None},
+        insecure_listen=_INSECURE in given,
+        access={name: given[name] for name in ACCESS_OPTIONS if name in given},
     )
 
 

@@ -21,11 +21,12 @@ class NotWelcome(Exception):
 
 
 class Arrived(NamedTuple):
-    """A connection whose bytes are HTTP now."""
+    """A connection whose bytes are HTTP now; without `is_tcp` the kernel knows nothing of its window."""
 
     sock: socket.socket
     peer: str
     identity: Identity
+    is_tcp: bool
 
 
 class Arrival(Protocol):
@@ -44,7 +45,7 @@ class TcpArrival:
 
     def receive(self, sock: socket.socket, address: Any) -> Arrived:
         """See `Arrival`."""
-        return Arrived(sock, address_text(address), NOBODY)
+        return Arrived(sock, address_text(address), NOBODY, True)
 
 
 class UnixArrival:
@@ -55,7 +56,7 @@ class UnixArrival:
         uid = peer_uid(sock)
         if uid not in (os.geteuid(), _ROOT):
             raise NotWelcome(f"the user {uid} may not connect to this socket")
-        return Arrived(sock, f"unix:{uid}", Identity("uid", str(uid)))
+        return Arrived(sock, f"unix:{uid}", Identity("uid", str(uid)), False)
 
 
 def address_text(address: Any) -> str:

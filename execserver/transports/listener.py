@@ -99,7 +99,12 @@ class WebSocketListener:
             (sock if arrived is None else arrived.sock).close()
             return
         transport = WebSocketTransport(
-            arrived.sock, arrived.peer, self._settings, self._shared, upgraded.early
+            arrived.sock,
+            arrived.peer,
+            self._settings,
+            self._shared,
+            upgraded.early,
+            arrived.is_tcp,
         )
         self._run(transport, upgraded.identity)
 

@@ -59,7 +59,8 @@ class TlsArrival:
                 self._liveness.forget(bridge)  # the caller closes the socket
         if not done:
             raise NotWelcome(f"the TLS handshake of {address_text(address)} took too long")
-        return Arrived(bridge.open(), address_text(address), identity_of(bridge.certificate))
+        identity = identity_of(bridge.certificate)
+        return Arrived(bridge.open(), address_text(address), identity, False)
 
 
 class TlsBridge:

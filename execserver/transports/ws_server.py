@@ -63,6 +63,7 @@ class WebSocketTransport:
         settings: Settings,
         shared: Shared,
         early: bytes,
+        is_tcp: bool = True,
     ) -> None:
         self.sock = sock
         self._fd = sock.fileno()
@@ -81,10 +82,10 @@ class WebSocketTransport:
         self._closed = False
         self._pong_bytes = 0  # queued since the outbox was empty
         self._peer_gone: Event | None = None  # made when the wait for the peer's end begins
-        if sock.family == socket.AF_UNIX:  # the kernel reports neither a window nor a peer that is gone
-            self.outbox = Outbox(self._fd, _FRAMING, self._lost)
-        else:
+        if is_tcp:
             self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
+        else:  # the kernel reports neither a window nor a peer that is gone
+            self.outbox = Outbox(self._fd, _FRAMING, self._lost)
 
     @property
     def malformed_prefix(self) -> str:

@@ -7,6 +7,7 @@ name.  A loopback address, or `localhost`, nobody else can claim.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 
 _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
@@ -17,6 +18,7 @@ def is_host(text: str) -> bool:
     return _HOST.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=32)  # clients of a listener send few different ones, and each takes 10 µs to read
 def names_loopback(text: str) -> bool:
     """True if a Host header is a loopback address or `localhost`, with any port."""
     if not is_host(text):

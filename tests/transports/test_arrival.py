@@ -17,7 +17,7 @@ from execserver.transports.arrival import NotWelcome, TcpArrival, UnixArrival, a
 )
 def test_a_tcp_peer_has_an_address_and_no_identity(address: tuple[object, ...], text: str) -> None:
     with socket.socket() as sock:
-        assert TcpArrival().receive(sock, address) == (sock, text, NOBODY)
+        assert TcpArrival().receive(sock, address) == (sock, text, NOBODY, True)
     assert address_text(address) == text
 
 

@@ -52,6 +52,8 @@ _PATTERNS = (
         rf"\1{_HIDDEN}",
     ),
     (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), _HIDDEN),
+    # A token of this server: its id may be read, its MAC not.
+    (re.compile(r"\b(xst1\.[0-9a-f]{16})\.[A-Za-z0-9_.-]+"), rf"\1.{_HIDDEN}"),
 )
 
 

@@ -76,6 +76,7 @@ def test_a_traceback_is_part_of_its_record() -> None:
         ('{"api_key": "abc", "a": 1}', '{"api_key": "[redacted]", "a": 1}'),
         ("OPENAI_API_KEY=abc PATH=/bin", "OPENAI_API_KEY=[redacted] PATH=/bin"),
         ("key sk-abcdefgh1234 used", "key [redacted] used"),
+        ("got xst1.0123456789abcdef.l-ci.abcDEF-_9 here", "got xst1.0123456789abcdef.[redacted] here"),
         ("nothing here: ws://127.0.0.1:1", "nothing here: ws://127.0.0.1:1"),
     ],
 )

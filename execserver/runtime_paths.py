@@ -8,13 +8,21 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 ZYGOTE_ARGUMENT = "--execserver-zygote"
 DOCTOR_ARGUMENT = "--execserver-doctor"
+TOKEN_STORE_VARIABLE = "EXECSERVER_TOKEN_STORE"
+TOKEN_STORE_FILE = b"tokens.json"
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _MAIN_SCRIPT = os.path.join(_PACKAGE, "__main__.py")
 # Isolated and without `site`: helpers need the standard library only, and this saves a fifth of their start.
 _INTERPRETER_OPTIONS = ("-I", "-S")
+
+_home: list[bytes] = []  # of this user, once it was looked up
 
 
 class ExecServerRuntimePaths:
@@ -66,6 +74,32 @@ class ExecServerRuntimePaths:
 
     def _self_command(self) -> list[str]:
         return [*_frozen_start()] or [sys.executable, *_INTERPRETER_OPTIONS, _MAIN_SCRIPT]
+
+
+def token_stores(environ: Mapping[bytes, bytes]) -> list[bytes]:
+    """Return the folders that may hold this user's list of tokens; the first is the one in use.
+
+    All of them, not only the one in use, are to be kept from commands: the next start may lack a variable.
+    """
+    homes = (environ.get(b"HOME", b""), home_of_user())
+    named = [
+        environ.get(TOKEN_STORE_VARIABLE.encode(), b""),
+        *(folder + b"/execserver/tokens" for folder in [environ.get(b"XDG_CONFIG_HOME", b"")] if folder),
+        *(folder + b"/.config/execserver/tokens" for folder in homes if folder),
+    ]
+    return list(dict.fromkeys(os.path.realpath(folder) for folder in named if folder.startswith(b"/")))
+
+
+def home_of_user() -> bytes:
+    """Return this user's home as the system knows it, or b"": HOME may say something else next time."""
+    if not _home:
+        import pwd  # late: few processes ask
+
+        try:
+            _home.append(os.fsencode(pwd.getpwuid(os.geteuid()).pw_dir))
+        except KeyError:
+            _home.append(b"")
+    return _home[0]
 
 
 def carries_its_c_library() -> bool:

@@ -1,10 +1,10 @@
-"""Keeps the program files and the mask records out of a command's reach.
+"""Keeps the program files, the mask records and the list of tokens out of a command's reach.
 
-The next start of a server runs what was unpacked before, without a sandbox, and mask records tell the next
-owner what to remove.  A policy may make the folders that they are in writable, for instance the one for
-temporary files.  Every folder that a later start could take its program from is closed, not only that of the
-running program: else a command could put a program there for an upgrade, or for a start with another
-environment.
+The next start of a server runs what was unpacked before, without a sandbox, mask records tell the next owner
+what to remove, and with the key in the list of tokens anybody makes tokens.  A policy may make the folders
+that they are in writable, for instance the one for temporary files.  Every folder that a later start could
+take its program or its tokens from is closed, not only that of the running program: else a command could put
+something there for an upgrade, or for a start with another environment.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from __future__ import annotations
 import errno
 import os
 
-from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.runtime_paths import (
+    TOKEN_STORE_FILE,
+    ExecServerRuntimePaths,
+    home_of_user,
+    token_stores,
+)
 from execserver.sandbox.masks.records import record_places
 from execserver.sandbox.plan import (
     HIDDEN_DIRECTORY,
     READ,
     ROOT_HOST,
+    ROOT_READ_ONLY,
     ROOT_WRITABLE,
     WRITE,
     Mount,
@@ -35,11 +41,9 @@ _ROOTS_OWN = (b"/dev", b"/proc")
 # What this user cannot make, no command of this user can.
 _NOT_TO_BE_MADE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
-_home: list[bytes] = []  # this user's home as the system knows it, once it was looked up
-
 
 def keep_own_files(plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes]) -> SandboxPlan:
-    """Return a plan that also masks the mask records and makes the folders of the program read-only.
+    """Return a plan that also masks mask records and tokens and makes the folders of the program read-only.
 
     Missing folders are made, so that nobody inside makes them first.  `environ` is the environment that this
     program was started with.  Raises OSError.
@@ -53,6 +57,9 @@ def keep_own_files(plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes]
             plan = _with(plan, host, folder, HIDDEN_DIRECTORY)
     for folder in places_of_the_program(environ):
         plan = _with(plan, host, folder, READ)
+    for folder in token_stores(environ):
+        if _is_within_reach(folder):
+            plan = _without_tokens(plan, host, folder)
     return plan
 
 
@@ -63,7 +70,7 @@ def places_of_the_program(environ: Mapping[bytes, bytes]) -> list[bytes]:
     """
     own = b"/execserver-%d" % os.geteuid()
     temporary = (environ.get(b"TMPDIR", b""), *_TEMPORARY)
-    homes = (environ.get(b"HOME", b""), _home_of_user())
+    homes = (environ.get(b"HOME", b""), home_of_user())
     named = [
         ExecServerRuntimePaths.unpacked_folder() or b"",
         environ.get(b"EXECSERVER_CACHE_DIR", b""),
@@ -74,34 +81,49 @@ def places_of_the_program(environ: Mapping[bytes, bytes]) -> list[bytes]:
     return list(dict.fromkeys(os.path.realpath(folder) for folder in named if folder.startswith(b"/")))
 
 
-def _home_of_user() -> bytes:
-    """Return this user's home as the system knows it, or b"": HOME may say something else next time."""
-    if not _home:
-        import pwd  # late: a few plans only get here
+def _without_tokens(plan: SandboxPlan, host: Host, folder: bytes) -> SandboxPlan:
+    """Mask a folder for tokens: where it would be writable in any case, where it is readable if it has any.
 
-        try:
-            _home.append(os.fsencode(pwd.getpwuid(os.geteuid()).pw_dir))
-        except KeyError:
-            _home.append(b"")
-    return _home[0]
+    An empty folder that a command filled would be the next server's list.
+    """
+    nearest = _nearest(plan, folder)
+    if _shows(plan, nearest, folder) == READ and host.stamp(folder + b"/" + TOKEN_STORE_FILE) is not None:
+        return _mounted(plan, host, nearest, folder, HIDDEN_DIRECTORY)
+    return _with(plan, host, folder, HIDDEN_DIRECTORY)
 
 
 def _with(plan: SandboxPlan, host: Host, folder: bytes, kind: str) -> SandboxPlan:
     """Add a mount for a folder where it would be writable."""
-    above = [mount for mount in plan.mounts if _is_below(folder, mount.path)]
-    nearest = max(above, key=lambda mount: len(mount.path), default=None)
-    if nearest is None:
-        writable = plan.root == ROOT_WRITABLE and not any(_is_below(folder, own) for own in _ROOTS_OWN)
-    else:
-        writable = nearest.kind == WRITE
-    if not writable:
+    nearest = _nearest(plan, folder)
+    if _shows(plan, nearest, folder) != WRITE:
         return plan
     _make(folder)
+    return _mounted(plan, host, nearest, folder, kind)
+
+
+def _nearest(plan: SandboxPlan, folder: bytes) -> Mount | None:
+    above = [mount for mount in plan.mounts if _is_below(folder, mount.path)]
+    return max(above, key=lambda mount: len(mount.path), default=None)
+
+
+def _shows(plan: SandboxPlan, nearest: Mount | None, folder: bytes) -> str:
+    """Return whether a folder can be seen, READ, and written, WRITE; nothing where it is not there."""
+    if nearest is not None:
+        return nearest.kind if nearest.kind in (READ, WRITE) else ""
+    if any(_is_below(folder, own) for own in _ROOTS_OWN):
+        return ""
+    return {ROOT_WRITABLE: WRITE, ROOT_READ_ONLY: READ}.get(plan.root, "")
+
+
+def _mounted(plan: SandboxPlan, host: Host, nearest: Mount | None, folder: bytes, kind: str) -> SandboxPlan:
+    """Add a mount for a folder that the plan shows by its nearest mount; nothing where it is missing."""
     identity = host.identity(folder)
     if identity is None:
         return plan
     # The folders in between become mounts of their own; else they could be moved away with what is in them.
-    way = [Mount(WRITE, path, path, host.identity(path)) for path in _between(nearest, folder)]
+    way = []
+    if _shows(plan, nearest, folder) == WRITE:
+        way = [Mount(WRITE, path, path, host.identity(path)) for path in _between(nearest, folder)]
     last = Mount(kind, folder, folder if kind == READ else b"", identity)
     fields = {name: getattr(plan, name) for name in plan.__slots__}
     kept = "read_only" if kind == READ else "denied"
@@ -124,6 +146,17 @@ def _is_anothers(path: bytes) -> bool:
         return os.lstat(path).st_uid != os.geteuid()
     except OSError:
         return False
+
+
+def _is_within_reach(folder: bytes) -> bool:
+    """Tell whether this user, and so a command, could come to what is in a folder, or to its place."""
+    try:
+        os.lstat(folder + b"/" + TOKEN_STORE_FILE)
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _make(folder: bytes) -> None:

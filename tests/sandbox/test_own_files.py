@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver import runtime_paths
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import own_files
 from execserver.sandbox.masks.records import record_places
@@ -54,9 +55,10 @@ class Files:
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     made = Files(tmp_path)
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: made.unpacked))
-    monkeypatch.setattr(own_files, "_home", [made.home])
+    monkeypatch.setattr(runtime_paths, "_home", [made.home])
     monkeypatch.setattr(own_files, "_TEMPORARY", (made.home + b"/tmp",))
     monkeypatch.setattr(own_files, "record_places", lambda runtime_dir: (runtime_dir + b"/execserver",))
+    monkeypatch.setattr(own_files, "token_stores", lambda _: [])  # `test_own_tokens` has them
     return made
 
 

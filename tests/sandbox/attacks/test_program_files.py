@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from execserver import runtime_paths
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import own_files
 from execserver.sandbox.backends import landlock_only
@@ -87,9 +88,10 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         b"XDG_CACHE_HOME": os.fsencode(home / "xdg"),
         b"XDG_RUNTIME_DIR": b"/nonexistent",
     }
-    monkeypatch.setattr(own_files, "_home", [os.fsencode(home)])
+    monkeypatch.setattr(runtime_paths, "_home", [os.fsencode(home)])
     monkeypatch.setattr(own_files, "_TEMPORARY", (os.fsencode(temporary),))
     monkeypatch.setattr(own_files, "record_places", lambda _: ())
+    monkeypatch.setattr(own_files, "token_stores", lambda _: [])  # `test_own_tokens` has them
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: None))
     return Scene(home, cache, places, environ, way)
 

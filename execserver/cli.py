@@ -43,6 +43,7 @@ Usage: execserver [OPTIONS]
        execserver relay
        execserver mcp
        execserver rules check
+       execserver token
        execserver self-test
        execserver install-aliases [--codex] <DIR>
        execserver licenses
@@ -58,6 +59,8 @@ Commands:
                             sandbox, with rules and questions about what they start. See `mcp --help`.
   rules check               Show what the rules of that tool decide about a command, and which rule decides.
                             See `rules --help`.
+  token                     Manage tokens that let their holders connect, and say what they may do at most:
+                            `token new`, `narrow`, `list`, `revoke`. See `token --help`.
   self-test                 Start a server on loopback, run commands and file calls through it, and report
                             whether everything works here.
   install-aliases <DIR>     Make symlinks in DIR by whose names other programs find this one, e.g. codex-fs.

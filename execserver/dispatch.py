@@ -35,6 +35,7 @@ VERBS = {
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",
     "licenses": "execserver.verbs.licenses:main",
+    "token": "execserver.verbs.token:main",
 }
 # ... and the hidden ones, for the server's own use and for callers that cannot choose argv[0].
 ARGUMENTS = {

@@ -1,8 +1,8 @@
 """The server's list of tokens: one file with the key and what was issued, readable by its user only.
 
 The file is replaced as a whole under a lock on its folder, so a reader sees the old file or the new one, and
-two concurrent changes are both kept.  Nobody waits longer than `_LOCK_S` for the lock.  Anything doubtful about
-folder or file (another owner, open modes, unknown content) is an error, never an empty list.
+two concurrent changes are both kept.  Nobody waits longer than `_LOCK_S` for the lock.  Anything doubtful
+about folder or file (another owner, open modes, unknown content) is an error, never an empty list.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _changing(folder: bytes) -> Iterator[Listed]:
 
 
 def _check_folder(folder: bytes) -> None:
-    """Refuse a folder that others can come into: they could put a list of their own there.  Raises OSError."""
+    """Refuse a folder that others can enter: they could put a list of their own there.  Raises OSError."""
     facts = os.lstat(folder)
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS:
         raise TokenStoreError(f"{_shown(folder)}: others can come to it; make it yours: chmod 700")

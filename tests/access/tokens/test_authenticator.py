@@ -50,18 +50,18 @@ def desk(tmp_path: Path) -> Desk:
 
 def test_a_holder_gets_what_the_token_allows(desk: Desk) -> None:
     assert desk.ask(desk.first) == Identity("token", desk.first.id, Grant())
-    token = desk.issue("l-ci", *caveats(roots=[b"/work"]))
-    assert desk.ask(token) == Identity("token", f"{token.id} ci", Grant(roots=("/work",)))
+    token = desk.issue("l-ci", *caveats(roots=[b"/srv"]))
+    assert desk.ask(token) == Identity("token", f"{token.id} ci", Grant(roots=("/srv",)))
 
 
 def test_a_narrowed_token_gets_less_and_keeps_its_name(desk: Desk) -> None:
-    token = desk.issue("l-ci", *caveats(roots=[b"/work"]))
-    less = narrowed(token, ["l-bot", "r", "n", *caveats(roots=[b"/work/a", b"/etc"])])
-    assert desk.ask(less) == Identity("token", f"{token.id} ci/bot", Grant(("/work/a",), True, False))
+    token = desk.issue("l-ci", *caveats(roots=[b"/srv"]))
+    less = narrowed(token, ["l-bot", "r", "n", *caveats(roots=[b"/srv/a", b"/etc"])])
+    assert desk.ask(less) == Identity("token", f"{token.id} ci/bot", Grant(("/srv/a",), True, False))
 
 
 def test_nobody_widens_by_cutting_reordering_or_adding(desk: Desk) -> None:
-    token = desk.issue("r", "n", *caveats(roots=[b"/work"]), "u-2000000")
+    token = desk.issue("r", "n", *caveats(roots=[b"/srv"]), "u-2000000")
     for at in range(len(token.caveats)):
         assert desk.ask(token._replace(caveats=token.caveats[:at])) == INVALID
         assert desk.ask(token._replace(caveats=token.caveats[at + 1 :])) == INVALID

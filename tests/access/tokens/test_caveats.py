@@ -78,9 +78,9 @@ def test_an_intersection_of_folders_holds_what_both_hold(one: list[bytes], other
 
 
 def test_a_folder_of_a_similar_name_is_another_one() -> None:
-    assert intersection([b"/work"], [b"/workshop", b"/work-2"]) == ()
-    assert intersection([b"/work"], [b"/work/a", b"/work"]) == (b"/work",)
-    assert intersection([b"/"], [b"/work/a"]) == (b"/work/a",)
+    assert intersection([b"/srv"], [b"/workshop", b"/srv-2"]) == ()
+    assert intersection([b"/srv"], [b"/srv/a", b"/srv"]) == (b"/srv",)
+    assert intersection([b"/"], [b"/srv/a"]) == (b"/srv/a",)
 
 
 def test_roots_without_anything_in_common_leave_nothing_writable() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from execserver.handlers.context import Call
+from execserver.handlers.limits import check_granted
 from execserver.handlers.registry import HANDLERS
 from execserver.handlers.replies import Answer
 from execserver.protocol.decoding import decode_params
@@ -14,7 +15,8 @@ from execserver.protocol.methods import INITIALIZE, METHODS
 def dispatch(call: Call, request: Request) -> Answer:
     """Answer one request or raise `RpcError`.
 
-    Params are decoded before the life-cycle check, in the order of the reference server (section 5).
+    Params are decoded before the life-cycle check, in the order of the reference server (section 5).  What
+    its grant keeps from a client comes last.
     """
     method = METHODS.get(request.method)
     if method is None:
@@ -22,4 +24,7 @@ def dispatch(call: Call, request: Request) -> Answer:
     params = decode_params(method, request.params)
     if method is not INITIALIZE:
         call.connection.rules.check_request(method.family.value)
+    grant = call.connection.identity.grant
+    if grant is not None:
+        check_granted(method.name, grant)
     return HANDLERS[method.name](call, params)

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from execserver.files.walk import Walk, WalkOptions
 from execserver.handlers.context import Call
+from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import InParts, Reply, Streamed
 from execserver.protocol import base64, files, methods
@@ -33,10 +34,15 @@ _BLOCK_WRITTEN = files.FsWriteBlockResponse()
 def operations(
     call: Call, sandbox: FileSystemSandboxContext | None, *paths: PathUri
 ) -> FileService | ConfinedFiles:
-    """Return what performs a request: the server itself, or a worker if the context restricts files.
+    """Return what performs a request: the server itself, or a worker if context or grant restrict files.
 
     Checks the paths and the context; raises InvalidRequest for a path of another kind of host.
     """
+    laid = limits(call)
+    if laid is not None:
+        context = sandbox or UNRESTRICTED
+        call.services.sandboxed_files.needed(context, *paths)
+        return call.services.sandboxed_files.within(context, laid)
     if sandbox is not None and call.services.sandboxed_files.needed(sandbox, *paths):
         return call.services.sandboxed_files.within(sandbox)
     return call.services.filesystem

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from execserver.core.process_state import SandboxNote
 from execserver.handlers.context import Call
+from execserver.handlers.limits import UNRESTRICTED, limits
+from execserver.handlers.process import planner, start_confined
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import Later, Reply
 from execserver.protocol.errors import InvalidParams, InvalidRequest
@@ -16,6 +19,7 @@ from execserver.protocol.legacy import (
 )
 from execserver.protocol.methods import COMMAND_EXEC, COMMAND_EXEC_TERMINATE, COMMAND_EXEC_WRITE
 from execserver.protocol.templates import CommandExecTemplates
+from execserver.services.process import Process
 from execserver.services.spawner import SpawnSpec
 
 
@@ -41,9 +45,10 @@ def command_exec(call: Call, params: CommandExecParams) -> Reply:
     if not params.argv:
         raise InvalidParams("argv must not be empty")
     table = call.session.processes
+    env = {name.encode(): value.encode() for name, value in params.env.items()}
     spec = SpawnSpec(
         argv=[word.encode() for word in params.argv],
-        env={name.encode(): value.encode() for name, value in params.env.items()},
+        env=env,
         cwd=params.cwd.native(),
         arg0=None if params.arg0 is None else params.arg0.encode(),
         tty=params.tty,
@@ -51,7 +56,15 @@ def command_exec(call: Call, params: CommandExecParams) -> Reply:
     cap = params.output_bytes_cap
     name = params.process_id
     wording = CommandExecTemplates(name) if cap is None else CappedTemplates(name, cap)
-    process = table.start(name, list(params.argv), spec, wording)
+
+    def begin(confined: SpawnSpec, note: SandboxNote | None = None) -> Process:
+        return table.start(name, list(params.argv), confined, wording, note)
+
+    # That contract has no sandbox context; a client with limits has them here, too.
+    if limits(call) is None:
+        process = begin(spec)
+    else:
+        process = start_confined(spec, planner(call, UNRESTRICTED, spec.cwd, env), begin)
     return Reply(CommandExecResponse(process_id=name, running=True), process.begin)
 
 

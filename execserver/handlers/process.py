@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -12,6 +12,7 @@ from execserver.access.identity import NOBODY
 from execserver.core.env_policy import child_environment
 from execserver.core.process_state import SandboxNote
 from execserver.handlers.context import Call
+from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.registry import handles
 from execserver.handlers.replies import Later, Reply
 from execserver.protocol import templates
@@ -112,29 +113,38 @@ def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[s
     """Start another command as this one would be started, without input, on pipes."""
     table = call.session.processes
     other = spec._replace(argv=[word.encode() for word in argv], arg0=None, tty=False, pipe_stdin=False)
-    if params.sandbox is None:
+    if not _is_sandboxed(call, params):
         return table.spawn(other)
-    plan = _planner(call, params, params.sandbox, spec.cwd)
+    plan = _planner(call, params, spec.cwd)
     return with_current_plan(plan(), plan, lambda confinement: table.spawn(_confined(other, confinement)))
 
 
-def _planner(
-    call: Call, params: ExecParams, context: FileSystemSandboxContext, cwd: bytes
-) -> Callable[[], Confinement]:
+def _is_sandboxed(call: Call, params: ExecParams) -> bool:
+    return params.sandbox is not None or limits(call) is not None
+
+
+def _planner(call: Call, params: ExecParams, cwd: bytes) -> Callable[[], Confinement]:
     # Without what a shell snapshot exports: start-up files must not name the temporary folder of the policy.
     env = child_environment(call.services.inherited, params.env_policy, params.env)
-    return lambda: call.services.sandbox.process_start(context, cwd, params.enforce_managed_network, env)
+    if params.sandbox is None:
+        return planner(call, UNRESTRICTED, cwd, env)
+    return planner(call, params.sandbox, cwd, env, params.enforce_managed_network)
 
 
 def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
     table = call.session.processes
-    if params.sandbox is None:
+    sandboxed = _is_sandboxed(call, params)
+    if sandboxed:
+        process = start_confined(
+            spec,
+            _planner(call, params, spec.cwd),
+            lambda confined, note: _start(table, params, confined, note),
+        )
+    else:
         table.check_free(params.process_id)
         process = _start(table, params, spec)
-    else:
-        process = _start_sandboxed(call, params, params.sandbox, spec)
     return Reply(
-        ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[params.sandbox is not None]),
+        ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[sandboxed]),
         process.begin,
     )
 
@@ -146,16 +156,26 @@ def _start(
     return table.start(params.process_id, list(params.argv), spec, wording, sandbox)
 
 
-def _start_sandboxed(
-    call: Call, params: ExecParams, context: FileSystemSandboxContext, spec: SpawnSpec
+def planner(
+    call: Call,
+    context: FileSystemSandboxContext,
+    cwd: bytes,
+    env: Mapping[bytes, bytes],
+    enforce_managed_network: bool = False,
+) -> Callable[[], Confinement]:
+    """Return what plans the sandbox of a context, with the limits of the client laid over it."""
+    laid = limits(call)
+    return lambda: call.services.sandbox.process_start(context, cwd, enforce_managed_network, env, laid)
+
+
+def start_confined(
+    spec: SpawnSpec, plan: Callable[[], Confinement], begin: Callable[[SpawnSpec, SandboxNote], Process]
 ) -> Process:
-    """Start a process as its sandbox context says."""
-    table = call.session.processes
-    plan = _planner(call, params, context, spec.cwd)
+    """Have a process begun in the sandbox that was planned."""
 
     def start_within(confinement: Confinement) -> Process:
         note = SandboxNote(confinement.has_own_init, confinement.refusal)
-        return _start(table, params, _confined(spec, confinement), note)
+        return begin(_confined(spec, confinement), note)
 
     try:
         return with_current_plan(plan(), plan, start_within)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError, os_error_text
 from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox.limits import Limits, lay
 from execserver.sandbox.masks.host import MaskTargetHost
 from execserver.sandbox.nesting import with_nesting
 from execserver.sandbox.own_files import keep_own_files
@@ -86,8 +87,10 @@ class SandboxService:
         """Close the descriptor; planning still works, in threads."""
         self._mounts.close()
 
-    def files_plan(self, context: FileSystemSandboxContext) -> SandboxPlan:
+    def files_plan(self, context: FileSystemSandboxContext, limits: Limits | None = None) -> SandboxPlan:
         """Return the plan for an fs/* request that needs a sandbox, as the host is at this moment.
+
+        `limits` are those of the client, laid over what the context grants.
 
         Equal plans mean equal sandbox roots: a worker made for one serves the other.  Raises InvalidRequest
         `failed to prepare fs sandbox: <why>`, or InternalError if the context's directory does not exist.
@@ -97,9 +100,10 @@ class SandboxService:
         def make(facts: Facts) -> SandboxPlan:
             if context.cwd is not None:
                 _check_folder(context.cwd.native())
-            return plan_for_files(file_policy(context, host, self._server_cwd), host, facts)
+            plan = plan_for_files(file_policy(context, host, self._server_cwd), host, facts)
+            return plan if limits is None else lay(limits, plan, facts.noting(host))
 
-        planned = self._planned(("files", context), context, host, make, InvalidRequest, "fs")
+        planned = self._planned(("files", context, limits), context, host, make, InvalidRequest, "fs")
         if planned.plan is None:
             raise InvalidRequest(f"failed to prepare fs sandbox: {planned.refusal}")
         return planned.plan
@@ -124,9 +128,11 @@ class SandboxService:
         cwd: bytes,
         enforce_managed_network: bool,
         env: Mapping[bytes, bytes],
+        limits: Limits | None = None,
     ) -> Confinement:
         """Return the confinement of a process whose context and working directory have been checked.
 
+        `limits` are those of the client, laid over what the context grants.
         A policy that cannot be enforced gives a refusal, which a child prints in place of the process.
         Raises InvalidParams `failed to prepare process sandbox: <why>` if this machine is the obstacle.
         """
@@ -139,12 +145,13 @@ class SandboxService:
 
         def make(facts: Facts) -> SandboxPlan:
             policy = process_policy(context, host, cwd)
-            return plan_for_process(policy, host, facts, enforce_managed_network)
+            plan = plan_for_process(policy, host, facts, enforce_managed_network)
+            return plan if limits is None else lay(limits, plan, facts.noting(host))
 
         # The plan depends on the process's directory only if the context names none, so that starts in many
         # directories share one plan.
         own_cwd = cwd if context.cwd is None else None
-        key = ("process", context, own_cwd, host.tmpdir, enforce_managed_network)
+        key = ("process", context, own_cwd, host.tmpdir, enforce_managed_network, limits)
         planned = self._planned(key, context, host, make, InvalidParams, "process")
         if planned.plan is None:
             return refused(f"{REFUSED}{planned.refusal}")

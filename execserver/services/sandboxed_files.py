@@ -19,6 +19,7 @@ from execserver.protocol.paths import PathUri, display
 from execserver.protocol.permissions import DENY, READ, WRITE
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.sandbox.files import worker_records as records
+from execserver.sandbox.limits import Limits
 from execserver.sandbox.plan import SandboxPlan
 from execserver.sandbox.policy.request_check import file_request_needs_sandbox
 from execserver.services.current_plan import SandboxNotMade, with_current_plan
@@ -68,9 +69,12 @@ class SandboxedFiles:
             path.native()  # raises for a path of another kind of host
         return known
 
-    def within(self, context: FileSystemSandboxContext) -> ConfinedFiles:
-        """Return the operations for a context that `needed` has checked and that restricts files."""
-        return ConfinedFiles(self, context)
+    def within(self, context: FileSystemSandboxContext, limits: Limits | None = None) -> ConfinedFiles:
+        """Return the operations for a context that `needed` has checked and that restricts files.
+
+        With `limits`, which are laid over it, it may be one that restricts nothing.
+        """
+        return ConfinedFiles(self, context, limits)
 
     def close(self) -> None:
         """End every worker."""
@@ -83,11 +87,14 @@ class ConfinedFiles:
     With `links` False (no-symlinks mode) any symlink in the path is refused.
     """
 
-    __slots__ = ("_context", "_service")
+    __slots__ = ("_context", "_limits", "_service")
 
-    def __init__(self, service: SandboxedFiles, context: FileSystemSandboxContext) -> None:
+    def __init__(
+        self, service: SandboxedFiles, context: FileSystemSandboxContext, limits: Limits | None
+    ) -> None:
         self._service = service
         self._context = context
+        self._limits = limits
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
         """Return is_directory, is_file, is_symlink, size in bytes, time of modification in ms."""
@@ -181,7 +188,7 @@ class ConfinedFiles:
         service = self._service
 
         def plan() -> SandboxPlan:
-            return service.sandbox.files_plan(self._context)
+            return service.sandbox.files_plan(self._context, self._limits)
 
         try:
             return with_current_plan(plan(), plan, lambda plan: service.workers.call(plan, request))

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from execserver.access.identity import NOBODY
 from execserver.core.file_handles import FileHandles
 from execserver.handlers import filesystem as handlers
 from execserver.handlers import load_handlers
@@ -48,7 +49,9 @@ class Client:
         load_handlers()
         self.service = FileService(Settings())
         self.handles = FileHandles(self.service.release)
-        connection = SimpleNamespace(handles=self.handles, client_name=name, bounded_messages=False)
+        connection = SimpleNamespace(
+            handles=self.handles, client_name=name, bounded_messages=False, identity=NOBODY
+        )
         self.sandbox = SandboxService(Settings(), {}, lambda plan: "nothing makes views here")
         sandboxed = SandboxedFiles(self.service, self.sandbox, start_plain_worker, Settings())
         services = SimpleNamespace(filesystem=self.service, sandboxed_files=sandboxed)

@@ -73,8 +73,9 @@ Options:
                             Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
                             A Unix socket is for its user only. stdio carries one JSON message per line and
                             ends with its input.
-  --ws-auth <MODE>          Ask who connects: capability-token (one token) or signed-bearer-token (JWTs by
-                            HS256). Clients send `Authorization: Bearer TOKEN`. Without it whoever reaches the
+  --ws-auth <MODE>          Ask who connects: capability-token (one token), signed-bearer-token (JWTs by
+                            HS256) or execserver-token (those of `execserver token`, with what each allows).
+                            Clients send `Authorization: Bearer TOKEN`. Without it whoever reaches the
                             port runs commands as you.
   --ws-token-file <PATH>    File with the capability token. Read once, like the secret.
   --ws-token-sha256 <HEX>   Its SHA-256 digest instead.
@@ -134,7 +135,7 @@ _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
     "--log-format": ("text", "json"),
-    "--ws-auth": ("capability-token", "signed-bearer-token"),
+    "--ws-auth": ("capability-token", "signed-bearer-token", "execserver-token"),
 }
 
 _TRY_IT = """

@@ -28,6 +28,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.app": "test_cli.py",
     "execserver.name_services": "packaging/test_environment.py",
     "execserver.server": "e2e/test_server_end.py",
+    "execserver.access.tokens.holder": "access/tokens/test_authenticator.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",
     "execserver.client.remote_env": "client/test_against_server.py",

@@ -13,8 +13,8 @@ from execserver.access.identity import Authenticator
 from execserver.access.signed_token import DEFAULT_SKEW_S, Expected, SignedToken
 from execserver.protocol.errors import os_error_text
 
-CAPABILITY, SIGNED = "capability-token", "signed-bearer-token"
-MODES = (CAPABILITY, SIGNED)
+CAPABILITY, SIGNED, ISSUED = "capability-token", "signed-bearer-token", "execserver-token"
+MODES = (CAPABILITY, SIGNED, ISSUED)
 
 _MAX_SECRET_BYTES = 1024 * 1024
 _MIN_SHARED_SECRET_BYTES = 32
@@ -65,7 +65,7 @@ def make_authenticator(options: WsAuthOptions) -> Authenticator | None:
         return None
     if options.mode == CAPABILITY:
         return _capability(options)
-    return _signed(options)
+    return _issued(options) if options.mode == ISSUED else _signed(options)
 
 
 def _capability(options: WsAuthOptions) -> Authenticator:
@@ -98,6 +98,18 @@ def _signed(options: WsAuthOptions) -> Authenticator:
     if len(secret) < _MIN_SHARED_SECRET_BYTES:
         raise WsAuthError(f"signed websocket bearer secret {os.path.abspath(path)} must be at least 32 bytes")
     return SignedToken(secret, Expected(_unless_blank(options.issuer), _unless_blank(options.audience), skew))
+
+
+def _issued(options: WsAuthOptions) -> Authenticator:
+    from execserver.access.tokens.authenticator import TokenAuthenticator  # late: no other mode needs them
+    from execserver.access.tokens.store import TokenStoreError, default_folder
+
+    if options.of_capability or options.of_signed:
+        raise WsAuthError("`--ws-auth execserver-token` takes no other websocket auth flags")
+    try:
+        return TokenAuthenticator(default_folder(os.environb))
+    except TokenStoreError as error:
+        raise WsAuthError(str(error)) from None
 
 
 def read_secret(path: str) -> str:

@@ -24,7 +24,7 @@ def dispatch(call: Call, request: Request) -> Answer:
     params = decode_params(method, request.params)
     if method is not INITIALIZE:
         call.connection.rules.check_request(method.family.value)
-    grant = call.connection.identity.grant
-    if grant is not None:
-        check_granted(method.name, grant)
+    identity = call.connection.identity
+    if identity.grant is not None:
+        check_granted(method.name, identity)
     return HANDLERS[method.name](call, params)

@@ -7,15 +7,17 @@ closed until somebody has decided about it.
 from __future__ import annotations
 
 import enum
+import time
 from functools import lru_cache
 
-from execserver.access.identity import Grant
+from execserver.access.identity import Grant, Identity
+from execserver.access.tokens.holder import Holder
 from execserver.handlers.context import Call
 from execserver.protocol import methods
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.permissions import DISABLED, PermissionProfile
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.limits import Limits
+from execserver.sandbox.client_limits import Limits
 
 
 class Reach(enum.Enum):
@@ -83,9 +85,11 @@ def limits(call: Call) -> Limits | None:
     return None if grant is None else limits_of(grant)
 
 
-def check_granted(method: str, grant: Grant) -> None:
-    """Raise InvalidRequest for a method that is nothing for the holder of a grant."""
-    taken = limits_of(grant)
+def check_granted(method: str, identity: Identity) -> None:
+    """Raise InvalidRequest for a method that a grant does not allow, and for any once a token is over."""
+    if isinstance(identity, Holder) and (reason := identity.lapsed(time.time())):
+        raise InvalidRequest(reason)
+    taken = limits_of(identity.grant)
     if taken is None:
         return
     reach = REACH.get(method)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError, os_error_text
 from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
-from execserver.sandbox.limits import Limits, lay
+from execserver.sandbox.client_limits import Limits, lay
 from execserver.sandbox.masks.host import MaskTargetHost
 from execserver.sandbox.nesting import with_nesting
 from execserver.sandbox.own_files import keep_own_files

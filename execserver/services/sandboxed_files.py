@@ -18,8 +18,8 @@ from execserver.protocol.files import FsOpenMode
 from execserver.protocol.paths import PathUri, display
 from execserver.protocol.permissions import DENY, READ, WRITE
 from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox.client_limits import Limits
 from execserver.sandbox.files import worker_records as records
-from execserver.sandbox.limits import Limits
 from execserver.sandbox.plan import SandboxPlan
 from execserver.sandbox.policy.request_check import file_request_needs_sandbox
 from execserver.services.current_plan import SandboxNotMade, with_current_plan

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from execserver.access.tokens import store
+from execserver.access.tokens.caveats import caveats
 from execserver.runtime_paths import token_stores
 from tests.e2e.sandbox_places import Place, place_for
-from tests.support.granted_server import granted_server
 from tests.support.peer import Json, RemoteError
 from tests.support.running import PATH, outcome
 from tests.support.sandboxes import context, managed, read_only, rule, special
+from tests.support.server_process import OURS, ServerProcess, base_environment
+from tests.support.ws_peer import WsPeer
 
 pytestmark = pytest.mark.ours_only("the reference has no grants")
 
@@ -32,24 +34,32 @@ CONNECT = "import socket; socket.create_connection(('127.0.0.1', {port}), 5); pr
 
 
 @contextmanager
-def granted(**grant: object) -> Iterator[Place]:
-    """Yield a workspace whose server grants this; `roots` are below it."""
+def granted(
+    roots: tuple[str, ...] | None = None, read_only: bool = False, network: bool = True
+) -> Iterator[Place]:
+    """Yield a workspace and a connection with a token that grants this; `roots` are below the workspace's."""
     with place_for(None, os.geteuid()) as place:  # type: ignore[arg-type]
         home = place.folder / "home"
         home.mkdir()
-        if grant.get("roots") is not None:
-            grant["roots"] = [str(place.folder / str(root)) for root in grant["roots"]]  # type: ignore[attr-defined]
-        with granted_server(home, **grant) as server:
-            place.peer, place.server = server.connect(), server
-            place.peer.open_session()
+        folders = None if roots is None else [os.fsencode(place.folder / root) for root in roots]
+        token = store.issue(folder_of(home), caveats(None, folders, read_only, network), 0)
+        env = {**base_environment(), "HOME": str(home)}
+        with ServerProcess(OURS, options=("--ws-auth", "execserver-token"), env=env) as server:
+            peer = WsPeer.connect(server.url, headers=[f"Authorization: Bearer {token.text}"])
+            peer.open_session()
+            place.peer, place.server = peer, server
             yield place
-            place.peer.close()
+            peer.close()
+
+
+def folder_of(home: Path) -> bytes:
+    return token_stores({b"HOME": os.fsencode(home)})[0]
 
 
 @pytest.fixture(scope="module")
 def confined() -> Iterator[Place]:
     """A holder who may write to the workspace and has no network."""
-    with granted(roots=["ws"], network=False) as place:
+    with granted(roots=("ws",), network=False) as place:
         yield place
 
 
@@ -230,7 +240,7 @@ def test_a_link_in_a_root_leads_to_nothing_that_can_be_written(confined: Place) 
 
 def test_a_token_narrowed_to_a_link_grants_nothing() -> None:
     """The holder made the link in its own root; by name it lies there, and it leads elsewhere."""
-    with granted(roots=["ws/link"]) as place:
+    with granted(roots=("ws/link",)) as place:
         (place.ws / "link").symlink_to(place.other)
         said, _ = run(place, "echo a > in; echo b > link/out; echo c > ../other/out", None)
         assert said.count(b"Read-only file system") == 3
@@ -242,9 +252,7 @@ def test_a_token_narrowed_to_a_link_grants_nothing() -> None:
 @pytest.mark.parametrize("holder", ["confined", "reader", "offline"], indirect=True)
 def test_the_list_of_tokens_is_out_of_reach(holder: Place, sandbox: Json) -> None:
     place = holder
-    folder = token_stores({b"HOME": os.fsencode(place.folder / "home")})[0]
-    store.issue(folder, (), 0)
-    file = Path(os.fsdecode(folder)) / "tokens.json"
+    file = Path(os.fsdecode(folder_of(place.folder / "home"))) / "tokens.json"
     before = file.read_bytes()
     said, code = run(
         place, f"cat {file}; ls {file.parent}; echo x > {file}; mv {file.parent} /tmp/x", sandbox

@@ -8,7 +8,7 @@ from execserver.access.identity import NOBODY, Grant, Identity
 from execserver.handlers import limits
 from execserver.handlers.limits import REACH, Reach, limits_of
 from execserver.protocol.methods import METHODS
-from execserver.sandbox.limits import Limits
+from execserver.sandbox.client_limits import Limits
 from execserver.sandbox.plan import NETWORK_NONE, ROOT_READ_ONLY, WRITE
 from execserver.sandbox.plan_record import decode_plan
 from tests.handlers.asking import Client

@@ -1,29 +1,27 @@
 """Lets in whoever shows a token of this server's list, with what the token allows; an `Authenticator`.
 
-The list is read again when the file has changed, so a token that was revoked lets nobody in any more.  While
-the list cannot be read, nobody gets in.  Nothing that was given is looked up before its MAC has been checked,
-so neither texts nor times tell which ids exist.
+The list is read again when the file has changed, so a token that was revoked lets nobody in any more, and who
+is in already is asked anew with each request.  While the list cannot be read, nobody gets in.  Nothing that
+was given is looked up before its MAC has been checked, so neither texts nor times tell which ids exist.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 
-from execserver.access.identity import Identity, NotAdmitted
+from execserver.access.bearer import bearer_token
+from execserver.access.identity import NotAdmitted
 from execserver.access.tokens import store
 from execserver.access.tokens.caveats import BadCaveat, Restrictions, restricted
-from execserver.access.tokens.chain import MAX_TOKEN_BYTES, BadToken, genuine, parsed
+from execserver.access.tokens.chain import BadToken, genuine, parsed
+from execserver.access.tokens.holder import Holder
 from execserver.runtime_paths import TOKEN_STORE_FILE
 
-MISSING = "missing websocket bearer token"
-MALFORMED = "invalid authorization header"
 INVALID = "invalid execserver token"
 EXPIRED = "expired execserver token"
 UNAVAILABLE = "execserver tokens cannot be checked"
 
-_BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([\x21-\x7e]+) *")
 _log = logging.getLogger(__name__)
 
 
@@ -36,23 +34,33 @@ class TokenAuthenticator:
         self._stamp = _stamp(folder)
         self._listed: store.Listed | None = store.read(folder)
 
-    def identify(self, authorization: bytes | None, now: float) -> Identity:
+    def identify(self, authorization: bytes | None, now: float) -> Holder:
         """Return the holder of a token, with its grant; raise NotAdmitted."""
-        text = _given(authorization)
-        listed = self._current()
+        # `bearer_token` lets no byte through that is not ASCII.
+        text = bearer_token(authorization).decode("ascii")
         try:
             token = parsed(text)
-            if not genuine(listed.key, token):
-                raise NotAdmitted(INVALID)
-            issued = listed.tokens.get(token.id)
-            if issued is None or issued.revoked is not None:
+            if not genuine(self._current().key, token):
                 raise NotAdmitted(INVALID)
             left = restricted(token.caveats)
         except (BadToken, BadCaveat):
             raise NotAdmitted(INVALID) from None
-        if left.expired(now):
-            raise NotAdmitted(EXPIRED)
-        return Identity("token", _name(token.id, left), left.grant())
+
+        def lapsed(now: float) -> str | None:
+            return self._lapsed(token.id, left, now)
+
+        if reason := lapsed(now):
+            raise NotAdmitted(reason)
+        return Holder(_name(token.id, left), left.grant(), lapsed)
+
+    def _lapsed(self, token_id: str, left: Restrictions, now: float) -> str | None:
+        try:
+            issued = self._current().tokens.get(token_id)
+        except NotAdmitted as refused:
+            return refused.text
+        if issued is None or issued.revoked is not None:
+            return INVALID
+        return EXPIRED if left.expired(now) else None
 
     def _current(self) -> store.Listed:
         stamp = _stamp(self._folder)
@@ -66,17 +74,6 @@ class TokenAuthenticator:
         if self._listed is None:
             raise NotAdmitted(UNAVAILABLE)
         return self._listed
-
-
-def _given(authorization: bytes | None) -> str:
-    if authorization is None:
-        raise NotAdmitted(MISSING)
-    if len(authorization) > 2 * MAX_TOKEN_BYTES:
-        raise NotAdmitted(INVALID)
-    found = _BEARER.fullmatch(authorization)
-    if found is None:
-        raise NotAdmitted(MALFORMED)
-    return found[1].decode("ascii")
 
 
 def _name(token_id: str, left: Restrictions) -> str:

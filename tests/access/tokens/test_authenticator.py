@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from execserver.access.bearer import MISSING, UNREADABLE
 from execserver.access.identity import Grant, Identity, NotAdmitted
 from execserver.access.tokens import authenticator, store
-from execserver.access.tokens.authenticator import EXPIRED, INVALID, MALFORMED, MISSING, UNAVAILABLE
+from execserver.access.tokens.authenticator import EXPIRED, INVALID, UNAVAILABLE
 from execserver.access.tokens.caveats import caveats
 from execserver.access.tokens.chain import MAX_TOKEN_BYTES, Token, minted, narrowed, parsed
 from execserver.runtime_paths import TOKEN_STORE_FILE
@@ -38,7 +39,8 @@ class Desk:
 
     def ask_with(self, header: bytes | None, now: float = NOW) -> Identity | str:
         try:
-            return self.door.identify(header, now)
+            found = self.door.identify(header, now)
+            return Identity(found.way, found.name, found.grant)
         except NotAdmitted as refused:
             return refused.text
 
@@ -89,6 +91,25 @@ def test_a_revoked_token_is_refused_at_once_with_all_that_was_narrowed_from_it(d
     assert isinstance(desk.ask(desk.first), Identity)
 
 
+def test_who_is_in_already_is_known_no_longer(desk: Desk) -> None:
+    token = desk.issue("u-1000010")
+    holder = desk.door.identify(b"Bearer " + token.text.encode(), NOW)
+    assert [holder.lapsed(now) for now in (NOW, 1_000_009.9, 1_000_010)] == [None, None, EXPIRED]
+    store.revoke(desk.folder, token.id, NOW)
+    assert holder.lapsed(NOW) == INVALID
+    os.unlink(desk.folder + b"/" + TOKEN_STORE_FILE)
+    assert holder.lapsed(NOW) == UNAVAILABLE
+
+
+def test_holders_of_one_name_and_grant_are_one(desk: Desk) -> None:
+    """A session is resumed by the identity that opened it: by this token again, and by no narrower one."""
+    headers = [b"Bearer " + token.text.encode() for token in (desk.first, narrowed(desk.first, ["r"]))]
+    one, again, less = (desk.door.identify(header, NOW) for header in (headers[0], *headers))
+    assert one == again
+    assert hash(one) == hash(again)
+    assert one != less
+
+
 def test_a_token_counts_until_its_second(desk: Desk) -> None:
     token = desk.issue("u-1000010")
     assert isinstance(desk.ask(token, 1_000_009.999), Identity)
@@ -120,13 +141,13 @@ def test_a_token_of_another_list_is_refused(desk: Desk, tmp_path: Path) -> None:
     ("header", "text"),
     [
         (None, MISSING),
-        (b"", MALFORMED),
-        (b"Bearer", MALFORMED),
-        (b"Bearer ", MALFORMED),
-        (b"Basic eHN0MQ==", MALFORMED),
-        (b"Bearer a b", MALFORMED),
-        (b"Bearer \xff", MALFORMED),
-        (b"Bearer a\n", MALFORMED),
+        (b"", UNREADABLE),
+        (b"Bearer", UNREADABLE),
+        (b"Bearer ", UNREADABLE),
+        (b"Basic eHN0MQ==", UNREADABLE),
+        (b"Bearer a b", INVALID),
+        (b"Bearer \xff", UNREADABLE),
+        (b"Bearer a\n", UNREADABLE),
         (b"Bearer x", INVALID),
         (b"Bearer " + b"a" * 100_000, INVALID),
         (b"Bearer " + b"xst1." * 2000, INVALID),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.sandbox.limits import Limits, lay
+from execserver.sandbox.client_limits import Limits, lay
 from execserver.sandbox.plan import (
     FILTER_NONE,
     FILTER_OPEN,

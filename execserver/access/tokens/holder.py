@@ -1,0 +1,26 @@
+"""The holder of a token, as the server knows a peer: one only for as long as the token is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from execserver.access.identity import Grant, Identity
+
+# Returns at a time, in Unix seconds, why a token is no longer valid; None while it is.
+Lapsed = Callable[[float], str | None]
+
+
+class Holder(Identity):
+    """An identity that can end while its connection is open.  Equal ones have the same name and grant."""
+
+    __slots__ = ("_lapsed",)
+
+    _lapsed: Lapsed
+
+    def __init__(self, name: str, grant: Grant, lapsed: Lapsed) -> None:
+        super().__init__("token", name, grant)
+        object.__setattr__(self, "_lapsed", lapsed)  # nothing about an identity changes afterwards
+
+    def lapsed(self, now: float) -> str | None:
+        """Return why the token is no longer valid, None while it is."""
+        return self._lapsed(now)

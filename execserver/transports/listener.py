@@ -10,12 +10,14 @@ from typing import Any
 from gevent import spawn
 
 from execserver.access.identity import Identity
+from execserver.access.tokens.holder import Holder
 from execserver.eventloop.acceptor import Acceptor
 from execserver.handlers.context import Call
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival, NotWelcome, arrival_for
 from execserver.transports.connection import Connection
 from execserver.transports.door import OPEN_DOOR, Door
+from execserver.transports.lapsing import LapseSweep
 from execserver.transports.outbox import Outbox
 from execserver.transports.upgrade import upgrade
 from execserver.transports.ws_server import Shared, WebSocketTransport
@@ -47,6 +49,7 @@ class WebSocketListener:
         self._make_call = make_call
         self._door = door
         self._shared = Shared(settings)
+        self._lapses = LapseSweep()
         self._transports: set[WebSocketTransport] = set()
         self._waiting: dict[socket.socket, None] = {}  # not upgraded yet, in the order they came
 
@@ -110,6 +113,8 @@ class WebSocketListener:
 
     def _run(self, transport: WebSocketTransport, identity: Identity) -> None:
         self._transports.add(transport)
+        if isinstance(identity, Holder):
+            self._lapses.watch(transport, identity)
         call = self._make_call(transport.outbox)
         call.connection.identity = identity
         connection = Connection(transport, call)
@@ -118,3 +123,4 @@ class WebSocketListener:
             connection.run()
         finally:
             self._transports.discard(transport)
+            self._lapses.forget(transport)

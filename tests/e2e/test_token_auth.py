@@ -14,10 +14,12 @@ from execserver.access.tokens import store
 from execserver.access.tokens.caveats import caveats
 from execserver.access.tokens.chain import Token, narrowed
 from execserver.runtime_paths import token_stores
-from tests.support.peer import Json, ProtocolFault, RemoteError
-from tests.support.running import run, start, start_params
+from tests.support.peer import Json, PeerClosed, ProtocolFault, RemoteError
+from tests.support.running import run, start
 from tests.support.server_process import OURS, ServerProcess, base_environment
 from tests.support.ws_peer import WsPeer
+
+POLICY_VIOLATION = 1008
 
 ROOT = Path(__file__).resolve().parents[2]
 MODE = ("--ws-auth", "execserver-token")
@@ -111,14 +113,22 @@ def test_a_revoked_token_is_refused_also_where_it_is_in_already(desk: Desk) -> N
     with peer:
         start(peer, "p", ["sleep", "1000"])
         store.revoke(desk.folder, token.id, time.time())
-        for method in ("process/start", "process/list", "environment/info", "fs/getMetadata"):
-            params = {"process/start": start_params("q", ["true"]), "fs/getMetadata": {"path": "/"}}.get(
-                method
-            )
-            with pytest.raises(RemoteError, match="invalid execserver token"):
-                peer.call(method, params)
+        # Refused, or the connection has been closed meanwhile.
+        with pytest.raises((RemoteError, PeerClosed), match=r"invalid execserver token|the connection ended"):
+            start(peer, "q", ["true"])
     assert desk.refuses(token)
     assert desk.refuses(less)
+
+
+def test_who_is_connected_with_a_revoked_token_is_disconnected(desk: Desk) -> None:
+    token = desk.issue()
+    peer, session = desk.connect(token)
+    store.revoke(desk.folder, token.id, time.time())
+    with peer:
+        peer.wait_for_end()
+        assert peer.close_code == POLICY_VIOLATION
+    with pytest.raises(ProtocolFault, match="401"):
+        desk.connect(token, session)
 
 
 def test_a_session_belongs_to_the_token_that_opened_it(desk: Desk) -> None:

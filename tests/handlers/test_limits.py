@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from execserver.access.identity import NOBODY, Grant, Identity
+from execserver.access.tokens.holder import Holder
 from execserver.handlers import limits
 from execserver.handlers.limits import REACH, Reach, limits_of
 from execserver.protocol.methods import METHODS
@@ -100,6 +101,16 @@ def test_the_method_of_the_first_contract_gets_a_sandbox_too(asking: Client) -> 
     confinement = asking.server.spawner.runs[-1].spec.confinement
     assert confinement is not None
     assert decode_plan(confinement.plan).root == ROOT_READ_ONLY
+
+
+def test_once_a_token_is_over_every_method_is_refused(asking: Client) -> None:
+    reasons: list[str | None] = [None]
+    asking.connection.identity = Holder("t", Grant(), lambda _: reasons[-1])
+    assert start(asking)["processId"] == "p"
+    reasons.append("expired execserver token")
+    methods = {"process/list": {}, "environment/info": {}, "fs/close": {"handleId": "h"}}
+    answers = [asking.ask(method, **params) for method, params in methods.items()]
+    assert answers == [(-32600, "expired execserver token")] * len(methods)
 
 
 def test_params_and_life_cycle_are_checked_first(handlers_server: object) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from execserver.access.tokens.caveats import Restrictions, restricted
 from execserver.access.tokens.chain import KEY_BYTES, TOKEN_ID, Token, minted
 from execserver.protocol.errors import os_error_text
-from execserver.runtime_paths import TOKEN_STORE_FILE, token_stores
+from execserver.runtime_paths import TOKEN_STORE_FILE, TOKEN_STORE_VARIABLE, token_stores
 
 MAX_TOKENS = 10_000  # in the list; those that are over make room first
 
@@ -65,6 +65,9 @@ class Listed(NamedTuple):
 
 def default_folder(environ: Mapping[bytes, bytes]) -> bytes:
     """Return the folder of this user's list.  Raises TokenStoreError if there is no place for one."""
+    named = environ.get(TOKEN_STORE_VARIABLE.encode(), b"")
+    if named and not named.startswith(b"/"):
+        raise TokenStoreError(f"{TOKEN_STORE_VARIABLE} is not an absolute path: {_shown(named)}")
     folders = token_stores(environ)
     if not folders:
         raise TokenStoreError("there is no place for tokens: set HOME, or EXECSERVER_TOKEN_STORE to a folder")

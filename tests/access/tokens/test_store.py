@@ -199,3 +199,10 @@ def test_where_the_list_is(tmp_path: Path) -> None:
     )
     named = {b"HOME": home, b"EXECSERVER_TOKEN_STORE": home + b"/here"}
     assert store.default_folder(named) == home + b"/here"
+
+
+def test_a_place_that_is_not_absolute_is_refused(tmp_path: Path) -> None:
+    """Another folder would be taken in silence, with other tokens in it."""
+    environ = {b"HOME": os.fsencode(tmp_path), b"EXECSERVER_TOKEN_STORE": b"here"}
+    with pytest.raises(TokenStoreError, match="EXECSERVER_TOKEN_STORE is not an absolute path: here"):
+        store.default_folder(environ)

@@ -26,6 +26,7 @@ class Reach(enum.Enum):
     OWN = enum.auto()  # not at all: what it works on was made under the same grant, or is told to everybody
     SANDBOX = enum.auto()  # through a sandbox plan, over which the limits are laid
     NETWORK = enum.auto()  # into the network, from the server itself
+    UNCONFINED = enum.auto()  # to files, from the server itself: not for clients with limits
 
 
 REACH = {
@@ -41,6 +42,10 @@ REACH = {
     methods.ENVIRONMENT_INFO.name: Reach.OWN,
     methods.ENVIRONMENT_STATUS.name: Reach.OWN,
     methods.ENVIRONMENT_SANDBOX.name: Reach.OWN,
+    # It reads where links in a project's folder lead, and an error shows lines of what it found there.
+    methods.ENVIRONMENT_CONFIG_READ.name: Reach.UNCONFINED,
+    methods.CAPABILITY_ROOTS_DISCOVER_V1.name: Reach.SANDBOX,
+    methods.CAPABILITIES_DISCOVER_V2.name: Reach.SANDBOX,
     methods.FS_READ_FILE.name: Reach.SANDBOX,
     methods.FS_OPEN.name: Reach.SANDBOX,
     methods.FS_READ_BLOCK.name: Reach.OWN,
@@ -54,6 +59,7 @@ REACH = {
     methods.FS_REMOVE.name: Reach.SANDBOX,
     methods.FS_COPY.name: Reach.SANDBOX,
     methods.FS_WALK.name: Reach.SANDBOX,
+    methods.FS_WATCH_MISSING.name: Reach.OWN,  # it tells that something appeared, where all may look anyway
     methods.HTTP_REQUEST.name: Reach.NETWORK,
     methods.COMMAND_EXEC.name: Reach.SANDBOX,
     methods.COMMAND_EXEC_WRITE.name: Reach.OWN,
@@ -93,7 +99,7 @@ def check_granted(method: str, identity: Identity) -> None:
     if taken is None:
         return
     reach = REACH.get(method)
-    if reach is None:
+    if reach is None or reach is Reach.UNCONFINED:
         raise InvalidRequest(f"{method} is not granted to a client with limits")
     if reach is Reach.NETWORK and not taken.network:
         raise InvalidRequest(f"{method} needs the network, which is not granted to this client")

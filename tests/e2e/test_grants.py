@@ -127,6 +127,20 @@ def test_a_reader_writes_nowhere(reader: Place, sandbox: Json) -> None:
     assert said.count(b"Read-only file system") == 3
 
 
+def test_start_up_files_of_a_snapshot_run_within_the_grant(reader: Place) -> None:
+    """The capture is a start like any other, though no request names it."""
+    home = reader.folder / "start-up"
+    home.mkdir()
+    (home / ".bash_profile").write_text('echo x > "$HOME/written"; export FROM=profile\n')
+    members = {
+        "env": {"PATH": "/usr/bin:/bin", "HOME": str(home)},
+        "shellSnapshot": {"scopeId": "s", "shell": {"name": "bash", "path": "/bin/bash"}},
+    }
+    said, code = run(reader, ["/bin/bash", "-lc", "echo $FROM"], None, **members)
+    assert (said, code) == (b"profile\n", 0)
+    assert not (home / "written").exists()
+
+
 def test_the_narrower_of_grant_and_request_wins(confined: Place) -> None:
     said, _ = run(confined, "echo a > in", read_only(confined.ws))
     assert b"Read-only file system" in said

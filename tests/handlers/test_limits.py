@@ -95,6 +95,15 @@ def test_http_requests_are_refused_without_the_network_only(asking: Client) -> N
     assert "granted" not in asking.ask("http/request", **params)[1]
 
 
+def test_what_reads_files_outside_of_any_sandbox_is_refused(asking: Client) -> None:
+    params = {"cwd": "file:///", "configPaths": [["a"]], "requirementsPaths": []}
+    hold(asking, READER)
+    refusal = (-32600, "environmentConfig/read is not granted to a client with limits")
+    assert asking.ask("environmentConfig/read", **params) == refusal
+    hold(asking, Grant())
+    assert asking.ask("environmentConfig/read", **params) != refusal
+
+
 def test_the_method_of_the_first_contract_gets_a_sandbox_too(asking: Client) -> None:
     hold(asking, READER)
     asking.ask("command/exec", processId="old", argv=["x"], cwd="/", env={}, tty=False)

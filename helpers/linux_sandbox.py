@@ -178,7 +178,7 @@ def _run_in_root(
         bridge = start_bridge(routes.endpoints, tying_to_parent(Kernel()))
         before = preparing_routes(routes, bridge)
     try:
-        argv, cwd = [os.fsencode(word) for word in options.command], os.getcwdb()
+        argv, cwd = [os.fsencode(word) for word in options.command], _workdir(options)
         status = run_confined(plan, argv, env, cwd, extra=covers, before=before, end_signal=PARENT_DIED)
     except RootFailed as failed:
         # Only now is anything else probed: a user who may make namespaces does not pay for it.
@@ -197,6 +197,12 @@ def _run_in_root(
             os.waitpid(reader, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code  # a negative one is minus the signal
+
+
+def _workdir(options: Options) -> bytes:
+    """Return the folder to run in: the current one, unless the caller names one through a symlink."""
+    named = os.path.abspath(os.fsencode(options.command_cwd or options.policy_cwd))
+    return os.getcwdb() if os.path.realpath(named) == named else named
 
 
 def _under_landlock(options: Options, env: Sequence[bytes], plan: SandboxPlan) -> int:

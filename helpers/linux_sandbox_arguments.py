@@ -16,7 +16,8 @@ Run a command in a sandbox.
 Usage: codex-linux-sandbox [OPTIONS] --sandbox-policy-cwd <SANDBOX_POLICY_CWD> [COMMAND]...
 
 Arguments:
-  [COMMAND]...  The command and its arguments, best after `--`. It runs in the current directory.
+  [COMMAND]...  The command and its arguments, best after `--`. It runs in the current directory; where the
+                profile hides that, in HOME or else in `/`.
 
 Options:
       --sandbox-policy-cwd <SANDBOX_POLICY_CWD>
@@ -27,7 +28,8 @@ Options:
             {"path":{"type":"special","value":{"kind":"root"}},"access":"read"},
             {"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"}]}}
       --command-cwd <COMMAND_CWD>
-          Accepted for older callers; the command always runs in the current directory
+          How the caller names the current directory (default: the policy's). Named through a symlink, it
+          is followed there, and must not be hidden
       --no-proc
           Accepted for older callers; where no new /proc can be mounted, none is, without being told
       --allow-network-for-proxy

@@ -239,12 +239,16 @@ def test_a_missing_program_is_told_by_its_exit(place: Place, program: str, permi
 
 
 @ours_only
-def test_a_missing_directory_is_an_error_and_a_hidden_one_a_failed_process(place: Place) -> None:
+def test_a_missing_directory_is_an_error_and_a_hidden_one_makes_way_for_another(place: Place) -> None:
     with pytest.raises(RemoteError) as caught:
         place.run("true", read_only(place.ws), cwd=f"file://{place.folder}/missing")
     assert (caught.value.code, caught.value.message) == (-32603, "No such file or directory (os error 2)")
     narrow = context(managed(special("minimal", "read")), place.ws)
-    found = place.run("true", narrow)
+    found = place.run("/bin/pwd; printenv PWD", narrow)
+    assert (found.exit_code, found.stdout) == (0, b"/\n/\n")
+    link = place.folder / "link"
+    link.symlink_to(place.ws)
+    found = place.run("true", narrow, cwd=f"file://{link}")
     assert (found.exit_code, found.stderr.decode()) == (
         1,
         f"codex-linux-sandbox: Can't chdir to {place.ws}: No such file or directory\n",

@@ -81,6 +81,22 @@ def test_the_environment_is_kept_and_nothing_of_it_is_run_before(box: Box) -> No
     assert not (box.folder / "ran").exists()
 
 
+def test_a_hidden_folder_makes_way_for_home_or_the_root_unless_it_was_named_through_a_link(box: Box) -> None:
+    profile = managed(special("minimal", "read"), rule(box.folder / "home", "read"))
+    (box.folder / "home").mkdir()
+    (box.folder / "link").symlink_to(box.ws)
+    (box.folder / "shown").symlink_to(box.folder / "home")
+    script = ("--", "sh", "-c", "/bin/pwd; printenv PWD")
+    for home in (str(box.folder / "home"), "/nonesuch"):
+        where = home if home != "/nonesuch" else "/"
+        assert box.run(*script, profile=profile, HOME=home) == (0, f"{where}\n{where}\n", "")
+    gone = f"codex-linux-sandbox: Can't chdir to {box.ws}: No such file or directory\n"
+    linked = ("--command-cwd", str(box.folder / "link"), *script)
+    assert box.run(*linked, profile=profile, HOME="/usr") == (1, "", gone)
+    shown = ("--command-cwd", str(box.folder / "shown"), "--", "/bin/pwd")
+    assert box.run(*shown, profile=profile) == (0, f"{box.folder}/home\n", "")
+
+
 # --- ends --------------------------------------------------------------------------------------------------
 
 

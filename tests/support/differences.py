@@ -74,6 +74,11 @@ class Differences:
             for entry in table.get("output", [])
             if entry["transcript"] == transcript
         }
+        self._exit_codes = {
+            entry["process"]: int(entry["exit_code"])
+            for entry in table.get("output", [])
+            if entry["transcript"] == transcript and "exit_code" in entry
+        }
         decoding = table.get("decode_errors", {})
         self._suffix = decoding.get("suffix")
         self._suffix_shown = transcript in decoding.get("shown_in", [])
@@ -122,6 +127,10 @@ class Differences:
         if text is not None:
             self.used.add(("output", process))
         return text
+
+    def exit_code(self, process: str, recorded: int) -> int:
+        """Return the exit code that ours must report for `connection:process`."""
+        return self._exit_codes.get(process, recorded)
 
     def reply_id(self, key: str, recorded: Json) -> Json:
         """Return the id that ours answers with: the recorded one, but for what it can't parse."""

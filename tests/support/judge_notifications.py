@@ -74,7 +74,8 @@ class NotificationJudge:
             return False
         live = next(p for m, p in conn.of("processId", process_id, trace.start) if m == "process/exited")
         live = self.differences.without_added("process/exited", live, params)
-        wanted = {params["exitCode"]} | (AFTER_TERMINATE if params["exitCode"] in AFTER_TERMINATE else set())
+        code = self.differences.exit_code(f"{line.conn}:{process_id}", params["exitCode"])
+        wanted = {code} | (AFTER_TERMINATE if code in AFTER_TERMINATE else set())
         if trace.terminated and self.differences.is_empty:
             wanted |= AFTER_TERMINATE  # rarely, the reference says -1 for a terminal as well
         if list(live) != list(params) or live["exitCode"] not in wanted:

@@ -145,11 +145,17 @@ def test_a_variable_it_does_not_take_is_a_refusal(way: Way) -> None:
     assert "without a name" in done.err
 
 
-def test_a_folder_that_is_not_in_the_view_is_its_own_complaint(way: Way, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_in_the_view_makes_way_but_where_a_link_led_there(
+    way: Way, tmp_path: Path
+) -> None:
     usr = [mount(READ, Path(name).resolve()) for name in ("/usr",)]
-    done = run(way, plan(*usr, root=ROOT_EMPTY), "true", cwd="/home")
-    assert done.code == 1
-    assert "bwrap: Can't chdir to /home" in done.err
+    view = plan(*usr, root=ROOT_EMPTY)
+    link = tmp_path / "link"
+    link.symlink_to("/home")
+    env = [*(entry for entry in ENV if not entry.startswith(b"HOME=")), b"HOME=/usr/bin"]
+    (there, gone) = (run(way, view, "true", cwd=cwd, env=env) for cwd in ("/home", link))
+    assert "chdir" not in there.err
+    assert (gone.code, "bwrap: Can't chdir to /home" in gone.err) == (1, True)
 
 
 def test_another_bubblewrap_than_the_tried_one_is_not_started(

@@ -147,11 +147,26 @@ def test_a_cwd_that_does_not_exist_starts_nothing(zygote: ConfinedZygote) -> Non
     assert (failed.stage, failed.errno) == (STAGE_CWD, 2)
 
 
-def test_a_cwd_outside_of_the_view_is_reported_as_the_contract_says(
+def test_a_cwd_outside_of_the_view_makes_way_for_the_home_or_the_root(
     zygote: ConfinedZygote, ws: Path, tmp_path: Path
 ) -> None:
+    away = tmp_path / "away"
+    (away / "work").mkdir(parents=True)
+    view = plan(Mount("hidden-directory", os.fsencode(away), b"", identity(away)))
+    for home, place in ((ws, str(ws)), (away / "work", "/"), (Path("ws"), "/")):
+        env = [b"PWD=/before", b"HOME=%b" % os.fsencode(home), b"PATH=/usr/bin:/bin"]
+        script = [b"sh", b"-c", b"/bin/pwd; printenv PWD"]
+        _, out, err = zygote.run(*script, plan=view, cwd=os.fsencode(away / "work"), env=env)
+        assert (out.decode(), err) == (f"{place}\n{place}\n", b"")
+
+
+def test_a_cwd_outside_of_the_view_is_missed_where_a_link_led_there(
+    zygote: ConfinedZygote, ws: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "records")
     status, _, err = zygote.run(
-        b"/bin/true", plan=plan(mount(WRITE, ws), root=ROOT_EMPTY), cwd=os.fsencode(tmp_path / "records")
+        b"/bin/true", plan=plan(mount(WRITE, ws), root=ROOT_EMPTY), cwd=os.fsencode(link)
     )
     assert os.waitstatus_to_exitcode(status) == 1
     cwd = tmp_path / "records"

@@ -191,14 +191,21 @@ def root_arguments(
 
 
 def command_arguments(
-    options: Sequence[bytes], bwrap: Bwrap, *, cwd: bytes, env: Sequence[bytes], arg0: bytes | None = None
+    options: Sequence[bytes],
+    bwrap: Bwrap,
+    *,
+    cwd: bytes | None,
+    env: Sequence[bytes],
+    arg0: bytes | None = None,
 ) -> list[bytes]:
     """Return all options for a command: those of the sandbox root, its directory, its variables, its arg0.
+
+    Without a directory bubblewrap takes its own, and where the root lacks that, the command's `HOME` or `/`.
 
     A bubblewrap without `--argv0` drops the arg0, as the reference server does.  Raises PlanRefused for a
     variable without a name or without `=`, which bubblewrap does not take.
     """
-    every = [*options, b"--chdir", cwd]
+    every = [*options] if cwd is None else [*options, b"--chdir", cwd]
     for entry in env:
         name, equals, value = entry.partition(b"=")
         if not name or not equals:

@@ -18,6 +18,7 @@ from execserver.sandbox.kernel.mounts_old import OldMounts
 from execserver.sandbox.plan import FILTER_NONE, READ, WRITE
 from execserver.sandbox.rootfs import landlock_rules
 from execserver.zygote.confine.child import REPORT
+from execserver.zygote.confine.workdir import real_workdir
 from execserver.zygote.lookup import env_value, pipe_candidates
 
 TYPE_CHECKING = False
@@ -45,7 +46,10 @@ class Wrapper:
         staged = self._staged(command)
         # With a stage, arg0 is among its arguments: an option of bubblewrap would name the stage so.
         arg0 = None if staged else command.arg0
-        options = bwrap.command_arguments(view, self._bwrap, cwd=command.cwd, env=command.env, arg0=arg0)
+        # Bubblewrap is started in that folder, and looks for another one only if no option names it.
+        real = real_workdir(command.cwd)
+        cwd = None if real == command.cwd else real
+        options = bwrap.command_arguments(view, self._bwrap, cwd=cwd, env=command.env, arg0=arg0)
         options += [b"--json-status-fd", b"%d" % status]
         return self._line(options, staged or command.argv)
 

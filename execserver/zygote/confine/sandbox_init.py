@@ -25,6 +25,7 @@ from execserver.sandbox.rootfs.recorded import RecordedRoot, can_be_recorded
 from execserver.zygote.confine import child
 from execserver.zygote.confine.child import EVERY_SIGNAL, EXIT_NOT_PREPARED, KEPT, REPORT
 from execserver.zygote.confine.command import complain, start_program, take_stdio
+from execserver.zygote.confine.workdir import enter_workdir, real_workdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,11 +129,12 @@ def run_command(
     """
     status = EXIT_NOT_PREPARED
     try:
+        real = real_workdir(command.cwd)
         env = _enter(setup, command, before, kept)
         if command.stdio[0] is None and not command.slave:
             # The null device of the sandbox root: the one opened outside is a file of another root.
             child.open_null(0)
-        pid = _start(command, env, start or libc.spawn_in_session)
+        pid = _start(command, real, env, start or libc.spawn_in_session)
         if pid > 0:
             child.tell_running()
         # The command has its stdio.  Copies in init would keep the pipes open after it has closed its own.
@@ -259,13 +261,13 @@ def _give_up(
         seccomp.install(kernel, plan.syscall_filter)
 
 
-def _start(command: Command, env: Sequence[bytes], start: StartProgram) -> int:
+def _start(command: Command, real: bytes, env: Sequence[bytes], start: StartProgram) -> int:
     """Start the command; return its pid, or minus the status of a command that cannot be started."""
     # The zygote has been in the cwd, but this one is the folder of that name in the sandbox root.
     try:
-        os.chdir(command.cwd)
+        env = enter_workdir(command.cwd, real, env)
     except OSError as error:
-        complain(f"Can't chdir to {os.fsdecode(command.cwd)}: {strerror(error.errno or errno.EIO)}")
+        complain(f"Can't chdir to {os.fsdecode(real)}: {strerror(error.errno or errno.EIO)}")
         return -EXIT_NOT_PREPARED
     return start_program(command, env, start)
 

@@ -10,6 +10,7 @@
  *   PLACE/.lock      exclusive while unpacking or removing; whoever starts meanwhile waits a while for the tree
  *   PLACE/.use-HASH  shared by every program that runs from the tree; who removes it takes it exclusively before
  *   PLACE/.new-*     what is being filled or removed; rubbish when nobody holds the place's lock
+ * A file helper in a doubted place has a part of the tree for itself alone, which it removes as soon as it runs.
  * A start changes nothing but, once a day, the modification time of its tree: by it unused trees are found. */
 #define _GNU_SOURCE
 #include "cache.h"
@@ -308,6 +309,11 @@ int open_tree(struct place *place, const struct payload *payload) {
     return is_ours ? -1 : put_aside(place, path);
 }
 
+static const char *unpack_tree(const struct payload *payload, int folder) {
+    const char *wrong = payload->part ? unpack(payload->data, payload->part, folder) : NULL;
+    return wrong ? wrong : unpack(payload->data + payload->part, payload->size - payload->part, folder);
+}
+
 static int fill(struct place *place, const struct payload *payload) {
     char fresh[PATH_MAX], path[PATH_MAX];
     int result = -1;
@@ -318,7 +324,7 @@ static int fill(struct place *place, const struct payload *payload) {
     if (folder < 0) {
         refuse_errno(place, "cannot open a folder made in it");
     } else {
-        const char *wrong = unpack(payload->data, payload->size, folder);
+        const char *wrong = unpack_tree(payload, folder);
         if (wrong) {
             errno ? refuse_errno(place, wrong) : refuse(place, "%s", wrong);
         } else if (syncfs(folder)) { /* else a power cut could leave a tree with holes in it */
@@ -334,11 +340,16 @@ static int fill(struct place *place, const struct payload *payload) {
     return result;
 }
 
+/* Return the size of what is packed in an archive that ends here. */
+static uint64_t size_of(const unsigned char *end) {
+    const unsigned char *tail = end - 4;
+    return tail[0] | tail[1] << 8 | tail[2] << 16 | (uint64_t)tail[3] << 24;
+}
+
 /* Without room it is not begun: a start that falls back to another place shall not try for long each time. */
 static int has_room(struct place *place, const struct payload *payload) {
     struct statvfs system;
-    const unsigned char *tail = payload->data + payload->size - 4; /* of gzip: the size of what is packed */
-    uint64_t needed = tail[0] | tail[1] << 8 | tail[2] << 16 | (uint64_t)tail[3] << 24;
+    uint64_t needed = size_of(payload->data + payload->size) + (payload->part ? size_of(payload->data + payload->part) : 0);
     if (statvfs(place->path, &system) || !system.f_blocks) return 1;
     if ((uint64_t)(geteuid() ? system.f_bavail : system.f_bfree) * system.f_frsize >= needed) return 1;
     errno = ENOSPC;
@@ -367,3 +378,22 @@ int install_tree(struct place *place, const struct payload *payload) {
     if (lock >= 0) close(lock);
     return result;
 }
+
+int install_part(struct place *place, const struct payload *payload, char *path) {
+    if (make_place(place)) return -1;
+    int lock = open_lock(place, ".lock", "", O_CREAT | O_CLOEXEC);
+    if (lock >= 0 && !flock(lock, LOCK_EX | LOCK_NB)) prune(place, payload->hash);
+    if (lock >= 0) close(lock);
+    name_unfinished(place, path);
+    if (mkdir(path, 0700)) return refuse_errno(place, "cannot make a folder in it");
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const char *wrong = folder < 0 ? "cannot open a folder made in it" : unpack(payload->data, payload->part, folder);
+    if (wrong) {
+        errno ? refuse_errno(place, wrong) : refuse(place, "%s", wrong);
+        remove_tree(path);
+    }
+    if (folder >= 0) close(folder);
+    return wrong ? -1 : 0;
+}
+
+void remove_part(const char *path) { remove_tree(path); }

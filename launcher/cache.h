@@ -7,9 +7,10 @@
 
 #include "prove.h"
 
+/* Two archives, one behind the other: what file helpers need of the tree, and the rest. */
 struct payload {
     const unsigned char *data;
-    size_t size;
+    size_t size, part;         /* of both, of the first one */
     char hash[65]; /* names the tree */
     struct manifest manifest;
 };
@@ -33,5 +34,10 @@ int open_tree(struct place *place, const struct payload *payload);
 
 /* Make the place if needed and unpack the tree into it; 0, or -1 and `why_not`. */
 int install_tree(struct place *place, const struct payload *payload);
+
+/* Unpack what a file helper needs into a folder of its own in the place; 0, or -1 and `why_not`.
+ * `path` takes PATH_MAX bytes.  The folder is the helper's to remove; later starts remove what one left. */
+int install_part(struct place *place, const struct payload *payload, char *path);
+void remove_part(const char *path);
 
 #endif

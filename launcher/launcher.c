@@ -25,6 +25,9 @@ enum { TRAILER = 128 };
 
 /* What the loader and the C library would take from the environment is meant for the user's programs, which
  * use other ones.  It is renamed here, and the program in the tree gives it its name back. */
+static const char FILE_HELPER[] = "codex-fs", HELPER_ARGUMENT[] = "--codex-run-as-fs-helper";
+enum { OWN_PART = -2 }; /* in the place of a lock: what the program runs from is a part of a tree, and its to remove */
+
 static const char LOADER_PREFIX[] = "LD_", KEPT_PREFIX[] = "_EXECSERVER_KEPT_";
 
 static const char SHORTAGE_CURE[] = "allow more open files (`ulimit -n`), or give it more memory";
@@ -40,17 +43,18 @@ static int fail(const char *what, const char *cure) {
 static int read_payload(int self, struct payload *payload) {
     struct stat file;
     char trailer[TRAILER + 1] = "";
-    uint64_t start = 0, size = 0, listed = 0;
+    uint64_t start = 0, size = 0, listed = 0, part = 0;
     if (fstat(self, &file) || file.st_size < TRAILER) return -1;
     if (pread(self, trailer, TRAILER, file.st_size - TRAILER) != TRAILER) return -1;
-    if (sscanf(trailer, "execserver tree %" SCNu64 " %" SCNu64 " %64[0-9a-f] %" SCNu64 "\n", &start, &size,
-               payload->hash, &listed) != 4)
+    if (sscanf(trailer, "execserver tree %" SCNu64 " %" SCNu64 " %64[0-9a-f] %" SCNu64 " %" SCNu64 "\n",
+               &start, &size, payload->hash, &listed, &part) != 5)
         return -1;
-    if (start + size + listed + TRAILER != (uint64_t)file.st_size || size < 4) return -1;
+    if (start + size + listed + TRAILER != (uint64_t)file.st_size || size < 4 || part > size - 4) return -1;
     const unsigned char *data = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_PRIVATE, self, 0);
     if (data == MAP_FAILED) return -1;
     payload->data = data + start;
     payload->size = (size_t)size;
+    payload->part = (size_t)part;
     payload->manifest.text = (const char *)data + start + size;
     payload->manifest.size = (size_t)listed;
     return 0;
@@ -91,14 +95,40 @@ static void become(const char *tree, int lock, const char *self, int argc, char 
     execve(words[0], words, environment);
 }
 
+/* Tell whether this is one file request, in a process of its own, as the sandboxes of other programs start it. */
+static int is_file_helper(int argc, char **argv) {
+    const char *slash = argc ? strrchr(argv[0], '/') : NULL;
+    if (argc && !strcmp(slash ? slash + 1 : argv[0], FILE_HELPER)) return 1;
+    return argc > 1 && (!strcmp(argv[1], HELPER_ARGUMENT) || !strcmp(argv[1], FILE_HELPER));
+}
+
+/* Become a file helper with a part of the tree of its own; returns when that fails. */
+static void start_helper(struct place *place, const struct payload *payload, const char *self, int argc, char **argv,
+                         mode_t mask) {
+    char tree[PATH_MAX];
+    if (install_part(place, payload, tree)) return;
+    umask(mask);
+    become(tree, OWN_PART, self, argc, argv);
+    umask(S_IRWXG | S_IRWXO);
+    snprintf(place->why_not, sizeof place->why_not, "cannot start from it: %s", strerror(errno));
+    remove_part(tree);
+}
+
 /* Start from the first usable place, and from no other: unpack there if need be.  Returns when there is none. */
 static void start(struct place *places, int count, const struct payload *payload, const char *self, int argc,
                   char **argv) {
     char tree[PATH_MAX];
     /* One that takes the owner's rights would leave a tree that no start can use, nor put right. */
     mode_t mask = umask(S_IRWXG | S_IRWXO);
+    int is_helper = payload->part && is_file_helper(argc, argv);
     for (int i = 0; i < count; i++) {
         struct place *place = &places[i];
+        /* Nothing there is believed: proving all of a tree takes longer than unpacking what is needed. */
+        if (place->is_doubted && is_helper) {
+            start_helper(place, payload, self, argc, argv, mask);
+            if (place->is_short) return;
+            continue;
+        }
         int lock = open_tree(place, payload);
         if (lock < 0 && !place->why_not[0] && !install_tree(place, payload)) {
             for (int j = 0; j < i; j++)

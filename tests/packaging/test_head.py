@@ -12,14 +12,14 @@ from tools.freeze.archive import TRAILER_BYTES, Payload
 from tools.freeze.elf import NotElf, read_elf
 
 LAUNCHER = ROOT / "launcher"
-PAYLOAD = Payload(b"packed", "ab" * 16, b"listed\n")
+PAYLOAD = Payload(b"packed", "ab" * 16, b"listed\n", 2)
 
 
 def test_the_launcher_comes_first_and_the_trailer_last(tmp_path: Path) -> None:
     (tmp_path / "launcher").write_bytes(b"launcher")
     made = head.join(LAUNCHER, tmp_path / "launcher", "ld.so", PAYLOAD)
     assert made.startswith(b"launcherpackedlisted\n")
-    assert made[-TRAILER_BYTES:].rstrip(b"\0") == b"execserver tree 8 6 " + PAYLOAD.hash.encode() + b" 7\n"
+    assert made[-TRAILER_BYTES:].rstrip(b"\0") == b"execserver tree 8 6 " + PAYLOAD.hash.encode() + b" 7 2\n"
 
 
 def test_the_script_knows_where_its_payload_begins() -> None:

@@ -49,10 +49,14 @@ def elf_files(tree: Path) -> dict[Path, Elf]:
 
 
 def index(tree: Path) -> tuple[dict[str, tuple[int, int, bool]], dict[str, str]]:
-    """Return the header of a tree's modules: where their code lies, and the files of the compiled ones."""
-    with (tree / boot.MODULES_FILE).open("rb") as file:
-        length = int.from_bytes(file.read(boot.LENGTH_BYTES), "big")
-        _, places, extensions = marshal.loads(file.read(length))
+    """Return the headers of a tree's modules: where their code lies, and the files of the compiled ones."""
+    places, extensions = {}, {}
+    for name in (boot.HELPERS_FILE, boot.MODULES_FILE):
+        with (tree / name).open("rb") as file:
+            length = int.from_bytes(file.read(boot.LENGTH_BYTES), "big")
+            _, own_places, own_extensions = marshal.loads(file.read(length))
+        places.update(own_places)
+        extensions.update(own_extensions)
     return places, extensions
 
 
@@ -101,7 +105,7 @@ def test_what_is_left_out_is_not_there(tree: Path) -> None:
 
 
 def test_no_path_of_this_machine_is_in_the_modules(tree: Path) -> None:
-    data = (tree / boot.MODULES_FILE).read_bytes()
+    data = b"".join((tree / name).read_bytes() for name in (boot.HELPERS_FILE, boot.MODULES_FILE))
     for folder in (ROOT, Path(os.__file__).parent, Path(pytest.__file__).parents[1]):
         assert os.fsencode(folder) not in data
 
@@ -190,7 +194,7 @@ def test_it_works_on_an_older_system(one_file: Box, tmp_path: Path) -> None:
 
 def payload_of(file: Path) -> Payload:
     data = file.read_bytes()
-    _, _, start, size, digest, _ = data[-TRAILER_BYTES:].rstrip(b"\0").split()
+    _, _, start, size, digest, *_ = data[-TRAILER_BYTES:].rstrip(b"\0").split()
     return Payload(data[int(start) : int(start) + int(size)], digest.decode())
 
 

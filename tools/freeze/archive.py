@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,17 +20,24 @@ _GZIP_HEAD = (
 
 
 class Payload(NamedTuple):
-    """A compressed tree, the name it is unpacked under, and what an unpacked one is compared with."""
+    """A compressed tree, the name it is unpacked under, and what an unpacked one is compared with.
+
+    The first `part` bytes of the data are an archive of their own: what a file helper needs of the tree.
+    """
 
     data: bytes
     hash: str
     manifest: bytes = b""
+    part: int = 0
 
 
-def pack(tree: Path) -> Payload:
-    """Return the tree as the launcher unpacks it."""
-    data = compress(_tar(tree))
-    return Payload(data, hashlib.sha256(data).hexdigest()[:HASH_DIGITS], _manifest(tree))
+def pack(tree: Path, first: Sequence[Path] = ()) -> Payload:
+    """Return the tree as the launcher unpacks it; `first` are the files and folders of the part."""
+    rest = sorted(set(tree.rglob("*")) - set(first))
+    # Without an end of its own, the part and the rest are one archive for `tar`.
+    part = compress(_tar(tree, first, is_last=False)) if first else b""
+    data = part + compress(_tar(tree, rest))
+    return Payload(data, hashlib.sha256(data).hexdigest()[:HASH_DIGITS], _manifest(tree), len(part))
 
 
 def compress(data: bytes) -> bytes:
@@ -40,8 +48,10 @@ def compress(data: bytes) -> bytes:
 
 
 def trailer(start: int, payload: Payload) -> bytes:
-    """Return the last bytes of the one file: where the payload begins, its size and its hash."""
-    text = f"execserver tree {start} {len(payload.data)} {payload.hash} {len(payload.manifest)}\n"
+    """Return the last bytes of the one file: where the payload begins, its size, its hash, and its parts."""
+    text = (
+        f"execserver tree {start} {len(payload.data)} {payload.hash} {len(payload.manifest)} {payload.part}\n"
+    )
     return text.encode().ljust(TRAILER_BYTES, b"\0")
 
 
@@ -64,10 +74,10 @@ def _manifest(tree: Path) -> bytes:
     return "".join(lines).encode()
 
 
-def _tar(tree: Path) -> bytes:
+def _tar(tree: Path, paths: Sequence[Path], *, is_last: bool = True) -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path in sorted(tree.rglob("*")):
+        for path in paths:
             member = tarfile.TarInfo(str(path.relative_to(tree)))
             if path.is_symlink():
                 member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
@@ -78,4 +88,5 @@ def _tar(tree: Path) -> bytes:
             else:
                 member.size, member.mode = path.stat().st_size, path.stat().st_mode & 0o777
                 archive.addfile(member, io.BytesIO(path.read_bytes()))
-    return made.getvalue()
+        size = archive.offset  # behind it come the blocks that end an archive
+    return made.getvalue() if is_last else made.getvalue()[:size]

@@ -3,10 +3,14 @@
 It is started as `python3 -I -S -Xutf8 boot.pyc LOCK SELF NAME ARGUMENTS...`: the descriptor that holds the
 tree's lock (-1: none), the path of the file the user started, and the name it was started by.
 
-In the tree of dist/execserver all modules lie in one file, `modules.bin`: a header, which is marshal data,
-and the code objects it points to.  A dictionary look-up and one read load a module, which is less work than
-a search path, and the tree has a hundred files instead of five hundred.  The tree of dist/execserver.pyz has
-no such file: there the modules are the usual ones.
+In the tree of dist/execserver all modules lie in two files, `helpers.bin` and `modules.bin`: a header, which
+is marshal data, and the code objects it points to.  A dictionary look-up and one read load a module, which is
+less work than a search path, and the tree has a hundred files instead of five hundred.  The second file is
+looked into only for what the first one has not.  The tree of dist/execserver.pyz has no such files: there the
+modules are the usual ones.
+
+A file helper in somebody else's sandbox gets a part of the tree for itself alone, without `modules.bin`.  It
+loads what is in it, and removes it before anything else is done: whoever kills the helper leaves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import CodeType, ModuleType
 
-MODULES_FILE = "modules.bin"
+HELPERS_FILE, MODULES_FILE = "helpers.bin", "modules.bin"
+OWN_PART = -2  # in the place of the lock: the tree is a part of one, and this process's to remove
 LENGTH_BYTES = 8  # of the header's length, which comes first
 
 # The launcher hides what is meant for the user's programs from our own loader under this prefix.
@@ -40,32 +45,61 @@ class TreeImporter:
     """
 
     def __init__(self, tree: str) -> None:
-        """Read the header.  Raises FileNotFoundError in a tree that has none."""
+        """Read the first header.  Raises FileNotFoundError in a tree that has none."""
         self._tree = tree
-        self._file = f"{tree}/{MODULES_FILE}"
-        length = int.from_bytes(_read(self._file, 0, LENGTH_BYTES), "big")
-        self.loader, self._places, self._extensions = marshal.loads(_read(self._file, LENGTH_BYTES, length))
-        self._start = LENGTH_BYTES + length
+        self._is_whole = False
+        self._files: dict[str, bytes] = {}  # name -> contents, of what is not read from the tree any more
+        self._places: dict[str, tuple[str, int, int, bool]] = {}
+        self._extensions: dict[str, str] = {}
+        self.loader = self._read_header(HELPERS_FILE)
+
+    def _read_header(self, name: str) -> str:
+        length = int.from_bytes(self._read(name, 0, LENGTH_BYTES), "big")
+        loader, places, extensions = marshal.loads(self._read(name, LENGTH_BYTES, length))
+        start = LENGTH_BYTES + length
+        for module, (offset, size, is_package) in places.items():
+            self._places[module] = name, start + offset, size, is_package
+        self._extensions.update(extensions)
+        return str(loader)
+
+    def _read(self, name: str, offset: int, length: int) -> bytes:
+        if name in self._files:
+            return self._files[name][offset : offset + length]
+        return _read(f"{self._tree}/{name}", offset, length)
+
+    def _knows(self, name: str) -> bool:
+        """Tell whether a module is in the tree; the second header is read when the first has not got it."""
+        if not (self._is_whole or name in self._places or name in self._extensions):
+            self._is_whole = True
+            self._read_header(MODULES_FILE)
+        return name in self._places or name in self._extensions
+
+    def take_all(self) -> None:
+        """Load everything of a part of a tree, which can then be removed."""
+        self._is_whole = True
+        path = f"{self._tree}/{HELPERS_FILE}"
+        self._files[HELPERS_FILE] = _read(path, 0, posix.stat(path).st_size)
+        for name in self._extensions:
+            __import__(name)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
         """Return the spec of a module of the tree, or None."""
+        if not self._knows(name):
+            return None
         if name in self._places:
-            is_package = self._places[name][2]
+            is_package = self._places[name][3]
             folder = f"{self._tree}/{name.replace('.', '/')}"
             origin = f"{folder}/__init__.py" if is_package else f"{folder}.py"
             spec = ModuleSpec(name, self, origin=origin, is_package=is_package)  # type: ignore[arg-type]
             if is_package:
                 spec.submodule_search_locations = [folder]
-            spec.has_location = True
-            return spec
-        if name in self._extensions:
+        else:
             file = f"{self._tree}/{self._extensions[name]}"
             spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
-            spec.has_location = True
-            return spec
-        return None
+        spec.has_location = True
+        return spec
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Leave the making of the module to the import system."""
@@ -76,8 +110,8 @@ class TreeImporter:
 
     def get_code(self, name: str) -> CodeType:
         """Return the code of a module of the tree."""
-        offset, length, _ = self._places[name]
-        code: CodeType = marshal.loads(_read(self._file, self._start + offset, length))
+        file, offset, length, _ = self._places[name]
+        code: CodeType = marshal.loads(self._read(file, offset, length))
         return code
 
 
@@ -95,6 +129,9 @@ def take_over(tree: str, words: list[str]) -> None:
     lock, own_file, *sys.argv = words
     if int(lock) >= 0:
         posix.set_inheritable(int(lock), False)
+    if int(lock) == OWN_PART:
+        _take_over_part(tree, own_file)
+        return
     start = (sys.executable, "-I", "-S", "-Xutf8", *_cache_options(), script, "-1", own_file, PROGRAM_NAME)
     before = _find_modules(tree)
     if before:
@@ -103,6 +140,33 @@ def take_over(tree: str, words: list[str]) -> None:
     sys.frozen = (*before, *start)  # type: ignore[attr-defined]
     _give_names_back()
     _name_process(sys.argv[0])
+
+
+def _take_over_part(tree: str, own_file: str) -> None:
+    """Load all of a part of a tree into this process, and remove it."""
+    importer = TreeImporter(tree)
+    sys.meta_path[2:] = [importer]
+    sys.path[:] = []
+    importer.take_all()
+    _remove(tree)
+    sys.executable = own_file
+    sys.frozen = (own_file,)  # type: ignore[attr-defined]
+    _give_names_back()
+    _name_process(sys.argv[0])
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder with all that is in it; what cannot be removed is left to later starts."""
+    try:
+        with posix.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _remove(entry.path)
+                else:
+                    posix.unlink(entry.path)
+        posix.rmdir(folder)
+    except OSError:
+        return
 
 
 def _cache_options() -> tuple[str, ...]:

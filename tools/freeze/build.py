@@ -76,7 +76,9 @@ def one_file() -> bytes:
     carried = licences.of_the_one_file(found, libraries, ROOT)
     tree.write_text(folder / PAGE, licences.page(carried))
     compiled = head.compile_launcher(ROOT / "launcher", WORK, loader, ROOT / "build" / "compiler")
-    return head.join(ROOT / "launcher", compiled, loader, archive.pack(folder))
+    return head.join(
+        ROOT / "launcher", compiled, loader, archive.pack(folder, tree.helper_files(folder, loader))
+    )
 
 
 def fingerprint() -> str:

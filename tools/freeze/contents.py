@@ -142,6 +142,48 @@ EARLY_MODULES = (
 )
 
 
+# What `codex-fs` needs of the tree; inside somebody else's sandbox it unpacks no more than this.  A name that
+# ends with a dot stands for the modules of that package.
+HELPER_MODULES = (
+    "execserver",
+    "execserver._helpers",
+    "execserver._helpers.",
+    "execserver.dispatch",
+    "execserver.files",
+    "execserver.files.",
+    "execserver.protocol",
+    "execserver.protocol.",
+    "execserver.runtime_paths",
+    "execserver.sandbox",
+    "execserver.sandbox.",
+    "execserver.zygote",
+    "execserver.zygote.",
+    "__future__",
+    "_collections_abc",
+    "abc",
+    "codecs",
+    "ctypes",
+    "ctypes._endian",
+    "encodings",
+    "encodings.",
+    "genericpath",
+    "io",
+    "os",
+    "posixpath",
+    "stat",
+    "struct",
+    "types",
+)
+HELPER_EXTENSIONS = ("_ctypes", "_json", "_socket", "_struct", "binascii", "fcntl", "resource", "select")
+
+
+def is_for_helpers(name: str) -> bool:
+    """Tell whether a module is in the part of the tree that helpers unpack."""
+    if name in HELPER_EXTENSIONS:
+        return True
+    return any(name == each or (each.endswith(".") and name.startswith(each)) for each in HELPER_MODULES)
+
+
 def replaced_modules(root: Path) -> dict[str, str]:
     """Return module -> the text that stands in for it.
 

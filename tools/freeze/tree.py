@@ -1,7 +1,8 @@
 """Lays out the tree that the launcher unpacks.
 
     boot.pyc        the first code that runs
-    modules.bin     all modules
+    helpers.bin     the modules that file helpers need
+    modules.bin     all other modules
     python3         the interpreter
     ext/            extension modules, under their full names
     licenses.txt    the licence of everything in it
@@ -27,7 +28,7 @@ from types import CodeType
 
 from tools.freeze import boot
 from tools.freeze.analysis import Analysis
-from tools.freeze.contents import EARLY_MODULES, replaced_modules
+from tools.freeze.contents import EARLY_MODULES, HELPER_EXTENSIONS, is_for_helpers, replaced_modules
 from tools.freeze.elf import is_elf, read_elf
 from tools.problems import Problem, say
 
@@ -59,9 +60,30 @@ def lay_out(analysis: Analysis, tree: Path, root: Path) -> str:
     _complete_libraries([program, *analysis.extensions.values(), *analysis.libraries.values()], tree / "lib")
     _leave_out_unneeded(tree, Path(loader).name)
     _strip(tree)
-    _write_modules(analysis, extensions, Path(loader).name, tree / boot.MODULES_FILE, root)
+    _write_modules(analysis, extensions, Path(loader).name, tree, root)
     _write_early_files(tree)
     return Path(loader).name
+
+
+def helper_files(tree: Path, loader: str) -> list[Path]:
+    """Return what of a tree a file helper needs, folders included."""
+    extensions = [tree / f"ext/{name}.so" for name in HELPER_EXTENSIONS]
+    carried = [path for path in extensions if path.exists()]  # others are built into this interpreter
+    programs = [tree / "python3", *carried]
+    needed, unread = {loader}, [*programs]
+    while unread:
+        fresh = set(read_elf(unread.pop()).needed) - needed
+        needed |= fresh
+        unread += [tree / "lib" / name for name in fresh]
+    home = tree / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    early = [home, *home.rglob("*")]
+    files = [
+        *programs,
+        *(tree / "lib" / name for name in needed),
+        tree / "boot.pyc",
+        tree / boot.HELPERS_FILE,
+    ]
+    return sorted({*files, *early, tree / "ext", tree / "lib"})
 
 
 def write_text(target: Path, text: str) -> None:
@@ -130,24 +152,27 @@ def _strip(tree: Path) -> None:
 
 
 def _write_modules(
-    analysis: Analysis, extensions: dict[str, str], loader: str, target: Path, root: Path
+    analysis: Analysis, extensions: dict[str, str], loader: str, tree: Path, root: Path
 ) -> None:
     replaced = replaced_modules(root)
-    places: dict[str, tuple[int, int, bool]] = {}
-    body = bytearray()
     # None: a namespace package, which has no file and becomes an empty module here.
     sources: dict[str, Path | None] = {
         **dict.fromkeys(_parents([*analysis.modules, *extensions])),
         **analysis.modules,
     }
-    for name, path in sorted(sources.items()):
-        text = replaced[name].encode() if name in replaced else path.read_bytes() if path else b""
-        data = marshal.dumps(_compile(text, name))
-        places[name] = (len(body), len(data), path is None or path.name == "__init__.py")
-        body += data
-    header = marshal.dumps((loader, places, dict(sorted(extensions.items()))))
-    target.write_bytes(len(header).to_bytes(boot.LENGTH_BYTES, "big") + header + body)
-    target.chmod(FILE_MODE)
+    for target, for_helpers in ((boot.HELPERS_FILE, True), (boot.MODULES_FILE, False)):
+        places: dict[str, tuple[int, int, bool]] = {}
+        body = bytearray()
+        for name in sorted(name for name in sources if is_for_helpers(name) == for_helpers):
+            path = sources[name]
+            text = replaced[name].encode() if name in replaced else path.read_bytes() if path else b""
+            data = marshal.dumps(_compile(text, name))
+            places[name] = (len(body), len(data), path is None or path.name == "__init__.py")
+            body += data
+        own = {name: file for name, file in sorted(extensions.items()) if is_for_helpers(name) == for_helpers}
+        header = marshal.dumps((loader, places, own))
+        (tree / target).write_bytes(len(header).to_bytes(boot.LENGTH_BYTES, "big") + header + body)
+        (tree / target).chmod(FILE_MODE)
 
 
 def _parents(names: list[str]) -> set[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 # All that the confined function needs is loaded before: in the sandbox root, nothing may be importable.
-from execserver.files import reading, writing
-from execserver.protocol import base64
+from execserver.files import reading, walk, writing
+from execserver.protocol import base64, pieces
 from execserver.protocol.errors import InternalError, InvalidRequest, os_error_text
 from execserver.sandbox.files.guard import PathGuard
 from execserver.sandbox.files.operations import GuardedFiles
@@ -21,7 +21,7 @@ from execserver.sandbox.policy.policy import file_policy
 from execserver.sandbox.rootfs.builder import RootFailed
 from execserver.zygote.confine.standalone import confine_self_then_call
 
-from . import fs_no_symlinks
+from . import fs_no_symlinks, fs_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from execserver.protocol.sandbox import FileSystemSandboxContext
 
-PRELOADED = (base64, fs_no_symlinks, reading, writing)
+PRELOADED = (base64, fs_no_symlinks, fs_open, pieces, reading, walk, writing)
 
 
 def call_confined(context: FileSystemSandboxContext, function: Callable[[GuardedFiles], int]) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from execserver.files.copy import CopyOptions
+    from execserver.files.walk import Walk, WalkOptions
     from execserver.sandbox.files.operations import GuardedFiles
 
     from .fs_no_symlinks import PathsWithoutSymlinks
@@ -80,6 +81,14 @@ class PlainFiles:
         from execserver.files.copy import copy
 
         copy(source, destination, recursive, options)
+
+    def walk(self, root: bytes, options: WalkOptions) -> Walk:
+        """List a directory with everything below it."""
+        from execserver.files.walk import Walk
+
+        found = Walk(options)
+        found.run(root)
+        return found
 
 
 def perform(request: FileRequest, guarded: GuardedFiles | None = None) -> Iterator[bytes]:
@@ -196,13 +205,33 @@ def _copy(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]
     yield _EMPTY
 
 
+def _walk(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    from execserver.files.walk import WalkOptions
+    from execserver.protocol.pieces import walk_text
+
+    options = WalkOptions(*request.walk)
+    found = _files(request, guarded).walk(request.path.native(), options)
+    yield from walk_text(found.entries, found.errors, found.truncated)
+
+
+def _open(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    from .fs_open import hand_over
+    from .fs_request import REPLACE
+
+    files, path, replace = _files(request, guarded), request.path.native(), request.mode == REPLACE
+    hand_over((files.open_target if replace else files.open_regular)(path), path, replace=replace)
+    yield _EMPTY
+
+
 _OPERATIONS: dict[str, Callable[[FileRequest, GuardedFiles | None], Iterator[bytes]]] = {
+    "fs/open": _open,
     "fs/readFile": _read_file,
     "fs/writeFile": _write_file,
     "fs/createDirectory": _create_directory,
     "fs/getMetadata": _get_metadata,
     "fs/canonicalize": _canonicalize,
     "fs/readDirectory": _read_directory,
+    "fs/walk": _walk,
     "fs/remove": _remove,
     "fs/copy": _copy,
 }

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
     Reader = Callable[[object, str], object]
     Field = tuple[str, str, Reader, bool]
+    # Levels, directories, entries; whether symlinks are followed, and hidden directories left out.
+    WalkLimits = tuple[int, int, int, bool, bool]
 
 
 class FileRequest:
     """One operation and its params; those that an operation does not have keep their defaults."""
 
-    __slots__ = ("content", "destination", "force", "links", "operation", "path", "recursive", "sandbox")
+    __slots__ = (
+        *("content", "destination", "force", "links", "mode"),
+        *("operation", "path", "recursive", "sandbox", "walk"),
+    )
 
     path: PathUri  # the source of a copy
     destination: PathUri  # of a copy only
@@ -34,6 +39,8 @@ class FileRequest:
         self.recursive: bool | None = None
         self.force: bool | None = None
         self.links: bool | None = None  # `followSymlinks`; False is the no-symlinks mode
+        self.mode = READ  # of an opened file
+        self.walk: WalkLimits = (0, 0, 0, False, False)
         self.sandbox: FileSystemSandboxContext | None = None
 
 
@@ -79,12 +86,14 @@ def _take(request: FileRequest, members: Iterable[tuple[str, object]], fields: t
             setattr(request, attribute, read(value, name))
 
 
-def _check_length(length: int, fields: tuple[Field, ...], kind: str) -> None:
-    # Of the optional members only `sandbox`, the last one, can be left out of an array.
-    if length < len(fields) - 1:
-        raise refuse(f"invalid length {length}, expected struct {kind} with {len(fields)} elements")
+def _check_length(length: int, fields: tuple[Field, ...], kind: str, where: str = "") -> None:
+    # Of the optional members only the last one can be left out of an array, but for an operation that newer
+    # versions added.
+    least = 1 if kind == _OPEN else len(fields) - 1
+    if length < least:
+        raise refuse(f"invalid length {length}, expected struct {kind} with {len(fields)} elements", where)
     if length > len(fields):
-        raise refuse(f"invalid length {length}, expected fewer elements in array")
+        raise refuse(f"invalid length {length}, expected fewer elements in array", where)
 
 
 def _path(value: object, where: str) -> PathUri:
@@ -115,6 +124,52 @@ def _sandbox(value: object, where: str) -> FileSystemSandboxContext | None:
     return FileSystemSandboxContext.from_json(value, where)
 
 
+def _mode(value: object, where: str) -> str:
+    text = _text(value, where)
+    if text not in _MODES:
+        raise unknown_variant(text, _MODES)
+    return text
+
+
+def _size(value: object, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong_type(value, "usize", where)
+    if isinstance(value, float) or not 0 <= value < 1 << 64:
+        raise refuse("invalid number", where)
+    return value
+
+
+def _walk_limits(value: object, where: str) -> WalkLimits:
+    """Return the options of a walk, in the order in which they are declared."""
+    if isinstance(value, list):
+        members: Iterable[tuple[str, object]] = zip([field[0] for field in _WALK], value, strict=False)
+    elif isinstance(value, dict):
+        members = value.items()
+    else:
+        raise wrong_type(value, "struct FsWalkOptions", where)
+    readers = {name: read for name, _, read, _ in _WALK}
+    found: dict[str, object] = {"pruneHiddenDirectories": False}
+    found.update(
+        {name: readers[name](member, f"{where}.{name}") for name, member in members if name in readers}
+    )
+    if isinstance(value, list):
+        _check_length(len(value), _WALK, "FsWalkOptions", where)
+    for name, *_ in _WALK:
+        if name not in found:
+            raise missing_field(name)
+    return tuple(found[name] for name, *_ in _WALK)  # type: ignore[return-value]
+
+
+READ, REPLACE = "read", "replace"
+_OPEN = "FsHelperOpenParams"
+_MODES = (READ, REPLACE)
+_WALK: tuple[Field, ...] = (
+    ("maxDepth", "", _size, True),
+    ("maxDirectories", "", _size, True),
+    ("maxEntries", "", _size, True),
+    ("followDirectorySymlinks", "", _flag, True),
+    ("pruneHiddenDirectories", "", _flag, False),
+)
 _PATH: Field = ("path", "path", _path, True)
 _SANDBOX: Field = ("sandbox", "sandbox", _sandbox, False)
 _RECURSIVE: Field = ("recursive", "recursive", _optional_flag, False)
@@ -122,12 +177,14 @@ _RECURSIVE: Field = ("recursive", "recursive", _optional_flag, False)
 # Operation -> what its params are called in error texts, and their members in declaration order: name,
 # attribute, reader, whether it must be there.
 _PARAMS: dict[str, tuple[str, tuple[Field, ...]]] = {
+    "fs/open": (_OPEN, (_PATH, ("mode", "mode", _mode, False), _SANDBOX)),
     "fs/readFile": ("FsReadFileParams", (_PATH, _SANDBOX)),
     "fs/writeFile": ("FsWriteFileParams", (_PATH, ("dataBase64", "content", _text, True), _SANDBOX)),
     "fs/createDirectory": ("FsCreateDirectoryParams", (_PATH, _RECURSIVE, _SANDBOX)),
     "fs/getMetadata": ("FsGetMetadataParams", (_PATH, _SANDBOX)),
     "fs/canonicalize": ("FsCanonicalizeParams", (_PATH, _SANDBOX)),
     "fs/readDirectory": ("FsReadDirectoryParams", (_PATH, _SANDBOX)),
+    "fs/walk": ("FsWalkParams", (_PATH, ("options", "walk", _walk_limits, True), _SANDBOX)),
     "fs/remove": ("FsRemoveParams", (_PATH, _RECURSIVE, ("force", "force", _optional_flag, False), _SANDBOX)),
     "fs/copy": (
         "FsCopyParams",

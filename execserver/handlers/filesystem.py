@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from itertools import chain
-from typing import TypeVar
 
 from msgspec import Raw
 
-from execserver.files.walk import Walk, WalkOptions
+from execserver.files.walk import WalkOptions
 from execserver.handlers.context import Call
 from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.registry import handles
@@ -16,6 +15,7 @@ from execserver.handlers.replies import InParts, Reply, Streamed
 from execserver.protocol import base64, files, methods
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
+from execserver.protocol.pieces import batches, comma_separated, walk_text
 from execserver.protocol.record import encode_record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.services.filesystem import FileService
@@ -157,8 +157,8 @@ def read_directory(
     found = operations(call, params.sandbox, params.path).read_directory(params.path.native())
     if len(found) <= _ENTRIES_AT_ONCE:
         return _directory(found)
-    batches = (encode_record(_directory(batch))[len(b'{"entries":[') : -2] for batch in _batches(found))
-    return Streamed(chain((b'{"entries":[',), _comma_separated(batches), (b"]}",)))
+    listed = (encode_record(_directory(batch))[len(b'{"entries":[') : -2] for batch in batches(found))
+    return Streamed(chain((b'{"entries":[',), comma_separated(listed), (b"]}",)))
 
 
 @handles(methods.FS_REMOVE)
@@ -192,8 +192,8 @@ def walk(call: Call, params: files.FsWalkParams) -> Raw | Streamed:
     )
     found = operations(call, params.sandbox, params.path).walk(params.path.native(), options)
     if len(found.entries) <= _ENTRIES_AT_ONCE:
-        return Raw(b"".join(_walk_text(found)))
-    return Streamed(_walk_text(found))
+        return Raw(b"".join(walk_text(found.entries, found.errors, found.truncated)))
+    return Streamed(walk_text(found.entries, found.errors, found.truncated))
 
 
 @handles(methods.FS_WATCH_MISSING)
@@ -208,43 +208,8 @@ def watch_missing(call: Call, params: files.FsWatchMissingParams) -> Reply | fil
     return Reply(files.FsWatchMissingResponse(watching=True), watch.arm)
 
 
-_BATCH = 512  # entries of one piece: about 50 KB, and below the clients' frame limit with the longest paths
-
-E = TypeVar("E")
-
-
-def _batches(items: list[E]) -> Iterator[list[E]]:
-    for start in range(0, len(items), _BATCH):
-        yield items[start : start + _BATCH]
-
-
-def _comma_separated(batches: Iterable[bytes]) -> Iterator[bytes]:
-    comma = b""
-    for batch in batches:
-        yield comma + batch
-        comma = b","
-
-
-def _directory(found: list[tuple[str, bool, bool]]) -> files.FsReadDirectoryResponse:
+def _directory(found: Sequence[tuple[str, bool, bool]]) -> files.FsReadDirectoryResponse:
     entry = files.FsReadDirectoryEntry
     return files.FsReadDirectoryResponse(
         entries=tuple([entry(file_name=name, is_directory=d, is_file=f) for name, d, f in found])
     )
-
-
-_WALK_ENTRY = {True: '{"path":"%s","kind":"directory"}', False: '{"path":"%s","kind":"file"}'}
-_WALK_ERROR = '{"path":"%s","message":"%s"}'
-
-
-def _walk_text(found: Walk) -> Iterator[bytes]:
-    """Yield the JSON text of an FsWalkResponse, in pieces.  URIs and error texts need no escaping."""
-    yield b'{"entries":['
-    yield from _comma_separated(
-        ",".join([_WALK_ENTRY[is_directory] % uri for uri, is_directory in batch]).encode()
-        for batch in _batches(found.entries)
-    )
-    yield b'],"errors":['
-    yield from _comma_separated(
-        ",".join([_WALK_ERROR % error for error in batch]).encode() for batch in _batches(found.errors)
-    )
-    yield b'],"truncated":true}' if found.truncated else b'],"truncated":false}'

@@ -85,7 +85,10 @@ def spoilt(data: st.DataObject, value: Any) -> Any:
     return data.draw(junk)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+SHARED = tuple(name for name in OPERATIONS if name != "fs/open")  # its params are not those of the server
+
+
+@pytest.mark.parametrize("operation", SHARED)
 @given(data=st.data())
 def test_random_params_have_the_same_outcome(operation: str, data: st.DataObject) -> None:
     record = data.draw(records(METHODS[operation].params))
@@ -99,7 +102,7 @@ def test_random_params_have_the_same_outcome(operation: str, data: st.DataObject
     assert of_the_helper(operation, params, expected) == expected
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", SHARED)
 @pytest.mark.parametrize(
     "params", ["null", "5", "true", '"x"', "{}", "[]", "[null]", "[1,2,3,4,5]", '["/x"]']
 )
@@ -110,12 +113,14 @@ def test_params_of_any_kind_have_the_same_outcome(operation: str, params: str) -
 
 def test_the_operations_are_those_of_the_contract_in_its_order() -> None:
     assert OPERATIONS == (
+        "fs/open",
         "fs/readFile",
         "fs/writeFile",
         "fs/createDirectory",
         "fs/getMetadata",
         "fs/canonicalize",
         "fs/readDirectory",
+        "fs/walk",
         "fs/remove",
         "fs/copy",
     )
@@ -130,8 +135,8 @@ def test_the_operations_are_those_of_the_contract_in_its_order() -> None:
         ({"params": {}}, "missing field `operation`"),
         ({"operation": 5, "params": {}}, "invalid type: number, expected a string (in `operation`)"),
         (
-            {"operation": "fs/open", "params": {}},
-            "unknown variant `fs/open`, expected one of " + ", ".join(f"`{name}`" for name in OPERATIONS),
+            {"operation": "fs/close", "params": {}},
+            "unknown variant `fs/close`, expected one of " + ", ".join(f"`{name}`" for name in OPERATIONS),
         ),
         ({"operation": "fs/remove"}, "missing field `params`"),
         ({"operation": "fs/remove", "params": None}, "invalid type: null, expected struct FsRemoveParams"),

@@ -55,6 +55,18 @@ def ask(box: Box, operation: str, params: dict[str, object], after: str = "", ro
         ("fs/getMetadata", {"path": "file:///mnt/w/f", "followSymlinks": False}),
         ("fs/canonicalize", {"path": "file:///mnt/w/f"}),
         ("fs/readDirectory", {"path": "file:///mnt/w"}),
+        (
+            "fs/walk",
+            {
+                "path": "file:///mnt/w",
+                "options": {
+                    "maxDepth": 3,
+                    "maxDirectories": 9,
+                    "maxEntries": 9,
+                    "followDirectorySymlinks": True,
+                },
+            },
+        ),
         ("fs/remove", {"path": "file:///mnt/w/f"}),
         (
             "fs/copy",

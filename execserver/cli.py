@@ -113,6 +113,9 @@ Environment:
   EXECSERVER_ALLOW_NESTED_SANDBOXES
                             1: commands may make nested sandboxes (bubblewrap, podman, nix). They may then
                             write to FIFOs outside the writable roots, too.
+  EXECSERVER_CONTRACT_VERSION
+                            Version of the codex CLI to report to clients and as `codex --version`, where they
+                            decide by it. Default: that of the contract.
   CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE
                             true: the same as --exit-on-stdin-close.
   CODEX_API_KEY             Signs in with --remote. Else CODEX_ACCESS_TOKEN, else auth.json in CODEX_HOME.

@@ -29,6 +29,13 @@ def test_the_version_is_the_contracts_with_ours_beside_it(
     assert outcome(monkeypatch, capfd, option) == (0, shown, "")
 
 
+def test_another_version_is_told_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EXECSERVER_CONTRACT_VERSION", "0.170.1")
+    assert outcome(monkeypatch, capfd, "-V") == (0, f"codex-cli 0.170.1 (execserver {__version__})\n", "")
+
+
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
 def test_help_says_which_program_this_is(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: list[str]

@@ -41,6 +41,7 @@ class Capabilities(Record, frozen=True, kw_only=True):
 class Extensions(Record, frozen=True, kw_only=True):
     """What only this server has; the names are not used by any other."""
 
+    version: str | None = None
     process_resize: bool = False
     process_close_stdin: bool = False
     process_list: bool = False

@@ -25,7 +25,7 @@ from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record, encode_value
 from execserver.services.shell import detect_shell, login_shell
-from execserver.version import __version__
+from execserver.version import CONTRACT_VERSION_VARIABLE, __version__, contract_version
 
 
 def home_folder(uid: int) -> bytes | None:
@@ -68,6 +68,9 @@ class EnvironmentService:
         return msgspec.Raw(b'{"sessionId":%b,"environmentInfo":%b}' % (session, self.info))
 
 
+_VERSION_VARIABLE = CONTRACT_VERSION_VARIABLE.encode()
+
+
 def describe(environ: Mapping[bytes, bytes], shell: ShellInfo, passwd_home: bytes | None) -> EnvironmentInfo:
     """Return the machine's description."""
     # `provider_id` stays out: what it means is not known.
@@ -76,7 +79,7 @@ def describe(environ: Mapping[bytes, bytes], shell: ShellInfo, passwd_home: byte
     folder = os.path.join(cwd or b"/", temporary) if temporary else None
     return EnvironmentInfo(
         shell=shell,
-        executor_version=__version__,
+        executor_version=contract_version(os.fsdecode(environ.get(_VERSION_VARIABLE, b""))),
         cwd=None if cwd is None else PathUri.from_native(cwd),
         user_home_dir=_home(environ.get(b"HOME"), passwd_home),
         platform_os="linux",
@@ -104,6 +107,7 @@ def capabilities() -> Capabilities:
 def extensions() -> Extensions:
     """Return the extensions of this server, which no contract has."""
     return Extensions(
+        version=__version__,
         process_resize="process/resize" in METHODS,
         process_close_stdin="process/closeStdin" in METHODS,
         process_list="process/list" in METHODS,

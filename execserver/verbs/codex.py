@@ -6,11 +6,12 @@ other verb of the Codex CLI is refused with a text that says which program this 
 
 from __future__ import annotations
 
+import os
 import sys
 
 from execserver.dispatch import without_verb
 from execserver.leaving import WRONG_USAGE, Leave, until_left
-from execserver.version import CONTRACT_VERSION, __version__
+from execserver.version import CONTRACT_VERSION_VARIABLE, __version__, contract_version
 
 NAME = "codex exec-server"
 _HELP = """\
@@ -49,7 +50,7 @@ def _main(words: list[str]) -> int:
         sys.argv[1:] = behind
         return serve()
     if words[:1] in (["--version"], ["-V"]):
-        raise Leave(0, stdout=f"codex-cli {CONTRACT_VERSION} (execserver {__version__})\n")
+        raise Leave(0, stdout=f"codex-cli {_version()} (execserver {__version__})\n")
     if words[:1] in (["--help"], ["-h"], ["help"]):
         raise Leave(0, stdout=_HELP)
     shown = f"`codex {words[0]}`" if words else "`codex` without a command"
@@ -58,6 +59,10 @@ def _main(words: list[str]) -> int:
         stderr=f"error: {shown} is not here: this codex is execserver, which has `codex exec-server` only\n"
         "\nFor the other commands install the Codex CLI, or call it by its full path.\n",
     )
+
+
+def _version() -> str:
+    return contract_version(os.environ.get(CONTRACT_VERSION_VARIABLE, ""))
 
 
 def _refuse_forward() -> int:

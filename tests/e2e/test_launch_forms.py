@@ -13,6 +13,7 @@ import gevent
 import pytest
 
 from execserver.version import CONTRACT_VERSION
+from tests.remote.standin import StandIn, Told
 from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.programs import write_program, write_script
 from tests.support.relay import Relay
@@ -183,6 +184,20 @@ def test_nobody_without_a_home_connects(box: Box) -> None:
         _put_for_everybody(folder / "codex")
         box.env["PATH"] = f"{folder}:/usr/bin:/bin"
         box.connects(box.start(f"cd /; HOME=/nonexistent exec codex exec-server {REMOTE}", user=65534))
+
+
+def test_an_access_token_in_place_of_the_key_connects(box: Box) -> None:
+    owner = {"chatgpt_account_id": "acct-9"}
+    with StandIn(lambda asked: Told(200, owner)) as accounts:
+        box.env["CODEX_AUTHAPI_BASE_URL"] = accounts.url
+        box.env["CODEX_ACCESS_TOKEN"] = "at-token"
+        del box.env["CODEX_API_KEY"]
+        box.connects(box.start(FORMS["argv"]))
+    (call,) = box.relay.asked("register")
+    assert (call.headers["authorization"], call.headers["chatgpt-account-id"]) == (
+        "Bearer at-token",
+        "acct-9",
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from execserver import __version__
 from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.session import InitializeResponse
 from execserver.services.environment import EnvironmentService, home_folder
+from execserver.version import CONTRACT_VERSION, __version__
 
 
 def service(environ: dict[bytes, bytes], home: bytes | None = b"/home/user") -> EnvironmentService:
@@ -52,7 +52,7 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     capabilities, extensions = info.pop("capabilities"), info.pop("execserver")
     assert info == {
         "shell": {"name": "sh", "path": "/bin/sh"},
-        "executorVersion": __version__,
+        "executorVersion": CONTRACT_VERSION,
         "cwd": PathUri.from_native(os.fsencode(tmp_path)).uri + "/a%20b%25%C3%A9",
         "userHomeDir": "file:///root",
         "platformOs": "linux",
@@ -60,6 +60,7 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
         "temporaryDirectories": ["file:///var/tmp"],
         "tempDir": "file:///var/tmp",
     }
+    assert extensions["version"] == __version__
     assert capabilities["httpHeaderEnvVars"] is True
     assert capabilities["sandboxedFileStreaming"] is True
     assert capabilities["fileWriteStreaming"] is ("fs/writeBlock" in METHODS)
@@ -70,6 +71,14 @@ def test_initialize_describes_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     assert capabilities["shellSnapshotV2"] is True
     assert capabilities["windowsMxc"] is False
     assert extensions["processResize"] is ("process/resize" in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(b"0.170.0-alpha.1", "0.170.0-alpha.1"), (b"", CONTRACT_VERSION), (b"new", CONTRACT_VERSION)],
+)
+def test_the_version_for_clients_is_the_contracts_or_what_is_asked_for(given: bytes, told: str) -> None:
+    assert described({b"EXECSERVER_CONTRACT_VERSION": given})["executorVersion"] == told
 
 
 def test_the_session_id_comes_first_and_decodes_as_the_contracts_record() -> None:

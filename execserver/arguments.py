@@ -22,14 +22,44 @@ _LEAVE_AT_ONCE = frozenset({"--help", "--version"})
 CONFLICT = ("--listen", "--remote")
 # Extensions: an option, the option that it replaces, and the options that it excludes.
 INSTEAD = {"--executor-id": "--environment-id"}
-NOT_BESIDE = {"--executor-id": ("--environment-id", "--use-agent-identity-auth")}
+_BEARER, _CREDENTIAL, _TOKEN = (
+    "--registration-bearer-stdin",
+    "--executor-credential-stdin",
+    "--chatgpt-token-stdin",
+)
+_AWS, _AGENT, _ACCOUNT = "--aws-sigv4", "--use-agent-identity-auth", "--chatgpt-account-id"
+# The first of each pair is the one that the text and the usage line name first.
+NOT_BESIDE = {
+    "--executor-id": ("--environment-id", _AGENT, _BEARER, _CREDENTIAL, _TOKEN),
+    _AWS: (_BEARER, _CREDENTIAL, _TOKEN, _AGENT),
+    _BEARER: (_CREDENTIAL, _TOKEN, _AGENT),
+    _CREDENTIAL: (_TOKEN, _AGENT),
+    _TOKEN: (_AGENT,),
+}
 # Option -> the options that it needs, indirect ones included.
 NEEDS = {
     "--remote": ("--environment-id",),
     "--use-agent-identity-auth": ("--environment-id", "--remote"),
     "--exit-on-stdin-close": ("--environment-id", "--remote"),
     "--executor-id": ("--remote",),
+    _BEARER: ("--environment-id", "--remote"),
+    _CREDENTIAL: ("--environment-id", "--remote"),
+    _TOKEN: ("--environment-id", "--remote"),
+    _ACCOUNT: ("--remote", "--environment-id", _TOKEN),
+    "--api-key-host": ("--environment-id", "--remote"),
+    _AWS: ("--environment-id", "--remote"),
+    "--aws-region": ("--environment-id", "--remote", _AWS),
+    "--aws-profile": ("--environment-id", "--remote", _AWS),
+    "--aws-service": ("--environment-id", "--remote", _AWS),
+    "--remote-transport": ("--environment-id", "--remote"),
 }
+_DIRECT = "--remote-transport=direct"  # needs the signing that only it uses
+# In this order they are named; all others before are in that of the alphabet.
+_LAST_NEEDED = (_TOKEN, _AWS)
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_LAST_NEEDED.index(name) + 1 if name in _LAST_NEEDED else 0, name)
 
 
 class Option(NamedTuple):
@@ -261,10 +291,15 @@ class _Reader:
             raise _Found(Mistake(f"the argument '{one}' cannot be used with '{other}'", used))
         self._check_own_companions()
         met = {INSTEAD[name] for name in self._seen if name in INSTEAD}
-        needed = sorted({need for name in self._seen for need in NEEDS.get(name, ())} - met)
+        needed = sorted({need for name in self._seen for need in NEEDS.get(name, ())} - met, key=_rank)
+        if _DIRECT in self._out:
+            needed.append(_AWS)
+        if _ACCOUNT in self._seen and not any(name in self._seen for name in needed):
+            needed = list(NEEDS[_ACCOUNT])  # alone, it has an order of its own
         absent = tuple(self._table[name].shown for name in needed if name not in self._seen)
         if absent:
-            required = sorted({*needed, *(name for name in CONFLICT[1:] if name in self._seen)})
+            given = [name for name in CONFLICT[1:] if name in self._seen and name not in needed]
+            required = [*needed, *given]
             rest = [name for name in self._table if name in self._seen and name not in required]
             shown_usage = " ".join(self._table[name].shown for name in [*required, *rest])
             raise _Found(missing(absent)._replace(usage=shown_usage))

@@ -22,6 +22,7 @@ from execserver.listen_url import (
     parse_listen_url,
 )
 from execserver.own_process import end_at_once_on_signals
+from execserver.remote_options import STDIN_CREDENTIALS, refuse_direct
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
 from execserver.version import __version__
@@ -96,6 +97,22 @@ Options:
   --name <NAME>             Name of the environment, for the log.
   --use-agent-identity-auth
                             Authenticate the registration with the Agent Identity in CODEX_ACCESS_TOKEN.
+  --registration-bearer-stdin
+                            Take the registration's bearer token from stdin: one line, at most 16 KiB.
+  --executor-credential-stdin
+                            Take credentials from stdin: a line of JSON each; a later one takes the place of
+                            the one before. Ends with stdin.
+  --chatgpt-token-stdin     Take a ChatGPT access token from stdin, a pipe: one line.
+  --chatgpt-account-id <ID>
+                            The account that this token must be of.
+  --api-key-host <HOST>     Let an API key go to this host, too, over https. Else it goes to openai.com,
+                            openai.org and the loopback only.
+  --remote-transport <REMOTE_TRANSPORT>
+                            noise; direct is not part of this program.
+  --aws-sigv4               Not part of this program, as are the three that follow.
+  --aws-region <REGION>
+  --aws-profile <PROFILE>
+  --aws-service <SERVICE>
   --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.
   -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
                             chatgpt_base_url and cli_auth_credentials_store count. May be repeated.
@@ -139,6 +156,7 @@ _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
     "--log-format": ("text", "json"),
     "--ws-auth": ("capability-token", "signed-bearer-token", "execserver-token"),
+    "--remote-transport": ("noise", "direct"),
 }
 
 _TRY_IT = """
@@ -165,6 +183,9 @@ class Options(NamedTuple):
     exit_on_stdin_close: bool = False
     access: dict[str, str] = {}  # the options about who may connect, as they were given
     insecure_listen: bool = False
+    stdin_credential: str | None = None
+    chatgpt_account_id: str | None = None
+    api_key_host: str | None = None
 
 
 def main(argv: list[str] | None = None, name: str = _NAME) -> int:
@@ -244,6 +265,7 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     if given := _from_environment(program, argv):
         parsed = program.parse([*given, *argv])
     check_values(program, parsed.options)
+    refuse_direct(parsed.words)
     values = _values(parsed)
     if values.strict_config:
         _check_config(values.config)
@@ -291,6 +313,9 @@ def _values(parsed: Parsed) -> Options:
         exit_on_stdin_close=found["--exit-on-stdin-close"],
         insecure_listen=_INSECURE in given,
         access={name: given[name] for name in ACCESS_OPTIONS if name in given},
+        stdin_credential=next((kind for kind in STDIN_CREDENTIALS if found[f"--{kind}-stdin"]), None),
+        chatgpt_account_id=found["--chatgpt-account-id"],
+        api_key_host=found["--api-key-host"],
     )
 
 
@@ -340,17 +365,9 @@ def _run_remote(
 def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
     """Run the app in remote mode; a fatal error becomes the contract's text."""
     from execserver.app import serve_remote
-    from execserver.remote.config import DEFAULT_NAME, RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.remote.errors import RemoteError
 
-    name = DEFAULT_NAME if options.name is None else options.name
-    config: RemoteEnvironmentConfig | RemoteExecutorConfig
-    if options.executor_id is not None:
-        config = RemoteExecutorConfig(base_url, options.executor_id, name)
-    else:
-        identity = options.use_agent_identity_auth
-        environment_id = options.environment_id or ""
-        config = RemoteEnvironmentConfig(base_url, environment_id, name, identity, options.config)
+    config = remote_config(options, base_url)
     announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
     try:
         paths = ExecServerRuntimePaths.detect()
@@ -360,6 +377,21 @@ def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
         return 1
     except KeyboardInterrupt:
         return 0
+
+
+def remote_config(options: Options, base_url: str) -> RemoteEnvironmentConfig | RemoteExecutorConfig:
+    """Return how to register, as the options say."""
+    from execserver.remote.config import DEFAULT_NAME, RemoteEnvironmentConfig, RemoteExecutorConfig
+
+    name = DEFAULT_NAME if options.name is None else options.name
+    if options.executor_id is not None:
+        return RemoteExecutorConfig(base_url, options.executor_id, name)
+    return RemoteEnvironmentConfig(
+        *(base_url, options.environment_id or "", name, options.use_agent_identity_auth, options.config),
+        stdin_credential=options.stdin_credential,
+        chatgpt_account_id=options.chatgpt_account_id,
+        api_key_host=options.api_key_host,
+    )
 
 
 def _tell_failure(report: str, log_format: str) -> None:

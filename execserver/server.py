@@ -20,7 +20,6 @@ from gevent.event import Event
 from execserver import name_services
 from execserver.core.file_handles import FileHandles
 from execserver.eventloop.idle_memory import IdleMemory
-from execserver.eventloop.input_end import InputEnd
 from execserver.eventloop.signals import END_SIGNALS, on_end_signals
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
@@ -152,21 +151,23 @@ class Server:
         With `ends_with_stdin` the end of stdin is one, too.  Raises RemoteError when that cannot go on;
         everything has ended then.
         """
-        from execserver.remote.serving import RemoteServing  # late: only remote mode pays for it
+        from execserver.remote import serving as remote  # late: only remote mode pays for it
 
         on_end_signals(self._stop.set)
-        input_end = InputEnd(_STDIN, self._stop.set) if ends_with_stdin else None
-        serving = RemoteServing(config, self._settings, self._remote_call)
+        stdin, tools = remote.take_stdin(config, self._stop.set, ends_with_stdin)
+        serving = remote.RemoteServing(config, self._settings, self._remote_call, tools)
         self._sandbox_reports.start()
         worker = spawn(serving.run, self._stop.set)
         spawn(self._stale_masks.clean)
         self._settle_memory()
         self._stop.wait()
-        if input_end is not None:
-            input_end.close()
+        if stdin is not None:
+            stdin.close()
         serving.close()
         worker.kill()
         self._end()
+        if isinstance(stdin, remote.CredentialInput) and stdin.failure is not None:
+            raise stdin.failure
         if serving.failure is not None:
             raise serving.failure
         return 0

@@ -49,6 +49,7 @@ LEAVES = {
     "log",
     "name_services",
     "own_process",
+    "remote_options",
     "runtime_paths",
     "settings",
     "unix_socket",

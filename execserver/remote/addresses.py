@@ -19,8 +19,11 @@ _RESTRICTED = (
 )
 
 
-def check_api_key_host(base_url: str) -> None:
-    """Raise ConfigurationError unless an API key may be sent to this URL's host."""
+def check_api_key_host(base_url: str, further_host: str | None = None) -> None:
+    """Raise ConfigurationError unless an API key may be sent to this URL's host.
+
+    `further_host` is one that the user has named for it: exactly that host, and over https only.
+    """
     try:
         url = parse(base_url)
     except OtherScheme as other:
@@ -30,9 +33,30 @@ def check_api_key_host(base_url: str) -> None:
     except BadUrl as error:
         raise ConfigurationError(f"invalid remote exec-server registration URL: {error}") from None
     host = url.address[0]
-    if _is_loopback(url) or (url.scheme == "https" and _is_openai(host)):
+    is_named = further_host is not None and host == further_host.strip().lower().strip("[]")
+    if _is_loopback(url) or (url.scheme == "https" and (is_named or _is_openai(host))):
         return
     raise ConfigurationError(_RESTRICTED)
+
+
+def check_secure(text: str, scheme: str = "https") -> None:
+    """Raise ConfigurationError unless a credential may go there: with TLS, or to the loopback."""
+    try:
+        url = parse(re.sub(r"^ws(?=s?:)", "http", text.strip().lower()))
+    except BadUrl as error:
+        raise ConfigurationError(f"{_PREFIX}invalid URL: {error}") from None
+    if url.scheme != "https" and not _is_loopback(url):
+        raise ConfigurationError(f"{_PREFIX}remote transport requires {scheme} for non-loopback endpoints")
+
+
+def check_chatgpt_url(text: str) -> None:
+    """Raise ConfigurationError unless a ChatGPT token may go to this URL."""
+    try:
+        is_plain = parse(text).scheme == "https" and "@" not in text and "#" not in text
+    except BadUrl:
+        is_plain = False
+    if not is_plain:
+        raise ConfigurationError("ChatGPT token registry URLs must use HTTPS without userinfo or fragments")
 
 
 def checked_environment_id(text: str, kind: str = "environment") -> str:

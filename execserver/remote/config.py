@@ -17,7 +17,8 @@ class RemoteEnvironmentConfig(NamedTuple):
     """How to register as an environment.
 
     `name` appears in the log and is sent nowhere.  `config_overrides` are `key=value` texts that take
-    precedence over `config.toml`.
+    precedence over `config.toml`.  `stdin_credential` is the kind that stdin gives, of those in
+    `auth.stdin_credentials`; `api_key_host` may get API keys besides the vendor's hosts.
     """
 
     base_url: str
@@ -25,6 +26,9 @@ class RemoteEnvironmentConfig(NamedTuple):
     name: str = DEFAULT_NAME
     use_agent_identity_auth: bool = False
     config_overrides: Sequence[str] = ()
+    stdin_credential: str | None = None
+    chatgpt_account_id: str | None = None
+    api_key_host: str | None = None
 
 
 class RemoteExecutorConfig(NamedTuple):

@@ -16,8 +16,16 @@ from typing import NoReturn
 import gevent
 
 from execserver.log import active_redactor
-from execserver.remote.addresses import check_api_key_host, checked_base_url, checked_environment_id
+from execserver.remote.addresses import (
+    check_api_key_host,
+    check_chatgpt_url,
+    check_secure,
+    checked_base_url,
+    checked_environment_id,
+)
+from execserver.remote.auth.kinds import Auth
 from execserver.remote.auth.resolve import resolve_auth
+from execserver.remote.auth.stdin_credentials import CHATGPT, EXECUTOR
 from execserver.remote.backoff import USEFUL_AFTER_S, Backoff, registration_pause
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
 from execserver.remote.connecting import RendezvousConnector
@@ -44,13 +52,16 @@ class Tools:
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
+        credential: Callable[[], Auth] | None = None,
     ) -> None:
+        """`credential` waits for the one that stdin gives, where the configuration says so."""
         self.environ = dict(os.environ if environ is None else environ)
         self.sleep = sleep
         self.backoff = backoff or Backoff()
         self.timing = timing or Timing()
         self.clock = clock
         self.chance = chance
+        self.credential = credential
 
 
 class RemoteExecutor:
@@ -111,16 +122,31 @@ class RemoteExecutor:
     def _prepare(self) -> tuple[RegistryClient, str]:
         """Check all that can be checked without asking the registry, in the contract's order."""
         config, environ = self._config, self._tools.environ
+        if config.stdin_credential is not None and self._tools.credential is not None:
+            return self._prepare_with(config.stdin_credential, self._tools.credential)
         codex_home = find_codex_home(environ)
         settings = read_config(codex_home, config.config_overrides)
         auth = resolve_auth(environ, codex_home, settings, config.use_agent_identity_auth)
         active_redactor().add(auth.secrets)
         _log.info("signing in with %s", auth.described)
         if auth.is_api_key:
-            check_api_key_host(config.base_url)
+            check_api_key_host(config.base_url, config.api_key_host)
         environment_id = checked_environment_id(config.environment_id)
         base_url = checked_base_url(config.base_url)
         return RegistryClient(base_url, environment_id, auth.headers, self._client), environment_id
+
+    def _prepare_with(self, kind: str, credential: Callable[[], Auth]) -> tuple[RegistryClient, str]:
+        """Prepare with a credential from stdin, which goes nowhere without TLS."""
+        find_codex_home(self._tools.environ)
+        environment_id = checked_environment_id(self._config.environment_id)
+        base_url = checked_base_url(self._config.base_url)
+        check_chatgpt_url(base_url) if kind == CHATGPT else check_secure(base_url)
+        auth = credential()
+        active_redactor().add(auth.secrets)
+        _log.info("signing in with %s", auth.described)
+        shows_bodies = kind != EXECUTOR
+        registry = RegistryClient(base_url, environment_id, auth.headers, self._client, shows_bodies)
+        return registry, environment_id
 
     def _register(self, registry: RegistryClient, keys: StaticKeys) -> Registration:
         attempt = 0
@@ -133,6 +159,8 @@ class RemoteExecutor:
                 self._tools.sleep(pause)
                 attempt += 1
                 continue
+            if self._config.stdin_credential is not None:
+                check_secure(registration.url, "wss")
             _log.info(
                 "registered as environment %s (registration %s)",
                 registration.environment_id,

@@ -83,7 +83,8 @@ class AuthenticationRejected(Rejected):
 class RegistryClient:
     """One environment at one registry.
 
-    `auth_headers` is called for every request and returns the headers that sign it, in their order.
+    `auth_headers` is called for every request and returns the headers that sign it, in their order.  Without
+    `shows_bodies` errors say nothing of what the registry answered but its status.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class RegistryClient:
         environment_id: str,
         auth_headers: Callable[[], Fields],
         client: ApiClient,
+        shows_bodies: bool = True,
     ) -> None:
+        self._shows_bodies = shows_bodies
         self._root = f"{base_url}/cloud/environment/{environment_id}"
         self._environment_id = environment_id
         self._auth_headers = auth_headers
@@ -163,7 +166,7 @@ class RegistryClient:
         except CallFailed as failed:
             raise RegistryError(f"{_REQUEST_FAILED}: {failed.text}", failed.cause) from None
         if not response.is_success:
-            raise refusal(response)
+            raise refusal(response, shows_body=self._shows_bodies)
         return response
 
     def _decoded(self, response: Response, kind: type[_ReplyT]) -> _ReplyT:
@@ -183,8 +186,12 @@ class RegistryClient:
             )
 
 
-def refusal(response: Response, kind: str = "environment") -> RegistryError | SignInError:
+def refusal(
+    response: Response, kind: str = "environment", *, shows_body: bool = True
+) -> RegistryError | SignInError:
     """Return the error for an answer whose status is not 2xx."""
+    if not shows_body:
+        return _refusal_without_body(response)
     code, message = _error_members(response.body)
     text = response.body.decode("utf-8", "replace").strip()[:MAX_SHOWN_CHARACTERS]
     if response.status in (401, 403):
@@ -201,6 +208,20 @@ def refusal(response: Response, kind: str = "environment") -> RegistryError | Si
     is_for_later = (response.status, code or _error_members(response.body, "detail")[0]) in _NOT_NOW
     error_type = NotNow if is_for_later else RegistryError
     return error_type(f"{kind} registry request failed ({shown}): {told}")
+
+
+def _refusal_without_body(response: Response) -> RegistryError | SignInError:
+    if response.status in (401, 403):
+        return SignInError(
+            "environment registry authentication error: environment registry authentication failed "
+            f"({response.status_text}): response body omitted"
+        )
+    code = _error_members(response.body)[0] or _error_members(response.body, "detail")[0]
+    error_type = NotNow if (response.status, code) in _NOT_NOW else RegistryError
+    return error_type(
+        f"environment registry request failed ({response.status_text}): "
+        "environment registry executor registration failed"
+    )
 
 
 def _error_members(body: bytes, member: str = "error") -> tuple[str | None, str | None]:

@@ -186,6 +186,35 @@ def test_nobody_without_a_home_connects(box: Box) -> None:
         box.connects(box.start(f"cd /; HOME=/nonexistent exec codex exec-server {REMOTE}", user=65534))
 
 
+def test_a_bearer_from_stdin_signs_the_registration(box: Box) -> None:
+    del box.env["CODEX_API_KEY"]
+    box.connects(box.start(f"printf 'tok-1\\n' | codex exec-server {REMOTE} --registration-bearer-stdin"))
+    (call,) = box.relay.asked("register")
+    assert call.headers["authorization"] == "Bearer tok-1"
+
+
+def test_a_credential_from_stdin_is_replaced_without_a_restart(box: Box) -> None:
+    frame = '{"version":1,"environment_id":"env-1","token":"%s","expires_at":99999999999}\n'
+    fifo = box.folder / "fifo"
+    os.mkfifo(fifo)
+    process = box.start(f"exec codex exec-server {REMOTE} --executor-credential-stdin < fifo")
+    with fifo.open("wb", buffering=0) as writer:
+        writer.write(frame.encode() % b"t1")
+        box.connects(process)
+        writer.write(frame.encode() % b"t2")
+        box.relay.upgrade_status = 410  # the address is no longer valid
+        box.relay.executor.drop()
+        wait_until(lambda: len(box.relay.asked("register")) > 1, 30, pause=gevent.sleep)
+    wait_until(lambda: process.poll() is not None, 30, pause=gevent.sleep)
+    sent = [call.headers["authorization"] for call in box.relay.asked("register")]
+    assert (process.returncode, sent[0], sent[1]) == (0, "Bearer t1", "Bearer t2")
+
+
+def test_a_wrong_credential_on_stdin_ends_it_with_the_recorded_text(box: Box) -> None:
+    status, shown = box.run(f"echo junk | codex exec-server {REMOTE} --executor-credential-stdin")
+    assert (status, "Error: invalid exec-server executor credential frame\n" in shown) == (1, True)
+
+
 def test_an_access_token_in_place_of_the_key_connects(box: Box) -> None:
     owner = {"chatgpt_account_id": "acct-9"}
     with StandIn(lambda asked: Told(200, owner)) as accounts:

@@ -1,6 +1,6 @@
 """The client's end of a rendezvous WebSocket, for executor and harness: binary messages in both directions.
 
-The upgrade request holds nothing beyond what RFC 6455 requires.  The credential is in the URL, so the URL
+The upgrade request holds nothing beyond what RFC 6455 requires but a request id.  The credential is in the URL, so the URL
 never appears in a text.  `wire.client_frames` parses and makes frames, and the `websockets` library decides
 what is wrong with one.  One greenlet writes, and one greenlet of the owner calls `receive`.
 
@@ -327,7 +327,9 @@ def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[Cl
 
 def _exchange_heads(sock: socket.socket, protocol: ClientProtocol) -> bytes:
     """Send the upgrade request and read the answer; return what came after it."""
-    protocol.send_request(protocol.connect())
+    request = protocol.connect()
+    request.headers["x-request-id"] = f"req_{os.urandom(16).hex()}"  # by it the registry finds an upgrade
+    protocol.send_request(request)
     sock.sendall(b"".join(protocol.data_to_send()))
     received = b""
     while b"\r\n\r\n" not in received:

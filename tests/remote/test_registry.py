@@ -385,6 +385,28 @@ def test_an_api_key_is_not_sent_to(url: str, text: str) -> None:
     assert refused.value.text == text
 
 
+@pytest.mark.parametrize("url", ["https://relay.test", "https://Relay.Test:8443/x"])
+def test_an_api_key_may_be_sent_to_a_host_that_the_user_names(url: str) -> None:
+    check_api_key_host(url, "relay.test")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://relay.test",
+        "https://a.relay.test",
+        "https://relay.test.example.com",
+        "https://relay.test@example.com",
+        "https://xrelay.test",
+    ],
+)
+def test_an_api_key_goes_to_exactly_that_host_and_over_https_only(url: str) -> None:
+    for named in ("relay.test", "", "*", ".relay.test"):
+        with pytest.raises(ConfigurationError) as refused:
+            check_api_key_host(url, named)
+        assert refused.value.text == RESTRICTED
+
+
 def test_the_base_url_loses_blanks_and_slashes() -> None:
     assert checked_base_url(" http://x/y// ") == "http://x/y"
     with pytest.raises(ConfigurationError) as refused:

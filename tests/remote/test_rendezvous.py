@@ -51,7 +51,10 @@ def test_the_upgrade_holds_nothing_beyond_the_rules(relay: Relay) -> None:
     lines = peer_of(relay).head.split("\r\n")
     assert lines[0] == "GET /executor?sig=a%2Fb&x=%C3%A9 HTTP/1.1"
     names = sorted(line.partition(":")[0].lower() for line in lines[1:])
-    assert names == ["connection", "host", "sec-websocket-key", "sec-websocket-version", "upgrade"]
+    wanted = ["connection", "host", "sec-websocket-key", "sec-websocket-version", "upgrade", "x-request-id"]
+    assert names == wanted
+    (request_id,) = [line.partition(": ")[2] for line in lines if line.lower().startswith("x-request-id")]
+    assert re.fullmatch("req_[0-9a-f]{32}", request_id)
     assert f"Host: 127.0.0.1:{relay.port}" in lines
     ws.close()
 

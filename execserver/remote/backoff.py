@@ -1,7 +1,9 @@
 """The pauses between attempts to connect: 1, 2, 4, 8, 16, 30, 30 ... s, each shortened at random.
 
-The series starts again after a useful connection.  A connection that ends before it was useful costs a
-further step, so that an address that accepts and drops every connection is not tried every second.
+The series starts again after a useful connection: one that lasted, or that a harness has used.  Any other
+costs a further step, so that an address that accepts and drops every connection is not tried every second.
+Nor is one that drops everybody as soon as a harness has come: of short connections in a row only the first
+few are useful.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ REGISTRATION_LONGEST_S = 5.0
 FIRST_S = 1.0
 LONGEST_S = 30.0
 USEFUL_AFTER_S = 30.0
+_MOST_STEPS_IF_USED = 3  # up to 8 s: somebody has use for the connection, even if it does not last
+SHORT_IN_A_ROW = 4  # some relays end the executor's connection together with a harness's
 
 
 class Backoff:
@@ -22,6 +26,7 @@ class Backoff:
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
         self._chance = chance
         self._step = 0
+        self._short = 0
 
     def next_pause(self) -> float:
         """Return the next pause in seconds: the step, less up to a half of it."""
@@ -30,9 +35,13 @@ class Backoff:
         # At random, so that the executors of a relay that has restarted do not all come at once.
         return pause * (0.5 + self._chance() / 2)
 
-    def was_useful(self) -> None:
-        """Start the series again: the connection was useful."""
-        self._step = 0
+    def ended(self, lasted_s: float, *, was_used: bool) -> None:
+        """Take the end of a connection: how long it was there, and whether a harness has sent anything."""
+        if lasted_s >= USEFUL_AFTER_S:
+            self._step = self._short = 0
+        elif was_used:
+            self._short += 1
+            self._step = min(max(self._short - SHORT_IN_A_ROW, 0), _MOST_STEPS_IF_USED)
 
 
 def registration_pause(attempt: int, chance: Callable[[], float] = random.random) -> float:

@@ -26,7 +26,7 @@ from execserver.remote.addresses import (
 from execserver.remote.auth.kinds import Auth
 from execserver.remote.auth.resolve import resolve_auth
 from execserver.remote.auth.stdin_credentials import CHATGPT, EXECUTOR
-from execserver.remote.backoff import USEFUL_AFTER_S, Backoff, registration_pause
+from execserver.remote.backoff import Backoff, registration_pause
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import one_line
@@ -176,13 +176,11 @@ class RemoteExecutor:
         began = self._tools.clock()
         _log.info("connected to %s; waiting for a harness", shown(url))
         streams.attach(connected.writer)
+        was_used = False
         try:
             while (message := connected.receive()) is not None:
-                # A valid frame of any harness makes the connection useful; so does its age, below.
-                if streams.take(message):
-                    self._tools.backoff.was_useful()
+                was_used = streams.take(message) or was_used
         finally:
             streams.detach()
             connected.close()
-        if self._tools.clock() - began >= USEFUL_AFTER_S:
-            self._tools.backoff.was_useful()
+        self._tools.backoff.ended(self._tools.clock() - began, was_used=was_used)

@@ -13,7 +13,6 @@ import msgspec
 
 from execserver.log import active_redactor
 from execserver.remote.addresses import checked_base_url, checked_environment_id
-from execserver.remote.backoff import USEFUL_AFTER_S
 from execserver.remote.config import RemoteExecutorConfig
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import RegistryError, SignInError, one_line
@@ -116,6 +115,5 @@ class PlainExecutor:
             transport.run(self._serve(transport))
         finally:
             connected.close()
-        if self._tools.clock() - began >= USEFUL_AFTER_S:
-            self._tools.backoff.was_useful()
+        self._tools.backoff.ended(self._tools.clock() - began, was_used=False)
         return connected.ended_because

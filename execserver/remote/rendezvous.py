@@ -1,8 +1,8 @@
 """The client's end of a rendezvous WebSocket, for executor and harness: binary messages in both directions.
 
-The upgrade request holds nothing beyond what RFC 6455 requires but a request id.  The credential is in the URL, so the URL
-never appears in a text.  `wire.client_frames` parses and makes frames, and the `websockets` library decides
-what is wrong with one.  One greenlet writes, and one greenlet of the owner calls `receive`.
+The upgrade request holds nothing beyond what RFC 6455 requires but a request id.  The credential is in the
+URL, so the URL never appears in a text.  `wire.client_frames` parses and makes frames, and the `websockets`
+library decides what is wrong with one.  One greenlet writes, and one greenlet of the owner calls `receive`.
 
 Bounds: `MAX_BYTES` for a frame and for a message, a bounded head of the answer, a time limit for connecting;
 a ping every `ping_interval_s`.  Without a pong within `pong_timeout_s` the connection is abandoned, which

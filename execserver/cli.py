@@ -22,7 +22,12 @@ from execserver.listen_url import (
     parse_listen_url,
 )
 from execserver.own_process import end_at_once_on_signals
-from execserver.remote_options import STDIN_CREDENTIALS, refuse_direct
+from execserver.remote_options import (
+    STDIN_CREDENTIALS,
+    refuse_direct,
+    refuse_shared_processes,
+    wrong_value,
+)
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
 from execserver.version import __version__
@@ -113,6 +118,11 @@ Options:
   --aws-region <REGION>
   --aws-profile <PROFILE>
   --aws-service <SERVICE>
+  --concurrent-requests <COUNT>
+                            Accepted for command lines shared with the codex CLI. Answers come in order, but
+                            for those to requests that wait, which delay no other.
+  --linux-sandbox-pid-namespace <MODE>
+                            isolate: a sandboxed process sees its own processes only. inherit is refused.
   --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.
   -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
                             chatgpt_base_url and cli_auth_credentials_store count. May be repeated.
@@ -266,6 +276,9 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
         parsed = program.parse([*given, *argv])
     check_values(program, parsed.options)
     refuse_direct(parsed.words)
+    if (mistake := wrong_value(parsed.words)) is not None:
+        raise program.mistaken(mistake)
+    refuse_shared_processes(parsed.words)
     values = _values(parsed)
     if values.strict_config:
         _check_config(values.config)

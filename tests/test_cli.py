@@ -241,6 +241,8 @@ def test_every_option_of_the_help_is_read() -> None:
             "--remote-transport": "noise",
             "--ws-auth": "capability-token",
             "--ws-max-clock-skew-seconds": "5",
+            "--concurrent-requests": "2",
+            "--linux-sandbox-pid-namespace": "isolate",
         }
         value = values.get(option.name, "v")
         companions = [

@@ -14,8 +14,7 @@ from execserver.remote.config import RemoteEnvironmentConfig
 from execserver.verbs.codex import NAME
 
 RECORDED = Path(__file__).parent / "transcripts" / "newest" / "50-cli-remote.jsonl"
-# Options that other parts of this program have, or none has.
-ELSEWHERE = ("forward", "--concurrent-requests", "--linux-sandbox-pid-namespace")
+ELSEWHERE = ("forward", "-1")  # a verb of its own; a usage line that names a command that is not here
 REMOTE = ["--remote", "http://127.0.0.1:1", "--environment-id", "e1"]
 
 
@@ -45,6 +44,17 @@ def test_the_direct_transport_is_refused_with_a_text() -> None:
         parse([*REMOTE, "--remote-transport", "direct", "--aws-sigv4", "--aws-region", "r"], NAME)
     assert left.value.status == 1
     assert "is not part of this program" in left.value.stderr
+
+
+def test_processes_outside_are_never_shown_in_a_sandbox() -> None:
+    with pytest.raises(Leave) as left:
+        parse(["--linux-sandbox-pid-namespace", "inherit"], NAME)
+    assert (left.value.status, "is not part of this program" in left.value.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("count", ["1", "32", "65535"])
+def test_a_count_of_requests_is_accepted(count: str) -> None:
+    assert parse(["--concurrent-requests", count, "--linux-sandbox-pid-namespace", "isolate"], NAME)
 
 
 @pytest.mark.parametrize(

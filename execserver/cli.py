@@ -14,6 +14,12 @@ from typing import NamedTuple
 from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
 from execserver.access.command_line import check_secure, check_values, listen_and_entry
 from execserver.arguments import Mistake, Parsed, Program, read_table
+from execserver.codex_options import (
+    STDIN_CREDENTIALS,
+    refuse_direct,
+    refuse_shared_processes,
+    wrong_value,
+)
 from execserver.leaving import failure, until_left, write
 from execserver.listen_url import (
     DEFAULT_LISTEN_URL,
@@ -22,12 +28,9 @@ from execserver.listen_url import (
     parse_listen_url,
 )
 from execserver.own_process import end_at_once_on_signals
-from execserver.remote_options import (
-    STDIN_CREDENTIALS,
-    refuse_direct,
-    refuse_shared_processes,
-    wrong_value,
-)
+from execserver.leaving import failure, until_left, write
+from execserver.listen_url import DEFAULT_LISTEN_URL, ExecServerListenUrlParseError, parse_listen_url
+from execserver.own_process import end_at_once_on_signals
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.settings import SettingError, Settings
 from execserver.version import __version__

@@ -234,7 +234,7 @@ def test_every_option_of_the_help_is_read() -> None:
     own_ways_out = ("--help", "--version")
     for option in read_table(cli.HELP, frozenset(), {}).values():
         if option.name.startswith("--aws"):
-            continue  # refused, as tests/test_remote_options.py tells
+            continue  # refused, as tests/test_codex_options.py tells
         values = {
             "--log-level": "info",
             "--log-format": "json",

@@ -42,6 +42,7 @@ LAYERS = [
 LEAVES = {
     "eventloop",
     "arguments",
+    "codex_options",
     "config_override",
     "leaving",
     "listen_url",
@@ -49,7 +50,6 @@ LEAVES = {
     "log",
     "name_services",
     "own_process",
-    "remote_options",
     "runtime_paths",
     "settings",
     "unix_socket",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from execserver.remote.auth import agent_identity, personal_token
+from execserver.remote.auth import personal_token
 from execserver.remote.auth.auth_file import AuthFile, Document, UnreadableAuthFile
 from execserver.remote.auth.chatgpt import ChatGptAuth
 from execserver.remote.auth.endpoints import CHATGPT_BASE_URL, AgentEndpoints, Endpoints
@@ -48,6 +48,8 @@ def resolve_auth(
     if use_agent_identity:
         if not token:
             raise SignInError(TOKEN_REQUIRED)
+        from execserver.remote.auth import agent_identity  # late: its keys take a while to load
+
         base = config.get("chatgpt_base_url", CHATGPT_BASE_URL)
         addresses = agent_endpoints or AgentEndpoints.for_chatgpt(str(base))
         return agent_identity.sign_in(token, addresses, client)

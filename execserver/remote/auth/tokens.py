@@ -9,10 +9,6 @@ import binascii
 from collections.abc import Mapping
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
-from cryptography.hazmat.primitives.hashes import SHA256
 
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _MIN_RSA_BITS = 2048
@@ -120,6 +116,12 @@ def _object(data: bytes, reason: str) -> Claims:
 
 
 def _check_signature(jwk: Claims, signed: bytes, signature: str) -> None:
+    # Late: most tokens are only read, and an executor starts without waiting for this.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+    from cryptography.hazmat.primitives.hashes import SHA256
+
     try:
         numbers = [int.from_bytes(from_base64url(str(jwk[name])), "big") for name in ("e", "n")]
         key = RSAPublicNumbers(*numbers).public_key()

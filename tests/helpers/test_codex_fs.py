@@ -340,23 +340,28 @@ def test_arguments_are_ignored() -> None:
     assert json.loads(done.stdout)["payload"]["response"] == {"path": "file:///"}
 
 
+def uri_of(path: Path) -> str:
+    return PathUri.from_native(os.fsencode(path)).uri
+
+
 WALK = {"maxDepth": 3, "maxDirectories": 100, "maxEntries": 100, "followDirectorySymlinks": False}
 
 
 def test_a_walk_is_answered_in_a_sandbox_and_without_one(tmp_path: Path) -> None:
+    uri = uri_of(tmp_path)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "f").touch()
     (tmp_path / "link").symlink_to("sub")
     entries = [
-        {"path": f"file://{tmp_path}/sub", "kind": "directory"},
-        {"path": f"file://{tmp_path}/sub/f", "kind": "file"},
+        {"path": f"{uri}/sub", "kind": "directory"},
+        {"path": f"{uri}/sub/f", "kind": "file"},
     ]
     for sandbox in (None, workspace_write(tmp_path)):
-        found = ask("fs/walk", path=f"file://{tmp_path}", options=WALK, sandbox=sandbox)
+        found = ask("fs/walk", path=uri, options=WALK, sandbox=sandbox)
         assert found == {"entries": entries, "errors": [], "truncated": False}
     none = {**WALK, "maxEntries": 0}
     text = "filesystem walk limits must be greater than zero"
-    assert ask("fs/walk", path=f"file://{tmp_path}", options=none) == (-32600, text)
+    assert ask("fs/walk", path=uri, options=none) == (-32600, text)
 
 
 @pytest.mark.parametrize("sandboxed", [False, True])
@@ -371,7 +376,14 @@ def test_an_opened_file_is_handed_over_through_the_socket_that_stdin_is(
         with ours:
             with theirs, subprocess.Popen(COMMAND, stdin=theirs.fileno(), stdout=subprocess.PIPE) as helper:
                 assert helper.stdout is not None
-                ours.sendall(request_for("fs/open", path=f"file://{tmp_path}/f", sandbox=sandbox, **params))
+                ours.sendall(
+                    request_for(
+                        "fs/open",
+                        path=uri_of(tmp_path / "f"),
+                        sandbox=sandbox,
+                        **params,
+                    )
+                )
                 ours.shutdown(socket.SHUT_WR)
                 answer = helper.stdout.read()
             data, descriptors, _, _ = socket.recv_fds(ours, 16, 4)
@@ -389,5 +401,8 @@ def test_an_opened_file_is_handed_over_through_the_socket_that_stdin_is(
 def test_a_file_is_not_opened_where_it_cannot_be_handed_over(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("hello")
     text = "Not a socket (os error 88)"
-    assert ask("fs/open", path=f"file://{tmp_path}/f", mode="replace") == (-32603, text)
+    assert ask("fs/open", path=uri_of(tmp_path / "f"), mode="replace") == (
+        -32603,
+        text,
+    )
     assert (tmp_path / "f").read_text() == "hello"

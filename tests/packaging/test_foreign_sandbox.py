@@ -36,7 +36,9 @@ def box(one_file: Box) -> Box:
 def ask(box: Box, operation: str, params: dict[str, object], after: str = "", room: str = "64m") -> Done:
     """Ask the helper where every folder is read-only but for an empty /dev/shm."""
     request = shlex.quote(json.dumps({"operation": operation, "params": params}))
-    closed = " ".join(f"mount -t tmpfs -o ro none {folder};" for folder in (box.home, "/var/tmp", "/tmp"))
+    closed = " ".join(
+        f"mount -t tmpfs -o ro none {shlex.quote(str(each))};" for each in (box.home, "/var/tmp", "/tmp")
+    )
     return box.run_in_new_mounts(
         f'mount -t tmpfs none /mnt; cp "$1" /mnt/x; {closed} mkdir /mnt/w; echo hi > /mnt/w/f;'
         f"mount -t tmpfs -o mode=1777,size={room} none /dev/shm;"
@@ -105,6 +107,6 @@ def test_without_room_for_it_every_reason_is_told(box: Box) -> None:
 def test_what_a_killed_helper_left_is_removed_by_a_later_one(box: Box) -> None:
     place = box.temporary / "execserver-0"
     left = place / ".new-1-2"
-    script = f'mkdir -m 700 -p {place} {left}; touch -d "2 hours ago" {left}; echo {{}} | env -i'
-    done = box.run_in_new_mounts(f'{script} TMPDIR={box.temporary} "$1" {HELPER} || ls -A {place}')
+    script = f"mkdir -m 700 -p '{place}' '{left}'; touch -d '2 hours ago' '{left}'; echo {{}} | env -i"
+    done = box.run_in_new_mounts(f"{script} TMPDIR='{box.temporary}' \"$1\" {HELPER} || ls -A '{place}'")
     assert done.stdout.split() == [b".lock"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver import cli
+from execserver import cli_help
 from execserver.dispatch import NAMES
 from execserver.version import CONTRACT_VERSION, __version__
 from tests.support.programs import write_program
@@ -60,7 +60,7 @@ def test_the_links_are_the_programs_they_are_named_after(program: Path, folder: 
         [folder / "codex-fs"], input=request, capture_output=True, text=True, timeout=30, check=True
     )
     assert json.loads(done.stdout)["payload"]["response"] == {"path": "file:///"}
-    assert run(folder / "codex-exec-server", "--help").stdout == cli.HELP
+    assert run(folder / "codex-exec-server", "--help").stdout == cli_help.HELP
 
 
 def test_a_link_named_codex_is_made_only_when_asked_for(program: Path, folder: Path) -> None:
@@ -186,4 +186,4 @@ def test_a_folder_whose_name_begins_with_a_dash_stands_behind_two(program: Path,
 
 def test_help_is_the_programs_help(program: Path) -> None:
     done = install(program, "--help")
-    assert (done.returncode, done.stdout, done.stderr) == (0, cli.HELP, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, cli_help.HELP, "")

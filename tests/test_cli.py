@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import execserver
-from execserver import cli
+from execserver import cli, cli_help
 from execserver.arguments import NEEDS, read_table
 from execserver.cli import Options, parse
 from execserver.config_override import ConfigOverrideError, check_overrides
@@ -232,7 +232,7 @@ def test_strict_config_refuses_a_field_nobody_knows(override: str, text: str) ->
 
 def test_every_option_of_the_help_is_read() -> None:
     own_ways_out = ("--help", "--version")
-    for option in read_table(cli.HELP, frozenset(), {}).values():
+    for option in read_table(cli_help.HELP, frozenset(), {}).values():
         if option.name.startswith("--aws"):
             continue  # refused, as tests/test_codex_options.py tells
         values = {
@@ -259,7 +259,7 @@ def test_every_option_of_the_help_is_read() -> None:
 
 @given(
     st.lists(
-        st.one_of(st.sampled_from([*cli.HELP.split(), "-c", "--", "="]), st.text(max_size=8)), max_size=5
+        st.one_of(st.sampled_from([*cli_help.HELP.split(), "-c", "--", "="]), st.text(max_size=8)), max_size=5
     )
 )
 def test_any_arguments_give_options_or_an_exit(argv: list[str]) -> None:
@@ -294,7 +294,7 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
 def test_help_and_version_go_to_stdout() -> None:
     for flag in ("--help", "-h"):
         done = run(flag)
-        assert (done.returncode, done.stdout, done.stderr) == (0, cli.HELP, "")
+        assert (done.returncode, done.stdout, done.stderr) == (0, cli_help.HELP, "")
     for flag in ("--version", "-V"):
         done = run(flag)
         assert (done.returncode, done.stdout, done.stderr) == (

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from execserver import cli
+from execserver import cli, cli_help
 from execserver.leaving import Leave
 from execserver.verbs import codex
 from execserver.version import CONTRACT_VERSION, __version__
@@ -58,8 +58,8 @@ def test_help_says_which_program_this_is(
 def test_the_help_of_the_verb_is_the_servers(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    assert outcome(monkeypatch, capfd, *words) == (0, cli.HELP, "")
-    assert "--environment-id" in cli.HELP
+    assert outcome(monkeypatch, capfd, *words) == (0, cli_help.HELP, "")
+    assert "--environment-id" in cli_help.HELP
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_a_variable_with_another_value_is_a_mistake(monkeypatch: pytest.MonkeyPa
     assert caught.value.stderr.startswith("error: invalid value 'yes' for '--exit-on-stdin-close'\n")
     with pytest.raises(Leave) as helped:
         cli.parse(["--help"])
-    assert (helped.value.status, helped.value.stdout) == (0, cli.HELP)
+    assert (helped.value.status, helped.value.stdout) == (0, cli_help.HELP)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver import cli, dispatch
+from execserver import cli_help, dispatch
 from execserver.dispatch import choose
 from execserver.mcp.interception import script_head
 from execserver.runtime_paths import ExecServerRuntimePaths
@@ -91,8 +91,8 @@ def test_every_entry_is_a_function_that_exists() -> None:
 
 def test_the_help_names_every_verb() -> None:
     for verb in dispatch.VERBS:
-        assert f"\n       execserver {verb}" in cli.HELP
-        assert f"\n  {verb} " in cli.HELP
+        assert f"\n       execserver {verb}" in cli_help.HELP
+        assert f"\n  {verb} " in cli_help.HELP
 
 
 def test_a_symlink_selects_by_its_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import build
-from execserver import cli
+from execserver import cli, cli_help
 from execserver.arguments import read_table
 from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.listen_url import DEFAULT_LISTEN_URL
@@ -103,7 +103,7 @@ def test_every_verb_is_in_the_readme() -> None:
 
 
 def test_options_of_the_relay_on_its_page_are_in_its_help() -> None:
-    known = set(read_table(relay.HELP + relay.TOKEN_HELP + cli.HELP, frozenset(), {}))
+    known = set(read_table(relay.HELP + relay.TOKEN_HELP + cli_help.HELP, frozenset(), {}))
     page = (ROOT / "docs" / "relay.md").read_text()
     assert set(re.findall(r"`?(--[a-z][a-z-]+)", page)) <= known
 
@@ -140,7 +140,10 @@ def test_named_tests_exist() -> None:
 
 
 def test_options_named_on_the_pages_are_in_the_help() -> None:
-    known = set(read_table(cli.HELP + token.HELP, frozenset(), {})) | {doctor.JSON_FLAG, aliases.CODEX_FLAG}
+    known = set(read_table(cli_help.HELP + token.HELP, frozenset(), {})) | {
+        doctor.JSON_FLAG,
+        aliases.CODEX_FLAG,
+    }
     for name in ("docs/operations.md", "SECURITY.md"):
         flags = set(re.findall(r"`?(--[a-z][a-z0-9-]+)", (ROOT / name).read_text()))
         assert flags <= known, name
@@ -195,7 +198,7 @@ def test_cited_sections_are_on_the_page_of_the_contract(folder: str) -> None:
 
 
 def test_the_help_describes_the_default_that_is_used() -> None:
-    assert "[default: ws://127.0.0.1:0]" in cli.HELP
+    assert "[default: ws://127.0.0.1:0]" in cli_help.HELP
     assert cli.parse([]).listen == DEFAULT_LISTEN_URL
 
 

@@ -40,6 +40,7 @@ LAYERS = [
 ]
 # Used by all, and using none of them; `eventloop` with gevent, so only by what has that anyway.
 LEAVES = {
+    "cli_help",
     "eventloop",
     "arguments",
     "codex_options",
@@ -61,7 +62,8 @@ BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
     "verbs": {
-        *("dispatch", "cli", "client", "relay", "mcp", "access", "rules", "sandbox", "zygote", "protocol"),
+        *("dispatch", "cli", "client", "relay", "mcp", "access"),
+        *("rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
     # Names that are loaded when first asked for.

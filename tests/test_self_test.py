@@ -13,7 +13,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from execserver import __version__, cli
+from execserver import __version__, cli_help
 from execserver.verbs import self_test
 from tests.support.programs import write_program, write_script
 from tests.support.server_process import interrupts_not_ignored
@@ -191,4 +191,4 @@ def test_wrong_usage_exits_with_2() -> None:
 
 def test_help_is_the_programs_help() -> None:
     done = run(sys.executable, "-I", SCRIPT, "self-test", "--help")
-    assert (done.returncode, done.stdout, done.stderr) == (0, cli.HELP, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, cli_help.HELP, "")

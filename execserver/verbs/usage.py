@@ -15,6 +15,6 @@ def verb(usage: str, *flags: str, operands: tuple[str, ...] = ()) -> Program:
 
 
 def _help() -> str:
-    from execserver.cli import HELP  # late: neither a mistake nor the work itself needs the server's
+    from execserver.cli_help import HELP  # late: neither a mistake nor the work itself needs the server's
 
     return HELP

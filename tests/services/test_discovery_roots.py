@@ -28,6 +28,11 @@ class Folders:
         self.root = root.resolve()
         self.files = FileService(Settings())
 
+    @property
+    def uri(self) -> str:
+        """The root, as answers name it."""
+        return PathUri.from_native(os.fsencode(self.root)).uri
+
     def write(self, name: str, text: str | bytes = "x") -> None:
         """Write a file."""
         path = self.root / name
@@ -99,7 +104,7 @@ def test_a_plugin_has_the_files_that_its_manifest_names(
     found = folders.found("r")[0]
     assert found.plugin is not None
     names = [
-        None if file is None else file.path.uri.removeprefix(f"file://{folders.root}/r/")
+        None if file is None else file.path.uri.removeprefix(f"{folders.uri}/r/")
         for file in (found.plugin.mcp_config, found.plugin.apps_config)
     ]
     assert names == [mcp, apps]
@@ -128,7 +133,7 @@ def test_the_nearest_manifest_upwards_comes_before_those_below(folders: Folders)
 def test_too_many_directories_are_a_warning(folders: Folders) -> None:
     for number in range(bundle.MAX_DIRECTORIES + 1):
         (folders.root / f"r/{number}").mkdir(parents=True)
-    uri = f"file://{folders.root}/r"
+    uri = f"{folders.uri}/r"
     warning = f"capability scan reached its traversal limit (root: {uri})"
     assert folders.found("r")[0].warnings == (warning,)
 

@@ -1,0 +1,117 @@
+"""The help text of the server, which is also the grammar of its command line."""
+
+from __future__ import annotations
+
+HELP = """\
+Run commands and edit files on this machine for a Codex client, another program or a person.
+
+Usage: execserver [OPTIONS]
+       execserver doctor
+       execserver relay
+       execserver mcp
+       execserver rules check
+       execserver token
+       execserver self-test
+       execserver install-aliases [--codex] <DIR>
+       execserver licenses
+       execserver exec-server [OPTIONS]
+
+Commands:
+  doctor                    Show which sandbox works on this machine and what it enforces, and the reason and
+                            the remedy for what does not work. Exits with 1 when some policy is refused here.
+                            `doctor --json` prints it for programs.
+  relay                     Host a relay: registry and rendezvous of remote environments and their users.
+                            `relay token` manages who may use it. See `relay --help`.
+  mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
+                            sandbox, with rules and questions about what they start. See `mcp --help`.
+  rules check               Show what the rules of that tool decide about a command, and which rule decides.
+                            See `rules --help`.
+  token                     Manage tokens that let their holders connect, and say what they may do at most:
+                            `token new`, `narrow`, `list`, `revoke`. See `token --help`.
+  self-test                 Start a server on loopback, run commands and file calls through it, and report
+                            whether everything works here.
+  install-aliases <DIR>     Make symlinks in DIR by whose names other programs find this one, e.g. codex-fs.
+                            With --codex one named `codex`, too, for who starts `codex exec-server`.
+  licenses                  Print the licence of this program and of everything its file carries.
+  exec-server               The server, as the codex CLI names it: the options below may follow.
+
+Options:
+  --listen <URL>            ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio [default: ws://127.0.0.1:0]
+                            Port 0 takes a free one. The URL in use is printed on stdout, alone on a line.
+                            A Unix socket is for its user only. stdio carries one JSON message per line and
+                            ends with its input.
+  --ws-auth <MODE>          Ask who connects: capability-token (one token), signed-bearer-token (JWTs by
+                            HS256) or execserver-token (those of `execserver token`, with what each allows).
+                            Clients send `Authorization: Bearer TOKEN`. Without it whoever reaches the
+                            port runs commands as you.
+  --ws-token-file <PATH>    File with the capability token. Read once, like the secret.
+  --ws-token-sha256 <HEX>   Its SHA-256 digest instead.
+  --ws-shared-secret-file <PATH>
+                            File with the secret that signs the JWTs, of 32 bytes at least.
+  --ws-issuer <ISSUER>      What their `iss` must be.
+  --ws-audience <AUDIENCE>  What their `aud` must be or contain.
+  --ws-max-clock-skew-seconds <SECONDS>
+                            How far clocks may differ where they expire or begin; 30 if not given.
+  --tls-cert <FILE>         Certificate of wss:// with its chain, PEM. SIGHUP reads it again.
+  --tls-key <FILE>          Its key, PEM.
+  --client-ca <FILE>        Take only clients with a certificate of this authority, PEM.
+  --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
+  --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
+                            No port is opened; all traffic through the relay is encrypted end to end.
+  --environment-id <ID>     Environment to register as. Needed with --remote.
+  --executor-id <ID>        Register by the contract of May 2026 instead, which encrypts nothing itself.
+  --name <NAME>             Name of the environment, for the log.
+  --use-agent-identity-auth
+                            Authenticate the registration with the Agent Identity in CODEX_ACCESS_TOKEN.
+  --registration-bearer-stdin
+                            Take the registration's bearer token from stdin: one line, at most 16 KiB.
+  --executor-credential-stdin
+                            Take credentials from stdin: a line of JSON each; a later one takes the place of
+                            the one before. Ends with stdin.
+  --chatgpt-token-stdin     Take a ChatGPT access token from stdin, a pipe: one line.
+  --chatgpt-account-id <ID>
+                            The account that this token must be of.
+  --api-key-host <HOST>     Let an API key go to this host, too, over https. Else it goes to openai.com,
+                            openai.org and the loopback only.
+  --remote-transport <REMOTE_TRANSPORT>
+                            noise; direct is not part of this program.
+  --aws-sigv4               Not part of this program, as are the three that follow.
+  --aws-region <REGION>
+  --aws-profile <PROFILE>
+  --aws-service <SERVICE>
+  --concurrent-requests <COUNT>
+                            Accepted for command lines shared with the codex CLI. Answers come in order, but
+                            for those to requests that wait, which delay no other.
+  --linux-sandbox-pid-namespace <MODE>
+                            isolate: a sandboxed process sees its own processes only. inherit is refused.
+  --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.
+  -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
+                            chatgpt_base_url and cli_auth_credentials_store count. May be repeated.
+  --strict-config           Refuse -c/--config fields the codex CLI does not know.
+  --enable <FEATURE>        Accepted for the same reason; may be repeated.
+  --disable <FEATURE>       Accepted for the same reason; may be repeated.
+  --log-level <LEVEL>       off, error, warn, info, debug or trace.
+  --log-format <FORMAT>     text or json.
+  -V, --version             Print the version and exit.
+  -h, --help                Print this text and exit.
+
+Environment:
+  EXECSERVER_LOG            Log level when --log-level is not given (default warn, with --remote info).
+                            RUST_LOG is read too.
+  EXECSERVER_ALLOW_NESTED_SANDBOXES
+                            1: commands may make nested sandboxes (bubblewrap, podman, nix). They may then
+                            write to FIFOs outside the writable roots, too.
+  EXECSERVER_CONTRACT_VERSION
+                            Version of the codex CLI to report to clients and as `codex --version`, where they
+                            decide by it. Default: that of the contract.
+  CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE
+                            true: the same as --exit-on-stdin-close.
+  CODEX_API_KEY             Signs in with --remote. Else CODEX_ACCESS_TOKEN, else auth.json in CODEX_HOME.
+
+A client reaches the server by its URL:
+  CODEX_EXEC_SERVER_URL=ws://127.0.0.1:PORT codex
+Every sandbox mode of the client works; `execserver doctor` shows what enforces it here.
+GET /readyz answers 200.
+
+SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
+"""

@@ -70,7 +70,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.zygote.confine.": "zygote/test_confined.py",
     "execserver.zygote.supervision.": "zygote/test_supervisor.py",
     "helpers.fs_confined": "helpers/test_codex_fs.py",
-    "helpers.fs_open": "helpers/test_codex_fs.py",
+    "helpers.fs_open": "helpers/test_codex_fs_newest.py",
     "helpers.fs_no_symlinks": "helpers/test_codex_fs.py",
     "helpers.fs_worker": "e2e/test_sandbox_back_ends.py",
     "helpers.linux_sandbox_cleanup": "helpers/test_linux_sandbox.py",

@@ -12,7 +12,6 @@ from typing import Any
 
 import gevent
 import pytest
-from cryptography.exceptions import UnsupportedAlgorithm
 
 from execserver.client import (
     ConnectFailed,
@@ -21,7 +20,6 @@ from execserver.client import (
     RegistryRefused,
     RemoteConfigurationError,
     RemoteExecServerConnectArgs,
-    RemoteModeUnavailable,
     ResumeFailed,
     SessionState,
     TransportClosed,
@@ -29,7 +27,6 @@ from execserver.client import (
 from execserver.client.client import REMOTE_IN_FLIGHT
 from execserver.client.relay_connector import RelayConnector
 from execserver.client.relay_transport import RelayTransport
-from execserver.wire.noise_keys import StaticKeys
 from tests.client.fake_executor import ENVIRONMENT, FakeExecutor
 from tests.conftest import LONG
 from tests.support.relay import Call, Relay, Reply
@@ -361,53 +358,3 @@ def test_what_cannot_be_an_address_is_refused(relay: Relay, changes: dict[str, s
     with pytest.raises(RemoteConfigurationError, match=text):
         ExecServerClient.connect_remote(args(relay, **changes))
     assert relay.calls == []
-
-
-NOISE = "CODEX_EXEC_SERVER_NOISE_"
-
-
-def variables(relay: Relay) -> dict[str, str]:
-    return {
-        f"{NOISE}REGISTRY_URL": relay.url,
-        f"{NOISE}ENVIRONMENT_ID": ENVIRONMENT,
-        f"{NOISE}AUTH_TOKEN": " token ",
-        f"{NOISE}CHATGPT_ACCOUNT_ID": "acct-2",
-        "CODEX_EXEC_SERVER_URL": "ws://127.0.0.1:1",
-    }
-
-
-def test_the_environment_leads_through_the_relay_first(relay: Relay, plain: FakeExecutor) -> None:
-    ExecServerClient.from_env(OPTIONS, variables(relay)).close()
-    (call,) = relay.asked("connect")
-    assert call.headers["authorization"] == "Bearer token"
-    assert call.headers["chatgpt-account-id"] == "acct-2"
-
-
-@pytest.mark.parametrize("missing", ["REGISTRY_URL", "ENVIRONMENT_ID", "AUTH_TOKEN"])
-@pytest.mark.parametrize("blank", [None, "", "  "])
-def test_some_of_the_variables_are_not_enough(relay: Relay, missing: str, blank: str | None) -> None:
-    environ = variables(relay)
-    del environ[f"{NOISE}{missing}"]
-    if blank is not None:
-        environ[f"{NOISE}{missing}"] = blank
-    with pytest.raises(RemoteConfigurationError) as caught:
-        ExecServerClient.from_env(OPTIONS, environ)
-    assert str(caught.value) == (
-        "environment registry configuration error: Noise environment requires "
-        "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL, CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID, "
-        "and CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN"
-    )
-
-
-def test_the_token_is_never_shown(relay: Relay) -> None:
-    assert "token" not in repr(args(relay, token="s3cret")).replace("token=", "")
-    assert "s3cret" not in repr(args(relay, token="s3cret"))
-
-
-def test_a_machine_without_the_cryptography_is_told_so(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lacks() -> StaticKeys:
-        raise UnsupportedAlgorithm("no ML-KEM")
-
-    monkeypatch.setattr(StaticKeys, "generate", lacks)
-    with pytest.raises(RemoteModeUnavailable, match="no ML-KEM"):
-        ExecServerClient.connect_remote(args(relay))

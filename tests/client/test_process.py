@@ -47,15 +47,18 @@ class TestStart:
         client.start(["a", "b c"], cwd="/tmp/ä b", env={"X": "1"}, tty=True, arg0="z", process_id="id")
         assert fake.asked("process/start")[0].params == {
             "processId": "id",
+            "metadata": None,
             "argv": ["a", "b c"],
             "cwd": "file:///tmp/%C3%A4%20b",
             "envPolicy": None,
+            "shellSnapshot": None,
             "env": {"X": "1"},
             "tty": True,
             "pipeStdin": False,
             "arg0": "z",
             "sandbox": None,
             "enforceManagedNetwork": False,
+            "managedNetwork": None,
         }
 
     def test_without_env_the_servers_environment_is_inherited(

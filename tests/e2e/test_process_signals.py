@@ -114,7 +114,7 @@ def entry_of(peer: WsPeer, process_id: str) -> Json:
 
 @pytest.mark.ours_only("an extension")
 def test_the_list_tells_what_runs(peer: WsPeer) -> None:
-    assert peer.call("process/list") == {"processes": []}
+    assert peer.call("process/list") == {"processes": [], "identity": None}
     before_ms = time.time() * 1000
     start(peer, "p", ["sh", "-c", "echo $$; while :; do :; done"], tty=True)
     pid = int(output_until(peer, "p", b"\n"))

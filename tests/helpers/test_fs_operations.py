@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from execserver.access.identity import NOBODY
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call
 from execserver.handlers.guard import guarded
@@ -44,7 +45,9 @@ class Server:
     def __init__(self, sandboxed: SandboxedFiles | None = None) -> None:
         load_handlers()
         self.files = FileService(Settings())
-        connection = SimpleNamespace(handles=None, client_name="test", bounded_messages=False)
+        connection = SimpleNamespace(
+            handles=None, client_name="test", bounded_messages=False, identity=NOBODY
+        )
         services = SimpleNamespace(filesystem=self.files, sandboxed_files=sandboxed)
         self._call = cast(Call, SimpleNamespace(connection=connection, services=services))
 

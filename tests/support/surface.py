@@ -27,7 +27,9 @@ def play_surface(flavour: Flavour) -> list[str]:
     lines = lines_of(NAME)
     failures = []
     for line in lines:
-        if line.kind == "cli":
+        # There, ours would serve: tests/e2e/test_unix_listener.py.
+        is_served = not differences.is_empty and "unix:///tmp/x" in line.other.get("cli", ())
+        if line.kind == "cli" and not is_served:
             failures += play_command_line(line, flavour, differences)
     with ServerProcess(flavour, cwd=ROOT) as server:
         for line in lines:

@@ -343,8 +343,8 @@ class StandIn:
             registers[at.RIP] = DIE if signum else LEAVE
             registers[at.RDI] = signum or os.WEXITSTATUS(status)
             self._tracing.block_signals(self.tid, 0 if signum else _EVERY_SIGNAL)
-        if self._is_stopped:
-            self._send_to_itself(SIGCONT)  # else it would stay stopped
+        # Else it might stay stopped: a stop, or the news of one, may be on its way.
+        self._send_to_itself(SIGCONT)
         self._let_go(registers)
 
     def _let_go(self, registers: list[int]) -> None:

@@ -135,7 +135,6 @@ UNREADABLE = [
     '{"operation":"fs/readFile"}',
     '{"params":{}}',
     '{"Operation":"fs/readFile","params":{"path":"/x"}}',
-    '{"operation":"fs/open","params":{}}',
     '{"operation":"","params":{}}',
     call("fs/readFile"),
     '{"operation":"fs/readFile","params":null}',
@@ -220,7 +219,9 @@ def test_what_cannot_be_understood_is_refused_for_the_same_reason(
 ) -> None:
     ours, theirs = ask(COMMAND, request_text, tmp_path), ask(helper, request_text, tmp_path)
     assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
-    assert bare(ours.reason) == bare(theirs.reason)
+    # What only the newest helper takes is in the list of ours, too.
+    reason = bare(ours.reason).replace("`fs/open`, ", "").replace("`fs/walk`, ", "")
+    assert reason == bare(theirs.reason)
 
 
 def test_a_sandbox_that_restricts_is_ignored_there_and_refused_here(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import defaultdict
 from typing import NamedTuple
 
 from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
@@ -191,26 +192,30 @@ def how_to_try(url: str) -> str:
 def _values(parsed: Parsed) -> Options:
     from docopt import docopt  # late: help, version and mistakes come without it
 
-    # Without the options about who may connect, which need no grammar: docopt takes 0.2 ms for each.
+    # Without the options about who may connect, which need no grammar, and without those of remote mode where
+    # none is given: docopt takes 0.1 to 0.2 ms for each.
     given = parsed.options
     checked = [word for word in parsed.words if word.partition("=")[0] not in _OF_ACCESS]
-    before, _, rest = HELP.partition("  --ws-auth ")
-    grammar = (before + rest[rest.index("  --remote ") :]).replace(
+    before, rest = HELP[: HELP.index("  --ws-auth ")], HELP[HELP.index("  --remote ") :]
+    of_remote = rest[: rest.index("  -c, --config ")]
+    if not any(f"  {name} " in of_remote or f"  {name}\n" in of_remote for name in given):
+        rest = rest.removeprefix(of_remote)
+    grammar = (before + rest).replace(
         "[OPTIONS]", "[options] [--config <key=value>]... [--enable <FEATURE>]... [--disable <FEATURE>]..."
     )
-    found = docopt(grammar, checked, False)
+    found = defaultdict(lambda: None, docopt(grammar, checked, False))
     return Options(
         listen=found["--listen"],
         remote=found["--remote"],
         environment_id=found["--environment-id"],
         executor_id=found["--executor-id"],
         name=found["--name"],
-        use_agent_identity_auth=found["--use-agent-identity-auth"],
+        use_agent_identity_auth=bool(found["--use-agent-identity-auth"]),
         config=found["--config"],
         strict_config=found["--strict-config"],
         log_level=found["--log-level"],
         log_format=found["--log-format"] or "text",
-        exit_on_stdin_close=found["--exit-on-stdin-close"],
+        exit_on_stdin_close=bool(found["--exit-on-stdin-close"]),
         insecure_listen=_INSECURE in given,
         access={name: given[name] for name in ACCESS_OPTIONS if name in given},
         stdin_credential=next((kind for kind in STDIN_CREDENTIALS if found[f"--{kind}-stdin"]), None),

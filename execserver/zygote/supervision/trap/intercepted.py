@@ -345,6 +345,7 @@ class Intercepted(Caller):
 
     def _close(self) -> None:
         self.execution = None
+        self._start = self._stand_in = None  # both refer to what refers to this object: a reference cycle
         self._close_memory()
         if self.alive_fd >= 0:
             os.close(self.alive_fd)

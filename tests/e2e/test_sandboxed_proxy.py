@@ -86,8 +86,10 @@ def test_variables_are_rewritten_and_others_kept(place: Place, proxy: int) -> No
 def test_nothing_else_is_reached(place: Place, proxy: int) -> None:
     script = (
         "import errno, socket\n"
+        # Where nobody listens, the port may become the connection's own, which then meets itself.
+        "def told(s): return 'ECONNREFUSED' if s.getsockname() == s.getpeername() else s\n"
         f"for where in (('127.0.0.1', {proxy}), ('192.0.2.1', 80)):\n"
-        "    try: print(socket.create_connection(where, 1))\n"
+        "    try: print(told(socket.create_connection(where, 1)))\n"
         "    except OSError as error: print(errno.errorcode[error.errno])\n"
         "for family in (socket.AF_UNIX, socket.AF_NETLINK, socket.AF_PACKET):\n"
         "    try: print(socket.socket(family, socket.SOCK_RAW))\n"

@@ -51,6 +51,7 @@ LEAVES = {
     "log",
     "name_services",
     "own_process",
+    "private_file",
     "runtime_paths",
     "settings",
     "unix_socket",

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from execserver.private_file import replace_with_json
 from execserver.protocol.errors import os_error_text
 from execserver.relay.errors import CannotServe
 
@@ -199,18 +200,7 @@ def _write(path: str, tokens: list[Token]) -> None:
         }
         for token in tokens
     ]
-    fresh = f"{path}.{os.getpid()}.new"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w") as file:
-            json.dump({"tokens": entries}, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(descriptor)  # before the rename, or a power cut could leave an empty file
-        os.rename(fresh, path)
-    except BaseException:
-        os.unlink(fresh)
-        raise
+    replace_with_json(path, {"tokens": entries})
 
 
 def _failed(path: str, error: OSError) -> TokenFileError:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from execserver.access.tokens.caveats import Restrictions, restricted
 from execserver.access.tokens.chain import KEY_BYTES, TOKEN_ID, Token, minted
+from execserver.private_file import replace_with_json
 from execserver.protocol.errors import os_error_text
 from execserver.runtime_paths import TOKEN_STORE_FILE, TOKEN_STORE_VARIABLE, token_stores
 
@@ -198,23 +199,7 @@ def _take(lock: int, folder: bytes) -> None:
 
 def _write(path: bytes, listed: Listed) -> None:
     entries = [token._asdict() for token in listed.tokens.values()]
-    content = {"version": _VERSION, "key": listed.key.hex(), "tokens": entries}
-    fresh = path + b".new"  # of this process alone: it has the lock
-    try:
-        os.unlink(fresh)  # left by a process that was killed
-    except FileNotFoundError:
-        pass
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(descriptor, "w") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(descriptor)  # before the rename, or a power cut could leave an empty file
-        os.rename(fresh, path)
-    except BaseException:
-        os.unlink(fresh)
-        raise
+    replace_with_json(os.fsdecode(path), {"version": _VERSION, "key": listed.key.hex(), "tokens": entries})
 
 
 def _failed(path: bytes, error: OSError) -> TokenStoreError:

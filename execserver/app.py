@@ -91,6 +91,24 @@ def serve_remote(
     )
 
 
+def forward(
+    config: RemoteEnvironmentConfig, destination: str, announce: Announce, ends_with_stdin: bool = False
+) -> int:
+    """Be a remote environment whose work is done by the exec-server at `destination`; return the status.
+
+    Nothing is started here.  Raises RemoteError if that cannot go on.
+    """
+    from execserver.zygote.libc import Libc
+
+    Libc().set_undumpable()  # commands of a destination on this machine must not read the credentials
+    announce(None)
+
+    from execserver.remote import addresses
+    from execserver.remote.forward import forward as run
+
+    return run(config, addresses.checked_destination(destination), ends_with_stdin)
+
+
 def zygote_command(runtime_paths: ExecServerRuntimePaths, inherited: dict[bytes, bytes]) -> list[bytes]:
     """Return the command that starts a zygote."""
     return [*runtime_paths.zygote_command(), *filter(None, [inherited.get(b"XDG_RUNTIME_DIR")])]

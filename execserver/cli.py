@@ -160,7 +160,7 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     program = Program(name, table, lambda: HELP, f"execserver {__version__}\n")
     parsed = program.parse(argv)
     # Afterwards: whatever the environment holds, help and version come.
-    if given := _from_environment(program, argv):
+    if given := from_environment(program, argv):
         parsed = program.parse([*given, *argv])
     check_values(program, parsed.options)
     refuse_direct(parsed.words)
@@ -173,8 +173,11 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     return values
 
 
-def _from_environment(program: Program, argv: list[str]) -> list[str]:
-    """Return the options that a variable of the environment gives, unless the command line has them."""
+def from_environment(program: Program, argv: list[str]) -> list[str]:
+    """Return the options that a variable of the environment gives, unless the command line has them.
+
+    Raises Leave for a wrong value.
+    """
     given = os.environ.get(EXIT_ON_STDIN_CLOSE_VARIABLE)
     if given is None or EXIT_ON_STDIN_CLOSE in argv:
         return []
@@ -268,15 +271,36 @@ def _run_remote(
 
 
 def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
-    """Run the app in remote mode; a fatal error becomes the contract's text."""
     from execserver.app import serve_remote
-    from execserver.remote.errors import RemoteError
 
     config = remote_config(options, base_url)
     announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
+    ends = options.exit_on_stdin_close
+    paths = ExecServerRuntimePaths.detect
+    return _remotely(options, lambda: serve_remote(config, settings, paths(), announce, ends))
+
+
+def run_forward(options: Options, destination: str) -> int:
+    """Register, and forward to another exec-server until a signal; return the exit status."""
+    from execserver.app import forward
+    from execserver.remote.config import RemoteEnvironmentConfig
+
+    if options.strict_config:
+        _check_config(options.config)
+    end_at_once_on_signals()
+    config = remote_config(options, options.remote or "")
+    assert isinstance(config, RemoteEnvironmentConfig)
+    announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
+    ends = options.exit_on_stdin_close
+    return _remotely(options, lambda: forward(config, destination, announce, ends))
+
+
+def _remotely(options: Options, work: Callable[[], int]) -> int:
+    """Do the work of remote mode; a fatal error becomes the contract's text."""
+    from execserver.remote.errors import RemoteError
+
     try:
-        paths = ExecServerRuntimePaths.detect()
-        return serve_remote(config, settings, paths, announce, options.exit_on_stdin_close)
+        return work()
     except RemoteError as error:
         _tell_failure(error.report, options.log_format)
         return 1

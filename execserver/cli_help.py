@@ -34,6 +34,7 @@ Commands:
                             With --codex one named `codex`, too, for who starts `codex exec-server`.
   licenses                  Print the licence of this program and of everything its file carries.
   exec-server               The server, as the codex CLI names it: the options below may follow.
+                            `exec-server forward` registers another one: see `exec-server forward --help`.
 
 Options:
   --listen <URL>            ws://IP:PORT, wss://IP:PORT, unix:///PATH or stdio [default: ws://127.0.0.1:0]

@@ -10,11 +10,13 @@ _CONCURRENCY, _NAMESPACE = "--concurrent-requests", "--linux-sandbox-pid-namespa
 _ISOLATE, _INHERIT = "isolate", "inherit"
 
 
-def refuse_direct(words: list[str]) -> None:
+def refuse_direct(words: list[str], *, forwards: bool = False) -> None:
     """Raise Leave where the transport is asked for that only the codex CLI has."""
     is_direct = "--remote-transport=direct" in words
     if "--aws-sigv4" in words and not is_direct:
         raise failure("--aws-sigv4 requires --remote-transport direct")
+    if is_direct and forwards:
+        raise failure("direct exec-server transport does not support forwarding")
     if is_direct:
         raise failure(
             "`--remote-transport direct`, and with it AWS signing, is not part of this program",

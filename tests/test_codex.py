@@ -8,7 +8,7 @@ import pytest
 
 from execserver import cli, cli_help
 from execserver.leaving import Leave
-from execserver.verbs import codex
+from execserver.verbs import codex, forward
 from execserver.version import CONTRACT_VERSION, __version__
 
 
@@ -74,10 +74,19 @@ def test_any_other_command_is_refused_with_the_cure(
     assert "install the Codex CLI" in err
 
 
-def test_forward_is_refused(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    status, _, err = outcome(monkeypatch, capfd, "exec-server", "forward", "--connect", "ws://127.0.0.1:1")
+@pytest.mark.parametrize("words", [("forward", "--help"), ("help", "forward")])
+def test_forward_has_a_help_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: tuple[str, str]
+) -> None:
+    assert outcome(monkeypatch, capfd, "exec-server", *words) == (0, forward.HELP, "")
+
+
+def test_options_before_the_verb_count_for_forward(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = outcome(monkeypatch, capfd, "-c", "a=b", "exec-server", "forward", "--connect", "ws://h")
     assert status == 2
-    assert err.startswith("error: `exec-server forward` is not part of this program\n")
+    assert "Usage: codex exec-server forward --remote <URL> --environment-id <ID> --connect <URL>" in err
 
 
 def test_mistakes_name_the_command_as_it_was_called(

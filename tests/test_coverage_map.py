@@ -51,6 +51,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.relay.routes": "relay/test_routing.py",
     "execserver.relay.send_queue": "relay/test_flow.py",
     "execserver.remote.auth.": "remote/test_auth_resolve.py",
+    "execserver.remote.running": "remote/test_serving.py",
     "execserver.remote.plain_executor": "remote/test_remote_mode.py",
     "execserver.remote.plain_transport": "remote/test_remote_mode.py",
     "execserver.sandbox.files.trees": "sandbox/test_guarded_files.py",

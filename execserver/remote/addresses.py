@@ -6,11 +6,13 @@ Texts and order of the checks are the contract's (remote mode).
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from execserver.http_client.url import BadUrl, OtherScheme, Url, parse
 from execserver.remote.errors import ConfigurationError
 
 _PREFIX = "environment registry configuration error: "
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]+")
 _OPENAI_HOSTS = ("openai.com", "openai.org")
 _RESTRICTED = (
@@ -57,6 +59,25 @@ def check_chatgpt_url(text: str) -> None:
         is_plain = False
     if not is_plain:
         raise ConfigurationError("ChatGPT token registry URLs must use HTTPS without userinfo or fragments")
+
+
+def checked_destination(text: str) -> str:
+    """Return the URL of a WebSocket to forward to, without credentials.  Raises ConfigurationError."""
+    prefix = "failed to configure exec-server websocket: "
+    if not _SCHEME.match(text.strip()):
+        raise ConfigurationError(f"{prefix}relative URL without a base")
+    try:
+        url = urlsplit(text.strip())
+        port = url.port
+    except ValueError:
+        raise ConfigurationError(f"{prefix}the destination is no valid URL") from None
+    if url.scheme not in ("ws", "wss"):
+        raise ConfigurationError(f"{prefix}forward destination must be a ws:// or wss:// URL")
+    if not url.hostname:
+        raise ConfigurationError(f"{prefix}the destination has no host")
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    place = host if port is None else f"{host}:{port}"
+    return url._replace(netloc=place, fragment="").geturl()
 
 
 def checked_environment_id(text: str, kind: str = "environment") -> str:

@@ -61,8 +61,8 @@ class ConnectFailed(Exception):
 class UpgradeRefused(ConnectFailed):
     """The server answered the upgrade with another status than 101."""
 
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"the rendezvous answered {status}{f' ({reason})' if reason else ''}")
+    def __init__(self, peer: str, status: int, reason: str) -> None:
+        super().__init__(f"{peer} answered {status}{f' ({reason})' if reason else ''}")
         self.status = status
 
 
@@ -79,13 +79,17 @@ class Timing(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """The kind of a connection's messages: the limit for a received one, and whether text is sent.
+    """The kind of a connection: the limit for a received message, and whether messages are text.
 
-    A connection that sends text also takes text; any takes binary messages.
+    A connection for text also takes binary messages, with `sends_binary` it sends such only.  `peer` is what
+    texts call the other end; `tells_id` gives the upgrade a request id.
     """
 
     max_bytes: int
     is_text: bool
+    sends_binary: bool = False
+    peer: str = "the rendezvous"
+    tells_id: bool = True
 
 
 RELAY = Kind(MAX_BYTES, is_text=False)
@@ -127,7 +131,8 @@ class RendezvousSocket:
         self._turn = 0
         self._is_odd = False  # the last read brought frames other than whole messages
         self.ended_because = ""
-        self.writer = FairWriter(text_frames if kind.is_text else binary_frame, self._write)
+        frames = text_frames if kind.is_text and not kind.sends_binary else binary_frame
+        self.writer = FairWriter(frames, self._write)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
         self._frames.take(early)
 
@@ -152,7 +157,7 @@ class RendezvousSocket:
             with at_most(timing.connect_s):
                 connector = connector or RendezvousConnector(os.environ if environ is None else environ)
                 sock = connector.connect(uri)
-                protocol, early = _upgrade(sock, uri, kind.max_bytes)
+                protocol, early = _upgrade(sock, uri, kind)
                 found = cls(sock, protocol, timing, kind, early, uri.secure)
             if found is None:
                 raise ConnectFailed(f"no answer within {timing.connect_s:g} s")
@@ -191,7 +196,7 @@ class RendezvousSocket:
             if count:
                 self._frames.arrived(count)
             else:
-                self._end("the rendezvous closed the connection")
+                self._end(f"{self._kind.peer} closed the connection")
         self._turn += 1
         if self._turn % _TURN_MESSAGES == 0:
             gevent.sleep(0)  # a peer that sends without pause must not keep other greenlets from their turn
@@ -217,10 +222,10 @@ class RendezvousSocket:
             self.writer.control(answer)
         self._is_odd = self._is_odd or library.saw_frames
         if library.broken_rule is not None:
-            self._end(f"the rendezvous broke the rules of WebSocket: {library.broken_rule}")
+            self._end(f"{self._kind.peer} broke the rules of WebSocket: {library.broken_rule}")
         elif not library.is_open:
             code = library.close_code
-            self._end("the rendezvous closed the connection" + (f" ({code})" if code else ""))
+            self._end(f"{self._kind.peer} closed the connection" + (f" ({code})" if code else ""))
         return not self._closed
 
     def _write(self, buffers: list[bytes]) -> None:
@@ -315,20 +320,21 @@ def _parse(url: str) -> WebSocketURI:
         raise ConnectFailed("the address from the registry is no ws:// or wss:// URL") from None
 
 
-def _upgrade(sock: socket.socket, uri: WebSocketURI, max_bytes: int) -> tuple[ClientProtocol, bytes]:
+def _upgrade(sock: socket.socket, uri: WebSocketURI, kind: Kind) -> tuple[ClientProtocol, bytes]:
     """Return the library's side of the connection, and what came after the answer."""
-    protocol = ClientProtocol(uri, max_size=(max_bytes, max_bytes))
+    protocol = ClientProtocol(uri, max_size=(kind.max_bytes, kind.max_bytes))
     try:
-        return protocol, _exchange_heads(sock, protocol)
+        return protocol, _exchange_heads(sock, protocol, kind)
     except BaseException:
         let_go(protocol)
         raise
 
 
-def _exchange_heads(sock: socket.socket, protocol: ClientProtocol) -> bytes:
+def _exchange_heads(sock: socket.socket, protocol: ClientProtocol, kind: Kind) -> bytes:
     """Send the upgrade request and read the answer; return what came after it."""
     request = protocol.connect()
-    request.headers["x-request-id"] = f"req_{os.urandom(16).hex()}"  # by it the registry finds an upgrade
+    if kind.tells_id:
+        request.headers["x-request-id"] = f"req_{os.urandom(16).hex()}"  # by it the registry finds an upgrade
     protocol.send_request(request)
     sock.sendall(b"".join(protocol.data_to_send()))
     received = b""
@@ -336,17 +342,17 @@ def _exchange_heads(sock: socket.socket, protocol: ClientProtocol) -> bytes:
         data = sock.recv(_READ_BYTES)
         received += data
         if not data or len(received) > _MAX_HEAD_BYTES:
-            raise ConnectFailed("the rendezvous did not answer the upgrade in HTTP")
+            raise ConnectFailed(f"{kind.peer} did not answer the upgrade in HTTP")
     head, _, early = received.partition(b"\r\n\r\n")
     status_line = _STATUS_LINE.match(head + b"\r\n")
     if status_line is None:
-        raise ConnectFailed("the rendezvous did not answer the upgrade in HTTP")
+        raise ConnectFailed(f"{kind.peer} did not answer the upgrade in HTTP")
     if status_line[1] != b"101":
         told = _REASON_HEADER.search(head + b"\r\n")
-        raise UpgradeRefused(int(status_line[1]), told[1].decode() if told else "")
+        raise UpgradeRefused(kind.peer, int(status_line[1]), told[1].decode() if told else "")
     protocol.receive_data(head + b"\r\n\r\n")
     if protocol.handshake_exc is not None:
-        raise ConnectFailed(f"the rendezvous answered the upgrade wrongly: {protocol.handshake_exc}")
+        raise ConnectFailed(f"{kind.peer} answered the upgrade wrongly: {protocol.handshake_exc}")
     protocol.events_received()  # the answer itself
     return early
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gevent import GreenletExit, spawn
+from gevent import spawn
 
 from execserver.eventloop.input_end import InputEnd
 from execserver.handlers.context import Call
@@ -20,12 +20,13 @@ from execserver.remote.auth.stdin_credentials import (
     StdinCredential,
 )
 from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
-from execserver.remote.errors import RemoteError, SignInError
+from execserver.remote.errors import SignInError
 from execserver.remote.executor import RemoteExecutor, Tools
 from execserver.remote.outbox import StreamOutbox
 from execserver.remote.plain_executor import PlainExecutor
 from execserver.remote.plain_transport import PlainTransport
 from execserver.remote.relay_transport import RelayTransport
+from execserver.remote.running import Running
 from execserver.remote.stdin_input import CredentialInput, is_pipe_or_socket
 from execserver.settings import Settings
 from execserver.transports.connection import Connection
@@ -74,7 +75,7 @@ def _learn(secret: str) -> None:
 __all__ = ["CredentialInput", "RemoteServing", "take_stdin"]
 
 
-class RemoteServing:
+class RemoteServing(Running):
     """Runs the kind of executor that the configuration names; `make_call` makes a connection's context."""
 
     def __init__(
@@ -85,29 +86,11 @@ class RemoteServing:
         tools: Tools | None = None,
     ) -> None:
         self._make_call = make_call
-        self._executor: RemoteExecutor | PlainExecutor = (
+        super().__init__(
             RemoteExecutor(config, self._serve_stream, tools)
             if isinstance(config, RemoteEnvironmentConfig)
             else PlainExecutor(config, self._serve_plain, settings, tools)
         )
-        self.failure: RemoteError | None = None
-
-    def run(self, ended: Callable[[], object]) -> None:
-        """Serve until killed or until a fatal error, which `failure` then holds."""
-        # Stays if `run` ends in any other way than those below.
-        self.failure = RemoteError("remote mode ended by a mistake of this program")
-        try:
-            self._executor.run()
-        except RemoteError as error:
-            self.failure = error
-        except GreenletExit:
-            self.failure = None
-        finally:
-            ended()
-
-    def close(self) -> None:
-        """End all streams in order."""
-        self._executor.close()
 
     def _serve_stream(self, transport: RelayTransport) -> None:
         connection = Connection(transport, self._make_call(transport.outbox))

@@ -40,9 +40,12 @@ def serve() -> int:
     from execserver.cli import main as serve_as  # late: what is refused, and the version, come without it
 
     words = sys.argv[1:]
-    if words[:1] == ["forward"]:
-        return until_left(_refuse_forward)
-    return serve_as(["--help"] if words[:1] == ["help"] else words, NAME)
+    asks = words[:1] == ["help"]
+    if words[asks : asks + 1] == ["forward"]:
+        from execserver.verbs.forward import main as forward  # late: few use it
+
+        return forward(["--help"] if asks else words[1:])
+    return serve_as(["--help"] if asks else words, NAME)
 
 
 def _main(words: list[str]) -> int:
@@ -63,11 +66,3 @@ def _main(words: list[str]) -> int:
 
 def _version() -> str:
     return contract_version(os.environ.get(CONTRACT_VERSION_VARIABLE, ""))
-
-
-def _refuse_forward() -> int:
-    raise Leave(
-        WRONG_USAGE,
-        stderr="error: `exec-server forward` is not part of this program\n"
-        "\nStart this program with --remote on the machine that commands shall run on; it needs no port.\n",
-    )

@@ -6,11 +6,15 @@ import base64
 import http.client
 import json
 import os
+import resource
+import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -50,6 +54,26 @@ class RelayUnderTest:
 
         return tokens.create(self._files[1], environment_id, tokens.BOTH)[1]
 
+    def make_tokens(self, environment_ids: Sequence[str]) -> list[str]:
+        """Put tokens into the place of the others, in one step: adding each would take minutes."""
+        from execserver.relay.tokens import BOTH, digest_of
+
+        texts = [f"esr-{number:012x}-{secrets.token_urlsafe(32)}" for number in range(len(environment_ids))]
+        entries = [
+            {
+                "id": text.split("-")[1],
+                "environment_id": name,
+                "role": BOTH,
+                "sha256": digest_of(text).hex(),
+                "created": "",
+            }
+            for text, name in zip(texts, environment_ids, strict=True)
+        ]
+        file = Path(self._files[1])
+        file.write_text(json.dumps({"tokens": entries}))
+        self._process.send_signal(signal.SIGHUP)
+        return texts
+
     @property
     def cpu_s(self) -> float:
         """CPU time it has used so far."""
@@ -81,14 +105,18 @@ class RelayUnderTest:
         finally:
             connection.close()
 
+    def registered(self, token: str = "", environment_id: str = ENVIRONMENT) -> str:
+        """Register something that has a key; return its URL."""
+        body = {"security_profile": "noise_hybrid_ik_v1", "executor_public_key": _key()}
+        return str(self.call("register", body, token or self.token, environment_id)["url"])
+
     def scripted_executor(self, token: str = "", environment_id: str = ENVIRONMENT) -> socket.socket:
         """Register and connect something that only counts bytes."""
-        body = {"security_profile": "noise_hybrid_ik_v1", "executor_public_key": _key()}
-        return _upgraded(self.call("register", body, token or self.token, environment_id)["url"])
+        return upgraded(self.registered(token, environment_id))
 
     def scripted_harness(self) -> socket.socket:
         """Connect the other side of it."""
-        return _upgraded(self.call("connect", {"harness_public_key": _key()}, self.token)["url"])
+        return upgraded(self.call("connect", {"harness_public_key": _key()}, self.token)["url"])
 
     def executors(self) -> int:
         """Return how many executors are connected."""
@@ -149,6 +177,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def need_descriptors(count: int) -> None:
+    """Let this process have so many; raise RuntimeError where it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard != resource.RLIM_INFINITY and hard < count:
+            raise RuntimeError(f"{count} descriptors are needed, and `ulimit -Hn` allows {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
 def relay_frame(stream_id: str, size: int) -> bytes:
     """Return a data frame of a stream with so much payload, ready for the socket."""
     from execserver.wire.relay_frames import Data, RelayFrame, encode_frame
@@ -164,7 +201,8 @@ def _key() -> Json:
     }
 
 
-def _upgraded(url: str) -> socket.socket:
+def upgraded(url: str) -> socket.socket:
+    """Connect to a rendezvous URL."""
     parts = urlsplit(url)
     sock = socket.create_connection((str(parts.hostname), int(parts.port or 80)), _LIMIT_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

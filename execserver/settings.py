@@ -71,7 +71,9 @@ class Settings:
     keepalive_idle_s = Count(10, "silence before the kernel probes whether a peer is alive")
     keepalive_interval_s = Count(5, "between two such probes")
     keepalive_probes = Count(2, "unanswered probes that end the connection")
-    tcp_user_timeout_s = Seconds(15.0, "unacknowledged data that ends the connection")
+    # Of a silent peer, since its last sign of life.  More than idle time and interval, or one lost probe ends
+    # the connection; less than with a further interval, or a dead peer is noticed late.
+    tcp_user_timeout_s = Seconds(18.0, "unacknowledged data that ends the connection")
     listen_backlog = Count(1024, "connections the kernel holds until they are accepted")
     max_header_bytes = Count(16 * _KIB, "of one HTTP request head")
     max_frame_bytes = Count(16 * _MIB, "of one inbound WebSocket frame")

@@ -9,6 +9,7 @@ keep out only those who use the same token.  Nothing here waits or owns a socket
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,6 +24,30 @@ class Guest(Protocol):
 
     def turn_away(self) -> None:
         """End at once to make room; must not block."""
+
+
+class OpenSockets:
+    """Counts upgraded connections.  Asked at each arrival, so it must not cost a look at each of them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._of: Counter[str] = Counter()
+
+    def add(self, token_id: str) -> None:
+        """Note one that was opened with a token."""
+        self.count += 1
+        self._of[token_id] += 1
+
+    def remove(self, token_id: str) -> None:
+        """Note that one is closed; nothing stays of a token that has no other."""
+        self.count -= 1
+        self._of[token_id] -= 1
+        if not self._of[token_id]:
+            del self._of[token_id]
+
+    def count_of(self, token_id: str) -> int:
+        """Return how many were opened with one token."""
+        return self._of[token_id]
 
 
 class _Own:

@@ -153,7 +153,7 @@ class Relay:
         # The listener stays open until the end, so that `/readyz` and refused calls get their 503.
         self._rendezvous.draining = True
         _log.info("draining: goodbye in %g s", limits.drain_s)
-        if self._rendezvous.count_links():
+        if self._rendezvous.count_sockets():
             self._hurry.wait(limits.drain_s)
         self._rendezvous.send_shutdown_notice()
         with at_most(limits.close_timeout_s):

@@ -33,6 +33,8 @@ _MAX_HEAD_BYTES = 16 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
 _FRAMING = 4  # a chunked body may be so many times as long on the wire as its content
+_LINGER_S = 1.0  # for what a refused peer still sends
+_LINGER_BYTES = 64 * 1024
 
 # One buffer is enough for all, since what was read is copied before another greenlet runs.
 _BUFFER = memoryview(bytearray(_RECEIVE_BYTES))
@@ -202,8 +204,24 @@ class HttpConnection:
             headers.append(("retry-after", "1"))
         try:
             self._send_event(h11.Response(status_code=status, headers=headers))
+            self._linger()
         except (_Gone, OSError, h11.LocalProtocolError):
             pass
+
+    def _linger(self) -> None:
+        """Read for a moment what the peer still sends, its body say.
+
+        Bytes that come after the close would reset the connection, and a client whose sending fails does not
+        look for the answer.  The connection keeps its place meanwhile.
+        """
+        socket.socket.shutdown(self._stream.sock, socket.SHUT_WR)
+        self._ends = min(self._ends, time.monotonic() + _LINGER_S)
+        left = _LINGER_BYTES
+        while left > 0:
+            count = self._in_time(_READY_READ, lambda: self._stream.read(_BUFFER))
+            if not count:
+                return
+            left -= count
 
     def _send_event(self, event: h11.Event) -> None:
         self._send(self._http.send(event) or b"")

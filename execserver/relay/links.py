@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from gevent.hub import get_hub
 
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.eventloop.liveness import LivenessSweep
+from execserver.relay.admission import OpenSockets
 from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
@@ -64,7 +64,7 @@ class Shared:
         )
         self.stalled: DelayQueue[WebSocketLink] = DelayQueue(limits.stalled_s, WebSocketLink.end_stall)
         self.liveness = LivenessSweep(tcp_timeout_s)
-        self.sockets_of: Counter[str] = Counter()  # open sockets by token, those that are closing included
+        self.open_sockets = OpenSockets()  # those that are closing included
 
 
 class WebSocketLink:
@@ -121,7 +121,7 @@ class WebSocketLink:
         self._blocked = self._flush_due = self._closing = self._closed = self._told = False
         self._heard = True  # since the last ping
         self._quiet = self._invalid = 0  # pings in a row with nothing heard; invalid frames
-        shared.sockets_of[identity.token_id] += 1
+        shared.open_sockets.add(identity.token_id)
 
     @property
     def sock(self) -> socket.socket:
@@ -231,9 +231,7 @@ class WebSocketLink:
             watch.discard(self)
         shared.liveness.forget(self)
         self._stream.sock.close()
-        shared.sockets_of[self.identity.token_id] -= 1
-        if not shared.sockets_of[self.identity.token_id]:
-            del shared.sockets_of[self.identity.token_id]
+        shared.open_sockets.remove(self.identity.token_id)
         self._frames.let_go()
         self._queue.clear()
         self._release(everybody=True)  # a receiver that is gone must hold no sender back

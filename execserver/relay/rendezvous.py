@@ -145,13 +145,9 @@ class Rendezvous:
             "draining": ("1 while the relay shuts down", float(self.draining)),
         }
 
-    def count_links(self) -> int:
-        """Return the number of connected WebSockets."""
-        return sum(len(each.links) for each in self._environments.values())
-
     def count_sockets(self) -> int:
         """Return the number of open sockets, those in their close handshake included."""
-        return self.count_links() + len(self._shared.shutdown_notices)
+        return self._shared.open_sockets.count
 
     def knows_token(self, token_id: str) -> bool:
         """Tell whether a token is still in the token file."""
@@ -159,7 +155,7 @@ class Rendezvous:
 
     def count_sockets_of(self, token_id: str) -> int:
         """Return how many of these were opened with one token, by its id."""
-        return self._shared.sockets_of[token_id]
+        return self._shared.open_sockets.count_of(token_id)
 
     def _identity(self, registration: Registration, digest: bytes) -> Identity | None:
         name, registration_id = registration.environment_id, registration.registration_id

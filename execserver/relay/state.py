@@ -79,7 +79,7 @@ class MemoryState:
         self._registrations: dict[str, Registration] = {}
         self._superseded: dict[str, dict[bytes, None]] = {}
         self._grants: dict[str, dict[bytes, Grant]] = {}  # environment -> ticket -> grant, the oldest first
-        self._environments: dict[bytes, str] = {}  # ticket -> environment
+        self._by_ticket: dict[bytes, Grant] = {}  # of all environments, the oldest first
         self._unused: dict[bytes, bytes] = {}  # authorization -> ticket
 
     def register(self, registration: Registration, remembered: int) -> Outcome:
@@ -106,15 +106,14 @@ class MemoryState:
     def add_grant(self, grant: Grant, kept: int) -> None:
         """See `RelayState`."""
         grants = self._grants.setdefault(grant.environment_id, {})
-        grants[grant.ticket] = grant
-        self._environments[grant.ticket] = grant.environment_id
+        grants[grant.ticket] = self._by_ticket[grant.ticket] = grant
         self._unused[grant.authorization] = grant.ticket
         while len(grants) > kept:
             self._forget(next(iter(grants.values())))
 
     def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
-        grant = self._grants.get(self._environments.get(ticket, ""), {}).get(ticket)
+        grant = self._by_ticket.get(ticket)
         return grant if grant is not None and grant.expires > now else None
 
     def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
@@ -124,11 +123,12 @@ class MemoryState:
 
     def expire(self, now: float) -> None:
         """See `RelayState`."""
-        for grants in list(self._grants.values()):
-            for grant in list(grants.values()):
-                if grant.expires > now:
-                    break  # the others are newer
-                self._forget(grant)
+        # Called for each grant, so it costs by what expires, not by how many environments there are.
+        while self._by_ticket:
+            oldest = next(iter(self._by_ticket.values()))
+            if oldest.expires > now:
+                return  # the others are newer
+            self._forget(oldest)
 
     def close(self) -> None:
         """See `RelayState`."""
@@ -138,5 +138,5 @@ class MemoryState:
         del grants[grant.ticket]
         if not grants:
             del self._grants[grant.environment_id]
-        self._environments.pop(grant.ticket, None)
+        del self._by_ticket[grant.ticket]
         self._unused.pop(grant.authorization, None)

@@ -24,7 +24,8 @@ _INCOMPLETE = "exec-server protocol error: environment registry returned incompl
 _TAKEN_OVER = "another executor has taken over this environment"
 _UNAUTHORIZED = 401
 _CONFLICT = 409
-_NOT_NOW = frozenset({(503, "registration_conflict"), (502, "authentication_service_unavailable")})
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = 500  # and above
 
 
 class Registration(NamedTuple):
@@ -69,7 +70,7 @@ class TakenOver(RegistryError):
 
 
 class NotNow(RegistryError):
-    """The registry asks to register again later: an older connection still goes, or its sign-in is away."""
+    """The registry cannot register anybody just now: 429 or 5xx.  A later try may succeed."""
 
 
 class Rejected(Exception):
@@ -204,10 +205,7 @@ def refusal(
     if response.status == _CONFLICT:
         return TakenOver(message or _TAKEN_OVER)
     shown = f"{response.status_text}, {code}" if code is not None else response.status_text
-    # A gateway in front of a registry puts the object into `detail`; its text is shown as any other then.
-    is_for_later = (response.status, code or _error_members(response.body, "detail")[0]) in _NOT_NOW
-    error_type = NotNow if is_for_later else RegistryError
-    return error_type(f"{kind} registry request failed ({shown}): {told}")
+    return _failure(response.status)(f"{kind} registry request failed ({shown}): {told}")
 
 
 def _refusal_without_body(response: Response) -> RegistryError | SignInError:
@@ -216,18 +214,20 @@ def _refusal_without_body(response: Response) -> RegistryError | SignInError:
             "environment registry authentication error: environment registry authentication failed "
             f"({response.status_text}): response body omitted"
         )
-    code = _error_members(response.body)[0] or _error_members(response.body, "detail")[0]
-    error_type = NotNow if (response.status, code) in _NOT_NOW else RegistryError
-    return error_type(
+    return _failure(response.status)(
         f"environment registry request failed ({response.status_text}): "
         "environment registry executor registration failed"
     )
 
 
-def _error_members(body: bytes, member: str = "error") -> tuple[str | None, str | None]:
+def _failure(status: int) -> type[RegistryError]:
+    return NotNow if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERRORS else RegistryError
+
+
+def _error_members(body: bytes) -> tuple[str | None, str | None]:
     """Return `code` and `message` of an error body, None for what is missing."""
     try:
-        error = msgspec.json.decode(body, type=Mapping[str, object]).get(member)
+        error = msgspec.json.decode(body, type=Mapping[str, object]).get("error")
     except UNREADABLE:
         return None, None
     if not isinstance(error, Mapping):

@@ -109,7 +109,7 @@ def check_options(accepted: socket.socket) -> None:
         "TCP_KEEPIDLE": 10,
         "TCP_KEEPINTVL": 5,
         "TCP_KEEPCNT": 2,
-        "TCP_USER_TIMEOUT": 15_000,
+        "TCP_USER_TIMEOUT": 18_000,
     }
 
 

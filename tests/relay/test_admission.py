@@ -194,10 +194,11 @@ def test_websockets_that_are_not_let_go_count_for_their_token(tmp_path: Path) ->
     first = stage.executor()
     token_id = stage.token.split("-")[1]
     ends = [first, stage.executor(), stage.executor()]
-    assert stage.rendezvous.count_sockets_of(token_id) == 3
+    assert stage.rendezvous.count_sockets_of(token_id) == stage.rendezvous.count_sockets() == 3
     for each in ends:
         each.drop()
     wait_until(lambda: not stage.rendezvous.count_sockets_of(token_id), pause=gevent.sleep)
+    assert stage.rendezvous.count_sockets() == 0
     end(stage)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from execserver.relay.admission import Admission
 from execserver.relay.api import Request, Response
-from execserver.relay.byte_streams import Buffers
+from execserver.relay.byte_streams import Buffers, PlainByteStream
 from execserver.relay.http import HttpConnection
 from execserver.relay.limits import Limits
 from tests.support.certificates import make_authority
@@ -174,6 +174,50 @@ def test_where_all_places_are_taken_one_is_told_when_to_come_again() -> None:
                 assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
                 assert relay.request("GET", "/readyz")[0] == 200
         wait_until(lambda: relay.call("x", "validate", {}, token)[0] == 403)
+
+
+def test_an_answer_that_there_is_no_place_is_not_lost_while_the_body_still_comes() -> None:
+    """A client whose sending fails does not look for the answer, and an executor would end."""
+    with RelayProcess("--max-connections", "2") as relay:
+        token = relay.token()
+        with relay.executor(token), relay.harness(token), connect(relay) as sock:
+            sock.sendall(
+                f"POST /cloud/environment/{ENVIRONMENT}/register HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: Bearer {token}\r\nContent-Length: 2000\r\n\r\n".encode()
+            )
+            answer = sock.recv(65_536)
+            assert answer.startswith(b"HTTP/1.1 503 ")
+            for _ in range(4):
+                sock.sendall(b"x" * 500)
+            sock.shutdown(socket.SHUT_WR)
+            assert sock.recv(65_536) == b""
+
+
+def test_a_peer_that_never_stops_is_not_read_for_ever() -> None:
+    with RelayProcess() as relay, connect(relay) as sock:
+        sock.sendall(b"nonsense\r\n\r\n")
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 400 ")
+        endless = bytes(64 << 20)
+        with pytest.raises(OSError):
+            sock.sendall(endless)
+
+
+def test_one_that_makes_room_is_told_so_though_its_request_is_here() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname(), WAIT)
+        sock, _ = listening.accept()
+    sock.setblocking(False)
+    admission = Admission(10, lambda: 0, lambda token_id: 0)
+    connection = HttpConnection(PlainByteStream(sock), "peer", False, Limits(), admission)
+    serving = gevent.spawn(connection.serve, Always())
+    gevent.sleep(0)  # it waits for a request now
+    client.sendall(READY)
+    assert admission.make_room()
+    serving.join(WAIT)
+    sock.close()
+    with client:
+        assert client.recv(1000).startswith(FULL)
+        assert client.recv(1000) == b""  # and no reset
 
 
 def test_a_token_buys_time_and_nothing_else_does() -> None:

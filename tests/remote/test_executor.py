@@ -190,7 +190,7 @@ def test_the_new_registration_is_used(world: World) -> None:
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
-        (Reply(500, {"error": {"code": "boom", "message": "no"}}), "(500 Internal Server Error, boom): no"),
+        (Reply(400, {"error": {"code": "boom", "message": "no"}}), "(400 Bad Request, boom): no"),
         (Reply(401, {"error": {"message": "no"}}), "failed (401 Unauthorized): no"),
         (
             Reply(409, {"error": {"message": "another executor has taken over this environment"}}),
@@ -327,9 +327,12 @@ def test_the_home_folder_is_found(tmp_path: Path) -> None:
         (503, {"detail": {"code": "registration_conflict"}}),
         (502, {"error": {"code": "authentication_service_unavailable"}}),
         (502, {"detail": {"code": "authentication_service_unavailable", "message": "later"}}),
+        (429, {"error": {"code": "too_many_requests"}}),
+        (500, {}),
+        (503, {"error": {"code": "relay_draining"}}),
     ],
 )
-def test_a_registration_is_tried_again_where_the_registry_says_so(
+def test_a_registration_is_tried_again_while_the_registry_cannot_take_it(
     world: World, status: int, body: dict[str, object]
 ) -> None:
     answered = world.relay.replies["register"]
@@ -346,15 +349,12 @@ def test_a_registration_is_tried_again_where_the_registry_says_so(
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (502, {"error": {"code": "registration_conflict"}}),
-        (503, {"error": {"code": "authentication_service_unavailable"}}),
-        (503, {"detail": {"error": {"code": "registration_conflict"}}}),
-        (503, {"detail": "registration_conflict"}),
-        (503, {"code": "registration_conflict"}),
-        (429, {"error": {"code": "registration_conflict"}}),
+        (400, {"error": {"code": "registration_conflict"}}),
+        (404, {"error": {"code": "authentication_service_unavailable"}}),
+        (307, {}),
     ],
 )
-def test_any_other_refusal_of_a_registration_is_final(
+def test_a_refusal_that_the_registry_means_is_final(
     world: World, status: int, body: dict[str, object]
 ) -> None:
     world.relay.replies["register"] = lambda call: Reply(status, body)

@@ -117,12 +117,11 @@ def test_what_happens_is_told_as_objects_too_and_no_secret_is(relay: Relay) -> N
 
 @pytest.mark.parametrize("level", ["off", "warn"])
 def test_a_level_that_is_asked_for_is_kept_and_a_failure_told_all_the_same(relay: Relay, level: str) -> None:
-    relay.replies["register"] = lambda call: Reply(503)
+    relay.replies["register"] = lambda call: Reply(404)
     with RemoteProcess(relay.url, ("--environment-id", "e", "--log-level", level)) as process:
         assert process.wait() == 1
         assert process.errors() == (
-            "Error: environment registry request failed (503 Service Unavailable): "
-            "empty or malformed error body\n"
+            "Error: environment registry request failed (404 Not Found): empty or malformed error body\n"
         )
 
 

@@ -179,7 +179,7 @@ def test_accepted_sockets_are_tuned(listen: Listen, monkeypatch: pytest.MonkeyPa
             (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
             (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
             (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 15_000),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 18_000),
         ]
         for level, option, value in options:
             assert sock.getsockopt(level, option) == value

@@ -53,7 +53,7 @@ _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
     "--log-format": ("text", "json"),
-    "--ws-auth": ("capability-token", "signed-bearer-token", "execserver-token"),
+    "--ws-auth": ("capability-token", "signed-bearer-token", "execserver-token", "oidc"),
     "--remote-transport": ("noise", "direct"),
 }
 

@@ -42,9 +42,9 @@ Options:
                             A Unix socket is for its user only. stdio carries one JSON message per line and
                             ends with its input.
   --ws-auth <MODE>          Ask who connects: capability-token (one token), signed-bearer-token (JWTs by
-                            HS256) or execserver-token (those of `execserver token`, with what each allows).
-                            Clients send `Authorization: Bearer TOKEN`. Without it whoever reaches the
-                            port runs commands as you.
+                            HS256), execserver-token (those of `execserver token`, with what each allows) or
+                            oidc (JWTs of an OpenID Connect provider). Clients send `Authorization: Bearer
+                            TOKEN`. Without it whoever reaches the port runs commands as you.
   --ws-token-file <PATH>    File with the capability token. Read once, like the secret.
   --ws-token-sha256 <HEX>   Its SHA-256 digest instead.
   --ws-shared-secret-file <PATH>
@@ -52,7 +52,13 @@ Options:
   --ws-issuer <ISSUER>      What their `iss` must be.
   --ws-audience <AUDIENCE>  What their `aud` must be or contain.
   --ws-max-clock-skew-seconds <SECONDS>
-                            How far clocks may differ where they expire or begin; 30 if not given.
+                            How far clocks may differ where they expire or begin; 30 if not given. With
+                            oidc 300 at most.
+  --oidc-issuer <URL>       The provider, exactly as its tokens' `iss` says it. Its keys come from its
+                            configuration at URL/.well-known/openid-configuration (https, or loopback).
+  --oidc-audience <AUDIENCE>
+                            What their `aud` must be or contain.
+  --oidc-jwks <FILE>        Take the keys from this file instead, a JWK set. Read again when it changes.
   --tls-cert <FILE>         Certificate of wss:// with its chain, PEM. SIGHUP reads it again.
   --tls-key <FILE>          Its key, PEM.
   --client-ca <FILE>        Take only clients with a certificate of this authority, PEM.

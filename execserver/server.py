@@ -108,6 +108,8 @@ class Server:
         door = Door(None if entry is None else entry.authenticator, loopback=is_loopback(sock))
         listener = WebSocketListener(sock, self._settings, self._call, door, arrival)
         listener.start()
+        if entry is not None and entry.begin is not None:
+            spawn(entry.begin)
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)
         self._settle_memory()

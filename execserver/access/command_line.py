@@ -23,11 +23,17 @@ OPTIONS = (
     "--ws-issuer",
     "--ws-audience",
     "--ws-max-clock-skew-seconds",
+    "--oidc-issuer",
+    "--oidc-audience",
+    "--oidc-jwks",
     "--tls-cert",
     "--tls-key",
     "--client-ca",
 )
-_PATHS = ("--ws-token-file", "--ws-shared-secret-file", "--tls-cert", "--tls-key", "--client-ca")
+_PATHS = (
+    *("--ws-token-file", "--ws-shared-secret-file", "--oidc-jwks"),
+    *("--tls-cert", "--tls-key", "--client-ca"),
+)
 _NUMBERS = {"--ws-max-clock-skew-seconds": 2**64 - 1}
 
 

@@ -1,21 +1,19 @@
 """JSON Web Tokens that are signed with a shared secret: HS256 and nothing else.
 
 Pure.  The signature is checked before a byte of the payload is read, and the work is bounded by the length of
-a request head.  The rules and texts are those of the reference server; what it takes and this refuses: a
-member twice anywhere in the JSON, and text that is not UTF-8.
+a request head.  The rules and texts are those of the reference server; what it takes and this refuses is
+what `jwt_parts` does not read: a member twice anywhere in the JSON, and text that is not UTF-8.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import hmac
-import json
 from typing import NamedTuple
 
 from execserver.access.bearer import bearer_token
 from execserver.access.identity import Identity, NotAdmitted
+from execserver.access.jwt_parts import Malformed, decoded, json_object, split
 
 INVALID = "invalid websocket jwt"
 EXPIRED = "expired websocket jwt"
@@ -49,20 +47,20 @@ class SignedToken:
 
     def identify(self, authorization: bytes | None, now: float) -> Identity:
         """Return the token's subject; raise NotAdmitted."""
-        claims = self._verified(bearer_token(authorization))
+        try:
+            claims = self._verified(bearer_token(authorization))
+        except Malformed:
+            raise NotAdmitted(INVALID) from None
         check_claims(claims, self._expected, now)
         return Identity("jwt", subject_of(claims))
 
     def _verified(self, token: bytes) -> dict[str, object]:
-        signed, dot, signature = token.rpartition(b".")
-        header, separator, payload = signed.partition(b".")
-        if not dot or not separator:
+        parts = split(token)
+        _check_header(json_object(parts.header))
+        wanted = hmac.digest(self._secret, parts.signed, hashlib.sha256)
+        if not hmac.compare_digest(decoded(parts.signature), wanted):
             raise NotAdmitted(INVALID)
-        _check_header(_object(header))
-        wanted = hmac.digest(self._secret, signed, hashlib.sha256)
-        if not hmac.compare_digest(_decoded(signature), wanted):
-            raise NotAdmitted(INVALID)
-        return _object(payload)
+        return json_object(parts.payload)
 
 
 def check_claims(claims: dict[str, object], expected: Expected, now: float) -> None:
@@ -109,36 +107,3 @@ def _time(value: object) -> int | None:
     if type(value) is not int or not -_MAX_INTEGER - 1 <= value <= _MAX_INTEGER:
         raise NotAdmitted(INVALID)
     return value
-
-
-def _object(part: bytes) -> dict[str, object]:
-    try:
-        value = json.loads(_decoded(part).decode(), object_pairs_hook=_once, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise NotAdmitted(INVALID) from None
-    if not isinstance(value, dict):
-        raise NotAdmitted(INVALID)
-    return value
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a member twice")
-    return found
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(name)
-
-
-def _decoded(part: bytes) -> bytes:
-    """Decode base64url without padding, in its only spelling."""
-    try:
-        data = base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))
-    except binascii.Error:
-        raise NotAdmitted(INVALID) from None
-    # The decoder skips what it does not know, and ignores bits behind the last byte.
-    if base64.urlsafe_b64encode(data).rstrip(b"=") != part:
-        raise NotAdmitted(INVALID)
-    return data

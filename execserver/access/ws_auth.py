@@ -14,7 +14,6 @@ from execserver.access.signed_token import DEFAULT_SKEW_S, Expected, SignedToken
 from execserver.protocol.errors import os_error_text
 
 CAPABILITY, SIGNED, ISSUED = "capability-token", "signed-bearer-token", "execserver-token"
-MODES = (CAPABILITY, SIGNED, ISSUED)
 
 _MAX_SECRET_BYTES = 1024 * 1024
 _MIN_SHARED_SECRET_BYTES = 32

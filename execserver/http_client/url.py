@@ -8,6 +8,7 @@ raises `BadUrl`; a URL of another scheme than http and https raises `OtherScheme
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from execserver.protocol.errors import InvalidParams
@@ -17,6 +18,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SCHEME_REST = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.")
 _OUTER = "".join(map(chr, range(0x21)))  # controls and space, dropped at both ends
 _INNER = str.maketrans("", "", "\t\n\r")  # dropped everywhere
+_LOOPBACK = re.compile(r"127\.[0-9]+\.[0-9]+\.[0-9]+")  # hosts are in normal form: it is an address
 _ONE_DOT = frozenset({".", "%2e"})
 _TWO_DOTS = frozenset({"..", ".%2e", "%2e.", "%2e%2e"})
 
@@ -78,6 +80,12 @@ class Url(NamedTuple):
     def address(self) -> tuple[str, int]:
         """Where to connect: host (IPv6 without brackets) and port."""
         return self.host.strip("[]"), self.port or _DEFAULT_PORTS[self.scheme]
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if the host is `localhost` or an address of the loopback."""
+        host = self.address[0]
+        return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
     @property
     def credentials(self) -> tuple[bytes, bytes] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from execserver.http_client.url import BadUrl, OtherScheme, Url, parse
+from execserver.http_client.url import BadUrl, OtherScheme, parse
 from execserver.remote.errors import ConfigurationError
 
 _PREFIX = "environment registry configuration error: "
@@ -36,7 +36,7 @@ def check_api_key_host(base_url: str, further_host: str | None = None) -> None:
         raise ConfigurationError(f"invalid remote exec-server registration URL: {error}") from None
     host = url.address[0]
     is_named = further_host is not None and host == further_host.strip().lower().strip("[]")
-    if _is_loopback(url) or (url.scheme == "https" and (is_named or _is_openai(host))):
+    if url.is_loopback or (url.scheme == "https" and (is_named or _is_openai(host))):
         return
     raise ConfigurationError(_RESTRICTED)
 
@@ -47,7 +47,7 @@ def check_secure(text: str, scheme: str = "https") -> None:
         url = parse(re.sub(r"^ws(?=s?:)", "http", text.strip().lower()))
     except BadUrl as error:
         raise ConfigurationError(f"{_PREFIX}invalid URL: {error}") from None
-    if url.scheme != "https" and not _is_loopback(url):
+    if url.scheme != "https" and not url.is_loopback:
         raise ConfigurationError(f"{_PREFIX}remote transport requires {scheme} for non-loopback endpoints")
 
 
@@ -104,11 +104,6 @@ def checked_base_url(text: str, kind: str = "environment") -> str:
         prefix = _PREFIX.replace("environment", kind, 1)
         raise ConfigurationError(f"{prefix}{kind} registry base URL is required")
     return base
-
-
-def _is_loopback(url: Url) -> bool:
-    host = url.address[0]
-    return host in ("localhost", "::1") or re.fullmatch(r"127\.\d+\.\d+\.\d+", host) is not None
 
 
 def _is_openai(host: str) -> bool:

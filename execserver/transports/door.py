@@ -1,7 +1,7 @@
 """The door of a listener: who may upgrade a connection, asked after everything HTTP says was in order.
 
-First by which name the peer calls this machine, then who it is.  Pure: the time is an argument.  The door of
-a listener that asks nobody lets everybody in.
+First by which name the peer calls this machine, then who it is.  The time is an argument.  The door of a
+listener that asks nobody lets everybody in; an authenticator may have to wait, in the connection's greenlet.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ def test_a_recorded_command_line_has_its_recorded_outcome(place: Path, index: in
         return
     with pytest.raises(Leave) as left:
         begun(recorded["argv"])
-    # The usage line differs on purpose: it names what this program has.  So does the third mode.
+    # The usage line differs on purpose: it names what this program has.  So do the further modes.
     expected, given = (
-        text.partition("\n\nUsage:")[0].replace(", execserver-token]", "]").strip()
+        text.partition("\n\nUsage:")[0].replace(", execserver-token, oidc]", "]").strip()
         for text in (recorded["stderr"], left.value.stderr)
     )
     assert (left.value.status, given) == (recorded["exit"], expected)

@@ -1,0 +1,1 @@
+"""Who comes with a JSON Web Token of an OpenID Connect provider."""

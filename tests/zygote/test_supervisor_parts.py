@@ -20,7 +20,7 @@ from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, Question, encode_message
 from execserver.zygote.supervision.trap import notify
 from execserver.zygote.supervision.trap.callers import INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
-from execserver.zygote.supervision.trap.process_files import copied_descriptors
+from execserver.zygote.supervision.trap.process_files import copied_descriptors, free_number, open_numbers
 from execserver.zygote.supervision.trap.process_status import death_signal, open_process
 from tests.zygote.supervised import allow, prompt
 
@@ -123,7 +123,10 @@ def test_only_what_a_program_would_inherit_is_copied() -> None:
     open_one, closed_one = os.open("/dev/null", os.O_RDONLY), os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(open_one, True)
     pidfd = open_process(os.getpid())
-    copies = copied_descriptors(Kernel(), pidfd, os.getpid())
+    numbers = open_numbers(os.getpid())
+    assert {0, 1, 2, open_one, closed_one, pidfd} <= set(numbers)
+    assert free_number(numbers) not in numbers
+    copies = copied_descriptors(Kernel(), pidfd, os.getpid(), numbers)
     try:
         assert open_one in copies
         assert closed_one not in copies

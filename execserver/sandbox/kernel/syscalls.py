@@ -48,6 +48,7 @@ _NUMBERS = {
         "symlinkat": 266,
         "ppoll": 271,
         "unshare": 272,
+        "kcmp": 312,
         "seccomp": 317,
     },
     "aarch64": {
@@ -73,6 +74,7 @@ _NUMBERS = {
         "keyctl": 219,
         "prctl": 167,
         "clone": 220,
+        "kcmp": 272,
         "seccomp": 277,
     },
 }

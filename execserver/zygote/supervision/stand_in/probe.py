@@ -14,7 +14,7 @@ from execserver.sandbox.kernel import privileges
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.supervision.event_loop import EventLoop
 from execserver.zygote.supervision.stand_in.code import MACHINE
-from execserver.zygote.supervision.stand_in.stand_in import STANDING
+from execserver.zygote.supervision.stand_in.stand_in import STANDING, Seized
 from execserver.zygote.supervision.stand_in.stand_ins import StandIns, can_stand_in
 from execserver.zygote.supervision.trap import install
 from execserver.zygote.supervision.trap.callers import Start
@@ -32,6 +32,7 @@ _CURE = (
 )
 _PATH = b"/"  # never executed
 _CODE = 43  # an exit status that the child would not have otherwise
+_NUMBER = 3  # of a descriptor there; whatever it was is closed by the exec in any case
 _LIMIT_S = 2.0
 _WALL = 0x40000000
 
@@ -57,6 +58,7 @@ class _Trial(Start):
 
     def ready(self) -> None:
         self.one.go(0)
+        self.one.become()
 
     def lost(self, signum: int) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
@@ -91,7 +93,7 @@ def _try(kernel: Kernel) -> None:
     status = Status(pid)
     stand_ins.filters = status.filters
     path_end = notification.arguments[0] + len(_PATH)
-    one = stand_ins.seize(listener, notification, path_end, status, trial)
+    one = stand_ins.seize(listener, Seized(notification, status, path_end, _NUMBER), trial)
     if one is None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
     trial.one = one

@@ -5,8 +5,9 @@ The thread is traced from the moment its program may run outside:
     HALTING    interrupted, and its call answered, so that it stops on its way back
     HALTED     it stops; nothing has run yet, and from here on only SIGKILL takes it away from us.  Now the
                program is started outside.  If it cannot be, the thread gets the errno, as from its own exec
+    WAITING    the program runs, and nobody waits for the exec: if it ends soon, the thread exits as it did
     ENTERING   its registers make it execute the stand-in, by a call of its own; it runs to that call
-    PASSING    the call is intercepted as every other exec, and recognised
+    PASSING    the call is intercepted as every other exec, and recognised; now it gets the stand-in's file
     REPLACING  the kernel executes; the file is compared once more before the first instruction
     STANDING   every signal stops it, and goes to the program instead
     STUCK      the stand-in was not executed: it stays stopped in its exec, until the program has ended
@@ -34,19 +35,20 @@ from execserver.zygote.supervision.stand_in.signals import (
     handling,
     send,
 )
-from execserver.zygote.supervision.trap.process_status import open_process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.zygote.supervision.event_loop import EventLoop
     from execserver.zygote.supervision.stand_in.file import StandInFile
     from execserver.zygote.supervision.stand_in.tracing import Tracing
     from execserver.zygote.supervision.trap.callers import Start
     from execserver.zygote.supervision.trap.notify import Listener, Notification
+    from execserver.zygote.supervision.trap.process_status import Status
 
-HALTING, HALTED, ENTERING, PASSING, REPLACING, STANDING, STUCK, ENDING, OVER = range(9)
+HALTING, HALTED, WAITING, ENTERING, PASSING, REPLACING, STANDING, STUCK, ENDING, OVER = range(10)
+BRIEF_S = 0.002  # to become a stand-in, and to end as one, takes longer than programs that end within
 
 _EXECVE, _EXECVEAT, _EXIT_GROUP = 59, 322, 231
 _AT_EMPTY_PATH = 0x1000
@@ -56,46 +58,48 @@ _EVERY_SIGNAL = (1 << 64) - 1
 
 
 class Seized:
-    """A traced thread that waits in its exec: its notification, and what a program would get.
+    """A thread that waits in its exec: its notification, and its process as that was before the program ran.
 
     `path_end` is the address of the NUL behind its path, `number` that of the stand-in's descriptor there.
-    `ignored` is its mask of ignored signals.
     """
 
-    __slots__ = ("ignored", "notification", "number", "path_end", "process")
+    __slots__ = ("notification", "number", "path_end", "status")
 
-    def __init__(
-        self, notification: Notification, process: int, path_end: int, number: int, ignored: int
-    ) -> None:
+    def __init__(self, notification: Notification, status: Status, path_end: int, number: int) -> None:
         self.notification = notification
-        self.process = process
+        self.status = status
         self.path_end = path_end
         self.number = number
-        self.ignored = ignored
 
 
 class StandIn:
-    """A thread that becomes a stand-in; `forget` is called with it when it is traced no more."""
+    """A thread that becomes a stand-in; `forget` is called with it when it is traced no more.
+
+    `is_awaited` says that its parent may wait for its exec.  `file` is closed if a process has had it.
+    """
 
     def __init__(
         self,
-        kernel: Kernel,
+        loop: EventLoop,
         tracing: Tracing,
         listener: Listener,
         seized: Seized,
+        is_awaited: bool,
         file: StandInFile,
         start: Start,
         forget: Callable[[StandIn], None],
     ) -> None:
-        self._kernel = kernel
+        self._loop = loop
         self._tracing = tracing
         self._listener = listener
         self._seized = seized
-        self._file = file
+        self._is_awaited = is_awaited
+        self.file = file
         self._start = start
         self._forget = forget
         self.tid = seized.notification.tid
-        self.process = seized.process
+        self.process = seized.status.process
+        self._is_given = False  # the file
         self.step = HALTING
         self.since = time.monotonic()
         self._program = 0  # once it runs outside, and until its end is known
@@ -127,8 +131,18 @@ class StandIn:
         self._listener.fail(identity, _RESTART)
 
     def go(self, program: int) -> None:
-        """Become a stand-in for a program that has been started outside; HALTED only."""
+        """Stand in for a program that has been started outside; HALTED only."""
         self._program = program
+        self.step = WAITING
+        if self._is_awaited:
+            self.become()
+        else:
+            self._loop.after(BRIEF_S, self.become)
+
+    def become(self) -> None:
+        """Become a stand-in, if the program has not ended before."""
+        if self.step != WAITING:
+            return
         self.step = ENTERING
         # Nothing may be lost, or kill it, until signals are passed on.
         self._tracing.block_signals(self.tid, _EVERY_SIGNAL)
@@ -159,7 +173,9 @@ class StandIn:
     def finish(self, status: int) -> None:
         """Take the wait status of the program: the thread ends as the program has."""
         self._program, self._status = 0, status
-        if self.step == STUCK:
+        if self.step == WAITING and os.WIFSIGNALED(status):
+            self.become()  # nothing else ends by every signal
+        elif self.step in (WAITING, STUCK):
             self._end()
         elif self.step == STANDING:
             self.step = ENDING
@@ -188,7 +204,7 @@ class StandIn:
         if self.step == HALTING:
             # A signal handler has run, and the call came again before the thread could stop.
             self._listener.fail(notification.id, _RESTART)
-        elif self.step == PASSING and self._is_expected(notification):
+        elif self.step == PASSING and self._is_expected(notification) and self._hand_in(notification):
             self.step = REPLACING
             self._listener.carry_on(notification.id)
         else:
@@ -252,36 +268,31 @@ class StandIn:
         # It was not executed.  Until the program has ended the thread stays here, as if in its exec.
         self._registers = self._tracing.registers(self.tid)
         self.step = STUCK
-        self._file.close()
+        self.file.close()
         if self._status is not None:
             self._end()
 
     def _is_expected(self, notification: Notification) -> bool:
         number, path_end, _, _, flags, _ = notification.arguments
-        if not notification.at_folder or (number, path_end, flags) != (
-            *(self._seized.number, self._seized.path_end, _AT_EMPTY_PATH),
-        ):
-            return False
-        # Another thread may have put another file there.  If it does so after this look, `_executed` sees it.
+        wanted = self._seized.number, self._seized.path_end, _AT_EMPTY_PATH
+        return notification.at_folder and (number, path_end, flags) == wanted
+
+    def _hand_in(self, notification: Notification) -> bool:
+        """Give the thread the stand-in's file, in place of what its other threads may have put there."""
+        # If one of them puts a file there from now on, `_executed` sees it.
+        self._is_given = True
         try:
-            pidfd = open_process(self.tid)
-            try:
-                copy = self._kernel.call("pidfd_getfd", pidfd, self._seized.number, 0)
-            finally:
-                os.close(pidfd)
+            self._listener.add(notification.id, self.file.descriptor, self._seized.number)
         except OSError:
             return False
-        try:
-            return self._file.is_at(copy)
-        finally:
-            os.close(copy)
+        return True
 
     def _executed(self) -> None:
         """The thread has executed something, and not run any of it yet."""
-        if self.step != REPLACING or not self._file.is_at(b"/proc/%d/exe" % self.tid):
+        if self.step != REPLACING or not self.file.is_at(b"/proc/%d/exe" % self.tid):
             self.give_up()  # which takes it out of this stop
             return
-        self._file.close()
+        self.file.close()
         self.step = STANDING
         if self._status is not None:
             self._end()
@@ -325,7 +336,7 @@ class StandIn:
             # The kernel decides whether it stops, which depends on who could continue it.
             return signum
         # What the process had ignored, the program would ignore if it ran in there, unless it handles it now.
-        if caught & bit or not self._seized.ignored & bit:
+        if caught & bit or not self._seized.status.ignored & bit:
             send(self._program, signum, is_from_kernel)
         return 0
 
@@ -333,16 +344,18 @@ class StandIn:
         """Let the stopped thread end as the program did."""
         status = self._status or 0
         signum = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        registers = self._tracing.registers(self.tid)
-        registers[at.CALL] = at.NO_CALL
-        if self.step == STUCK:
+        if self.step in (WAITING, STUCK):
+            registers = list(self._registers)
             registers[at.RIP] -= at.SYSCALL_BYTES
             registers[at.RAX] = _EXIT_GROUP
             registers[at.RDI] = 128 + signum if signum else os.WEXITSTATUS(status)
         else:
+            registers = self._tracing.registers(self.tid)
             registers[at.RIP] = DIE if signum else LEAVE
             registers[at.RDI] = signum or os.WEXITSTATUS(status)
-            self._tracing.block_signals(self.tid, 0 if signum else _EVERY_SIGNAL)
+        registers[at.CALL] = at.NO_CALL
+        # A handler of its own must not run, now that its program has.
+        self._tracing.block_signals(self.tid, 0 if signum and self.step != STUCK else _EVERY_SIGNAL)
         # Else it might stay stopped: a stop, or the news of one, may be on its way.
         self._send_to_itself(SIGCONT)
         self._let_go(registers)
@@ -364,7 +377,8 @@ class StandIn:
 
     def _close(self) -> None:
         self.step = OVER
-        self._file.close()
+        if self._is_given:
+            self.file.close()
         self._forget(self)
 
     def _send_to_itself(self, signum: int) -> None:

@@ -7,18 +7,19 @@ import time
 
 from execserver.zygote.supervision.stand_in.code import MACHINE
 from execserver.zygote.supervision.stand_in.file import StandInFile
-from execserver.zygote.supervision.stand_in.stand_in import Seized, StandIn
+from execserver.zygote.supervision.stand_in.stand_in import StandIn
 from execserver.zygote.supervision.stand_in.tracing import EVENT_EXEC, Tracing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.zygote.supervision.event_loop import EventLoop
+    from execserver.zygote.supervision.stand_in.stand_in import Seized
     from execserver.zygote.supervision.trap.callers import Start
     from execserver.zygote.supervision.trap.notify import Listener, Notification
-    from execserver.zygote.supervision.trap.process_status import Status
 
 STAND_IN = "stand-in"  # the entry in `Kernel.without` of a kernel that cannot
+_MEMORY = 1  # KCMP_VM
 PATIENCE_S = 10.0  # for a thread to become a stand-in, which takes a millisecond
 
 
@@ -34,6 +35,7 @@ class StandIns:
         self._tracing = Tracing(kernel) if can_stand_in(kernel) else None
         self._found: dict[int, StandIn] = {}
         self._is_looking = False
+        self._spare: StandInFile | None = None
         self.filters = 0  # how many filters the shell has; a process with more has some of its own
 
     @property
@@ -41,28 +43,22 @@ class StandIns:
         """True while a thread may have to be heard so that it becomes a stand-in."""
         return any(one.is_on_its_way for one in self._found.values())
 
-    def seize(
-        self, listener: Listener, notification: Notification, path_end: int, status: Status, start: Start
-    ) -> StandIn | None:
+    def seize(self, listener: Listener, seized: Seized, start: Start) -> StandIn | None:
         """Begin to make a thread that waits in its exec a stand-in; None if it cannot be one: it waits on."""
-        tracing = self._tracing
+        tracing, status, tid = self._tracing, seized.status, seized.notification.tid
         # Filters of its own may refuse the exec of the stand-in, or kill the process for it.  Of two threads
         # of a process that execute, the kernel ends one.
         if tracing is None or status.filters > self.filters or self._is_busy(status.process):
             return None
         try:
-            file = StandInFile()
+            self._spare = file = self._spare or StandInFile()
+            tracing.seize(tid)
         except OSError:
             return None
-        try:
-            number = listener.add(notification.id, file.descriptor)
-            tracing.seize(notification.tid)
-        except OSError:
-            file.close()
-            return None
-        seized = Seized(notification, status.process, path_end, number, status.ignored)
-        one = StandIn(self._kernel, tracing, listener, seized, file, start, self._forget)
-        self._found[one.tid] = one
+        self._spare = None
+        is_awaited = self._shares_memory(tid, status.parent)
+        one = StandIn(self._loop, tracing, listener, seized, is_awaited, file, start, self._forget)
+        self._found[tid] = one
         self._look_later()
         # If its wait is over by now, it stops elsewhere and is let go.
         one.halt()
@@ -96,9 +92,20 @@ class StandIns:
                 one.moved(pid)
                 self._found[pid] = one
 
+    def _shares_memory(self, tid: int, parent: int) -> bool:
+        """Return whether a thread may be a child of `vfork`, whose parent goes on when it has executed."""
+        try:
+            return self._kernel.call("kcmp", tid, parent, _MEMORY) == 0
+        except OSError:
+            return True
+
     def _forget(self, one: StandIn) -> None:
         if self._found.get(one.tid) is one:
             del self._found[one.tid]
+        if one.file.descriptor >= 0:  # no process has had it
+            if self._spare is not None:
+                self._spare.close()
+            self._spare = one.file
 
     def _look_later(self) -> None:
         if not self._is_looking:

@@ -11,6 +11,7 @@ import errno
 import os
 import select
 
+from execserver.zygote.supervision.stand_in.stand_in import Seized
 from execserver.zygote.supervision.trap.callers import (
     GONE,
     INSIDE,
@@ -23,8 +24,10 @@ from execserver.zygote.supervision.trap.callers import (
 from execserver.zygote.supervision.trap.forced_exit import kill_thread
 from execserver.zygote.supervision.trap.process_files import (
     copied_descriptors,
+    free_number,
     is_at,
     is_program,
+    open_numbers,
     opened_folder,
     opened_in_root,
     resolved,
@@ -74,6 +77,7 @@ class Intercepted(Caller):
         self.tid = notification.tid
         self._path_end = 0  # the address of the NUL behind its path
         self._status: Status | None = None
+        self._free_number = 0  # no descriptor of its own has it
         self._start: Start | None = None  # of the program, once it may be started
         self._stand_in: StandIn | None = None
         self._owed: int | None = None  # the exit status for when it asks again
@@ -197,8 +201,8 @@ class Intercepted(Caller):
         """Trace the thread, so that it can become a stand-in; where that is refused, it waits in its call."""
         self._start = start
         if self._status is not None:
-            asked = self._notification
-            self._stand_in = self._stand_ins.seize(self._listener, asked, self._path_end, self._status, start)
+            seized = Seized(self._notification, self._status, self._path_end, self._free_number)
+            self._stand_in = self._stand_ins.seize(self._listener, seized, start)
         if self._stand_in is None:
             start.ready()
         else:
@@ -322,7 +326,9 @@ class Intercepted(Caller):
             assert self._memory is not None
             env = self._memory.strings(self._env_at)
             nice = os.getpriority(os.PRIO_PROCESS, self.tid)
-            descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid)
+            numbers = open_numbers(self.tid)
+            self._free_number = free_number(numbers)
+            descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid, numbers)
         except BaseException:  # each kind of failure must give the descriptor back
             os.close(workdir)
             raise

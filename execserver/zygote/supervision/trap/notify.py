@@ -56,7 +56,8 @@ _CONTINUE = 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, place, arguments
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
 _ID = struct.Struct("=Q")
-_ADDED = struct.Struct("=QIIII")  # id, flags, descriptor here, number there (any), flags there
+_ADDED = struct.Struct("=QIIII")  # id, flags, descriptor here, number there, flags there
+_SET_NUMBER = 1  # of these flags; else the kernel chooses it
 
 
 class Notification:
@@ -119,13 +120,13 @@ class Listener:
             return False
         return True
 
-    def add(self, identity: int, descriptor: int) -> int:
-        """Give the thread a copy of a descriptor, which its exec closes; return its number there.
+    def add(self, identity: int, descriptor: int, number: int) -> None:
+        """Give the thread a copy of a descriptor as `number`, in place of its own there; its exec closes it.
 
-        Raises OSError: the thread is gone, has no number free, or the kernel is older than 5.9.
+        Raises OSError: the thread is gone, may not use the number, or the kernel is older than 5.9.
         """
-        packed = bytearray(_ADDED.pack(identity, 0, descriptor, 0, os.O_CLOEXEC))
-        return int(fcntl.ioctl(self.descriptor, _ADD, packed))  # the number, as the buffer can be changed
+        packed = _ADDED.pack(identity, _SET_NUMBER, descriptor, number, os.O_CLOEXEC)
+        fcntl.ioctl(self.descriptor, _ADD, packed)
 
     def carry_on(self, identity: int) -> None:
         """Let the kernel do the call; a thread that is gone is no error."""

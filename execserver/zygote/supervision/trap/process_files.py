@@ -13,6 +13,8 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from execserver.sandbox.kernel.syscalls import Kernel
 
 MOST_DESCRIPTORS = 256  # of one program outside; with more its exec fails with EMFILE
@@ -97,17 +99,16 @@ def opened_folder(tid: int, path: bytes) -> int | None:
     return None
 
 
-def copied_descriptors(kernel: Kernel, pidfd: int, tid: int) -> dict[int, int]:
-    """Copy every descriptor that a program would inherit; return number there to descriptor here.
+def copied_descriptors(kernel: Kernel, pidfd: int, tid: int, numbers: Iterable[int]) -> dict[int, int]:
+    """Copy those of some descriptors that a program would inherit; return number there to descriptor here.
 
     The caller owns the copies.  Raises OSError, EMFILE above the limits.
     """
     copies: dict[int, int] = {}
     try:
-        for name in _open_numbers(tid):
-            number = int(name)
+        for number in numbers:
             # Every program expects these three, and to look at one costs as much as to copy it.
-            if number <= 2 or _is_inherited(tid, name):
+            if number <= 2 or _is_inherited(tid, number):
                 if len(copies) >= MOST_DESCRIPTORS:
                     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 copies[number] = kernel.call("pidfd_getfd", pidfd, number, 0)
@@ -118,18 +119,23 @@ def copied_descriptors(kernel: Kernel, pidfd: int, tid: int) -> dict[int, int]:
     return copies
 
 
-def _open_numbers(tid: int) -> list[bytes]:
-    """Return the names of the open descriptors; raises OSError EMFILE if there are too many to look at."""
+def open_numbers(tid: int) -> list[int]:
+    """Return the numbers of the open descriptors; raises OSError EMFILE if there are too many to look at."""
     with os.scandir(b"/proc/%d/fd" % tid) as entries:
-        names = [entry.name for entry in itertools.islice(entries, MOST_OPEN + 1)]
-    if len(names) > MOST_OPEN:
+        numbers = [int(entry.name) for entry in itertools.islice(entries, MOST_OPEN + 1)]
+    if len(numbers) > MOST_OPEN:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    return names
+    return numbers
 
 
-def _is_inherited(tid: int, name: bytes) -> bool:
+def free_number(numbers: Sequence[int]) -> int:
+    """Return the lowest number above those of stdio that is none of these."""
+    return next(number for number in itertools.count(3) if number not in numbers)
+
+
+def _is_inherited(tid: int, number: int) -> bool:
     try:
-        opened = os.open(b"/proc/%d/fdinfo/%b" % (tid, name), os.O_RDONLY | os.O_CLOEXEC)
+        opened = os.open(b"/proc/%d/fdinfo/%d" % (tid, number), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False  # another thread has closed it
     try:

@@ -57,12 +57,20 @@ class Memory:
             return found
         pointers = self._pointers(address)
         self._look_ahead(pointers)
+        window, base = self._window, self._base
         for pointer in pointers:
-            string = self._string(pointer, STRING_BYTES)
-            if string is None:
+            # Most strings have been read by now: this is done for each, and nobody else is served meanwhile.
+            start = pointer - base
+            end = window.find(b"\0", start) if start >= 0 else -1
+            string = window[start:end] if end >= 0 else self._string(pointer, STRING_BYTES)
+            if string is None or len(string) >= STRING_BYTES:
                 raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
-            self._spend(len(string) + 1)
+            self._left -= len(string) + 1
+            if self._left < 0:
+                raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
             found.append(string)
+            if end < 0:
+                window, base = self._window, self._base
         # It may be many times as large as the strings, and the caller may be held for long: 128 of them once
         # took 3 GiB of a supervisor.
         self._window = b""

@@ -16,13 +16,13 @@ _INFO_BYTES = 64
 
 
 class Status:
-    """What /proc/TID/status says: the process, its tracer (0: none), umask, and how many filters it has.
+    """What /proc/TID/status says: process, parent, tracer (0: none), umask, and how many filters it has.
 
     `ignored` and `caught` are masks of signals, bit N-1 for signal N.  `ids` stands for its user and groups,
     all that the kernel knows of, and is only compared.
     """
 
-    __slots__ = ("caught", "filters", "ids", "ignored", "process", "tracer", "umask")
+    __slots__ = ("caught", "filters", "ids", "ignored", "parent", "process", "tracer", "umask")
 
     def __init__(self, tid: int) -> None:
         opened = os.open(b"/proc/%d/status" % tid, os.O_RDONLY | os.O_CLOEXEC)
@@ -34,6 +34,7 @@ class Status:
         finally:
             os.close(opened)
         self.process = int(_value(text, b"\nTgid:"))
+        self.parent = int(_value(text, b"\nPPid:"))
         self.tracer = int(_value(text, b"\nTracerPid:"))
         self.umask = int(_value(text, b"\nUmask:"), 8)
         self.ignored = int(_value(text, b"\nSigIgn:"), 16)

@@ -84,6 +84,7 @@ class Options(NamedTuple):
     stdin_credential: str | None = None
     chatgpt_account_id: str | None = None
     api_key_host: str | None = None
+    concurrent_requests: int = 0  # 0: not asked for
 
 
 def main(argv: list[str] | None = None, name: str = _NAME) -> int:
@@ -99,7 +100,7 @@ def _main(argv: list[str], name: str) -> int:
     options = parse(argv, name)
     try:
         listen, entry = listen_and_entry(options.listen, options.access, remote=options.remote is not None)
-        settings = Settings.from_environment(os.environ)
+        settings = Settings.from_environment(os.environ, concurrent_requests=options.concurrent_requests)
         if options.remote is None and not options.insecure_listen:
             check_secure(listen, entry, options.listen, warns_only=name != _NAME)
     except InsecureListenUrl as error:
@@ -224,6 +225,7 @@ def _values(parsed: Parsed) -> Options:
         stdin_credential=next((kind for kind in STDIN_CREDENTIALS if found[f"--{kind}-stdin"]), None),
         chatgpt_account_id=found["--chatgpt-account-id"],
         api_key_host=found["--api-key-host"],
+        concurrent_requests=int(found["--concurrent-requests"] or 0),
     )
 
 

@@ -87,8 +87,10 @@ Options:
   --aws-profile <PROFILE>
   --aws-service <SERVICE>
   --concurrent-requests <COUNT>
-                            Accepted for command lines shared with the codex CLI. Answers come in order, but
-                            for those to requests that wait, which delay no other.
+                            1: each request waits for the one before, long polls too. More: so many requests
+                            of a connection at a time (at most 256), answered as they are ready; those for one
+                            process, and those for files, keep their order. Without it requests keep their
+                            order, and those that wait delay no other.
   --linux-sandbox-pid-namespace <MODE>
                             isolate: a sandboxed process sees its own processes only. inherit is refused.
   --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.

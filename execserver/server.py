@@ -42,7 +42,7 @@ from execserver.services.spawner import Spawner
 from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival
-from execserver.transports.connection import Connection
+from execserver.transports.connection import connection_over
 from execserver.transports.door import Door
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.stdio import StdioTransport
@@ -130,7 +130,7 @@ class Server:
         """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
         on_end_signals(self._stop.set)
         transport = StdioTransport(_STDIN, _STDOUT, self._settings)
-        connection = Connection(transport, self._call(transport.outbox))
+        connection = connection_over(transport, self._call(transport.outbox))
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(connection)
         self._sandbox_reports.start()
@@ -177,6 +177,7 @@ class Server:
     def _call(self, outbox: MessageSink) -> Call:
         streams = HttpStreams(self._services.http, outbox)
         connection = ConnectionContext(outbox, streams, FileHandles(self._services.filesystem.release))
+        connection.concurrent_requests = self._settings.concurrent_requests
         return Call(connection, self._services)
 
     def _remote_call(self, outbox: MessageSink) -> Call:

@@ -1,9 +1,9 @@
 """The durations and limits for code with I/O: name with its unit, default, description.
 
 A `Settings` is made at the start and passed on.  Limits that belong to one pure rule, such as how many file
-handles a connection may have, are beside that rule.  Users cannot configure any of them.  Tests shorten them
-through `Settings(name=value)` or, for a server in a process of its own, through the variable
-EXECSERVER_SETTINGS (a JSON object), which is not a public interface.
+handles a connection may have, are beside that rule.  Of these users set only what the command line has an
+option for.  Tests shorten them through `Settings(name=value)` or, for a server in a process of its own,
+through the variable EXECSERVER_SETTINGS (a JSON object), which is not a public interface.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ class Settings:
     max_fragments = Count(4096, "frames of one inbound message")
     client_message_bytes = Count(64 * _MIB, "a larger message ends a real client's connection")
 
+    concurrent_requests = Count(0, "of one connection at a time; 0: one, and those that wait delay no other")
+
     # Sessions and processes
     detached_session_ttl_s = Seconds(
         30.0, "a session without connection is kept; its processes are killed then"
@@ -123,11 +125,11 @@ class Settings:
                 yield name, kind
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Return the defaults, changed by EXECSERVER_SETTINGS if a test has set it."""
+    def from_environment(cls, environment: Mapping[str, str], **given: float) -> Settings:
+        """Return the defaults, changed by what is given, and by EXECSERVER_SETTINGS if a test has set it."""
         text = environment.get(OVERRIDE_VARIABLE)
         if not text:
-            return cls()
+            return cls(**given)
         import json  # late: only tests come here
 
         try:
@@ -136,4 +138,4 @@ class Settings:
             raise SettingError(f"{OVERRIDE_VARIABLE} is not JSON: {error}") from None
         if not isinstance(overrides, dict):
             raise SettingError(f"{OVERRIDE_VARIABLE} is not a JSON object")
-        return cls(**overrides)
+        return cls(**given | overrides)

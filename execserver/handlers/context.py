@@ -81,6 +81,7 @@ class ConnectionContext:
     __slots__ = (
         "bounded_messages",
         "client_name",
+        "concurrent_requests",
         "handles",
         "http_streams",
         "identity",
@@ -93,6 +94,7 @@ class ConnectionContext:
         self.sink = sink
         self.bounded_messages = False  # True if a message that is too long would end the connection
         self.client_name = ""
+        self.concurrent_requests = 0  # worked on at a time; 0: one, and those that wait delay no other
         self.identity = NOBODY  # who is at the other end, as the listener has proven it
         self.rules = ConnectionRules()
         self.http_streams = http_streams

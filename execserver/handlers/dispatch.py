@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from execserver.handlers.context import Call
 from execserver.handlers.limits import check_granted
 from execserver.handlers.registry import HANDLERS
@@ -9,11 +11,22 @@ from execserver.handlers.replies import Answer
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.envelope import Request
 from execserver.protocol.errors import MethodNotFound
-from execserver.protocol.methods import INITIALIZE, METHODS
+from execserver.protocol.methods import INITIALIZE, METHODS, Method
 
 
 def dispatch(call: Call, request: Request) -> Answer:
-    """Answer one request or raise `RpcError`.
+    """Answer one request or raise `RpcError`."""
+    method, params = checked(call, request)
+    return HANDLERS[method.name](call, params)
+
+
+def handle(call: Call, method: Method[Any, Any], params: object) -> Answer:
+    """Answer a request that was found to be allowed, or raise `RpcError`."""
+    return HANDLERS[method.name](call, params)
+
+
+def checked(call: Call, request: Request) -> tuple[Method[Any, Any], Any]:
+    """Return method and params of a request that is allowed now, or raise `RpcError`.
 
     Params are decoded before the life-cycle check, in the order of the reference server (section 5).  What
     its grant keeps from a client comes last.
@@ -27,4 +40,4 @@ def dispatch(call: Call, request: Request) -> Answer:
     identity = call.connection.identity
     if identity.grant is not None:
         check_granted(method.name, identity)
-    return HANDLERS[method.name](call, params)
+    return method, params

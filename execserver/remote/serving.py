@@ -29,7 +29,7 @@ from execserver.remote.relay_transport import RelayTransport
 from execserver.remote.running import Running
 from execserver.remote.stdin_input import CredentialInput, is_pipe_or_socket
 from execserver.settings import Settings
-from execserver.transports.connection import Connection
+from execserver.transports.connection import Connection, connection_over
 
 _STDIN = 0
 
@@ -93,11 +93,11 @@ class RemoteServing(Running):
         )
 
     def _serve_stream(self, transport: RelayTransport) -> None:
-        connection = Connection(transport, self._make_call(transport.outbox))
+        connection = connection_over(transport, self._make_call(transport.outbox))
         transport.start(connection)
         spawn(connection.run)
 
     def _serve_plain(self, transport: PlainTransport) -> Connection:
-        connection = Connection(transport, self._make_call(transport.outbox))
+        connection = connection_over(transport, self._make_call(transport.outbox))
         spawn(connection.run)
         return connection

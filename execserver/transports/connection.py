@@ -6,8 +6,10 @@ while a request is handled, so the server notices the end of a client at once an
 whatever the greenlet is doing.  What was received before the end is still handled: a client may ask to
 terminate a process and leave.
 
+Where the server is asked for one request at a time, each waits for the one before, as at the reference.
+
 Limits: at `MAX_WAITING` waiting answers, or `WAITING_BYTES` of the requests they belong to, a further one
-waits in line, as every request does at the reference server.
+waits in line.
 """
 
 from __future__ import annotations
@@ -44,6 +46,15 @@ MAX_WAITING = 256
 WAITING_BYTES = 16 * 1024 * 1024  # each request may hold up to 64 MiB of input or of an upload
 
 
+def connection_over(transport: Transport, call: Call) -> Connection:
+    """Return a connection that works on as many requests at a time as the server is asked to."""
+    if call.connection.concurrent_requests > 1:
+        from execserver.transports.concurrent import ConcurrentConnection  # late: few ask for it
+
+        return ConcurrentConnection(transport, call)
+    return Connection(transport, call)
+
+
 class _Unreadable(Exception):
     """A malformed message, on a transport where that ends the connection."""
 
@@ -56,6 +67,7 @@ class Connection:
         self._outbox = transport.outbox
         self._call = call
         self._inbox = Inbox(transport)
+        self._in_line = call.connection.concurrent_requests == 1
         self._waiting: dict[Greenlet[[Request, Later], None], int] = {}  # with the size of each request
         self._waiting_bytes = 0  # of all those requests
 
@@ -113,10 +125,13 @@ class Connection:
 
     def _answer(self, request: Request) -> None:
         try:
-            answer = guarded(request.method, lambda: _started(dispatch(self._call, request)))
+            answer = guarded(request.method, lambda: started(dispatch(self._call, request)))
         except RpcError as error:
             self._outbox.send(encode_error(request.id, error))
             return
+        self._give(request, answer)
+
+    def _give(self, request: Request, answer: Answer) -> None:
         if isinstance(answer, Later):
             self._answer_later(request, answer)
         elif isinstance(answer, Streamed):
@@ -143,7 +158,7 @@ class Connection:
     def _answer_later(self, request: Request, later: Later) -> None:
         if self._inbox.over:  # requests handled after the end get no answer, so nothing needs to wait
             return
-        in_line = len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
+        in_line = self._in_line or len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
         greenlet = Greenlet(self._wait_and_answer, request, later)
         self._waiting[greenlet] = len(request.params)
         self._waiting_bytes += len(request.params)
@@ -187,7 +202,7 @@ class Connection:
             greenlet.kill(block=False)
 
 
-def _started(answer: Answer) -> Answer:
+def started(answer: Answer) -> Answer:
     """Produce the first piece of a streamed result now, while a failure can still become an error answer."""
     if not isinstance(answer, Streamed):
         return answer

@@ -15,7 +15,7 @@ from execserver.eventloop.acceptor import Acceptor
 from execserver.handlers.context import Call
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival, NotWelcome, arrival_for
-from execserver.transports.connection import Connection
+from execserver.transports.connection import connection_over
 from execserver.transports.door import OPEN_DOOR, Door
 from execserver.transports.lapsing import LapseSweep
 from execserver.transports.outbox import Outbox
@@ -117,7 +117,7 @@ class WebSocketListener:
             self._lapses.watch(transport, identity)
         call = self._make_call(transport.outbox)
         call.connection.identity = identity
-        connection = Connection(transport, call)
+        connection = connection_over(transport, call)
         transport.start(connection)
         try:
             connection.run()

@@ -23,7 +23,7 @@ from execserver.handlers.context import Call
 from execserver.handlers.replies import Answer, Later, Result
 from execserver.protocol.envelope import Request
 from execserver.transports import connection as connection_module
-from execserver.transports.connection import Connection
+from execserver.transports.connection import connection_over
 from execserver.transports.outbox import Outbox
 from execserver.transports.stdio import LineFraming
 from tests.support.greenlets import turns
@@ -65,8 +65,9 @@ class FakeTransport:
 class FakeContext:
     """A connection context that notes its end; the rules are real."""
 
-    def __init__(self, events: list[str]) -> None:
+    def __init__(self, events: list[str], concurrent_requests: int) -> None:
         self.rules = ConnectionRules()
+        self.concurrent_requests = concurrent_requests
         self._events = events
 
     def close(self) -> None:
@@ -76,10 +77,10 @@ class FakeContext:
 class FakeCall:
     """A call that notes when a session it holds is let go; from the start it holds one."""
 
-    def __init__(self, handlers: dict[str, Handler]) -> None:
+    def __init__(self, handlers: dict[str, Handler], concurrent_requests: int = 0) -> None:
         self.handlers = handlers
         self.events: list[str] = []
-        self.connection = FakeContext(self.events)
+        self.connection = FakeContext(self.events, concurrent_requests)
         self.holds_session = True
 
     def detach(self) -> None:
@@ -91,12 +92,18 @@ class FakeCall:
 class Scene:
     """The connection under test with its fakes, run in a greenlet of its own."""
 
-    def __init__(self, ours: socket.socket, theirs: socket.socket, handlers: dict[str, Handler]) -> None:
+    def __init__(
+        self,
+        ours: socket.socket,
+        theirs: socket.socket,
+        handlers: dict[str, Handler],
+        concurrent_requests: int = 0,
+    ) -> None:
         self.peer = theirs
         self.transport = FakeTransport(ours)
         self.outbox = self.transport.outbox
-        self.call = FakeCall(handlers)
-        self.connection = Connection(self.transport, cast(Call, self.call))
+        self.call = FakeCall(handlers, concurrent_requests)
+        self.connection = connection_over(self.transport, cast(Call, self.call))
         self.greenlet = gevent.spawn(self.connection.run)
         self._received = b""
         self._next_id = 0
@@ -160,7 +167,9 @@ class Scene:
 
 
 @contextmanager
-def scene(monkeypatch: pytest.MonkeyPatch, **handlers: Handler) -> Iterator[Scene]:
+def scene(
+    monkeypatch: pytest.MonkeyPatch, concurrent_requests: int = 0, **handlers: Handler
+) -> Iterator[Scene]:
     """Serve one connection with these handlers, which get the decoded params."""
 
     def dispatch(call: Call, request: Request) -> Answer:
@@ -171,7 +180,7 @@ def scene(monkeypatch: pytest.MonkeyPatch, **handlers: Handler) -> Iterator[Scen
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        made = Scene(ours, theirs, handlers)
+        made = Scene(ours, theirs, handlers, concurrent_requests)
         try:
             yield made
         finally:

@@ -11,6 +11,9 @@ Usage: execserver [OPTIONS]
        execserver mcp
        execserver rules check
        execserver token
+       execserver box <add|list|remove>
+       execserver run [BOX] -- <COMMAND>
+       execserver shell [BOX]
        execserver self-test
        execserver install-aliases [--codex] <DIR>
        execserver licenses
@@ -28,6 +31,10 @@ Commands:
                             See `rules --help`.
   token                     Manage tokens that let their holders connect, and say what they may do at most:
                             `token new`, `narrow`, `list`, `revoke`. See `token --help`.
+  box                       Give other machines names: `box add NAME URL`, `list`, `remove`. See `box --help`.
+  run [BOX] -- <COMMAND>    Run a command on another machine as if it were here: streams, signals, terminal
+                            and exit status. See `run --help`.
+  shell [BOX]               Open a login shell there. See `shell --help`.
   self-test                 Start a server on loopback, run commands and file calls through it, and report
                             whether everything works here.
   install-aliases <DIR>     Make symlinks in DIR by whose names other programs find this one, e.g. codex-fs.

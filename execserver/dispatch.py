@@ -36,6 +36,9 @@ VERBS = {
     "install-aliases": "execserver.verbs.aliases:main",
     "licenses": "execserver.verbs.licenses:main",
     "token": "execserver.verbs.token:main",
+    "box": "execserver.verbs.box:main",
+    "run": "execserver.verbs.run:main",
+    "shell": "execserver.verbs.run:shell",
 }
 # ... and the hidden ones, for the server's own use and for callers that cannot choose argv[0].
 ARGUMENTS = {

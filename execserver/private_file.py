@@ -10,7 +10,12 @@ import os
 
 
 def replace_with_json(path: str, content: object) -> None:
-    """Write `content` to a new file of mode 0600 and put it in the place of the one at `path`.
+    """Replace the file by `content` as JSON; see `replace`."""
+    replace(path, f"{json.dumps(content, indent=1)}\n")
+
+
+def replace(path: str, text: str) -> None:
+    """Write `text` to a new file of mode 0600 and put it in the place of the one at `path`.
 
     Raises OSError; then the old file is as it was.  Syncing the folder, so that the rename survives a power
     cut, is the caller's.
@@ -22,9 +27,8 @@ def replace_with_json(path: str, content: object) -> None:
         pass
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        with open(descriptor, "w") as file:
-            json.dump(content, file, indent=1)
-            file.write("\n")
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
             file.flush()
             os.fsync(descriptor)  # before the rename, or a power cut could leave an empty file
         os.rename(fresh, path)

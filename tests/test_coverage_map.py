@@ -29,6 +29,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.name_services": "packaging/test_environment.py",
     "execserver.server": "e2e/test_server_end.py",
     "execserver.access.tokens.holder": "access/tokens/test_authenticator.py",
+    "execserver.box.": "box/test_run.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",
     "execserver.client.remote_env": "client/test_against_server.py",
@@ -64,7 +65,9 @@ COVERED_BY: dict[str, str] = {
     "execserver.services.sandboxed_files": "handlers/test_filesystem.py",
     "execserver.services.sink": "services/test_attachment.py",
     "execserver.transports.transport": "transports/test_connection.py",
+    "execserver.verbs.box": "box/test_run.py",
     "execserver.verbs.program": "test_aliases.py",
+    "execserver.verbs.run": "box/test_run.py",
     "execserver.verbs.usage": "test_aliases.py",
     "execserver.wire.ended_protocol": "e2e/test_nothing_left.py",
     # The zygote's parts are tested whole, in a zygote: who forks whom is what matters there.

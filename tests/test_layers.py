@@ -61,9 +61,10 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
 BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
+    "box": {"client", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
     "verbs": {
-        *("dispatch", "cli", "client", "relay", "mcp", "access"),
+        *("dispatch", "cli", "box", "client", "relay", "mcp", "access"),
         *("rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
@@ -84,7 +85,7 @@ STDLIB_MODULES = {
     )
 }
 GEVENT_PARTS = {
-    *("app", "server", "relay", "remote", "mcp", "transports", "services", "client"),
+    *("app", "server", "relay", "remote", "mcp", "transports", "services", "client", "box"),
     *("http_client", "eventloop"),
 }
 # What the layers would allow, and yet is not wanted: the relay and remote mode serve no process and no file,

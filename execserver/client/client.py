@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Self
 from uuid import uuid4
@@ -118,16 +118,22 @@ class ExecServerClient:
         options: ExecServerClientConnectOptions | None = None,
         *,
         env: Mapping[str, str] | None = None,
+        on_start: Callable[[int], None] | None = None,
+        grace: float = 0.0,
     ) -> Self:
         """Start a server such as `execserver --listen stdio` and talk to it over its stdin and stdout.
 
         With `env` None the server inherits this program's environment.  The server ends with the client; a
-        lost one is not resumed.  Raises as `connect` does.
+        lost one is not resumed.  `on_start` is called with the pid of the child, which is its group's, before
+        anything is sent.  `grace`: seconds it may take to end by itself.  Raises as `connect` does.
         """
         chosen = options or ExecServerClientConnectOptions()
 
         def open_transport(timeout: float) -> StdioTransport:
-            return StdioTransport(argv, env, chosen.max_message_bytes)
+            transport = StdioTransport(argv, env, chosen.max_message_bytes, grace=grace)
+            if on_start is not None:
+                on_start(transport.pid)
+            return transport
 
         return cls(open_transport, chosen, can_resume=False)
 
@@ -192,6 +198,13 @@ class ExecServerClient:
     def resumptions(self) -> int:
         """How often the session was resumed after the connection was lost."""
         return self._session.resumptions
+
+    def watch_connection(self, on_change: Callable[[bool], None]) -> None:
+        """Have `on_change` called with False when the connection is lost, True when it was resumed.
+
+        It must not block.  There is one at a time.
+        """
+        self._router.on_change = on_change
 
     @property
     def server_info(self) -> EnvironmentInfo | None:

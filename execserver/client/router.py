@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import gevent
 import msgspec
 
@@ -20,6 +22,7 @@ class Router:
     def __init__(self) -> None:
         self.processes: dict[str, RemoteProcess] = {}
         self.streams: dict[str, HttpStream] = {}
+        self.on_change: Callable[[bool], None] | None = None
 
     def on_notification(self, method: str, params: msgspec.Raw) -> None:
         """Pass a notification to its process or stream.  Raises `ProtocolViolation` for an invalid one."""
@@ -48,12 +51,16 @@ class Router:
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             stream.fail(error)
+        if self.on_change is not None:
+            self.on_change(False)
 
     def on_resumed(self) -> None:
         """Have every open process ask for what it missed."""
         # Each in a greenlet: `catch_up` waits for an answer, and the listener must not block.
         for process in list(self.processes.values()):
             gevent.spawn(self.catch_up, process)
+        if self.on_change is not None:
+            self.on_change(True)
 
     def catch_up(self, process: RemoteProcess) -> None:
         """Bring one process up to date with the server."""

@@ -34,9 +34,14 @@ class StdioTransport:
         env: Mapping[str, str] | None,
         max_message_bytes: int,
         patience: float = 2.0,
+        grace: float = 0.0,
     ) -> None:
-        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `ConnectFailed`."""
+        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `ConnectFailed`.
+
+        `grace` is how long it may take to end by itself at the end of its input, before SIGTERM.
+        """
         self._patience = patience
+        self._grace = grace
         self._lines = LineSplitter(max_message_bytes)
         self._messages: deque[bytes] = deque()
         self._sending = BoundedSemaphore(1)
@@ -83,7 +88,10 @@ class StdioTransport:
             return
         self._closed = True
         self._input.close()
+        has_ended = self._grace > 0 and _reaped_within(self._pid, self._grace)
         self._output.close()
+        if has_ended:
+            return
         _signal_group(self._pid, signal.SIGTERM)
         if not _reaped_within(self._pid, self._patience):
             _signal_group(self._pid, signal.SIGKILL)

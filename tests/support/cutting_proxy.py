@@ -85,6 +85,11 @@ class CuttingProxy:
         """Refuse new connections, or take them again."""
         self._refusing = refusing
 
+    def lead_to(self, target_url: str) -> None:
+        """Carry new connections to another server."""
+        parts = urlsplit(target_url)
+        self._target = (parts.hostname, parts.port)
+
     def stop(self) -> None:
         """End everything."""
         with contextlib.suppress(OSError):

@@ -1,0 +1,170 @@
+"""One process on a box and the person's end of it: bytes both ways, signals, the size, until it ends.
+
+At most 1 MiB of input waits for the box; then reading stops.  Output that nobody here reads stops the process
+there.  A lost connection is waited for in silence; after 2 s one line says so.  The terminal is as it was
+when `run` returns, however it returns.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import gevent
+from gevent.event import AsyncResult
+from gevent.event import Event as Signal
+from gevent.hub import get_hub
+
+from execserver.box.descriptors import Sink
+from execserver.box.keyboard import Keyboard
+from execserver.box.manner import LOST, Ending, Manner
+from execserver.box.notices import Notices
+from execserver.box.shown import shown
+from execserver.client.errors import ExecServerError, OutputGap, TransportClosed
+from execserver.client.event_log import UNKNOWN_EXIT, Exited, Output
+from execserver.client.session import SessionState
+
+if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
+    from execserver.client.process import RemoteProcess
+
+_BY_SIGNAL: Final = 128
+# Signal -> its name for the box.  `interrupt` is the one that every server knows.
+_PASSED_ON: Final = {
+    signal.SIGINT: "interrupt",
+    signal.SIGQUIT: "quit",
+    signal.SIGTERM: "term",
+    signal.SIGHUP: "hup",
+}
+
+
+class Conversation:
+    """Owns the greenlets and the signal handlers between `run` and its return."""
+
+    def __init__(self, client: ExecServerClient, process: RemoteProcess, manner: Manner) -> None:
+        self._client = client
+        self._process = process
+        self._manner = manner
+        self._end: AsyncResult[Ending] = AsyncResult()
+        self._size_changed = Signal()
+        self._terminated = False
+        self._notices = Notices(manner.name, manner.terminal, manner.escapes)
+
+    def run(self) -> Ending:
+        """Talk until the end.  Raises termios.error for a terminal that cannot be used."""
+        terminal, watchers, workers = self._manner.terminal, self._watchers(), self._workers()
+        self._client.watch_connection(self._notices.changed)
+        ending = Ending(LOST)
+        try:
+            if terminal is not None:
+                terminal.make_raw()
+            ending = cast(Ending, self._end.get())
+        finally:
+            self._client.watch_connection(_ignore)
+            self._notices.close()
+            if terminal is not None:
+                terminal.restore(after_loss=bool(ending.note) or ending.detached)
+            gevent.killall(workers)
+            for watcher in watchers:
+                watcher.close()
+        return ending
+
+    def ask_to_end(self, ending: Ending) -> None:
+        """End it, unless it has ended."""
+        if not self._end.ready():
+            self._end.set(ending)
+
+    def _workers(self) -> list[gevent.Greenlet[[], None]]:
+        work: list[Callable[[], None]] = [self._show]
+        if self._manner.takes_input:
+            work.append(
+                Keyboard(self._client, self._process, self._manner, self.ask_to_end, self._notices).run
+            )
+        if self._manner.terminal is not None:
+            self._size_changed.set()
+            work.append(self._follow_size)
+        return [gevent.spawn(each) for each in work]
+
+    def _show(self) -> None:
+        stdout, stderr = Sink(1), Sink(2)
+        try:
+            self.ask_to_end(self._shown(stdout, stderr))
+        except ExecServerError as error:
+            self.ask_to_end(Ending(LOST, shown(str(error), 1000)))
+        except BrokenPipeError:
+            self.ask_to_end(Ending(_BY_SIGNAL + signal.SIGPIPE))  # as a local command would end
+        except OSError as error:
+            self.ask_to_end(Ending(LOST, f"the output cannot be written: {error.strerror}"))
+        finally:
+            stdout.close()
+            stderr.close()
+
+    def _shown(self, stdout: Sink, stderr: Sink) -> Ending:
+        code = UNKNOWN_EXIT
+        while True:
+            try:
+                event = self._process.next_event()
+            except OutputGap as gap:
+                self._notices.say(f"some output is lost ({gap.lost_bytes or 'an unknown number of'} bytes)")
+                continue
+            if event is None:
+                break
+            if isinstance(event, Output):
+                (stderr if event.stream == "stderr" else stdout).write(event.data)
+            elif isinstance(event, Exited):
+                code = event.code
+        if code == UNKNOWN_EXIT:
+            return Ending(LOST, "the command ended, and the box does not know how")
+        return Ending(code & 0xFF)
+
+    def _follow_size(self) -> None:
+        assert self._manner.terminal is not None
+        told = None
+        while True:
+            self._size_changed.wait()
+            self._size_changed.clear()
+            size = self._manner.terminal.size()
+            if size is None or size == told:
+                continue
+            try:
+                self._process.resize(size.rows, size.cols)
+                told = size
+            except TransportClosed:
+                self._size_changed.set()
+                gevent.sleep(0.1)  # lost on the way: once more
+            except ExecServerError:
+                return  # ended, or a server that cannot
+
+    def _watchers(self) -> list[Any]:
+        """Return started watchers; a caught signal is handled in a greenlet of its own."""
+        loop = get_hub().loop
+        watchers = []
+        for number in (*_PASSED_ON, *([signal.SIGWINCH] if self._manner.terminal is not None else [])):
+            watcher = loop.signal(number)
+            watcher.start(gevent.spawn, self._take, number)
+            watchers.append(watcher)
+        return watchers
+
+    def _take(self, number: signal.Signals) -> None:
+        """Pass a signal on.  Without a connection, and for a second SIGTERM, it ends this program instead."""
+        if number == signal.SIGWINCH:
+            self._size_changed.set()
+            return
+        is_end = number in (signal.SIGTERM, signal.SIGHUP)
+        alone = self._client.state is not SessionState.OPEN
+        if alone or (is_end and (self._manner.hangs_up or self._terminated)):
+            self.ask_to_end(Ending(_BY_SIGNAL + number))
+            return
+        self._terminated = self._terminated or is_end
+        try:
+            self._process.signal(_PASSED_ON[number])
+        except ExecServerError:
+            # A server of the contract knows no other signal than `interrupt`.
+            self.ask_to_end(Ending(_BY_SIGNAL + number))
+        if number == signal.SIGHUP:
+            self.ask_to_end(Ending(_BY_SIGNAL + number))  # the terminal is gone
+
+
+def _ignore(is_back: bool) -> None:
+    pass

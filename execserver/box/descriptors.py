@@ -1,0 +1,87 @@
+"""Standard input and output without blocking the other greenlets.
+
+Whether a descriptor blocks belongs to all processes that share it, the shell among them, so it is left as it
+is: a pipe or terminal is opened once more for writing, anything else is written to when it can take some.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from typing import Final
+
+from gevent.hub import get_hub
+
+READ_BYTES: Final = 128 * 1024
+_READABLE, _WRITABLE = 1, 2
+_WITHOUT_BLOCKING: Final = 4096  # PIPE_BUF: a pipe that poll calls writable takes so much at once
+
+
+def read(fd: int, limit: int = READ_BYTES) -> bytes:
+    """Return the next bytes, b"" at the end, also of a terminal that is gone; blocks this greenlet only."""
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            _wait(fd, _READABLE)
+        return os.read(fd, limit)
+    except OSError:
+        return b""
+
+
+class Sink:
+    """Writes all that it is given to a descriptor, in order."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._own = _again(fd)
+        mode = os.fstat(fd).st_mode
+        self._is_file = stat.S_ISREG(mode)
+        self._socket = socket.socket(fileno=os.dup(fd)) if stat.S_ISSOCK(mode) else None
+
+    def write(self, data: bytes) -> None:
+        """Write; blocks this greenlet only.  Raises OSError: BrokenPipeError without a reader."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._some(rest) :]
+            except BlockingIOError:
+                _wait(self._fd if self._own is None else self._own, _WRITABLE)
+
+    def _some(self, rest: memoryview) -> int:
+        if self._own is not None:
+            return os.write(self._own, rest)
+        if self._is_file:
+            return os.write(self._fd, rest)
+        if self._socket is not None:
+            return self._socket.send(rest, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        _wait(self._fd, _WRITABLE)
+        return os.write(self._fd, rest[:_WITHOUT_BLOCKING])
+
+    def close(self) -> None:
+        """Close what was opened; the descriptor itself stays open."""
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _again(fd: int) -> int | None:
+    """Return a new description of the same pipe or terminal, or None."""
+    mode = os.fstat(fd).st_mode
+    if not (stat.S_ISFIFO(mode) or os.isatty(fd)):
+        return None
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return None
+
+
+def _wait(fd: int, events: int) -> None:
+    hub = get_hub()
+    watcher = hub.loop.io(fd, events)
+    try:
+        hub.wait(watcher)
+    finally:
+        watcher.close()

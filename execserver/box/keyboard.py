@@ -1,0 +1,113 @@
+"""Standard input on its way to a process: in order, with its end, without the keys for the client.
+
+Reading and sending are two greenlets, so that keys for the client count while the box does not answer.
+Between them wait eight pieces, 1 MiB together; then reading stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import gevent
+from gevent.queue import Queue
+
+from execserver.box.descriptors import READ_BYTES, read
+from execserver.box.escapes import Asked, Escapes
+from execserver.box.manner import Ending
+from execserver.client.errors import ExecServerError, UnsupportedByServer
+from execserver.client.session import SessionState
+
+if TYPE_CHECKING:
+    from execserver.box.manner import Manner
+    from execserver.box.notices import Notices
+    from execserver.client.client import ExecServerClient
+    from execserver.client.process import RemoteProcess
+
+_PIECES: Final = 8
+_INTERRUPT_KEY: Final = 0x03
+_END_KEY: Final = b"\x04"
+_HELP: Final = "~. ends this session, {detach}~? shows this, ~~ types one ~ (each at the beginning of a line)"
+_HELP_DETACH: Final = "~d leaves it running, "
+
+
+class Keyboard:
+    """Reads descriptor 0 for one process."""
+
+    def __init__(
+        self,
+        client: ExecServerClient,
+        process: RemoteProcess,
+        manner: Manner,
+        end: Callable[[Ending], None],
+        notices: Notices,
+    ) -> None:
+        self._client = client
+        self._process = process
+        self._manner = manner
+        self._end = end
+        self._notices = notices
+        self._escapes = Escapes() if manner.escapes else None
+        self._queue: Queue[bytes] = Queue(_PIECES)
+
+    def run(self) -> None:
+        """Read until the end of the input; a killed one stops reading at once."""
+        sender = gevent.spawn(self._send)
+        try:
+            while typed := read(0, READ_BYTES):
+                self._take(typed)
+            self._queue.put(b"")
+            sender.join()
+        finally:
+            sender.kill()
+
+    def _take(self, typed: bytes) -> None:
+        asked: list[Asked] = []
+        if self._escapes is not None:
+            typed, asked = self._escapes.feed(typed)
+        elif self._manner.terminal is not None and self._is_alone() and _INTERRUPT_KEY in typed:
+            self._leave(130)
+        if typed:
+            self._queue.put(typed)
+        for each in asked:
+            self._answer(each)
+
+    def _is_alone(self) -> bool:
+        return self._client.state is SessionState.RESUMING
+
+    def _answer(self, asked: Asked) -> None:
+        if asked is Asked.END:
+            self._leave(130)
+        elif asked is Asked.DETACH and self._manner.can_detach:
+            self._leave(0, detached=True)
+        elif asked is Asked.DETACH:
+            self._notices.say("this box does not keep sessions, so there is no leaving it running")
+        else:
+            self._notices.say(_HELP.format(detach=_HELP_DETACH if self._manner.can_detach else ""))
+
+    def _leave(self, status: int, *, detached: bool = False) -> None:
+        self._end(Ending(status, detached=detached))
+
+    def _send(self) -> None:
+        try:
+            while data := self._joined():
+                self._process.write(data)
+            self._send_end()
+        except ExecServerError:
+            pass  # the process takes no more, or the session has ended: the output tells which
+
+    def _joined(self) -> bytes:
+        """Return what waits, at least one piece; b"" for the end."""
+        pieces = [self._queue.get()]
+        while pieces[-1] and not self._queue.empty() and self._queue.peek():
+            pieces.append(self._queue.get())
+        return b"".join(pieces)
+
+    def _send_end(self) -> None:
+        if self._manner.tty:
+            self._process.write(_END_KEY)  # a terminal has no other end of input
+            return
+        try:
+            self._process.close_stdin()
+        except UnsupportedByServer:
+            self._notices.say("this box cannot be told of the end of the input; ^C ends the command")

@@ -1,0 +1,35 @@
+"""How a conversation with a process is held, and how it ended: two records, no behaviour."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from execserver.box.terminal import Terminal
+
+LOST: Final = 255
+"""The exit status when the end of the command is not known, as ssh has it."""
+
+
+class Ending(NamedTuple):
+    """How it ended: the exit status for the caller, and what to tell the person, if anything."""
+
+    status: int
+    note: str = ""
+    detached: bool = False
+
+
+class Manner(NamedTuple):
+    """How to talk: the terminal here, if its keys go there; whether the process has
+    one; the keys that are for the client; what signals do.
+
+    `hangs_up`: SIGTERM and SIGHUP end the conversation, since a login shell ignores the first.
+    """
+
+    name: str
+    terminal: Terminal | None = None
+    tty: bool = False
+    takes_input: bool = True
+    escapes: bool = False
+    can_detach: bool = False
+    hangs_up: bool = False

@@ -1,0 +1,56 @@
+"""What the client itself tells a person while a command runs: few lines, on standard error."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import gevent
+
+from execserver.box.shown import shown
+
+if TYPE_CHECKING:
+    from execserver.box.terminal import Terminal
+
+_SILENCE_S: Final = 2.0
+
+
+class Notices:
+    """Says that the connection is lost, once it has been for a while, and that it is back."""
+
+    def __init__(self, name: str, terminal: Terminal | None, has_escapes: bool) -> None:
+        self._name = shown(name, 100)
+        self._terminal = terminal
+        self._way_out = "~. ends" if has_escapes else "^C ends"
+        self._waiting: gevent.Greenlet[[], None] | None = None
+        self._said = False
+
+    def changed(self, is_back: bool) -> None:
+        """Note that the connection was lost, or resumed."""
+        self.close()
+        if not is_back:
+            self._waiting = gevent.spawn_later(_SILENCE_S, self._say_lost)
+        elif self._said:
+            self._said = False
+            self.say(f"connected to {self._name} again")
+
+    def say(self, text: str) -> None:
+        """Write a line; a standard error that is gone is nobody's loss."""
+        # In raw mode the cursor is anywhere, and a line end does not return to the first column.
+        raw = self._terminal is not None and self._terminal.is_raw
+        line = f"\r\nexecserver: {text}\r\n" if raw else f"execserver: {text}\n"
+        try:
+            os.write(2, line.encode("utf-8", "backslashreplace"))
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Say nothing of what was to be said later."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting is not gevent.getcurrent():
+            waiting.kill(block=False)
+
+    def _say_lost(self) -> None:
+        self._waiting = None
+        self._said = True
+        self.say(f"the connection to {self._name} is lost; trying to resume ({self._way_out})")

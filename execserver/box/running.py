@@ -1,0 +1,101 @@
+"""Starting a command on a box the way a person means it: where, with which variables, in which sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from execserver.box.connecting import Box, connect, reaching
+from execserver.box.shown import shown
+from execserver.client.client import INHERIT_ENVIRONMENT
+from execserver.client.errors import RequestFailed
+from execserver.client.options import ExecServerClientConnectOptions
+from execserver.leaving import Leave
+from execserver.protocol.paths import PathUri
+
+if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
+    from execserver.client.process import RemoteProcess
+
+NOT_FOUND: Final = 127
+NOT_STARTED: Final = 126
+POLICIES: Final = ("read-only", "workspace-write", "danger-full-access")
+_OF_THE_TERMINAL: Final = ("TERM", "COLORTERM")
+_NO_SUCH: Final = "os error 2)"
+
+
+class Command(NamedTuple):
+    """What to run; `cwd` None is the home of the box's user, on this machine the folder one is in."""
+
+    argv: Sequence[str]
+    cwd: str | None = None
+    env: Mapping[str, str] = {}
+    sandbox: str | None = None
+    tty: bool = False
+    pipe_stdin: bool = False
+    arg0: str | None = None
+
+
+def open_client(box: Box, **options: object) -> ExecServerClient:
+    """Connect for a person; raises Leave."""
+    with reaching(box):
+        return connect(box, ExecServerClientConnectOptions(client_name="execserver", **options))  # type: ignore[arg-type]
+
+
+def start(client: ExecServerClient, box: Box, command: Command) -> RemoteProcess:
+    """Start a command.  Raises Leave: 127 if there is no such program or folder, 126 if it cannot be run."""
+    cwd = _folder(client, box, command.cwd)
+    with reaching(box):
+        try:
+            return client.start(
+                command.argv,
+                cwd=cwd,
+                env=_variables(command),
+                env_policy=INHERIT_ENVIRONMENT,
+                tty=command.tty,
+                pipe_stdin=command.pipe_stdin and not command.tty,
+                arg0=command.arg0,
+                sandbox=_sandbox(command.sandbox, cwd),
+            )
+        except RequestFailed as error:
+            status = NOT_FOUND if error.message.endswith(_NO_SUCH) else NOT_STARTED
+            text = (
+                f"cannot run {shown(command.argv[0], 200)} in {shown(cwd.uri, 200)} of {shown(box.name, 200)}"
+            )
+            raise Leave(status, stderr=f"Error: {text}: {shown(error.message, 1000)}\n") from None
+
+
+def home_of(client: ExecServerClient, box: Box) -> PathUri:
+    """Return the folder in which commands start on a box."""
+    if box.is_private:
+        return PathUri.from_native(os.getcwdb())
+    info = client.server_info
+    if info is not None:
+        return info.user_home_dir or info.cwd or PathUri.from_native(b"/")
+    return PathUri.from_native(b"/")
+
+
+def _folder(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
+    home = home_of(client, box)
+    if asked is None or asked in ("~", ""):
+        return home
+    # Relative to where a command starts without the option.
+    base = home.native()
+    return PathUri.from_native(os.path.normpath(os.path.join(base, os.fsencode(asked.removeprefix("~/")))))
+
+
+def _variables(command: Command) -> dict[str, str]:
+    own = {name: os.environ[name] for name in _OF_THE_TERMINAL if name in os.environ} if command.tty else {}
+    return {**own, **command.env}
+
+
+def _sandbox(policy: str | None, cwd: PathUri) -> dict[str, object] | None:
+    if policy is None:
+        return None
+    return {
+        "sandboxPolicy": {"type": policy},
+        "cwd": cwd.uri,
+        "workspaceRoots": [cwd.uri],
+        "windowsSandboxLevel": "disabled",
+    }

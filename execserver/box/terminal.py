@@ -1,0 +1,66 @@
+"""The person's terminal: its size, raw while a remote one is shown in it, and as it was afterwards.
+
+`restore` is called at every end that a program can notice, signals among them.  After SIGKILL of this program
+the terminal stays raw; `stty sane` (or `reset`) brings it back.
+"""
+
+from __future__ import annotations
+
+import os
+import termios
+import tty
+from typing import Any, Final, NamedTuple
+
+# A full-screen program may have left on: mouse reports, bracketed paste, colours; and hidden the cursor.
+_LEFT_ON: Final = b"\x1b[?1000;1002;1003;1006;2004l\x1b[?25h\x1b[0m"
+
+
+class Size(NamedTuple):
+    """The size of a terminal in character cells."""
+
+    rows: int
+    cols: int
+
+
+class Terminal:
+    """One terminal by its descriptor, which stays the caller's."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._before: list[Any] | None = None
+
+    @property
+    def is_raw(self) -> bool:
+        """True between `make_raw` and `restore`."""
+        return self._before is not None
+
+    def size(self) -> Size | None:
+        """Return the size, None if the terminal does not know it."""
+        try:
+            found = os.get_terminal_size(self._fd)
+        except OSError:
+            return None
+        return Size(found.lines, found.columns) if found.lines and found.columns else None
+
+    def make_raw(self) -> None:
+        """Let every key through as it is.  Raises termios.error."""
+        before = termios.tcgetattr(self._fd)
+        tty.setraw(self._fd, termios.TCSADRAIN)
+        self._before = before
+
+    def restore(self, *, after_loss: bool = False) -> None:
+        """Make it as it was; `after_loss` also switches off what the remote program could not any more."""
+        before, self._before = self._before, None
+        if before is None:
+            return
+        try:
+            if after_loss:
+                os.write(self._fd, _LEFT_ON)
+            termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
+        except (OSError, termios.error):
+            pass  # the terminal is gone
+
+
+def both_ends() -> bool:
+    """Return whether standard input and output are terminals."""
+    return os.isatty(0) and os.isatty(1)

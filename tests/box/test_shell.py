@@ -1,0 +1,97 @@
+"""`execserver shell` at a real terminal: keys, signals, losses; and the terminal afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import gevent
+import pytest
+
+from tests.box.boxes import Person, Screen, cut_way
+from tests.support.relay_process import ENVIRONMENT
+from tests.support.remote_scene import RemoteScene
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
+
+WAIT_S = 30.0
+
+
+def wait_for_prompt(screen: Screen) -> None:
+    """Wait until the shell takes commands; the quotes keep the echo from looking like the answer."""
+    screen.type(b"echo re'a'dy\r")
+    screen.wait_for(b"ready\r\n")
+
+
+@pytest.mark.long
+def test_a_shell_ends_with_its_own_status(person: Person, server: ServerProcess) -> None:
+    with person.at_terminal("shell", server.url) as screen:
+        wait_for_prompt(screen)
+        assert screen.is_raw()
+        screen.type(b"shopt -q login_shell 2>/dev/null && echo lo'g'in; exit 9\r")
+        assert screen.ended() == 9
+
+
+def test_keys_for_the_client(person: Person, server: ServerProcess) -> None:
+    with person.at_terminal("shell", server.url) as screen:
+        wait_for_prompt(screen)
+        screen.type(b"~?")
+        screen.wait_for(b"~. ends this session")
+        screen.type(b"~~\x15\r~.")
+        assert screen.ended() == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
+def test_the_terminal_is_restored_after_a_signal(
+    person: Person, server: ServerProcess, number: signal.Signals
+) -> None:
+    with person.at_terminal("shell", server.url) as screen:
+        wait_for_prompt(screen)
+        assert screen.is_raw()
+        os.kill(screen.pid, number)
+        wait_until(lambda: not screen.is_raw(), WAIT_S)
+        assert screen.ended() == 128 + number
+
+
+@pytest.mark.long
+def test_a_loss_is_survived_and_told(person: Person, server: ServerProcess) -> None:
+    with cut_way(server) as way, person.at_terminal("shell", way.url) as screen:
+        wait_for_prompt(screen)
+        way.refuse(True)
+        way.cut()
+        screen.wait_for(b"is lost; trying to resume (~. ends)\r\n")
+        screen.type(b"echo sti'l'l here\r")
+        way.refuse(False)
+        screen.wait_for(b"again\r\n")
+        screen.wait_for(b"still here\r\n")
+        way.refuse(True)
+        way.cut()
+        screen.wait_for(b"(~. ends)\r\n")
+        screen.type(b"\r~.")
+        assert screen.ended() == 130
+
+
+def test_a_shell_needs_a_terminal(person: Person, server: ServerProcess) -> None:
+    done = person.run("shell", server.url)
+    assert done.returncode == 1
+    assert b"execserver run -- COMMAND" in done.stderr
+
+
+@pytest.mark.long
+def test_a_relay_leads_to_a_box(person: Person) -> None:
+    with RemoteScene() as scene:
+        # In a thread: the ways of the scene are greenlets of this one.
+        gevent.get_hub().threadpool.apply(use_relay, (person, scene))
+
+
+def use_relay(person: Person, scene: RemoteScene) -> None:
+    box = f"relay:{scene.relay.url}/{ENVIRONMENT}"
+    done = person.run("run", box, "--", "cat", stdin=b"in", EXECSERVER_TOKEN=scene.token)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"in", b"")
+    with person.at_terminal("shell", box, EXECSERVER_TOKEN=scene.token) as screen:
+        wait_for_prompt(screen)
+        screen.type(b"exit 4\r")
+        assert screen.ended() == 4
+    refused = person.run("run", box, "--", "true", EXECSERVER_TOKEN="wrong")
+    assert refused.returncode == 255
+    assert b"give a token that counts there" in refused.stderr

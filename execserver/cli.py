@@ -16,12 +16,7 @@ from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
 from execserver.access.command_line import check_secure, check_values, listen_and_entry
 from execserver.arguments import Mistake, Parsed, Program, read_table
 from execserver.cli_help import HELP
-from execserver.codex_options import (
-    STDIN_CREDENTIALS,
-    refuse_direct,
-    refuse_shared_processes,
-    wrong_value,
-)
+from execserver.codex_options import INHERIT, STDIN_CREDENTIALS, refuse_direct, wrong_value
 from execserver.leaving import failure, until_left, write
 from execserver.listen_url import (
     DEFAULT_LISTEN_URL,
@@ -85,6 +80,7 @@ class Options(NamedTuple):
     chatgpt_account_id: str | None = None
     api_key_host: str | None = None
     concurrent_requests: int = 0  # 0: not asked for
+    inherit_pid_namespace: bool = False
 
 
 def main(argv: list[str] | None = None, name: str = _NAME) -> int:
@@ -100,7 +96,11 @@ def _main(argv: list[str], name: str) -> int:
     options = parse(argv, name)
     try:
         listen, entry = listen_and_entry(options.listen, options.access, remote=options.remote is not None)
-        settings = Settings.from_environment(os.environ, concurrent_requests=options.concurrent_requests)
+        settings = Settings.from_environment(
+            os.environ,
+            concurrent_requests=options.concurrent_requests,
+            inherit_pid_namespace=int(options.inherit_pid_namespace),
+        )
         if options.remote is None and not options.insecure_listen:
             check_secure(listen, entry, options.listen, warns_only=name != _NAME)
     except InsecureListenUrl as error:
@@ -167,7 +167,6 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     refuse_direct(parsed.words)
     if (mistake := wrong_value(parsed.words)) is not None:
         raise program.mistaken(mistake)
-    refuse_shared_processes(parsed.words)
     values = _values(parsed)
     if values.strict_config:
         _check_config(values.config)
@@ -226,6 +225,7 @@ def _values(parsed: Parsed) -> Options:
         chatgpt_account_id=found["--chatgpt-account-id"],
         api_key_host=found["--api-key-host"],
         concurrent_requests=int(found["--concurrent-requests"] or 0),
+        inherit_pid_namespace=found["--linux-sandbox-pid-namespace"] == INHERIT,
     )
 
 

@@ -99,7 +99,8 @@ Options:
                             process, and those for files, keep their order. Without it requests keep their
                             order, and those that wait delay no other.
   --linux-sandbox-pid-namespace <MODE>
-                            isolate: a sandboxed process sees its own processes only. inherit is refused.
+                            isolate: a sandboxed process sees its own processes only. inherit: it sees those
+                            of the server, too; a policy for which that cannot be safe is refused.
   --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.
   -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
                             chatgpt_base_url and cli_auth_credentials_store count. May be repeated.

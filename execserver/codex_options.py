@@ -7,7 +7,7 @@ from execserver.leaving import failure
 
 STDIN_CREDENTIALS = ("registration-bearer", "executor-credential", "chatgpt-token")
 _CONCURRENCY, _NAMESPACE = "--concurrent-requests", "--linux-sandbox-pid-namespace"
-_ISOLATE, _INHERIT = "isolate", "inherit"
+_ISOLATE, INHERIT = "isolate", "inherit"
 
 
 def refuse_direct(words: list[str], *, forwards: bool = False) -> None:
@@ -29,19 +29,10 @@ def wrong_value(words: list[str]) -> Mistake | None:
     values = dict(word.split("=", 1) for word in words if "=" in word)
     if (count := values.get(_CONCURRENCY)) is not None and (reason := _no_count(count)):
         return Mistake(f"invalid value '{count}' for '{_CONCURRENCY} <COUNT>': {reason}", None)
-    if (mode := values.get(_NAMESPACE, _ISOLATE)) not in (_ISOLATE, _INHERIT):
-        reason = f"expected '{_ISOLATE}' or '{_INHERIT}'"
+    if (mode := values.get(_NAMESPACE, _ISOLATE)) not in (_ISOLATE, INHERIT):
+        reason = f"expected '{_ISOLATE}' or '{INHERIT}'"
         return Mistake(f"invalid value '{mode}' for '{_NAMESPACE} <MODE>': {reason}", None)
     return None
-
-
-def refuse_shared_processes(words: list[str]) -> None:
-    """Raise Leave where sandboxed processes are to see those outside: no sandbox of ours allows it."""
-    if f"{_NAMESPACE}={_INHERIT}" in words:
-        raise failure(
-            f"`{_NAMESPACE} {_INHERIT}` is not part of this program: a sandboxed process sees its own "
-            "processes only"
-        )
 
 
 def _no_count(text: str) -> str:

@@ -11,6 +11,7 @@ import logging
 import signal
 import socket
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import gevent
@@ -87,7 +88,11 @@ class Server:
         self._sandbox_reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sessions = SessionHost(self._spawner, settings)
         files = FileService(settings)
-        sandbox = SandboxService(settings, inherited, self._sandbox_reports.choose)
+        choose = self._sandbox_reports.choose
+        shares = bool(settings.inherit_pid_namespace)
+        sandbox = SandboxService(
+            settings, inherited, choose, choose_for_commands=partial(choose, shares_processes=shares)
+        )
         self._services = Services(
             self._sessions,
             files,

@@ -93,6 +93,8 @@ class Settings:
     shutdown_grace_s = Seconds(2.0, "between the polite signal and SIGKILL when the server ends")
     retained_output_bytes = Count(1 * _MIB, "of output kept per process, oldest chunks dropped first")
 
+    inherit_pid_namespace = Count(0, "1: sandboxed commands see the processes that the server sees")
+
     # Files
     inline_file_bytes = Count(256 * _KIB, "read or written without a thread when the file system is local")
     file_call_timeout_s = Seconds(30.0, "a call on a network file system is given up")

@@ -46,15 +46,14 @@ def test_the_direct_transport_is_refused_with_a_text() -> None:
     assert "is not part of this program" in left.value.stderr
 
 
-def test_processes_outside_are_never_shown_in_a_sandbox() -> None:
-    with pytest.raises(Leave) as left:
-        parse(["--linux-sandbox-pid-namespace", "inherit"], NAME)
-    assert (left.value.status, "is not part of this program" in left.value.stderr) == (1, True)
+@pytest.mark.parametrize(("mode", "inherits"), [("isolate", False), ("inherit", True)])
+def test_the_pid_namespace_is_chosen(mode: str, inherits: bool) -> None:
+    assert parse(["--linux-sandbox-pid-namespace", mode], NAME).inherit_pid_namespace is inherits
 
 
 @pytest.mark.parametrize("count", ["1", "32", "65535"])
-def test_a_count_of_requests_is_accepted(count: str) -> None:
-    assert parse(["--concurrent-requests", count, "--linux-sandbox-pid-namespace", "isolate"], NAME)
+def test_a_count_of_requests_is_taken(count: str) -> None:
+    assert parse(["--concurrent-requests", count], NAME).concurrent_requests == int(count)
 
 
 @pytest.mark.parametrize(

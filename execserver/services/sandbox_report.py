@@ -73,9 +73,9 @@ class SandboxReports:
         self.report()
         return self._answer
 
-    def choose(self, plan: SandboxPlan) -> Confinement | str:
+    def choose(self, plan: SandboxPlan, *, shares_processes: bool = False) -> Confinement | str:
         """Return the back end for a plan as a confinement without its plan, or why none works here."""
-        choice = selection.choose(plan, self.report())
+        choice = selection.choose(plan, self.report(), shares_processes=shares_processes)
         if isinstance(choice, selection.Refusal):
             return str(choice)
         return Confinement(choice.name, detail=choice.record)

@@ -127,3 +127,22 @@ def test_the_line_for_the_log_says_what_works() -> None:
     partly = summary(Report(seccomp=True, landlock_abi=4, checks=(NO_USER, NO_BWRAP)))
     assert partly.startswith("only read-only sandboxes work here, by landlock (ABI 4): ")
     assert summary(Report(checks=(NO_USER,))).startswith("sandboxed requests are refused: ")
+
+
+def test_with_shared_processes_only_landlock_serves_and_only_what_it_expresses() -> None:
+    report = Report(native=True, seccomp=True, bwrap=BWRAP, landlock_abi=6)
+    found = {name: choose(plan, report, shares_processes=True) for name, plan in policies().items()}
+    names_of = {name: each.name for name, each in found.items() if isinstance(each, selection.Choice)}
+    assert names_of == {"read-only": selection.LANDLOCK, "full-write": selection.FILTER}
+    refused = found["workspace-write"]
+    assert isinstance(refused, selection.Refusal)
+    assert "it cannot keep parts of a writable folder read-only" in str(refused)
+    assert "without `--linux-sandbox-pid-namespace inherit`" in refused.cure
+
+
+@pytest.mark.parametrize("version", [0, 3, 5])
+def test_processes_are_not_shared_where_signals_would_get_out(version: int) -> None:
+    report = Report(native=True, seccomp=True, landlock_abi=version)
+    refused = choose(policies()["read-only"], report, shares_processes=True)
+    assert isinstance(refused, selection.Refusal)
+    assert f"here is version {version}" in refused.why

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from execserver.sandbox.backends import bwrap, landlock_only
 from execserver.sandbox.backends import report as reports
+from execserver.sandbox.kernel import landlock
 from execserver.sandbox.plan import (
     FILTER_NONE,
     FILTER_OPEN,
@@ -38,6 +39,7 @@ NOTHING = "none"  # the policy restricts nothing
 
 _WORKSPACE = b"/workspace"
 _NOBODY = (0, 0, 0)
+_ISOLATE = "start the server without `--linux-sandbox-pid-namespace inherit`"
 
 
 class Choice:
@@ -71,8 +73,11 @@ class Refusal:
         return f"{self.why}. What to do: {self.cure}"
 
 
-def choose(plan: SandboxPlan, report: Report) -> Choice | Refusal:
-    """Return the back end for a plan on the machine of a report."""
+def choose(plan: SandboxPlan, report: Report, *, shares_processes: bool = False) -> Choice | Refusal:
+    """Return the back end for a plan on the machine of a report.
+
+    With `shares_processes` the command is to stay in the pid namespace of its caller.
+    """
     if plan.syscall_filter != FILTER_NONE and not report.seccomp:
         check = report.check(reports.SECCOMP)
         what = "system calls cannot be" if plan.syscall_filter == FILTER_OPEN else "the network cannot be"
@@ -80,6 +85,8 @@ def choose(plan: SandboxPlan, report: Report) -> Choice | Refusal:
     # A managed proxy needs a network namespace, also where files are not restricted.
     if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
         return Choice(NOTHING if plan.syscall_filter == FILTER_NONE else FILTER)
+    if shares_processes:
+        return _sharing_processes(plan, report)
     if report.native:
         return Choice(NATIVE, _native_detail(report))
     if report.bwrap is not None and plan.network != NETWORK_PROXY:
@@ -89,6 +96,21 @@ def choose(plan: SandboxPlan, report: Report) -> Choice | Refusal:
     if report.landlock_abi >= landlock_only.LEAST_ABI and report.seccomp and not inexact:
         return Choice(LANDLOCK, f"ABI {report.landlock_abi}")
     return _refusal(plan, report, inexact)
+
+
+def _sharing_processes(plan: SandboxPlan, report: Report) -> Choice | Refusal:
+    """Return Landlock, or why a command with this plan must not see the processes of its caller.
+
+    The other back ends have nothing to put in the place of their pid namespace: by it they end all that a
+    command leaves behind before its masks are removed.  What is missing in a writable folder and protected
+    could be made by a process that lives on.
+    """
+    if inexact := landlock_only.inexact(plan):
+        return Refusal(f"processes are shared, which only Landlock can do safely, and {inexact}", _ISOLATE)
+    if report.landlock_abi < landlock.SCOPED_ABI:
+        why = f"Landlock keeps signals in from version {landlock.SCOPED_ABI} on (Linux 6.12)"
+        return Refusal(f"processes are shared, and here is version {report.landlock_abi}: {why}", _ISOLATE)
+    return Choice(LANDLOCK, f"ABI {report.landlock_abi}, in the pid namespace of the server")
 
 
 def _native_detail(report: Report) -> str:

@@ -81,6 +81,48 @@ def test_a_folder_is_bound_writable_into_a_read_only_host(
     assert in_namespace(make, act, user) == repr([True, errno.EROFS, errno.EROFS])
 
 
+def cover(path: str) -> None:
+    """Mount an empty file system, which no other namespace sees."""
+    kernel = Kernel()
+    mounts.make_private(kernel)
+    kernel.call("mount", b"none", os.fsencode(path), b"tmpfs", 0, None)
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("make", VARIANTS)
+def test_mounts_that_others_cover_are_passed_over(make: type[Tree], user: int, tmp_path: Path) -> None:
+    (tmp_path / "outer" / "inner").mkdir(parents=True)
+    give(tmp_path, user)
+
+    def act(tree: Tree) -> object:
+        for path in (tmp_path / "outer" / "inner", tmp_path / "outer"):
+            cover(str(path))
+        # The same path, but no mount: the one at it lies below.
+        (tmp_path / "outer" / "inner").mkdir()
+        tree.enter(tree.begin_host(read_only=True))
+        return [writable(f"{tmp_path}/outer/{name}") for name in ("x", "inner/x")]
+
+    assert in_namespace(make, act, user) == repr([errno.EROFS, errno.EROFS])
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("make", VARIANTS)
+def test_what_the_kernel_tells_of_descriptors_is_not_needed(
+    make: type[Tree], user: int, tmp_path: Path
+) -> None:
+    """Before 5.14 it hides that (fdinfo) from a process that is not dumpable, unless root asks."""
+    give(tmp_path, user)
+
+    def act(tree: Tree) -> object:
+        cover("/proc/self/fdinfo")
+        root = tree.begin_host(read_only=True)
+        tree.bind(tree.open_source(os.fsencode(tmp_path)), root, os.fsencode(tmp_path), read_only=False)
+        tree.enter(root)
+        return [os.listdir("/proc/self/fdinfo"), writable(f"{tmp_path}/new"), writable("/etc/x")]
+
+    assert in_namespace(make, act, user) == repr([[], True, errno.EROFS])
+
+
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("make", VARIANTS)
 def test_mounts_below_are_bound_and_restricted_too(make: type[Tree], user: int, tmp_path: Path) -> None:

@@ -14,7 +14,11 @@ from execserver.sandbox.kernel.mounts import check_device, enter, make_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    # A line of mountinfo: number, number of the parent, path.  A number may serve again, but then for another path
+    # or below another mount.
+    _Mounted = tuple[int, int, bytes]
 
     from execserver.sandbox.kernel.syscalls import Kernel
 
@@ -48,10 +52,11 @@ class OldMounts:
         make_private(self._kernel)
         own_root = os.open("/", _REFERENCE)
         # A bind mount takes no other flags, here or below: restrictions need a remount of each mount.
+        before = _mounts()
         self._mount(_link(own_root), own_root, None, _BIND | _RECURSIVE, None)
         os.close(own_root)
         root = _above_own_root()
-        self._restrict(root, root, _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0))
+        self._restrict(before, root, _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0))
         return root
 
     def begin_empty(self) -> int:
@@ -64,11 +69,9 @@ class OldMounts:
 
     def bind(self, source: int, root: int, path: bytes, read_only: bool) -> None:
         """Bind the tree of `source` at a path, with the mounts below it."""
-        top = self._put(_link(source), root, path, None, _BIND | _RECURSIVE, None)
-        try:
-            self._restrict(top, root, _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0))
-        finally:
-            os.close(top)
+        before = _mounts()
+        os.close(self._put(_link(source), root, path, None, _BIND | _RECURSIVE, None))
+        self._restrict(before, root, _NO_SUID | _NO_DEVICES | (_READ_ONLY if read_only else 0))
 
     def bind_device(self, path: bytes, directory: int, name: bytes) -> None:
         """Bind a character device of the host over a file of a directory, and let it work there.
@@ -130,24 +133,26 @@ class OldMounts:
     ) -> None:
         self._kernel.call("mount", source, _link(target), kind, flags, options)
 
-    def _restrict(self, top: int, root: int, flags: int) -> None:
-        """Restrict a mount and all mounts below it."""
-        # One pass finds them all: the kernel lists a mount after the one that it is mounted on.
-        tree = {_mount_number(top)}
-        for number, parent, path in _mounts():
-            if parent in tree:
-                tree.add(number)
-            if number not in tree:
-                continue
+    def _restrict(self, before: Sequence[_Mounted], root: int, flags: int) -> None:
+        """Restrict every mount that was made since `before`.
+
+        The list is all that tells them apart: the number of an open one (fdinfo) is hidden from processes that
+        are not dumpable, as ours are, on the kernels that need this module.
+        """
+        known = set(before)
+        made = [mounted for mounted in _mounts() if mounted not in known]
+        for one in made:
             try:
-                mounted = self.open_in(root, path)
+                mounted = self.open_in(root, one[2])
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                     continue  # another mount covers it, so nobody can reach it
                 raise
             try:
-                if _mount_number(mounted) == number:
-                    self._remount(mounted, flags)
+                self._remount(mounted, flags)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not _is_covered(one, made):
+                    raise
             finally:
                 os.close(mounted)
 
@@ -198,19 +203,22 @@ def _link(descriptor: int) -> bytes:
     return b"/proc/self/fd/%d" % descriptor
 
 
-def _mount_number(descriptor: int) -> int:
-    """Return the number the kernel lists the mount of a descriptor under."""
-    for line in read_file(f"/proc/self/fdinfo/{descriptor}").splitlines():
-        if line.startswith(b"mnt_id:"):
-            return int(line[7:])
-    raise OSError(errno.ENOSYS, "the kernel does not tell the mount of a descriptor")
+def _mounts() -> list[_Mounted]:
+    """Return every mount of the namespace, in the kernel's order."""
+    lines = (line.split(b" ") for line in read_file("/proc/self/mountinfo").splitlines())
+    return [(int(fields[0]), int(fields[1]), unescaped(fields[4])) for fields in lines]
 
 
-def _mounts() -> Iterator[tuple[int, int, bytes]]:
-    """Yield number, parent and path of every mount of the namespace."""
-    for line in read_file("/proc/self/mountinfo").splitlines():
-        fields = line.split(b" ")
-        yield int(fields[0]), int(fields[1]), unescaped(fields[4])
+def _is_covered(one: _Mounted, made: Sequence[_Mounted]) -> bool:
+    """Tell whether the path of a mount leads into another than the one that it is mounted on."""
+    number, parent, path = one
+    below = next((place for other, _, place in made if other == parent), b"/")
+    return any(
+        other not in (number, parent)
+        and len(place) >= len(below)
+        and path.startswith(place.rstrip(b"/") + b"/")
+        for other, _, place in made
+    )
 
 
 def unescaped(path: bytes) -> bytes:

@@ -167,6 +167,8 @@ static int make_place(struct place *place) {
         if (*at && *at != '/') continue;
         char was = *at;
         *at = 0;
+        /* A temporary folder is made by who runs the machine: one of mode 0700 would shut others out of it. */
+        if (was && place->is_doubted && access(path, F_OK)) return refuse(place, "there is no %.100s", path);
         int failure = mkdir(path, 0700) ? errno : 0;
         /* What is there may be given other reasons: that one may not write beside it, for example. */
         if (failure && failure != EEXIST && access(path, F_OK))
@@ -377,6 +379,13 @@ int install_tree(struct place *place, const struct payload *payload) {
     }
     if (lock >= 0) close(lock);
     return result;
+}
+
+void discard_tree(struct place *place, const struct payload *payload) {
+    int lock = open_lock(place, ".lock", "", O_CREAT | O_CLOEXEC);
+    if (lock < 0) return;
+    if (!flock(lock, LOCK_EX | LOCK_NB)) remove_unused(place, payload->hash, time(NULL));
+    close(lock);
 }
 
 int install_part(struct place *place, const struct payload *payload, char *path) {

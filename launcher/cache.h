@@ -35,6 +35,9 @@ int open_tree(struct place *place, const struct payload *payload);
 /* Make the place if needed and unpack the tree into it; 0, or -1 and `why_not`. */
 int install_tree(struct place *place, const struct payload *payload);
 
+/* Remove the tree from a place again, unless somebody uses it. */
+void discard_tree(struct place *place, const struct payload *payload);
+
 /* Unpack what a file helper needs into a folder of its own in the place; 0, or -1 and `why_not`.
  * `path` takes PATH_MAX bytes.  The folder is the helper's to remove; later starts remove what one left. */
 int install_part(struct place *place, const struct payload *payload, char *path);

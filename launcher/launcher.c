@@ -32,6 +32,9 @@ static const char LOADER_PREFIX[] = "LD_", KEPT_PREFIX[] = "_EXECSERVER_KEPT_";
 
 static const char SHORTAGE_CURE[] = "allow more open files (`ulimit -n`), or give it more memory";
 
+static const char FAILURE_CURE[] =
+    "use the file for this kind of processor, and let programs be started: look at filters of system calls";
+
 extern char **environ;
 
 static int fail(const char *what, const char *cure) {
@@ -102,51 +105,70 @@ static int is_file_helper(int argc, char **argv) {
     return argc > 1 && (!strcmp(argv[1], HELPER_ARGUMENT) || !strcmp(argv[1], FILE_HELPER));
 }
 
-/* Become a file helper with a part of the tree of its own; returns when that fails. */
-static void start_helper(struct place *place, const struct payload *payload, const char *self, int argc, char **argv,
-                         mode_t mask) {
-    char tree[PATH_MAX];
-    if (install_part(place, payload, tree)) return;
-    umask(mask);
-    become(tree, OWN_PART, self, argc, argv);
-    umask(S_IRWXG | S_IRWXO);
-    snprintf(place->why_not, sizeof place->why_not, "cannot start from it: %s", strerror(errno));
-    remove_part(tree);
+/* Tell whether an exec failed for where the program lies; else it would fail in every other place, too. */
+static int is_of_the_place(int failure) { return failure == EACCES || failure == EPERM || failure == ENOENT; }
+
+/* Note why a program that was to be become cannot start; return the reason if no other place would help, else 0. */
+static int note_failure(struct place *place, int failure) {
+    snprintf(place->why_not, sizeof place->why_not, "cannot start from it: %s", strerror(failure));
+    return is_of_the_place(failure) ? 0 : failure;
 }
 
-/* Start from the first usable place, and from no other: unpack there if need be.  Returns when there is none. */
-static void start(struct place *places, int count, const struct payload *payload, const char *self, int argc,
-                  char **argv) {
+/* Become a file helper with a part of the tree of its own; returns when that fails: 0, or why it always will. */
+static int start_helper(struct place *place, const struct payload *payload, const char *self, int argc, char **argv,
+                        mode_t mask) {
+    char tree[PATH_MAX];
+    if (install_part(place, payload, tree)) return 0;
+    umask(mask);
+    become(tree, OWN_PART, self, argc, argv);
+    int failure = note_failure(place, errno);
+    umask(S_IRWXG | S_IRWXO);
+    remove_part(tree);
+    return failure;
+}
+
+/* Unpack the tree and return what keeps it, as `open_tree` does; say which places gave way to this one. */
+static int unpack_into(struct place *places, int chosen, const struct payload *payload) {
+    struct place *place = &places[chosen];
+    if (install_tree(place, payload)) return -1;
+    for (int i = 0; i < chosen; i++)
+        fprintf(stderr, "execserver: %s is not used: %s\n", places[i].path, places[i].why_not);
+    if (chosen) fprintf(stderr, "execserver: unpacked into %s instead\n", place->path);
+    int lock = open_tree(place, payload);
+    if (lock < 0 && !place->why_not[0])
+        snprintf(place->why_not, sizeof place->why_not, "what was unpacked is not there any more");
+    return lock;
+}
+
+/* Start from the first usable place, and from no other: unpack there if need be.  Returns when there is none: 0,
+ * or why the program can be started from nowhere. */
+static int start(struct place *places, int count, const struct payload *payload, const char *self, int argc,
+                 char **argv) {
     char tree[PATH_MAX];
     /* One that takes the owner's rights would leave a tree that no start can use, nor put right. */
     mode_t mask = umask(S_IRWXG | S_IRWXO);
-    int is_helper = payload->part && is_file_helper(argc, argv);
-    for (int i = 0; i < count; i++) {
+    int is_helper = payload->part && is_file_helper(argc, argv), failure = 0;
+    for (int i = 0; i < count && !failure; i++) {
         struct place *place = &places[i];
         /* Nothing there is believed: proving all of a tree takes longer than unpacking what is needed. */
         if (place->is_doubted && is_helper) {
-            start_helper(place, payload, self, argc, argv, mask);
-            if (place->is_short) return;
+            failure = start_helper(place, payload, self, argc, argv, mask);
+            if (place->is_short) return 0;
             continue;
         }
-        int lock = open_tree(place, payload);
-        if (lock < 0 && !place->why_not[0] && !install_tree(place, payload)) {
-            for (int j = 0; j < i; j++)
-                fprintf(stderr, "execserver: %s is not used: %s\n", places[j].path, places[j].why_not);
-            if (i) fprintf(stderr, "execserver: unpacked into %s instead\n", place->path);
-            lock = open_tree(place, payload);
-            if (lock < 0 && !place->why_not[0])
-                snprintf(place->why_not, sizeof place->why_not, "what was unpacked is not there any more");
-        }
-        if (place->is_short) return;
+        int lock = open_tree(place, payload), is_new = lock < 0 && !place->why_not[0];
+        if (is_new) lock = unpack_into(places, i, payload);
+        if (place->is_short) return 0;
         if (lock < 0) continue;
         snprintf(tree, sizeof tree, "%s/%s", place->path, payload->hash);
         umask(mask);
         become(tree, lock, self, argc, argv);
+        failure = note_failure(place, errno);
         umask(S_IRWXG | S_IRWXO);
-        snprintf(place->why_not, sizeof place->why_not, "cannot start from it: %s", strerror(errno));
         close(lock);
+        if (is_new) discard_tree(place, payload);
     }
+    return failure;
 }
 
 /* Where stdio is closed, what is opened next would be the program's, and take what is written there. */
@@ -175,9 +197,13 @@ int main(int argc, char **argv) {
     if (read_payload(file, &payload))
         return fail("this file is damaged or incomplete", "copy it again from where it came from");
     int count = find_places(places);
-    start(places, count, &payload, self, argc, argv);
+    int failure = start(places, count, &payload, self, argc, argv);
     for (int i = 0; i < count; i++)
         if (places[i].is_short) return fail(places[i].why_not, SHORTAGE_CURE);
+    if (failure) {
+        fprintf(stderr, "execserver: this machine does not start the program in this file: %s\n", strerror(failure));
+        return fail("cannot start", FAILURE_CURE);
+    }
     fputs("execserver: there is no folder to unpack into\n", stderr);
     for (int i = 0; i < count; i++) fprintf(stderr, "  %s: %s\n", places[i].path, places[i].why_not);
     return fail("cannot start", "name a folder that is yours alone, by its full path, in EXECSERVER_CACHE_DIR");

@@ -27,6 +27,7 @@ STEPS = [
     "run a command with pipes",
     "run a command in a terminal",
     "write, read and remove files",
+    "look for a sandbox",
     "stop the server",
 ]
 
@@ -69,6 +70,16 @@ def test_a_server_that_does_not_start_is_quoted() -> None:
         "FAILED: start the server: it ended with status 1 and printed no URL",
         "  | Error: there is no setting nope",
         "  What to do: start it by hand with --log-level debug and read what it says",
+    ]
+
+
+def test_without_devices_the_cure_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "devnull", str(tmp_path / "null"))
+    assert failure(tmp_path / "x", monkeypatch, capsys) == [
+        f"FAILED: start the server: there is no {tmp_path}/null",
+        "  What to do: mount a /dev that has at least null, zero, random and tty",
     ]
 
 

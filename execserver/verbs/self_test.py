@@ -3,7 +3,8 @@
 Starts itself as users do, on a free port of loopback, and uses that server over the WebSocket: a command with
 pipes, a command in a terminal, file calls.  The commands are this program, too, so nothing else needs to be
 installed.  Prints a line with its time for each step and OK, or the exact failure and what to do about it.
-Leaves nothing behind, even if interrupted.
+Where sandboxed requests would be refused, it says so beside the OK: all else works.  Leaves nothing behind,
+even if interrupted.
 """
 
 from __future__ import annotations
@@ -34,13 +35,18 @@ STEP_LIMIT_S = 15.0
 
 _SHOWN_ERRORS = 2000  # bytes from the end of the server's stderr
 _INTERRUPTED_STATUS = 130
+_USUAL_POLICY = "workspace-write"
 _REQUEST = b'{"operation":"fs/canonicalize","params":{"path":"file:///./"}}'
 _REPLY = b'{"status":"ok","payload":{"operation":"fs/canonicalize","response":{"path":"file:///"}}}\n'
 _CONTENT = b"execserver self-test\n" * 5000
 
 
 class Failed(Exception):
-    """A step failed; the text gives the actual result."""
+    """A step failed; the text gives the actual result.  `cure` takes the place of the step's own remedy."""
+
+    def __init__(self, text: str, cure: str = "") -> None:
+        super().__init__(text)
+        self.cure = cure
 
 
 def main() -> int:
@@ -72,10 +78,11 @@ def _run(test: SelfTest) -> int:
         try:
             step()
         except (Failed, OSError, ExecServerError) as error:
+            cure = getattr(error, "cure", "") or cure
             _say(f"FAILED: {name}: {error}{test.last_words()}\n  What to do: {cure}")
             return 1
         _say(f"  {name:<32}{_ms_since(step_begun):>7.0f} ms")
-    _say(f"OK in {_ms_since(begun):.0f} ms")
+    _say(f"OK in {_ms_since(begun):.0f} ms{test.restriction}")
     return 0
 
 
@@ -90,6 +97,7 @@ class SelfTest:
         self._url = ""
         self._client: ExecServerClient | None = None
         self._folder = ""
+        self.restriction = ""  # what is to be said beside the OK
 
     def steps(self) -> list[tuple[str, Callable[[], None], str]]:
         """Return name, action and remedy of every step."""
@@ -115,11 +123,16 @@ class SelfTest:
                 self.use_files,
                 "set TMPDIR to a folder this user may write to, on a disk with some room",
             ),
+            ("look for a sandbox", self.look_for_sandbox, "run `execserver doctor`"),
             ("stop the server", self.stop, "please report this with the output of this command"),
         ]
 
     def start(self) -> None:
         """Start the server and read its URL."""
+        if not os.path.exists(os.devnull):
+            raise Failed(
+                f"there is no {os.devnull}", "mount a /dev that has at least null, zero, random and tty"
+            )
         self._server = subprocess.Popen(
             [*self.command, "--listen", "ws://127.0.0.1:0"],
             stdin=subprocess.DEVNULL,
@@ -184,6 +197,15 @@ class SelfTest:
         client.remove(self._folder)
         if os.path.lexists(self._folder):
             raise Failed(f"{self._folder} is still there")
+
+    def look_for_sandbox(self) -> None:
+        """Ask whether commands can be kept from files here.  Where they cannot, all others still work."""
+        for policy in self._connected().environment_sandbox().policies:
+            if policy.name == _USUAL_POLICY and policy.back_end is None:
+                self.restriction = (
+                    f", but sandboxed requests are refused here: {policy.blocker}\n"
+                    f"  What to do: {policy.cure}, or see `execserver doctor`"
+                )
 
     def stop(self) -> None:
         """End the session and the server."""

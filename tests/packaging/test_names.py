@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.packaging.conftest import FILES
 from tests.support.one_file import REPLY, REQUEST, Box
 from tests.support.roots import open_folder
+from tests.support.source import ROOT
 
 NAME = "codex-fs"
 
@@ -113,3 +116,22 @@ def test_an_ordinary_user_can_start_it(name: str, dist: Path) -> None:
         done = subprocess.run(command, env=box.variables, capture_output=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, b""), done.stdout
         assert {path.stat().st_uid for path in box.cache.rglob("*")} == {12345}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can refuse namespaces to others")
+def test_a_machine_without_a_sandbox_is_told_beside_the_ok(dist: Path) -> None:
+    with open_folder() as folder:
+        program = folder / "program"
+        shutil.copy(dist / "execserver", program)
+        box = Box(program, folder)
+        for path in (box.home, box.temporary):
+            os.chown(path, 12345, 12345)
+        refused = [sys.executable, "-m", "tests.support.refused", "limit", "12345", "--"]
+        variables = {**box.variables, "PATH": "/nowhere", "PYTHONPATH": str(ROOT)}
+        command = [*refused, str(program), "self-test"]
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    *_, last, cure = done.stdout.splitlines()
+    assert re.fullmatch(r"OK in \d+ ms, but sandboxed requests are refused here: .+", last)
+    assert "user.max_user_namespaces=0" in last
+    assert cure == "  What to do: sysctl -w user.max_user_namespaces=15000, or see `execserver doctor`"

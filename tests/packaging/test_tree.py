@@ -173,6 +173,22 @@ def test_without_proc_it_says_so(one_file: Box, tmp_path: Path) -> None:
     )
 
 
+def test_temporary_folders_that_are_not_there_are_not_made(one_file: Box, tmp_path: Path) -> None:
+    """One of mode 0700 would shut out every other user, and nobody would know why."""
+    root = bare_root(tmp_path, one_file.program)
+    (root / "tmp").rmdir()
+    done = in_root(root, "/execserver", "--version", TMPDIR="/gone/x")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[:5] == [
+        "execserver: there is no folder to unpack into",
+        "  /gone/x/execserver-0: there is no /gone",
+        "  /tmp/execserver-0: there is no /tmp",
+        "  /dev/shm/execserver-0: there is no /dev/shm",
+        "  /var/tmp/execserver-0: there is no /var",
+    ]
+    assert {path.name for path in root.iterdir()} == {"proc", "dev", "etc", "execserver"}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(MIRROR_LIMIT_S + 120)
 def test_it_works_on_an_older_system(one_file: Box, tmp_path: Path) -> None:

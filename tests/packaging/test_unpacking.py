@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.one_file import Box, is_version
+from tests.support.source import ROOT
 from tests.support.waiting import wait_until
+from tools.freeze.archive import TRAILER_BYTES, pack
+from tools.freeze.head import join
 
 RACERS = 20
 DAY_S = 24 * 60 * 60
@@ -302,8 +305,41 @@ def test_without_any_place_every_reason_is_told(one_file: Box) -> None:
     done = one_file.run_in_new_mounts(f"mount -t tmpfs none /mnt; {script}")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"execserver: there is no folder to unpack into\n")
-    assert done.stderr.count(b"Read-only file system") == 4  # the home is not there any more
+    # The home and TMPDIR are not there any more.
+    assert done.stderr.count(b"Read-only file system") == 3
+    assert done.stderr.count(b": there is no /") == 1
     assert b"What to do: " in done.stderr
+
+
+def test_a_program_that_this_machine_cannot_start_leaves_no_tree(one_file: Box, tmp_path: Path) -> None:
+    """Another place would not help, so there is no second tree either."""
+    box, launcher = one_file, launcher_of(one_file.program)
+    if launcher.startswith(b"#!"):
+        pytest.skip("there was no compiler: the script cannot tell why a start fails")
+    assert is_version(box.run())
+    (loader,) = (path.name for path in (box.tree / "lib").glob("ld-*"))
+    shutil.rmtree(box.cache)
+    strange = tmp_path / "strange"
+    (strange / "lib").mkdir(parents=True)
+    (strange / "lib" / loader).write_bytes(b"of another processor")
+    (strange / "lib" / loader).chmod(0o700)
+    (tmp_path / "launcher").write_bytes(launcher)
+    program = tmp_path / "program"
+    program.write_bytes(join(ROOT / "launcher", tmp_path / "launcher", loader, pack(strange)))
+    program.chmod(0o700)
+    done = box.run(["--version"], program)
+    assert (done.returncode, done.stdout) == (1, b"")
+    said = done.stderr.decode().splitlines()
+    assert said[0] == "execserver: this machine does not start the program in this file: Exec format error"
+    assert said[2].startswith("  What to do: use the file for this kind of processor")
+    assert [path for path in box.cache.iterdir() if path.is_dir()] == []
+    assert list(box.temporary.iterdir()) == []
+
+
+def launcher_of(file: Path) -> bytes:
+    """Return what the one file has before the payload."""
+    data = file.read_bytes()
+    return data[: int(data[-TRAILER_BYTES:].split()[2])]
 
 
 @pytest.mark.parametrize("harm", ["cut", "changed"])

@@ -49,6 +49,20 @@ def test_bubblewrap_serves_what_it_can_where_namespaces_are_refused() -> None:
     }
 
 
+def test_what_works_but_does_not_serve_is_named() -> None:
+    works = (NO_USER, Check(BUBBLEWRAP, True))
+    proxy = policies()["managed-proxy"]
+    with_both = choose(proxy, Report(seccomp=True, bwrap=BWRAP, landlock_abi=7, checks=works))
+    assert isinstance(with_both, Refusal)
+    assert with_both.short == (
+        "of what works here, bubblewrap does not serve: it cannot route a managed proxy; "
+        "Landlock does not serve: it cannot route a managed proxy"
+    )
+    with_none = choose(proxy, Report(seccomp=True, checks=(NO_USER, NO_BWRAP, NO_LANDLOCK)))
+    assert isinstance(with_none, Refusal)
+    assert with_none.short == "nothing works here"
+
+
 def test_landlock_serves_only_what_it_says_exactly() -> None:
     found = names(Report(seccomp=True, landlock_abi=4, checks=(NO_USER, NO_BWRAP)))
     assert found == {

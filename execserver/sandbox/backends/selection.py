@@ -129,13 +129,14 @@ def _refusal(plan: SandboxPlan, report: Report, inexact: str) -> Refusal:
     landlock = (
         inexact if report.landlock_abi >= landlock_only.LEAST_ABI else report.check(reports.LANDLOCK).blocker
     )
+    unfit = [f"bubblewrap does not serve: {without}"] if bubblewrap.works else []
+    if inexact and landlock == inexact:
+        unfit.append(f"Landlock does not serve: {inexact}")
     return Refusal(
         f"no sandbox can enforce this policy here: {native.blocker}; "
         f"bubblewrap: {without}; Landlock: {landlock}",
         native.cure or bubblewrap.cure,
-        f"of what works here, Landlock does not serve: {inexact}"
-        if landlock == inexact
-        else "nothing works here",
+        f"of what works here, {'; '.join(unfit)}" if unfit else "nothing works here",
     )
 
 

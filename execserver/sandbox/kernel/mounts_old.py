@@ -16,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    # A line of mountinfo: number, number of the parent, path.  A number may serve again, but then for another path
-    # or below another mount.
+    # A line of mountinfo: number, number of the parent, path.  A number may serve again, but then for another
+    # path or below another mount.
     _Mounted = tuple[int, int, bytes]
 
     from execserver.sandbox.kernel.syscalls import Kernel
@@ -136,8 +136,8 @@ class OldMounts:
     def _restrict(self, before: Sequence[_Mounted], root: int, flags: int) -> None:
         """Restrict every mount that was made since `before`.
 
-        The list is all that tells them apart: the number of an open one (fdinfo) is hidden from processes that
-        are not dumpable, as ours are, on the kernels that need this module.
+        The list is all that tells them apart: the number of an open one (fdinfo) is hidden from processes
+        that are not dumpable, as ours are, on the kernels that need this module.
         """
         known = set(before)
         made = [mounted for mounted in _mounts() if mounted not in known]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from execserver.sandbox.backends.probe import probe, read_facts
 from execserver.sandbox.backends.report import BUBBLEWRAP, NATIVE, USER_NAMESPACES, Check, Report
 from execserver.sandbox.plan import ROOT_READ_ONLY, SandboxPlan
 from execserver.sandbox.rootfs.builder import RootFailed
 from execserver.zygote.confine import standalone
 
+_MOUNT_POINTS = ("/dev", "/proc")
 _FILTERED = 2  # the seccomp mode of a process that has a filter
 
 
@@ -42,7 +45,13 @@ def _make_a_root(report: Report) -> None:
         blocker = str(failed)
     report.native = not blocker
     made = Check(NATIVE, True, "made, entered, and every privilege given up")
-    refused = Check(
-        NATIVE, False, "", f"a view cannot be made: {blocker}", "please report this with the kernel's version"
-    )
+    refused = Check(NATIVE, False, "", f"a view cannot be made: {blocker}", _cure())
     report.checks = (*report.checks, refused if blocker else made)
+
+
+def _cure() -> str:
+    """Return what to do where no view can be made although the kernel has all that it takes."""
+    missing = [place for place in _MOUNT_POINTS if not os.path.isdir(place)]
+    if missing:
+        return f"make {' and '.join(missing)} there: a read-only view needs them to mount its own on"
+    return "please report this with the kernel's version"

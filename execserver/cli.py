@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 _NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
 _INSECURE = "--insecure-listen"
-_OF_ACCESS = frozenset({*ACCESS_OPTIONS, _INSECURE})
+_OWN = ("--keep-max",)  # they go to `own_options`
+_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, _INSECURE})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
@@ -81,6 +82,7 @@ class Options(NamedTuple):
     api_key_host: str | None = None
     concurrent_requests: int = 0  # 0: not asked for
     inherit_pid_namespace: bool = False
+    settings: dict[str, float] = {}  # those that options change
 
 
 def main(argv: list[str] | None = None, name: str = _NAME) -> int:
@@ -100,6 +102,7 @@ def _main(argv: list[str], name: str) -> int:
             os.environ,
             concurrent_requests=options.concurrent_requests,
             inherit_pid_namespace=int(options.inherit_pid_namespace),
+            **options.settings,
         )
         if options.remote is None and not options.insecure_listen:
             check_secure(listen, entry, options.listen, warns_only=name != _NAME)
@@ -168,6 +171,10 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     if (mistake := wrong_value(parsed.words)) is not None:
         raise program.mistaken(mistake)
     values = _values(parsed)
+    if own := {name: parsed.options[name] for name in _OWN if name in parsed.options}:
+        from execserver.own_options import overrides
+
+        values = values._replace(settings=overrides(program, own))
     if values.strict_config:
         _check_config(values.config)
     return values
@@ -195,10 +202,10 @@ def how_to_try(url: str) -> str:
 def _values(parsed: Parsed) -> Options:
     from docopt import docopt  # late: help, version and mistakes come without it
 
-    # Without the options about who may connect, which need no grammar, and without those of remote mode where
-    # none is given: docopt takes 0.1 to 0.2 ms for each.
+    # Without the options about who may connect and our own, which need no grammar, and without those of
+    # remote mode where none is given: docopt takes 0.1 to 0.2 ms for each.
     given = parsed.options
-    checked = [word for word in parsed.words if word.partition("=")[0] not in _OF_ACCESS]
+    checked = [word for word in parsed.words if word.partition("=")[0] not in _NO_GRAMMAR]
     before, rest = HELP[: HELP.index("  --ws-auth ")], HELP[HELP.index("  --remote ") :]
     of_remote = rest[: rest.index("  -c, --config ")]
     if not any(f"  {name} " in of_remote or f"  {name}\n" in of_remote for name in given):

@@ -69,6 +69,8 @@ Options:
   --tls-cert <FILE>         Certificate of wss:// with its chain, PEM. SIGHUP reads it again.
   --tls-key <FILE>          Its key, PEM.
   --client-ca <FILE>        Take only clients with a certificate of this authority, PEM.
+  --keep-max <TIME>         How long clients can have their sessions kept without a connection, such as 90m,
+                            8h or 7d; 24h if not given. 0: no longer than the usual 30 s.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

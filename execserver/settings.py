@@ -88,6 +88,10 @@ class Settings:
         30.0, "a session without connection is kept; its processes are killed then"
     )
     max_detached_sessions = Count(1024, "kept at a time; the one detached longest ends for a further one")
+    max_kept_sessions = Count(
+        256, "that stay longer or have a name, attached ones too; a further one is refused"
+    )
+    keep_max_s = Seconds(86400.0, "for which a client can have a session kept; --keep-max changes it")
     closed_process_retention_s = Seconds(30.0, "a closed process can still be read, and keeps its id")
     spawn_timeout_s = Seconds(5.0, "an exec or chdir that hangs is given up, and a second zygote takes over")
     shutdown_grace_s = Seconds(2.0, "between the polite signal and SIGKILL when the server ends")

@@ -141,6 +141,7 @@ def test_every_option_of_the_help_is_read() -> None:
             "--ws-auth": "capability-token",
             "--ws-max-clock-skew-seconds": "5",
             "--concurrent-requests": "2",
+            "--keep-max": "8h",
             "--linux-sandbox-pid-namespace": "isolate",
         }
         value = values.get(option.name, "v")

@@ -50,6 +50,7 @@ LEAVES = {
     "listening",
     "log",
     "name_services",
+    "own_options",
     "own_process",
     "private_file",
     "runtime_paths",

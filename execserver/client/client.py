@@ -21,6 +21,7 @@ from execserver.client.process import RemoteProcess
 from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
 from execserver.client.session import OpenTransport, Pauses, Session, SessionState
+from execserver.client.sessions import RemoteSessions
 from execserver.client.sockets import parse_url
 from execserver.client.stdio_transport import StdioTransport
 from execserver.client.websocket_transport import WebSocketTransport
@@ -46,7 +47,7 @@ from execserver.protocol.process import (
     ProcessListEntry,
     TerminateParams,
 )
-from execserver.protocol.session import NoParams
+from execserver.protocol.session import KeptSession, NoParams
 
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
 REMOTE_IN_FLIGHT: Final = 64
@@ -59,7 +60,8 @@ class ExecServerClient:
     `close`) kills the processes that still run; `detach` leaves them to a client that resumes the session in
     time.  Everything blocks only the calling greenlet; a client must be used in the thread that made it.  The
     file methods (`read_file`, `write_file`, `open_file`, ...) are those of `RemoteFiles`, the HTTP ones
-    (`http_request`, `http_stream`) of `HttpClient`.
+    (`http_request`, `http_stream`) of `HttpClient`, and those of kept sessions
+    of `RemoteSessions`.
 
     A lost connection is resumed automatically (`ExecServerClientConnectOptions.resume_window`); calls in
     flight then raise `TransportClosed`, processes go on.  When the window is over, everything raises
@@ -82,6 +84,12 @@ class ExecServerClient:
         self._session.open()
 
     def _bind(self) -> None:
+        self.sessions = RemoteSessions(self._session, self._gate, self._router)
+        self.session_keep = self.sessions.session_keep
+        self.session_list = self.sessions.session_list
+        self.session_end = self.sessions.session_end
+        self.session_processes = self.sessions.session_processes
+        self.watch_process = self.sessions.watch_process
         http = HttpClient(self._session, self._gate, self._router.streams)
         self.http_request = http.http_request
         self.http_stream = http.http_stream
@@ -190,6 +198,11 @@ class ExecServerClient:
         return self._session.session_id
 
     @property
+    def kept(self) -> KeptSession | None:
+        """How long the server keeps this session, and its name; None if nobody asked for either."""
+        return self._session.kept
+
+    @property
     def state(self) -> SessionState:
         """Whether the session is open, being resumed, or ended."""
         return self._session.state
@@ -223,7 +236,8 @@ class ExecServerClient:
     def close(self) -> None:
         """Kill the processes that still run and end the connection.  May be called again."""
         if self._session.state is SessionState.OPEN:
-            killers = [gevent.spawn(self._terminate, process_id) for process_id in self._router.processes]
+            own = [each.process_id for each in self._router.processes.values() if not each.watched]
+            killers = [gevent.spawn(self._terminate, process_id) for process_id in own]
             gevent.joinall(killers, timeout=self._options.close_timeout)
             gevent.killall(killers)
         self._session.close()
@@ -250,6 +264,7 @@ class ExecServerClient:
         arg0: str | None = None,
         sandbox: Sandbox = None,
         process_id: str | None = None,
+        process_name: str | None = None,
         collect_output: bool = True,
     ) -> RemoteProcess:
         """Start a program and return it.
@@ -274,6 +289,7 @@ class ExecServerClient:
             pipe_stdin=pipe_stdin,
             arg0=arg0,
             sandbox=wire.sandbox_context(sandbox),
+            process_name=process_name,
         )
         return self._start(params, collect_output)
 

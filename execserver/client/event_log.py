@@ -140,6 +140,13 @@ class EventLog:
             self._skip(first, last, lost_bytes)
             lost_bytes = None
 
+    def skip(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
+        """Settle the missing events of a range: the server will not send them."""
+        for first, last in self._missing_before(last_seq + 1):
+            if last >= first_seq:
+                self._skip(first, last, lost_bytes)
+                lost_bytes = None
+
     def shed(self, bound: int) -> None:
         """Drop the oldest output until at most `bound` bytes are held; a gap takes its place."""
         kept: deque[Event | OutputGap] = deque()

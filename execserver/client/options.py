@@ -21,14 +21,19 @@ class ExecServerClientConnectOptions:
     `client_certificate`, the paths of certificate and key, proves who the client is.  `headers` are sent with
     the WebSocket upgrade, too.  `ssl_context`, a `gevent.ssl.SSLContext`, replaces the default one, which
     trusts the system's roots and `SSL_CERT_FILE`.
-    `resume_session_id` resumes the session of an earlier client; while that is still
-    attached, connecting is tried again for `resume_window`.  `request_timeout` None means no limit, as in the
+    `resume_session_id`, or `resume_session_name`, resumes the session of an earlier client; while that is
+    still attached, connecting is tried again for `resume_window`.  `session_name` and `keep_ms` ask for a
+    session with a name that others of the same peer can use, and that stays for so long without a
+    connection (extensions of this project's server).  `request_timeout` None means no limit, as in the
     contract.  At most `max_in_flight` requests wait for answers; further callers wait for their turn.  The
     `flow` module explains the two limits of unread output.
     """
 
     client_name: str = "execserver-python"
     resume_session_id: str | None = None
+    resume_session_name: str | None = None
+    session_name: str | None = None
+    keep_ms: int | None = None
     connect_timeout: float = 10.0
     initialize_timeout: float = 10.0
     resume_window: float = 25.0

@@ -39,6 +39,7 @@ from execserver.protocol.methods import (
     PROCESS_TERMINATE,
     PROCESS_WRITE,
 )
+from execserver.protocol.own_methods import PROCESS_TAKE, PROCESS_UNWATCH
 from execserver.protocol.process import (
     CloseStdinParams,
     ReadParams,
@@ -47,6 +48,7 @@ from execserver.protocol.process import (
     WriteParams,
     WriteStatus,
 )
+from execserver.protocol.watching import TakeParams, UnwatchParams
 
 _WRITE_PIECE: Final = 1024 * 1024
 
@@ -69,6 +71,8 @@ class RemoteProcess:
         after_seq: int = 0,
     ) -> None:
         self.process_id = process_id
+        self.watched = False  # of another session
+        self.writer = True  # whether this session writes, as far as is known
         self._session = session
         self._gate = gate
         self._inlet = Inlet()
@@ -205,6 +209,20 @@ class RemoteProcess:
     def terminate(self) -> bool:
         """Kill the process group at once; return whether the process was still running."""
         return self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=self.process_id)).running
+
+    def take(self) -> None:
+        """Let this session write to the process, and no other (an extension of this project's server)."""
+        self.writer = self._session.call(PROCESS_TAKE, TakeParams(process_id=self.process_id)).writer
+
+    def unwatch(self) -> None:
+        """Follow the process of another session no longer; it goes on."""
+        self._session.call(PROCESS_UNWATCH, UnwatchParams(process_id=self.process_id))
+        self.fail(TransportClosed("this process is not watched any more"))
+
+    def deliver_gap(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
+        """Note that events will not come: this client was too slow for a process that it watches."""
+        self._log.skip(first_seq, last_seq, lost_bytes)
+        self._update()
 
     def deliver(self, event: Event) -> None:
         """Add an event that the server sent."""

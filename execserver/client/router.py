@@ -14,6 +14,8 @@ from execserver.client.http import HttpStream
 from execserver.client.process import RemoteProcess
 from execserver.protocol.http import HttpRequestBodyDeltaNotification
 from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
+from execserver.protocol.own_methods import PROCESS_GAP, PROCESS_TAKEN
+from execserver.protocol.watching import GapNotification, TakenNotification
 
 
 class Router:
@@ -31,6 +33,16 @@ class Router:
             stream = self.streams.get(delta.request_id)
             if stream is not None and stream.deliver(delta):
                 del self.streams[delta.request_id]
+            return
+        if method == PROCESS_GAP.name:
+            gap = wire.decode(GapNotification, params, method)
+            if (process := self.processes.get(gap.process_id)) is not None:
+                process.deliver_gap(gap.first_seq, gap.last_seq, gap.lost_bytes)
+            return
+        if method == PROCESS_TAKEN.name:
+            taken = wire.decode(TakenNotification, params, method)
+            if (process := self.processes.get(taken.process_id)) is not None:
+                process.writer = taken.writer
             return
         addressed = wire.decode_event(method, params)
         if addressed is not None:

@@ -40,7 +40,11 @@ from execserver.client.transport import Transport
 from execserver.protocol.environment import EnvironmentInfo, Extensions
 from execserver.protocol.methods import INITIALIZE, INITIALIZED, Method
 from execserver.protocol.record import Record
-from execserver.protocol.session import InitializedNotification, InitializeParams, InitializeResponse
+from execserver.protocol.session import (
+    InitializedNotification,
+    InitializeResponse,
+    KeptSession,
+)
 
 _MAX_RESENDS: Final = 20  # a request that ends the connection each time is itself the cause
 
@@ -100,6 +104,7 @@ class Session:
         self.state = SessionState.NEW
         self.session_id = ""
         self.environment_info: EnvironmentInfo | None = None
+        self.kept: KeptSession | None = None
         self.resumptions = 0
         self._open_transport = open_transport
         self._options = options
@@ -225,7 +230,7 @@ class Session:
         )
         connection.start()
         try:
-            params = InitializeParams(client_name=options.client_name, resume_session_id=session_id)
+            params = self._introduction(session_id)
             answer = connection.request(INITIALIZE.name, params, min(limit, options.initialize_timeout))
             found = wire.decode(INITIALIZE.result, answer, INITIALIZE.name)
             # A server that ignores the id would make a new session, in which every process is missing.
@@ -245,6 +250,19 @@ class Session:
             raise
         return connection, found
 
+    def _introduction(self, session_id: str | None) -> dict[str, object]:
+        """Return the params of `initialize`; what no contract has is left out where it is not used."""
+        options = self._options
+        plain: dict[str, object] = {"clientName": options.client_name, "resumeSessionId": session_id}
+        if session_id is not None and self.session_id:  # resumed: it has its time and name from before
+            return plain
+        own = {
+            "resumeSessionName": options.resume_session_name,
+            "sessionName": options.session_name,
+            "keepMs": options.keep_ms,
+        }
+        return plain | {name: value for name, value in own.items() if value is not None}
+
     def _adopt(self, connection: Connection, found: InitializeResponse) -> None:
         # `_lost` ignores a connection that is not adopted yet, so its loss must be noticed here.
         if connection.lost is not None:
@@ -253,6 +271,8 @@ class Session:
             ) from connection.lost
         self._connection = connection
         self.session_id = found.session_id
+        if isinstance(found.kept, KeptSession):
+            self.kept = found.kept
         # Servers of the older contract send none.
         if isinstance(found.environment_info, EnvironmentInfo):
             self.environment_info = found.environment_info

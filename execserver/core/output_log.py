@@ -89,6 +89,16 @@ class OutputLog:
         # does the reference server.
         return Page(taken, taken[-1].seq + 1 if taken else self.next_seq)
 
+    def bytes_until(self, seq: int) -> int | None:
+        """Return how many bytes came up to this number; None if that is no longer known."""
+        if seq == 0:
+            return 0
+        if seq >= self.next_seq - 1:
+            return self.lost_bytes + self._size
+        if seq + 1 < self.oldest_seq:
+            return None
+        return self.lost_bytes + self._size - sum(len(chunk.data) for chunk in self._newer(seq))
+
     def text_of(self, *streams: str) -> bytes:
         """Return the retained bytes of some streams, joined in the order they came."""
         return b"".join(chunk.data for chunk in self._chunks if chunk.stream in streams)

@@ -65,7 +65,10 @@ class ProcessState:
     reported as denied.
     """
 
-    __slots__ = ("exit_code", "log", "phase", "sandbox", "sandbox_denied", "terminated", "tty", "writes")
+    __slots__ = (
+        *("exit_code", "exit_seq", "log", "phase", "sandbox", "sandbox_denied", "terminated", "tty"),
+        "writes",
+    )
 
     def __init__(self, *, tty: bool, retained_bytes: int, sandbox: SandboxNote | None = None) -> None:
         self.tty = tty
@@ -73,6 +76,7 @@ class ProcessState:
         self.sandbox_denied = False
         self.phase = ProcessPhase.STARTING
         self.exit_code: int | None = None
+        self.exit_seq = 0
         self.terminated = False
         self.log = OutputLog(retained_bytes)
         self.writes = WriteMemory()
@@ -112,7 +116,8 @@ class ProcessState:
                 log.text_of("stdout", "pty", "stderr"),
             )
             self.sandbox_denied = looks_denied(self.exit_code, *outputs)
-        return self.log.take_seq()
+        self.exit_seq = self.log.take_seq()
+        return self.exit_seq
 
     def record_closed(self) -> int:
         """Record that the process is closed and return the number of that event."""

@@ -5,7 +5,8 @@ ends, the session is detached and can be resumed for a limited time; each detach
 are arguments, in seconds of any monotonic clock.
 
 At the limit of detached sessions the one that would end first ends early, so a client that connects and
-leaves in a loop cannot fill the memory.
+leaves in a loop cannot fill the memory.  A kept session has a time of its own: it neither counts there nor
+ends early, and its owner bounds how many there are.
 """
 
 from __future__ import annotations
@@ -26,14 +27,19 @@ class Attachment(enum.Enum):
 
 
 class SessionRecord:
-    """The state of one session."""
+    """The state of one session.
 
-    __slots__ = ("attachment", "expires_at", "session_id")
+    `keep_s` is None for the time of all sessions, else the seconds of this one; with 0 it ends when it is
+    detached.
+    """
+
+    __slots__ = ("attachment", "expires_at", "keep_s", "session_id")
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.attachment = Attachment.ATTACHED
         self.expires_at = 0.0
+        self.keep_s: float | None = None
 
 
 class SessionTable:
@@ -46,6 +52,7 @@ class SessionTable:
         self._records: dict[str, SessionRecord] = {}
         # In the order in which they will end: `ttl_s` is the same for all, and a dict keeps its order.
         self._detached: dict[str, SessionRecord] = {}
+        self._kept: dict[str, SessionRecord] = {}  # detached, too, in no order
 
     def __len__(self) -> int:
         return len(self._records)
@@ -68,7 +75,7 @@ class SessionTable:
         # The newcomer does not take over: the reference server answers -32010, which clients retry.
         if record.attachment is Attachment.ATTACHED:
             raise SessionAlreadyAttached(session_id)
-        del self._detached[session_id]
+        self._leave(record)
         record.attachment = Attachment.ATTACHED
         return record
 
@@ -80,6 +87,10 @@ class SessionTable:
         if record.attachment is not Attachment.ATTACHED:
             raise ValueError(f"session {record.session_id} is {record.attachment.name.lower()}")
         record.attachment = Attachment.DETACHED
+        if record.keep_s is not None:
+            record.expires_at = now + record.keep_s
+            self._kept[record.session_id] = record
+            return [] if record.keep_s else [self._end(record)]
         record.expires_at = now + self._ttl_s
         # `resume` removed an earlier entry, so this one goes to the end of the order.
         self._detached[record.session_id] = record
@@ -94,11 +105,28 @@ class SessionTable:
             if record.expires_at > now:
                 break  # all behind it end later
             over.append(record)
+        over += [record for record in self._kept.values() if record.expires_at <= now]
         return [self._end(record) for record in over]
+
+    def next_kept_end(self) -> float | None:
+        """Return when the first of the detached kept sessions is over; None without one."""
+        return min((record.expires_at for record in self._kept.values()), default=None)
+
+    def end(self, record: SessionRecord) -> None:
+        """End a detached session.  Raises `SessionAlreadyAttached` for another one."""
+        if record.attachment is Attachment.ATTACHED:
+            raise SessionAlreadyAttached(record.session_id)
+        if record.attachment is Attachment.DETACHED:
+            self._end(record)
+
+    def _leave(self, record: SessionRecord) -> None:
+        # From wherever it is: its time may have changed between its detach and now.
+        self._detached.pop(record.session_id, None)
+        self._kept.pop(record.session_id, None)
 
     def _end(self, record: SessionRecord) -> SessionRecord:
         # Only detached sessions end: whoever holds one keeps it, however many there are.
         record.attachment = Attachment.ENDED
-        del self._detached[record.session_id]
+        self._leave(record)
         del self._records[record.session_id]
         return record

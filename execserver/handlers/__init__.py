@@ -9,6 +9,15 @@ def load_handlers() -> None:
 
     from execserver.handlers.registry import check_complete
 
-    for name in ("session", "process", "filesystem", "http", "environment", "discovery", "legacy"):
+    for name in (
+        "session",
+        "process",
+        "watching",
+        "filesystem",
+        "http",
+        "environment",
+        "discovery",
+        "legacy",
+    ):
         import_module(f"{__name__}.{name}")
     check_complete()

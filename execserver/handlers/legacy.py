@@ -71,7 +71,9 @@ def command_exec(call: Call, params: CommandExecParams) -> Reply:
 @handles(COMMAND_EXEC_WRITE)
 def command_exec_write(call: Call, params: CommandExecWriteParams) -> CommandExecWriteResponse | Later:
     """Queue bytes for the input of a terminal; other processes have none in that contract."""
-    process = call.session.processes.known(params.process_id)
+    table = call.session.processes
+    process = table.known(params.process_id)
+    table.writable(process, params.process_id)
     stdin = process.stdin
     # That contract has no status for it: input that cannot be written is an error.
     closed = InvalidRequest(f"stdin is closed for process {params.process_id}")

@@ -13,7 +13,7 @@ from functools import lru_cache
 from execserver.access.identity import Grant, Identity
 from execserver.access.tokens.holder import Holder
 from execserver.handlers.context import Call
-from execserver.protocol import methods
+from execserver.protocol import methods, own_methods
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.permissions import DISABLED, PermissionProfile
 from execserver.protocol.sandbox import FileSystemSandboxContext
@@ -64,6 +64,14 @@ REACH = {
     methods.COMMAND_EXEC.name: Reach.SANDBOX,
     methods.COMMAND_EXEC_WRITE.name: Reach.OWN,
     methods.COMMAND_EXEC_TERMINATE.name: Reach.OWN,
+    # Of other sessions, those that a peer with the same grant has made.
+    own_methods.SESSION_KEEP.name: Reach.OWN,
+    own_methods.SESSION_LIST.name: Reach.OWN,
+    own_methods.SESSION_END.name: Reach.OWN,
+    own_methods.SESSION_PROCESSES.name: Reach.OWN,
+    own_methods.PROCESS_WATCH.name: Reach.OWN,
+    own_methods.PROCESS_UNWATCH.name: Reach.OWN,
+    own_methods.PROCESS_TAKE.name: Reach.OWN,
 }
 
 # What a request without a sandbox context asks for: everything, under which the limits are all that counts.

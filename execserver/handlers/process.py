@@ -132,6 +132,20 @@ def _planner(call: Call, params: ExecParams, cwd: bytes) -> Callable[[], Confine
 
 
 def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
+    """Start a process, under its name if it gets one."""
+    name = params.process_name
+    if name is None:
+        return _start_plainly(call, params, spec)[0]
+    release = call.services.sessions.kept.reserve_process_name(call.session, name)
+    try:
+        reply, process = _start_plainly(call, params, spec)
+        process.name = name
+    finally:
+        release()
+    return reply
+
+
+def _start_plainly(call: Call, params: ExecParams, spec: SpawnSpec) -> tuple[Reply, Process]:
     table = call.session.processes
     sandboxed = _is_sandboxed(call, params)
     if sandboxed:
@@ -143,10 +157,8 @@ def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
     else:
         table.check_free(params.process_id)
         process = _start(table, params, spec)
-    return Reply(
-        ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[sandboxed]),
-        process.begin,
-    )
+    answer = ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[sandboxed])
+    return Reply(answer, process.begin), process
 
 
 def _start(
@@ -235,21 +247,25 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
         return WriteResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
     stdin, writes = process.stdin, process.state.writes
     accepted = WriteResponse(status=WriteStatus.ACCEPTED)
+    write_id = params.write_id
+    if write_id is not None and process.owner is not table.attachment:
+        write_id = f"{call.session.session_id} {write_id}"  # clients of two sessions may use the same ids
     # Before the state of the input: a repeated write was accepted, even if the input has ended since.
-    if params.write_id in writes:
+    if write_id in writes:
         return accepted
+    table.writable(process, params.process_id)
     if stdin is None or process.stdin_closed:
         return WriteResponse(status=WriteStatus.STDIN_CLOSED)
 
     def put() -> WriteResponse:
         state = process.state
         # Asked again after the wait: the same write may have come twice, and both have waited for room.
-        written = not state.terminated and stdin.put(params.chunk, lambda: params.write_id not in writes)
-        if state.terminated and not written and params.write_id not in writes:
+        written = not state.terminated and stdin.put(params.chunk, lambda: write_id not in writes)
+        if state.terminated and not written and write_id not in writes:
             raise InternalError("failed to write to process stdin")
         # Only now: if the client left during the wait, the repeat of this write must be written.
-        if params.write_id is not None:
-            writes.add(params.write_id)
+        if write_id is not None:
+            writes.add(write_id)
         return accepted
 
     return put() if stdin.has_room else Later(put)
@@ -279,7 +295,9 @@ def resize(call: Call, params: ResizeParams) -> ResizeResponse:
     """Change the size of a terminal."""
     if not params.rows or not params.cols:
         raise InvalidParams("rows and cols must not be 0")
-    process = call.session.processes.known(params.process_id)
+    table = call.session.processes
+    process = table.known(params.process_id)
+    table.writable(process, params.process_id)
     if not process.resize(params.rows, params.cols):
         raise InvalidRequest(f"process {params.process_id} has no terminal")
     return ResizeResponse()
@@ -293,6 +311,7 @@ def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | La
     if process is None:
         starting = table.is_starting(params.process_id)
         return CloseStdinResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
+    table.writable(process, params.process_id)
     if process.stdin is None or process.stdin_closed:
         return CloseStdinResponse(status=WriteStatus.STDIN_CLOSED)
 

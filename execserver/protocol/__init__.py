@@ -129,7 +129,23 @@ if TYPE_CHECKING:
     from execserver.protocol.session import InitializedNotification as InitializedNotification
     from execserver.protocol.session import InitializeParams as InitializeParams
     from execserver.protocol.session import InitializeResponse as InitializeResponse
+    from execserver.protocol.session import KeptSession as KeptSession
     from execserver.protocol.session import NoParams as NoParams
+    from execserver.protocol.session import SessionEndParams as SessionEndParams
+    from execserver.protocol.session import SessionEndResponse as SessionEndResponse
+    from execserver.protocol.session import SessionKeepParams as SessionKeepParams
+    from execserver.protocol.session import SessionListEntry as SessionListEntry
+    from execserver.protocol.session import SessionListResponse as SessionListResponse
+    from execserver.protocol.watching import GapNotification as GapNotification
+    from execserver.protocol.watching import SessionProcess as SessionProcess
+    from execserver.protocol.watching import SessionProcessesResponse as SessionProcessesResponse
+    from execserver.protocol.watching import TakenNotification as TakenNotification
+    from execserver.protocol.watching import TakeParams as TakeParams
+    from execserver.protocol.watching import TakeResponse as TakeResponse
+    from execserver.protocol.watching import UnwatchParams as UnwatchParams
+    from execserver.protocol.watching import UnwatchResponse as UnwatchResponse
+    from execserver.protocol.watching import WatchProcessParams as WatchProcessParams
+    from execserver.protocol.watching import WatchProcessResponse as WatchProcessResponse
 else:
     _RECORD_MODULES = (
         "discovery",
@@ -141,6 +157,7 @@ else:
         "process",
         "sandbox",
         "session",
+        "watching",
     )
 
     def __getattr__(name: str) -> object:

@@ -49,6 +49,8 @@ class Extensions(Record, frozen=True, kw_only=True):
     output_gaps: bool = False
     environment_sandbox: bool = False
     sandbox_refusals: bool = False
+    kept_sessions: bool = False
+    process_watch: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from execserver.protocol import discovery, environment, files, http, legacy, pro
 from execserver.protocol.method import Family as Family
 from execserver.protocol.method import Method as Method
 from execserver.protocol.method import NotificationMethod as NotificationMethod
+from execserver.protocol.own_methods import OWN_METHODS, OWN_NOTIFICATIONS
 
 INITIALIZE = Method(
     "initialize",
@@ -333,55 +334,53 @@ COMMAND_EXEC_EXITED = NotificationMethod(
     doc="A process of the first contract ended.",
 )
 
-METHODS: dict[str, Method[Any, Any]] = {
-    method.name: method
-    for method in (
-        INITIALIZE,
-        PROCESS_START,
-        PROCESS_READ,
-        PROCESS_WRITE,
-        PROCESS_SIGNAL,
-        PROCESS_TERMINATE,
-        PROCESS_RESIZE,
-        PROCESS_CLOSE_STDIN,
-        PROCESS_LIST,
-        ENVIRONMENT_INFO,
-        ENVIRONMENT_STATUS,
-        ENVIRONMENT_SANDBOX,
-        ENVIRONMENT_CONFIG_READ,
-        CAPABILITY_ROOTS_DISCOVER_V1,
-        CAPABILITIES_DISCOVER_V2,
-        FS_READ_FILE,
-        FS_OPEN,
-        FS_READ_BLOCK,
-        FS_WRITE_BLOCK,
-        FS_CLOSE,
-        FS_WRITE_FILE,
-        FS_CREATE_DIRECTORY,
-        FS_GET_METADATA,
-        FS_CANONICALIZE,
-        FS_READ_DIRECTORY,
-        FS_REMOVE,
-        FS_COPY,
-        FS_WALK,
-        FS_WATCH_MISSING,
-        HTTP_REQUEST,
-        COMMAND_EXEC,
-        COMMAND_EXEC_WRITE,
-        COMMAND_EXEC_TERMINATE,
-    )
-}
+_CONTRACT: tuple[Method[Any, Any], ...] = (
+    INITIALIZE,
+    PROCESS_START,
+    PROCESS_READ,
+    PROCESS_WRITE,
+    PROCESS_SIGNAL,
+    PROCESS_TERMINATE,
+    PROCESS_RESIZE,
+    PROCESS_CLOSE_STDIN,
+    PROCESS_LIST,
+    ENVIRONMENT_INFO,
+    ENVIRONMENT_STATUS,
+    ENVIRONMENT_SANDBOX,
+    ENVIRONMENT_CONFIG_READ,
+    CAPABILITY_ROOTS_DISCOVER_V1,
+    CAPABILITIES_DISCOVER_V2,
+    FS_READ_FILE,
+    FS_OPEN,
+    FS_READ_BLOCK,
+    FS_WRITE_BLOCK,
+    FS_CLOSE,
+    FS_WRITE_FILE,
+    FS_CREATE_DIRECTORY,
+    FS_GET_METADATA,
+    FS_CANONICALIZE,
+    FS_READ_DIRECTORY,
+    FS_REMOVE,
+    FS_COPY,
+    FS_WALK,
+    FS_WATCH_MISSING,
+    HTTP_REQUEST,
+    COMMAND_EXEC,
+    COMMAND_EXEC_WRITE,
+    COMMAND_EXEC_TERMINATE,
+)
+METHODS: dict[str, Method[Any, Any]] = {method.name: method for method in (*_CONTRACT, *OWN_METHODS)}
 
+_OF_CONTRACT: tuple[NotificationMethod[Any], ...] = (
+    INITIALIZED,
+    PROCESS_OUTPUT,
+    PROCESS_EXITED,
+    PROCESS_CLOSED,
+    FS_MISSING_CHANGED,
+    HTTP_REQUEST_BODY_DELTA,
+    COMMAND_EXEC_OUTPUT_DELTA,
+    COMMAND_EXEC_EXITED,
+)
 NOTIFICATIONS: dict[str, NotificationMethod[Any]] = {
-    notification.name: notification
-    for notification in (
-        INITIALIZED,
-        PROCESS_OUTPUT,
-        PROCESS_EXITED,
-        PROCESS_CLOSED,
-        FS_MISSING_CHANGED,
-        HTTP_REQUEST_BODY_DELTA,
-        COMMAND_EXEC_OUTPUT_DELTA,
-        COMMAND_EXEC_EXITED,
-    )
+    notification.name: notification for notification in (*_OF_CONTRACT, *OWN_NOTIFICATIONS)
 }

@@ -33,7 +33,10 @@ _fields = functools.cache(msgspec.structs.fields)  # each call takes 0.1 ms and 
 _OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
 
 # Members of later contracts, which have no position in an array: the older contract counts without them.
-_BY_NAME_ONLY = frozenset({"followSymlinks", "managedNetwork", "metadata", "shellSnapshot"})
+_BY_NAME_ONLY = frozenset(
+    {"followSymlinks", "keepMs", "managedNetwork", "metadata", "processName"}
+    | {"resumeSessionName", "sessionName", "shellSnapshot"}
+)
 
 
 def decode_on_slow_path(kind: type[RecordType], params: msgspec.Raw) -> RecordType:

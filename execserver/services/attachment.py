@@ -6,12 +6,16 @@ from execserver.services.sink import MessageSink
 
 
 class Attachment:
-    """Shared by all processes of one session; `sink` is None while the session is detached."""
+    """Shared by all processes of one session; `sink` is None while the session is detached.
 
-    __slots__ = ("sink",)
+    `knows_watchers`: its client has used what only this server has, and is told who writes.
+    """
+
+    __slots__ = ("knows_watchers", "sink")
 
     def __init__(self) -> None:
         self.sink: MessageSink | None = None
+        self.knows_watchers = False
 
     def send(self, *parts: bytes) -> None:
         """Send one message given in parts; drop it while detached, since a client can read what it missed.

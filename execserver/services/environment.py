@@ -24,6 +24,7 @@ from execserver.protocol.errors import InternalError
 from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record, encode_value
+from execserver.protocol.session import KeptSession
 from execserver.services.shell import detect_shell, login_shell
 from execserver.version import CONTRACT_VERSION_VARIABLE, __version__, contract_version
 
@@ -62,10 +63,11 @@ class EnvironmentService:
         self.info = msgspec.Raw(encode_known(describe(environ, shell, find_home(uid))))
         self.status = msgspec.Raw(encode_record(EnvironmentStatusResponse(status=EnvironmentStatus.READY)))
 
-    def initialize_result(self, session_id: str) -> msgspec.Raw:
-        """Return the result of `initialize` for a session."""
+    def initialize_result(self, session_id: str, kept: KeptSession | None = None) -> msgspec.Raw:
+        """Return the result of `initialize` for a session; `kept` if it is a kept one."""
         session = msgspec.json.encode(session_id)
-        return msgspec.Raw(b'{"sessionId":%b,"environmentInfo":%b}' % (session, self.info))
+        more = b"" if kept is None else b',"kept":%b' % msgspec.json.encode(kept)
+        return msgspec.Raw(b'{"sessionId":%b,"environmentInfo":%b%b}' % (session, self.info, more))
 
 
 _VERSION_VARIABLE = CONTRACT_VERSION_VARIABLE.encode()
@@ -115,6 +117,8 @@ def extensions() -> Extensions:
         output_gaps=True,
         sandbox_refusals=True,
         environment_sandbox="environment/sandbox" in METHODS,
+        kept_sessions="session/keep" in METHODS,
+        process_watch="process/watch" in METHODS,
     )
 
 

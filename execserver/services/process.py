@@ -27,7 +27,22 @@ from execserver.services.stdin_queue import StdinQueue
 
 _log = logging.getLogger(__name__)
 
+_LOOK_AGAIN_S = 60.0
 _LAST_READ_BYTES = 1024 * 1024  # read at the exit, without waiting; none of our pipes holds more
+
+
+class Follower(Protocol):
+    """Another session that follows a process."""
+
+    @property
+    def attachment(self) -> Attachment:
+        """The session that follows."""
+
+    def lose(self) -> None:
+        """Note that the process is forgotten."""
+
+    def tell_writer(self) -> None:
+        """Tell the client whether its session writes now."""
 
 
 class Templates(Protocol):
@@ -58,6 +73,10 @@ class Process:
         on_closed: Callable[[], None],
     ) -> None:
         self.argv = argv
+        self.process_id = ""
+        self.name: str | None = None
+        self.followers: list[Follower] = []
+        self.owner = self.writer = attachment  # the writer is the session that may write
         self.state = state
         self.pid = child.pid
         self.started_at = time.time()
@@ -132,6 +151,21 @@ class Process:
         fcntl.ioctl(self._terminal_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
         return True
 
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Rows and columns of the terminal; None without one, or when it is gone."""
+        if self._terminal_fd is None:
+            return None
+        room = fcntl.ioctl(self._terminal_fd, termios.TIOCGWINSZ, bytes(8))
+        rows, cols, *_ = struct.unpack("HHHH", room)
+        return rows, cols
+
+    def forgotten(self) -> None:
+        """Tell all that follow that their ids are free."""
+        followers, self.followers = self.followers, []
+        for follower in followers:
+            follower.lose()
+
     def close_stdin(self) -> None:
         """End the input behind what is queued: close the pipe, or type the terminal's end-of-file character.
 
@@ -165,6 +199,13 @@ class Process:
             if self._changed is None:
                 self._changed = Event()
             self._changed.wait(left)
+
+    def wait_beyond(self, seq: int) -> None:
+        """Block until there is an event after this number, or a minute is over."""
+        if seq >= self.state.log.next_seq - 1:
+            if self._changed is None:
+                self._changed = Event()
+            self._changed.wait(_LOOK_AGAIN_S)
 
     def _kill(self) -> None:
         try:

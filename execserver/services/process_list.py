@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 
+from msgspec import structs
+
 from execserver.protocol.process import ProcessListEntry
+from execserver.protocol.watching import SessionProcess
 from execserver.services.process import Process
+from execserver.services.sessions import Session
 
 _TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -27,6 +31,21 @@ def list_entry(process_id: str, process: Process) -> ProcessListEntry:
         started_at_ms=int(process.started_at * 1000),
         cpu_time_ms=cpu_time_ms,
         rss_bytes=rss_bytes,
+    )
+
+
+def session_entry(session: Session, process_id: str, process: Process) -> SessionProcess:
+    """Describe one process, for a list over several sessions."""
+    plain = structs.asdict(list_entry(process_id, process))
+    rows, cols = process.size or (None, None)
+    return SessionProcess(
+        session_id=session.session_id,
+        session_name=session.name,
+        process_name=process.name,
+        rows=rows,
+        cols=cols,
+        watchers=len(process.followers),
+        **plain,
     )
 
 

@@ -1,8 +1,13 @@
-"""The processes of one session, by the client's ids (wire contract, section 8)."""
+"""The processes of one session, by the client's ids (wire contract, section 8).
+
+An id may also be that of a watch (`services/watching`): then the process is another session's.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.eventloop.delay_queue import DelayQueue
@@ -11,6 +16,12 @@ from execserver.services.attachment import Attachment
 from execserver.services.child import Child
 from execserver.services.process import Process, Templates
 from execserver.services.spawner import Spawner, SpawnSpec
+
+if TYPE_CHECKING:
+    from execserver.services.watching import Watch
+
+MAX_WATCHES: Final = 64  # in a session, and of a process
+KEPT_CLOSED: Final = 32  # closed processes of a kept session; the one closed first is forgotten for another
 
 
 class Reservation:
@@ -44,6 +55,8 @@ class ProcessTable:
         self._processes: dict[str, Process] = {}
         self._starting: set[str] = set()  # ids taken by starts that wait for the zygote
         self._ended = False
+        self._watches: dict[str, Watch] = {}
+        self._kept_closed: deque[str] | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Process]]:
         # Over a copy: ending a process waits for the zygote, and others may be forgotten meanwhile.
@@ -51,7 +64,7 @@ class ProcessTable:
 
     def check_free(self, process_id: str) -> None:
         """Raise `InvalidRequest` when the id is taken."""
-        if process_id in self._processes or process_id in self._starting:
+        if process_id in self._processes or process_id in self._starting or process_id in self._watches:
             raise InvalidRequest(f"process {process_id} already exists")
 
     def start(
@@ -77,6 +90,7 @@ class ProcessTable:
         state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes, sandbox=sandbox)
         state.started()
         process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
+        process.process_id = process_id
         self._processes[process_id] = process
         # The session ended while the program was starting, so `end` did not find this process.
         if self._ended:
@@ -94,12 +108,50 @@ class ProcessTable:
         return self._spawner.spawn(spec)
 
     def find(self, process_id: str) -> Process | None:
-        """Return a process that was started and has not been forgotten, or None."""
+        """Return a process that was started, or is watched, and has not been forgotten; or None."""
+        process = self._processes.get(process_id)
+        if process is None and self._watches and (watch := self._watches.get(process_id)) is not None:
+            return watch.process
+        return process
+
+    def own(self, process_id: str) -> Process | None:
+        """Return a process of this session, not a watched one, or None."""
         return self._processes.get(process_id)
+
+    def watch(self, process: Process, watch_id: str, after_seq: int | None) -> Watch:
+        """Follow another session's process under an id of this one; `Watch.start` begins.
+
+        Raises `InvalidRequest` for a taken id, and for one watch too many.
+        """
+        from execserver.services.watching import Watch  # late: few sessions watch anything
+
+        self.check_free(watch_id)
+        if len(self._watches) >= MAX_WATCHES:
+            raise InvalidRequest(f"at most {MAX_WATCHES} watches in a session")
+        if len(process.followers) >= MAX_WATCHES:
+            raise InvalidRequest(f"at most {MAX_WATCHES} watchers follow a process")
+        self.attachment.knows_watchers = True
+        return Watch(process, watch_id, self.attachment, self._watches, after_seq)
+
+    def unwatch(self, watch_id: str) -> None:
+        """End a watch, if there is one with this id."""
+        watch = self._watches.get(watch_id)
+        if watch is not None:
+            watch.close()
+
+    def writable(self, process: Process, process_id: str) -> None:
+        """Raise `InvalidRequest` if another session writes to a process."""
+        if process.writer is not self.attachment:
+            raise InvalidRequest(f"another session writes to process {process_id}; take it first")
+
+    def keep_closed(self) -> None:
+        """Keep processes that close from now on until the session ends, the newest `KEPT_CLOSED` of them."""
+        if self._kept_closed is None:
+            self._kept_closed = deque()
 
     def known(self, process_id: str) -> Process:
         """Return a process or raise `InvalidRequest` (section 8.2)."""
-        process = self._processes.get(process_id)
+        process = self.find(process_id)
         if process is None:
             state = "is starting" if process_id in self._starting else None
             raise InvalidRequest(
@@ -114,6 +166,8 @@ class ProcessTable:
     def end(self) -> None:
         """Kill every process and forget those that are closed: the session is over."""
         self._ended = True
+        for watch in list(self._watches.values()):
+            watch.close()
         for process_id, process in self:
             process.end()
             if process.state.closed:
@@ -121,12 +175,18 @@ class ProcessTable:
 
     def forget(self, process_id: str) -> None:
         """Drop a closed process and its output."""
-        self._processes.pop(process_id, None)
+        process = self._processes.pop(process_id, None)
+        if process is not None and process.followers:
+            process.forgotten()
         self._retention.discard((self, process_id))
 
     def _closed(self, process_id: str) -> None:
         if self._ended:
             self.forget(process_id)
+        elif self._kept_closed is not None:
+            self._kept_closed.append(process_id)
+            if len(self._kept_closed) > KEPT_CLOSED:
+                self.forget(self._kept_closed.popleft())
         else:
             self._retention.add((self, process_id))
 

@@ -18,6 +18,7 @@ from execserver.services.spawner import Spawner
 from execserver.settings import Settings
 
 if TYPE_CHECKING:
+    from execserver.services.kept_sessions import KeptSessions
     from execserver.services.shell_snapshots import SessionSnapshots
 
 _TURNS_TO_LEAVE = 10  # each lets the loop read 256 KiB of what the old connection still has in its socket
@@ -27,12 +28,15 @@ _TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 class Session:
     """One session: its record in the session table, its processes, and who opened it."""
 
-    __slots__ = ("_snapshots", "identity", "processes", "record")
+    __slots__ = ("_snapshots", "client_name", "created_at", "identity", "name", "processes", "record")
 
     def __init__(self, record: SessionRecord, processes: ProcessTable, identity: Identity) -> None:
         self.record = record
         self.processes = processes
         self.identity = identity
+        self.name: str | None = None
+        self.client_name = ""
+        self.created_at = time.time()
         self._snapshots: SessionSnapshots | None = None
 
     @property
@@ -68,9 +72,29 @@ class SessionHost:
         # the same delay, so they fall due in the order in which they were added.
         self._retention: Retention = DelayQueue(settings.closed_process_retention_s, _forget)
         self._expiry: DelayQueue[str] = DelayQueue(settings.detached_session_ttl_s, self._expire)
+        self._kept: KeptSessions | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def kept(self) -> KeptSessions:
+        """The sessions that stay longer or have names; most servers see none."""
+        if self._kept is None:
+            from execserver.services.kept_sessions import KeptSessions
+
+            self._kept = KeptSessions(self._table, self._settings, self._expire)
+        return self._kept
+
+    @property
+    def any_kept(self) -> bool:
+        """Whether anybody has asked for a session to be kept or named."""
+        return self._kept is not None
+
+    def time_of(self, session: Session) -> float:
+        """Return for how many seconds a session stays without a connection."""
+        keep_s = session.record.keep_s
+        return self._settings.detached_session_ttl_s if keep_s is None else keep_s
 
     def open(self, identity: Identity = NOBODY) -> Session:
         """Make a new session of this peer, attached to the caller."""
@@ -104,19 +128,32 @@ class SessionHost:
     def detach(self, session: Session) -> None:
         """Detach a session whose client is gone: its processes run on, and it can be resumed for a while."""
         session.processes.attachment.sink = None
+        if self._kept is not None:
+            self._kept.detaching(session)
         # `ended` is what the limit of detached sessions costs: the ones detached longest.
         ended = self._table.detach(session.record, time.monotonic())
-        self._expiry.add(session.session_id)
+        if session.record.keep_s is None:
+            self._expiry.add(session.session_id)
         for record in ended:
             self._expiry.discard(record.session_id)
             self._end(record)
+        if self._kept is not None:
+            self._kept.set_timer()
+
+    def end(self, session: Session) -> None:
+        """End a detached session now.  Raises `SessionAlreadyAttached` for another one."""
+        self._table.end(session.record)
+        self._expiry.discard(session.session_id)
+        self._end(session.record)
 
     def close(self) -> None:
         """Stop the timers; the owner of the spawner ends the processes."""
+        if self._kept is not None:
+            self._kept.close()
         self._expiry.close()
         self._retention.close()
 
-    def _expire(self, _session_id: str) -> None:
+    def _expire(self, _session_id: str = "") -> None:
         # The table decides by its own times, and may find more than the one session that is due.
         for record in self._table.expire(time.monotonic()):
             self._end(record)
@@ -124,7 +161,10 @@ class SessionHost:
     def _end(self, record: SessionRecord) -> None:
         """Kill the processes of a session, in a greenlet of its own: each kill waits for the zygote."""
         # Removed at once, so that a client that comes back during the kills finds no session.
-        spawn(self._sessions.pop(record.session_id).processes.end)
+        session = self._sessions.pop(record.session_id)
+        if self._kept is not None:
+            self._kept.forget(session)
+        spawn(session.processes.end)
 
 
 def _forget(item: tuple[ProcessTable, str]) -> None:

@@ -5,7 +5,7 @@ import inspect
 import msgspec
 import pytest
 
-from execserver.protocol import methods
+from execserver.protocol import methods, own_methods
 from execserver.protocol.method import Family, Method, NotificationMethod
 from execserver.protocol.methods import METHODS, NOTIFICATIONS
 from execserver.protocol.record import Record
@@ -34,7 +34,7 @@ def test_a_notification_is_no_method() -> None:
 def test_every_declaration_is_in_the_table_under_its_constant() -> None:
     declared = {
         name: value
-        for name, value in vars(methods).items()
+        for name, value in (vars(methods) | vars(own_methods)).items()
         if isinstance(value, (Method, NotificationMethod))
     }
     table = {**METHODS, **NOTIFICATIONS}

@@ -22,7 +22,10 @@ START = {"processId": "p", "argv": ["x"], "cwd": "file:///", "env": {"A": "b"}, 
 POLICY = {"inherit": "all", "ignoreDefaultExcludes": True, "exclude": [], "set": {}, "includeOnly": []}
 
 
-BY_NAME_ONLY = {"metadata", "managedNetwork", "shellSnapshot"}
+BY_NAME_ONLY = {
+    *("metadata", "managedNetwork", "shellSnapshot"),
+    *("keepMs", "processName", "resumeSessionName", "sessionName"),
+}
 
 
 def members_of(kind: type[Record]) -> list[str]:

@@ -1,0 +1,99 @@
+"""Kept sessions and the processes in them: an extension of this project's server.
+
+A session that is kept stays without a connection for as long as its client asked, up to what the server
+allows, and others of the same peer can list it, resume it by its name, and watch its processes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import uuid4
+
+from execserver.client.errors import UnsupportedByServer
+from execserver.client.flow import Gate
+from execserver.client.process import RemoteProcess
+from execserver.client.router import Router
+from execserver.client.session import Session
+from execserver.protocol.own_methods import (
+    PROCESS_WATCH,
+    SESSION_END,
+    SESSION_KEEP,
+    SESSION_LIST,
+    SESSION_PROCESSES,
+)
+from execserver.protocol.session import (
+    KeptSession,
+    NoParams,
+    SessionEndParams,
+    SessionKeepParams,
+    SessionListEntry,
+)
+from execserver.protocol.watching import SessionProcess, WatchProcessParams
+
+_NEEDED: Final = "kept sessions"
+
+
+class RemoteSessions:
+    """What a client can do with the sessions of its peer.
+
+    Every method raises `UnsupportedByServer` on a server without kept sessions, and `RequestFailed`.
+    """
+
+    def __init__(self, session: Session, gate: Gate, router: Router) -> None:
+        self._session = session
+        self._gate = gate
+        self._router = router
+
+    def session_keep(self, keep_ms: int, name: str | None = None) -> KeptSession:
+        """Keep this session for so long without a connection; 0 ends it with its connection.
+
+        Returns what the server grants.  `name` None leaves the name as it is.
+        """
+        self._require()
+        return self._session.call(SESSION_KEEP, SessionKeepParams(keep_ms=keep_ms, name=name))
+
+    def session_list(self) -> tuple[SessionListEntry, ...]:
+        """Return this session and the kept or named ones of the same peer."""
+        self._require()
+        return self._session.call(SESSION_LIST, NoParams()).sessions
+
+    def session_end(self, session_id: str) -> bool:
+        """End a detached session with its processes; return whether there was one."""
+        self._require()
+        return self._session.call(SESSION_END, SessionEndParams(session_id=session_id)).ended
+
+    def session_processes(self) -> tuple[SessionProcess, ...]:
+        """Return the processes of all sessions that `session_list` shows."""
+        self._require()
+        return self._session.call(SESSION_PROCESSES, NoParams()).processes
+
+    def watch_process(
+        self, session_id: str, process_id: str, *, after_seq: int = 0, take: bool = False
+    ) -> RemoteProcess:
+        """Follow a process of another session, with its events after `after_seq` as far as they are retained.
+
+        With `take` it is this session that writes to it from now on.  What a slow client misses comes as
+        `OutputGap`.  The process is not killed by `close`; `RemoteProcess.unwatch` ends the watch.
+        """
+        self._require()
+        watch_id = uuid4().hex
+        process = RemoteProcess(self._session, self._gate, watch_id, sandboxed=True, after_seq=after_seq)
+        self._router.processes[watch_id] = process  # before the request: notifications may overtake us
+        try:
+            params = WatchProcessParams(
+                session_id=session_id,
+                process_id=process_id,
+                watch_id=watch_id,
+                after_seq=after_seq,
+                take=take,
+            )
+            process.writer = self._session.call(PROCESS_WATCH, params).writer
+        except BaseException:
+            self._router.forget(process, None)
+            raise
+        process.watched = True
+        return process
+
+    def _require(self) -> None:
+        if not self._session.extensions.kept_sessions:
+            raise UnsupportedByServer(f"this server does not have {_NEEDED}")

@@ -1,0 +1,39 @@
+"""The options of the server that change what its clients can ask for: their values, and the settings of them.
+
+No other server has these options.  Loaded only where one is given.
+"""
+
+from __future__ import annotations
+
+import re
+
+from execserver.arguments import Mistake, Program
+
+_TIME = re.compile(r"([0-9]{1,6})([smhd])|0")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_WRONG_TIME = "a number and s, m, h or d, such as 8h, or 0"
+
+
+def overrides(program: Program, options: dict[str, str]) -> dict[str, float]:
+    """Return the settings that the options change.  Raises Leave for a wrong value."""
+    found: dict[str, float] = {}
+    for name, value in options.items():
+        setting, read, expected = _READERS[name]
+        number = read(value)
+        if number is None:
+            shown = program.table[name].shown
+            raise program.mistaken(
+                Mistake(f"invalid value '{value}' for '{shown}': expected {expected}", None)
+            )
+        found[setting] = number
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return None
+    return float(int(found[1]) * _SECONDS[found[2]]) if found[1] else 0.0
+
+
+_READERS = {"--keep-max": ("keep_max_s", _seconds, _WRONG_TIME)}

@@ -1,0 +1,113 @@
+"""Kept sessions and watched processes with two clients and a real server."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from execserver.client import (
+    Closed,
+    ExecServerClient,
+    ExecServerClientConnectOptions,
+    Exited,
+    InvalidRequestError,
+    Output,
+    StdinUnavailable,
+    UnsupportedByServer,
+)
+from execserver.protocol.environment import Extensions
+from tests.support.server_process import ServerProcess
+
+MEMBERS = {field.name for field in dataclasses.fields(ExecServerClientConnectOptions)}
+
+
+@contextmanager
+def connected(server: ServerProcess, **options: object) -> Iterator[ExecServerClient]:
+    assert options.keys() <= MEMBERS
+    chosen = ExecServerClientConnectOptions(**options)  # type: ignore[arg-type]
+    with ExecServerClient.connect(server.url, chosen) as client:
+        yield client
+
+
+def test_a_session_is_found_by_its_name_with_all_that_happened(server: ServerProcess) -> None:
+    with connected(server, session_name="job", keep_ms=60_000) as first:
+        assert first.kept is not None
+        assert first.kept.keep_ms == 60_000
+        first.start(["sh", "-c", "echo done; exit 3"], process_id="p", process_name="build").wait(20)
+        first.detach()
+    with connected(server, resume_session_name="job") as again:
+        (entry,) = again.session_processes()
+        assert (entry.process_name, entry.session_name, entry.exit_code) == ("build", "job", 3)
+        events = list(again.attach_process("p"))
+        assert [event.data for event in events if isinstance(event, Output)] == [b"done\n"]
+        assert again.session_keep(0).keep_ms == 0
+        assert [one.name for one in again.session_list()] == ["job"]
+
+
+def test_another_client_follows_takes_over_and_leaves(server: ServerProcess) -> None:
+    with connected(server, session_name="shell") as owner, connected(server) as other:
+        process = owner.start(["cat"], pipe_stdin=True, process_id="p")
+        process.write(b"one\n")
+        watched = other.watch_process(owner.session_id, "p")
+        assert not watched.writer
+        first = watched.next_event(20)
+        assert isinstance(first, Output)
+        assert first.data == b"one\n"
+        with pytest.raises(InvalidRequestError, match="take it first"):
+            watched.write(b"no")
+        watched.take()
+        watched.write(b"two\n")
+        with pytest.raises(InvalidRequestError, match="take it first"):
+            process.write(b"no")
+        assert not process.writer
+        second = process.next_event(20), process.next_event(20)
+        assert isinstance(second[1], Output)
+        assert second[1].data == b"two\n"
+        watched.close_stdin()
+        rest = list(watched)
+        assert [type(event) for event in rest[-2:]] == [Exited, Closed]
+        assert process.wait(20) == 0
+
+
+def test_a_client_that_leaves_does_not_end_what_it_watches(server: ServerProcess) -> None:
+    with connected(server, session_name="long") as owner:
+        process = owner.start(["cat"], pipe_stdin=True, process_id="p")
+        with connected(server) as other:
+            watched = other.watch_process(owner.session_id, "p")
+            watched.unwatch()
+            with pytest.raises(InvalidRequestError, match="unknown process id"):
+                watched.read()
+            other.watch_process(owner.session_id, "p")
+        process.write(b"still\n")
+        event = process.next_event(20)
+        assert isinstance(event, Output)
+        process.close_stdin()
+        assert process.wait(20) == 0
+        with pytest.raises(StdinUnavailable):
+            process.write(b"x")
+
+
+def test_a_session_is_ended_by_another_client(server: ServerProcess) -> None:
+    with connected(server, session_name="left", keep_ms=60_000) as first:
+        first.start(["sleep", "1000"], process_id="p")
+        first.detach()
+    with connected(server, resume_window=5.0) as other:
+        (left,) = [one for one in other.session_list() if one.name == "left"]
+        assert (left.processes, left.keep_ms) == (1, 60_000)
+        assert other.session_end(left.session_id)
+        assert not other.session_end(left.session_id)
+
+
+def test_a_server_without_kept_sessions_is_told_from_the_client(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(server) as client:
+        info = client.server_info
+        assert info is not None
+        assert info.execserver is not None
+        monkeypatch.setattr(type(client._session), "extensions", Extensions())
+        with pytest.raises(UnsupportedByServer):
+            client.session_list()

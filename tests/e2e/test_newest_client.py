@@ -1,63 +1,73 @@
-"""What the newest client asked its own server about skills and plugins, asked of ours.
-
-The files are made from the recorded answers; of the conversations only these requests are kept.
-"""
+"""Whole conversations of the newest client with its own server, played against ours."""
 
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.folders import plain_place
-from tests.support.newest import environment_in, lines_of
-from tests.support.peer import Json
+from tests.support.newest import environment_in
+from tests.support.newest_client import ClientReplay, RecordedWeb, Recording, conversation
 from tests.support.server_process import OURS, ServerProcess, base_environment
+
+# What the client ran: files of the recorder's that no answer tells of.
+SIDE = {"ws/side": b"executor\n"}
+FILES = {
+    **dict.fromkeys(("40-client-default", "41-client-capability-v2", "42-client-shell-snapshot-v2"), SIDE),
+    "49-client-copy-file": {"ws/src.txt": b"x" * 1_800_000},
+}
+SECRET = "value-of-the-token"
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A folder whose path is the same in the URIs of the traffic."""
+    """A folder whose path is the same in the URIs of the traffic, with four folders above it."""
     with tempfile.TemporaryDirectory(dir=plain_place(), ignore_cleanup_errors=True) as folder:
-        (Path(folder) / "executor-home").mkdir()
-        yield Path(folder).resolve()
+        made = Path(folder).resolve() / "a4/a3/a2/a1/root"
+        for name in ("executor-home/.codex", "ws"):
+            (made / name).mkdir(parents=True)
+        yield made
 
 
-def make_files(answer: Json) -> None:
-    """Make the files that an answer tells of: those with their contents, and skills by what they say."""
-    if isinstance(answer, list):
-        for each in answer:
-            make_files(each)
-    elif isinstance(answer, dict):
-        if "contents" in answer:
-            write(answer["path"], answer["contents"])
-        elif "description" in answer:
-            name = answer["name"].rpartition(":")[2]
-            write(answer["path"], f"---\nname: {name}\ndescription: {answer['description']}\n---\n")
-        for each in answer.values():
-            make_files(each)
+@pytest.fixture
+def web() -> Iterator[RecordedWeb]:
+    """The HTTP server that a recording talks to."""
+    made = RecordedWeb()
+    thread = threading.Thread(target=made.serve)
+    thread.start()
+    yield made
+    made.close()
+    thread.join()
 
 
-def write(uri: str, text: str) -> None:
-    """Write a file, with its folder."""
-    path = Path(uri.removeprefix("file://"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-@pytest.mark.parametrize("name", ["41-client-capability-v2", "46-client-capability-roots-v1"])
-def test_the_newest_clients_searches_are_answered_as_recorded(name: str, root: Path) -> None:
-    asked: dict[str, Any]
-    _, asked, answered = (line["msg"] for line in lines_of(name, root))
-    make_files(answered["result"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "38-client-watchMissing-below-repo",
+        "39-client-watchMissing",
+        "40-client-default",
+        "41-client-capability-v2",
+        "42-client-shell-snapshot-v2",
+        "43-client-executor-http-mcp",
+        "44-client-stdio-mcp",
+        "45-client-capability-roots",
+        "46-client-capability-roots-v1",
+        "49-client-copy-file",
+    ],
+)
+def test_the_newest_client_is_answered_as_by_its_own_server(name: str, root: Path, web: RecordedWeb) -> None:
+    recording = web.recording = Recording(conversation(name, root, web.port), root)
+    for file, content in FILES.get(name, {}).items():
+        (root / file).write_bytes(content)
     home = root / "executor-home"
     env = base_environment() | environment_in(root) | {"HOME": str(home), "CODEX_HOME": str(home / ".codex")}
-    with ServerProcess(OURS, listen="stdio", env=env, cwd=root) as server:
-        with server.stdio() as peer:
-            peer.open_session(client_name="codex-environment")
-            assert peer.call(asked["method"], asked["params"]) == answered["result"]
-        server.close_stdin()
-        server.wait()
+    env |= {"SHELL": "/bin/bash", "EXECUTOR_SECRET_TOKEN": SECRET}
+    with ServerProcess(OURS, env=env, cwd=root) as server, server.connect() as peer:
+        failures = ClientReplay(peer, recording).run()
+    assert not failures, "\n".join(failures)
+    if name == "43-client-executor-http-mcp":
+        assert f"Bearer {SECRET}" in web.authorizations

@@ -132,7 +132,7 @@ def test_a_stand_in_whose_memory_is_written_to_executes_nothing(zygote: Supervis
 
 
 @pytest.mark.parametrize("filters", ["errno", "kill"])
-def test_who_has_a_filter_of_its_own_waits_in_its_exec(
+def test_who_has_a_filter_of_its_own_runs_its_programs_under_it(
     zygote: Supervised, counted: Path, filters: str
 ) -> None:
     verdict = {"errno": 0x00050001, "kill": 0x80000000}[filters]
@@ -147,6 +147,8 @@ def test_who_has_a_filter_of_its_own_waits_in_its_exec(
         os.execv("{counted}", ["tool"])
     print(in_child(filtered), flush=True)
     """
+    inside = "grep -q NoNewPrivs:.1 /proc/self/status && exit 3"
+    counted.write_text(f"#!/bin/sh\necho ran >> {counted.parent}/runs\n{inside}\n")
     assert zygote.call(python(code), allow(str(counted)), place=FULL_ACCESS) == (0, "3\n", "")
     assert runs(counted) == 1
 
@@ -155,7 +157,7 @@ def test_who_has_no_number_free_waits_in_its_exec(zygote: Supervised, counted: P
     code = f"""
     import resource
     def full():
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         os.execv("{counted}", ["tool"])
     print(in_child(full), flush=True)
     """

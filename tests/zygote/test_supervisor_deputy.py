@@ -276,13 +276,6 @@ def test_a_umask_grants_nothing_outside_and_keeps_the_owners_rights(
     assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o666 & ~(own | refused)
 
 
-def test_a_program_outside_hears_its_alarms(zygote: Supervised) -> None:
-    program = "grep SigIgn: /proc/self/status; nice"
-    script = f"trap '' HUP INT ALRM CHLD TERM USR1 XFSZ SEGV PIPE; nice -n 3 bash -c '{program}'"
-    code, out, _ = zygote.call(script, allow("bash"))
-    assert (code, out) == (0, f"SigIgn:\t{1 << 0 | 1 << 1 | 1 << 12:016x}\n{3 + os.nice(0)}\n")
-
-
 @pytest.mark.parametrize("flags", ["os.O_CLOEXEC", "0"])
 def test_whoever_has_thousands_of_descriptors_costs_little(zygote: Supervised, flags: str) -> None:
     needed, hard = 100 + MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[1]

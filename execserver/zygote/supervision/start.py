@@ -57,7 +57,7 @@ class Supervisors:
         self._host = Host(kernel, libc, PlanCache(kernel, keeping=True))
         self._policy: tuple[bytes, Policy] | None = None  # the encoded rules, and the same decoded
         # Made here, since each page that a supervisor writes to is copied for it.
-        self._outside = Outside()
+        self._outside = Outside(kernel)
         self._leave = ForcedExit(kernel)
         notify.prepare(kernel)
         gc.collect()

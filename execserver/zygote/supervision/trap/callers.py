@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from execserver.zygote.supervision.inheritance import Inherited
+
 # What `Caller.look` finds at the path of a program.
 NOTHING = 0  # nothing that can be executed; the kernel tells the caller, as a search through PATH needs it
 OUTSIDE = 1  # the same file as at that path outside
@@ -40,27 +42,22 @@ class Means:
     """What a program gets that is started outside in place of its caller.
 
     `descriptors` maps the program's descriptor numbers to descriptors of this process; `close` closes these
-    and `workdir`, a descriptor of its folder.  `ignored` is a mask of ignored signals, bit N-1 for signal N.
-    `umask` and `nice` are None where they stay the supervisor's.
+    and `workdir`, a descriptor of its folder.  `inherited` is None where all of it stays the supervisor's.
     """
 
-    __slots__ = ("descriptors", "env", "ignored", "nice", "umask", "workdir")
+    __slots__ = ("descriptors", "env", "inherited", "workdir")
 
     def __init__(
         self,
         env: Sequence[bytes],
         descriptors: dict[int, int],
         workdir: int,
-        ignored: int = 0,
-        umask: int | None = None,
-        nice: int | None = None,
+        inherited: Inherited | None = None,
     ) -> None:
         self.env = env
         self.descriptors = descriptors
         self.workdir = workdir
-        self.ignored = ignored
-        self.umask = umask
-        self.nice = nice
+        self.inherited = inherited
 
     def close(self) -> None:
         """Close all descriptors; to be called once."""

@@ -11,6 +11,7 @@ import errno
 import os
 import select
 
+from execserver.zygote.supervision.inheritance import Inherited
 from execserver.zygote.supervision.stand_in.stand_in import Seized
 from execserver.zygote.supervision.trap.callers import (
     GONE,
@@ -34,6 +35,7 @@ from execserver.zygote.supervision.trap.process_files import (
 )
 from execserver.zygote.supervision.trap.process_memory import Memory
 from execserver.zygote.supervision.trap.process_status import Status, death_signal, open_process
+from execserver.zygote.supervision.trap.standing import Standing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class Intercepted(Caller):
         leave: ForcedExit,
         messages: RefusalMessages,
         stand_ins: StandIns,
-        ids: tuple[bytes, ...],
+        shell: Standing | None,
         notification: Notification,
     ) -> None:
         self._kernel = kernel
@@ -72,7 +74,7 @@ class Intercepted(Caller):
         self._leave = leave
         self._messages = messages
         self._stand_ins = stand_ins
-        self._ids = ids
+        self._shell = shell
         self._notification = notification
         self.tid = notification.tid
         self._path_end = 0  # the address of the NUL behind its path
@@ -317,22 +319,32 @@ class Intercepted(Caller):
         status = self._status = Status(self.tid)
         if status.tracer:
             return None  # its tracer wants to trace the program, which outside it could not
-        if status.ids != self._ids:
-            return None  # a program outside has user and groups of the shell, and so more than this one
+        # A program outside has what the shell has, and so might have more than this one.
+        limits = self._lowered_limits(status)
+        inherited = Inherited(self._kernel, self.tid, status)
+        if limits is None or not inherited.is_inheritable:
+            return None
+        inherited.limits = limits
         workdir = opened_folder(self.tid, self.workdir)
         if workdir is None:
             return None  # outside, another folder has that path, or none
         try:
             assert self._memory is not None
             env = self._memory.strings(self._env_at)
-            nice = os.getpriority(os.PRIO_PROCESS, self.tid)
             numbers = open_numbers(self.tid)
             self._free_number = free_number(numbers)
             descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid, numbers)
         except BaseException:  # each kind of failure must give the descriptor back
             os.close(workdir)
             raise
-        return Means(env, descriptors, workdir, status.ignored, status.umask, nice)
+        return Means(env, descriptors, workdir, inherited)
+
+    def _lowered_limits(self, status: Status) -> tuple[tuple[int, int], ...] | None:
+        if self._shell is None:
+            return None
+        standing = Standing(self.tid, status)
+        standing.find_namespaces(self.tid)
+        return standing.lowered_limits(self._shell)
 
     def _complain(self, text: bytes, then: Callable[[], None]) -> None:
         # A copy of its own descriptor: opened by a path it would be opened with the rights of the supervisor.

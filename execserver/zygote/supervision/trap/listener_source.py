@@ -8,6 +8,7 @@ from collections import deque
 from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
 from execserver.zygote.supervision.trap.intercepted import Intercepted
 from execserver.zygote.supervision.trap.process_status import Status
+from execserver.zygote.supervision.trap.standing import Standing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class ListenerSource:
         self._broker = broker
         self._loop = loop
         self._stand_ins = stand_ins
-        self._ids: tuple[bytes, ...] = ()  # user and groups of the shell
+        self._shell: Standing | None = None  # what it may do
+        self._shell_thread = 0  # until its namespaces are known
         # Brought later: they came while only those were wanted that become stand-ins.
         self._backlog: deque[Notification] = deque()
         self._followed: dict[int, Intercepted] = {}  # by thread; who waits for more than the kernel
@@ -109,8 +111,10 @@ class ListenerSource:
                 self._bring(self._backlog.popleft())
 
     def _bring(self, notification: Notification) -> None:
+        if self._shell_thread:
+            self._look_at_namespaces()
         intercepted = Intercepted(
-            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._ids),
+            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._shell),
             notification,
         )
         execution = intercepted.read()
@@ -130,12 +134,23 @@ class ListenerSource:
             self._remember(intercepted)
 
     def _look_at_shell(self, notification: Notification) -> None:
-        """Note what the last of these programs, the shell, is: who it is, and the filters that are ours."""
+        """Note what the last of these programs, the shell, may do, and the filters that are ours."""
         try:
             status = Status(notification.tid)
+            self._shell = Standing(notification.tid, status)
         except (OSError, ValueError):
             return  # then nothing runs outside
-        self._ids, self._stand_ins.filters = status.ids, status.filters
+        self._stand_ins.filters, self._shell_thread = status.filters, notification.tid
+
+    def _look_at_namespaces(self) -> None:
+        # Later than the rest: until it executes, it shares the memory of what builds the sandbox, and so the
+        # kernel shows them to root only.
+        shell, thread, self._shell_thread = self._shell, self._shell_thread, 0
+        try:
+            if shell is not None:
+                shell.find_namespaces(thread)
+        except OSError:
+            self._shell = None
 
     def _remember(self, intercepted: Intercepted) -> None:
         # No event says that a caller is done, so those with nothing open are forgotten now and then.

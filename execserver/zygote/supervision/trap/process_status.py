@@ -9,6 +9,8 @@ import struct
 from execserver.zygote.groups import process_stat, zombie_status
 
 _STATUS_BYTES = 4096
+# The permitted and effective capabilities of a program follow from these, whatever its process has used.
+_IDS = (b"\nUid:", b"\nGid:", b"\nGroups:", b"\nCapInh:", b"\nCapBnd:", b"\nCapAmb:")
 _PIDFD_THREAD = os.O_EXCL  # since Linux 6.9; readable when that thread has ended, not only its process
 _INFO = 0xC040FF0B  # PIDFD_GET_INFO; how a process ended since Linux 6.15
 _INFO_EXIT = 8
@@ -18,11 +20,15 @@ _INFO_BYTES = 64
 class Status:
     """What /proc/TID/status says: process, parent, tracer (0: none), umask, and how many filters it has.
 
-    `ignored` and `caught` are masks of signals, bit N-1 for signal N.  `ids` stands for its user and groups,
-    all that the kernel knows of, and is only compared.
+    `ignored`, `caught` and `blocked` are masks of signals, bit N-1 for signal N; `cpus` is the mask of those
+    that it may run on, as the kernel writes it.  `ids` stands for user, groups and capabilities, all that a
+    program which it executes keeps, and is only compared.
     """
 
-    __slots__ = ("caught", "filters", "ids", "ignored", "parent", "process", "tracer", "umask")
+    __slots__ = (
+        *("blocked", "caught", "cpus", "filters", "ids", "ignored", "parent", "process", "tracer"),
+        "umask",
+    )
 
     def __init__(self, tid: int) -> None:
         opened = os.open(b"/proc/%d/status" % tid, os.O_RDONLY | os.O_CLOEXEC)
@@ -39,7 +45,9 @@ class Status:
         self.umask = int(_value(text, b"\nUmask:"), 8)
         self.ignored = int(_value(text, b"\nSigIgn:"), 16)
         self.caught = int(_value(text, b"\nSigCgt:"), 16)
-        self.ids = tuple(_value(text, name) for name in (b"\nUid:", b"\nGid:", b"\nGroups:"))
+        self.blocked = int(_value(text, b"\nSigBlk:"), 16)
+        self.cpus = _value(text, b"\nCpus_allowed:")
+        self.ids = tuple(_value(text, name) for name in _IDS)
         counted = b"\nSeccomp_filters:"  # since Linux 5.9
         self.filters = int(_value(text, counted)) if counted in text else 0
 

@@ -28,8 +28,8 @@ _POSIX_OPTIONS = frozenset(
     b" pipefail posix verbose xtrace".split()
 )
 _ZSH_OWN = frozenset(
-    b"interactive login monitor privileged restricted shinstdin singlecommand zle rcs globalrcs banghist"
-    b" exec norcs noglobalrcs noexec promptsp promptcr".split()
+    b"interactive monitor privileged restricted shinstdin singlecommand zle banghist hashdirs"
+    b" exec promptsp promptcr".split()
 )
 _OPTION = re.compile(rb"set [-+]o (\w+)")
 _TOGGLE = re.compile(rb"shopt -[su] (\w+)")
@@ -54,7 +54,7 @@ def _posix_option(line: bytes) -> bool:
 
 def _zsh_option(line: bytes) -> bool:
     found = _OPTION.fullmatch(line)
-    return found is not None and found[1].replace(b"_", b"").lower() not in _ZSH_OWN
+    return found is not None and found[1].replace(b"_", b"").lower().removeprefix(b"no") not in _ZSH_OWN
 
 
 _EXPORTED = (EXPORTS, "command env -0")
@@ -82,7 +82,8 @@ SHELLS = {
         ),
         _zsh_option,
         "-fc",
-        "",
+        # zsh has aliases from the start, and would expand one that has the name of a function.
+        "setopt no_aliases; unalias -m '*'; ",
     ),
     "sh": Shell(
         ":",

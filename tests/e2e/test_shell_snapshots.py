@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,3 +94,48 @@ def test_another_sandbox_has_a_snapshot_of_its_own(flavour: Flavour) -> None:
         sandboxes: list[Json] = [None, read_only(place.ws)]
         said = [place.run(command, sandbox, **given).stdout for sandbox in sandboxes]
         assert said == [b"yes\n", b"\n"]
+
+
+ZSHRC = r"""
+echo noise
+alias -g G='| grep'
+alias ll='ls -l'
+function anon-dash fn() { echo "fn:$1"; }
+quoted() { print -r -- 'it'"'"'s' }
+setopt extendedglob noclobber
+autoload -Uz zmv
+typeset -gxT LIST list
+list=(a b)
+plain=not-seen
+export TWO=$'a\nb'
+"""
+
+
+def test_zsh_finds_its_functions_aliases_and_options(peer: WsPeer, tmp_path: Path) -> None:
+    zsh = shutil.which("zsh")
+    if zsh is None:
+        pytest.skip("there is no zsh here")
+    (tmp_path / ".zshrc").write_text(ZSHRC)
+    (tmp_path / ".zprofile").write_text("export PROFILE=p\n")
+    # As an alias that zsh brings along has, in Debian's start-up files, the name of a function.
+    (tmp_path / ".zlogin").write_text("alias quoted=wrong\n")
+    members = {
+        "env": {"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        "shellSnapshot": {"scopeId": "s", "shell": {"name": "zsh", "path": zsh}},
+    }
+    command = (
+        "fn x; 'quoted'; echo $TWO $PROFILE $LIST \"[$plain]\" $1 $#; [[ abc == (#i)ABC ]] && echo $-\n"
+        "alias ll G; whence -w zmv; setopt; exit 3"
+    )
+    argv = [zsh, "-lc", command, "zero", "one"]
+    for number in range(2):  # captured, and found again
+        peer.call("process/start", start_params(f"z{number}", argv, cwd=f"file://{tmp_path}", **members))
+        done = outcome(peer, f"z{number}")
+        assert done.exit_code == 3, done.stderr
+        first, _, rest = done.stdout.decode().partition("] one 1\n")
+        assert first == "fn:x\nit's\na\nb p a:b ["
+        flags, *lines = rest.splitlines()
+        assert "l" in flags
+        assert lines[:3] == ["ll='ls -l'", "G='| grep'", "zmv: function"]
+        assert {"extendedglob", "noclobber", "login"} <= set(lines[3:])
+        assert b"failed to restore" not in done.stderr

@@ -36,7 +36,7 @@ def checked(call: Call, request: Request) -> tuple[Method[Any, Any], Any]:
         raise MethodNotFound(request.method)
     params = decode_params(method, request.params)
     if method is not INITIALIZE:
-        call.connection.rules.check_request(method.family.value)
+        call.connection.rules.check_request(method.family_name)
     identity = call.connection.identity
     if identity.grant is not None:
         check_granted(method.name, identity)

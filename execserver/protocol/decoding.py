@@ -81,9 +81,10 @@ def _decoded_but_for_sandbox(kind: type[Record], params: msgspec.Raw) -> Record 
 def decode_params(method: Method[P, R] | NotificationMethod[P], params: msgspec.Raw) -> P:
     """Return the typed params of a call.  Raises InvalidParams."""
     kind = method.params
-    quickly = _decoded_but_for_sandbox(kind, params)
-    if quickly is not None:
-        return quickly  # type: ignore[return-value]
+    if _SANDBOX in kind.__struct_fields__:
+        quickly = _decoded_but_for_sandbox(kind, params)
+        if quickly is not None:
+            return quickly  # type: ignore[return-value]
     try:
         decoded = _decoder(kind).decode(params)
     except UNREADABLE:

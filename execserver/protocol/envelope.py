@@ -22,6 +22,7 @@ from execserver.protocol.record import encode_json
 
 MALFORMED_ID = -1  # the id of the answer to a malformed message
 MAX_NESTING = 127  # arrays and objects inside each other, the message itself included
+_SHALLOW_BYTES = 2 * MAX_NESTING  # too short for more of them: each has two brackets, or the text is damaged
 _NESTING_CHECKED_BYTES = 1 << 20  # counting the brackets of longer texts would delay other connections
 
 _I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -150,7 +151,7 @@ def _checked(text: bytes | str) -> bytes:
         except UnicodeDecodeError:
             raise MalformedMessage(_reason(text)) from None
     # In a longer text the decoder itself stops, at a depth of about a thousand.
-    if len(text) <= _NESTING_CHECKED_BYTES and _too_deep(text):
+    if _SHALLOW_BYTES < len(text) <= _NESTING_CHECKED_BYTES and _too_deep(text):
         raise MalformedMessage(_reason(text))
     return text
 

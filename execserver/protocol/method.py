@@ -29,7 +29,7 @@ class Family(enum.Enum):
 class Method(Generic[P, R]):
     """One method: its record types, and what other layers need to know about it."""
 
-    __slots__ = ("doc", "extension", "family", "name", "params", "result", "since")
+    __slots__ = ("doc", "extension", "family", "family_name", "name", "params", "result", "since")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Method(Generic[P, R]):
         self.params = params
         self.result = result
         self.family = family
+        self.family_name: str = family.value  # each request asks, and a look through the enum costs more
         self.since = since
         self.doc = doc
         self.extension = extension

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 
 import pytest
@@ -188,6 +189,37 @@ def test_short_messages_are_taken_as_the_library_would_take_them(
     assert seen == expected
     assert (ours.finished, ours.failure) == (library.finished, library.failure)
     assert b"".join(ours.control) == b"".join(library.control)
+
+
+def random_frame(chance: random.Random) -> bytes:
+    """Return a frame; most are short whole messages, the others miss one of the conditions for that."""
+    size = chance.choice([0, 1, chance.randrange(200), 125, 126, 127, 999, 1000, 1001, chance.randrange(70_000)])
+    payload = chance.randbytes(size) if chance.random() < 0.3 else b"x" * size
+    kind = chance.choice([Opcode.TEXT, Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.PING, Opcode.CLOSE])
+    is_control = kind in (Opcode.PING, Opcode.CLOSE)
+    payload = payload[:100] if is_control else payload
+    fin = is_control or chance.random() < 0.9
+    whole = bytearray(frame(kind, payload, fin=fin, mask=chance.random() < 0.95))
+    if chance.random() < 0.1:
+        whole[chance.randrange(2)] ^= 1 << chance.randrange(8)  # another length, opcode or reserved bit
+    return bytes(whole[: chance.randrange(len(whole))] if chance.random() < 0.05 else whole)
+
+
+def test_a_message_that_comes_alone_is_taken_as_in_a_flow() -> None:
+    """10,000 frames whole, and the same ones cut in two, which takes the way of all others."""
+    chance = random.Random(7)
+    pair = alone, cut = ServerFrames(LIMITS), ServerFrames(LIMITS)
+    taken = 0
+    for _ in range(10_000):
+        data = random_frame(chance)
+        seen = alone.feed(memoryview(data))
+        assert seen == cut.feed(data[:1]) + cut.feed(data[1:])
+        state = [(one.finished, one.failure, one.control, one.peer_closed) for one in pair]
+        assert state[0] == state[1]
+        taken += len(seen)
+        if alone.finished or chance.random() < 0.2:
+            pair = alone, cut = ServerFrames(LIMITS), ServerFrames(LIMITS)
+    assert taken > 1000
 
 
 @given(st.binary(max_size=300))

@@ -50,7 +50,7 @@ class RunningCall:
         self._news = Event()
         self._outputs_ended = Event()
         self._pumps = [
-            OutputPump(stream, fd, self.capture.add, _never_wait, self._output_ended, lambda: child.exited)
+            OutputPump(stream, fd, self.capture.add, _Unhindered(), self._output_ended, lambda: child.exited)
             for stream, fd in child.outputs
         ]
         self._lingers = False  # the shell has ended, others have not
@@ -143,5 +143,16 @@ class RunningCall:
             self._questions.hang_up()
 
 
-def _never_wait() -> None:
-    """Let the pump read on: the capture drops what is too much."""
+class _Unhindered:
+    """Lets a pump read on: the capture drops what is too much."""
+
+    may_go_on = True
+
+    def wait_for_room(self) -> None:
+        """Return at once."""
+
+    def hold(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""

@@ -85,6 +85,17 @@ class StreamOutbox:
             self._room.wait()
         return not self.closed
 
+    @property
+    def may_go_on(self) -> bool:
+        """True if `wait_for_room` would return True at once."""
+        return self.has_room and not self.closed
+
+    def hold(self) -> None:
+        """Do nothing: the writer's greenlet writes what is queued, since a write here may have to wait."""
+
+    def release(self) -> None:
+        """Do nothing, see `hold`."""
+
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait until no message is queued, at most `timeout` seconds; return whether none is."""
         with at_most(timeout):

@@ -30,6 +30,21 @@ class Attachment:
         """Return whether a producer may go on without waiting."""
         return self.sink is None or self.sink.has_room
 
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether `wait_for_room` would return at once."""
+        return self.sink is None or self.sink.may_go_on
+
+    def hold(self) -> None:
+        """Begin to send several messages, to be written together; `release` must follow in this turn."""
+        if self.sink is not None:
+            self.sink.hold()
+
+    def release(self) -> None:
+        """Write what was sent, as far as that needs no waiting."""
+        if self.sink is not None:
+            self.sink.release()
+
     def wait_for_room(self) -> None:
         """Block a producer while the attached client does not read; return at once while detached."""
         # A loop: during the wait the session may have been resumed on another connection.

@@ -1,9 +1,12 @@
-"""The output pump: reads one output of one process until its end, in a greenlet of its own.
+"""The output pump: reads one output of one process until its end.
 
 The pump owns its descriptor and closes it once, when it ends.  It reads what is there, up to `CHUNK_BYTES`
-for each chunk, and joins only what it can read at once; no timer delays output.  Before each read it waits
-for room at the client.  If the client does not read, the data stays in the pipe and the command blocks in its
-writes.
+for each chunk, and joins only what it can read at once; no timer delays output.  Before each read there has
+to be room at the client.  If the client does not read, the data stays in the pipe and the command blocks in
+its writes.
+
+A short chunk is published by a callback of the event loop, one for each time the loop looks.  Where much
+comes, or the pump has to wait, a greenlet goes on until little is left.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from collections.abc import Callable
 from gevent import Greenlet, sleep
 from gevent.hub import get_hub
 
+from execserver.services.sink import Pace
+
 CHUNK_BYTES = 64 * 1024  # all that a pipe holds; the reference server sends 8 KiB a message
-_YIELD_BYTES = 4096  # a larger chunk may have more behind it: other greenlets run, then it is read on
+_SHORT_BYTES = 4096  # a larger chunk may have more behind it: others get their turn, then it is read on
 _TTY_JOIN_BYTES = 2000  # a terminal returns at most 4 KiB a read; a read this full means that more is waiting
 _REOPENED_S = 0.05
 _READY_READ = 1
 
 
 class OutputPump:
-    """One output: `publish(stream, data)` takes each chunk, `wait_for_room` blocks while there is no room.
+    """One output: `publish(stream, data)` takes each chunk, `pace` says when it may take the next.
 
     `may_end` tells whether the process has exited; until then the pump keeps a terminal open.
     """
@@ -32,7 +37,7 @@ class OutputPump:
         stream: str,
         fd: int,
         publish: Callable[[str, bytes], None],
-        wait_for_room: Callable[[], None],
+        pace: Pace,
         on_end: Callable[[], None],
         may_end: Callable[[], bool],
     ) -> None:
@@ -40,21 +45,21 @@ class OutputPump:
         self.ended = False
         self._fd = fd
         self._publish = publish
-        self._wait_for_room = wait_for_room
+        self._pace = pace
         self._on_end = on_end
         self._may_end = may_end
         self._is_terminal = stream == "pty"
-        self._watcher = get_hub().loop.io(fd, _READY_READ)  # made once; `hub.wait` starts and stops it
-        self._greenlet: Greenlet[[], None] | None = None
+        self._watcher = get_hub().loop.io(fd, _READY_READ)
+        self._greenlet: Greenlet[[], None] | None = None  # while the loop does not watch
 
     def start(self) -> None:
         """Start reading."""
-        self._greenlet = Greenlet.spawn(self._run)
+        self._watcher.start(self._readable)
 
     def drain(self, limit: int) -> None:
         """Read what is there now, at most about `limit` bytes, without waiting.
 
-        Another greenlet calls this while the pump's own one waits; the output may end in here.
+        This is called while the pump itself waits; the output may end in here.
         """
         while not self.ended and limit > 0:
             data = self._read()
@@ -82,30 +87,62 @@ class OutputPump:
         self._on_end()
         os.close(self._fd)
 
+    def _readable(self) -> None:
+        """Publish one chunk.  Called in the event loop, which must not wait."""
+        if not self._pace.may_go_on:
+            self._go_on_in_greenlet()
+            return
+        data = self._read()
+        if data:
+            self._publish_now(data)
+            if len(data) > _SHORT_BYTES and not self.ended:
+                self._go_on_in_greenlet()
+        elif data is not None:
+            if self._is_kept_open():
+                self._go_on_in_greenlet()
+            else:
+                self.stop()
+
+    def _publish_now(self, data: bytes) -> None:
+        pace = self._pace
+        pace.hold()
+        try:
+            self._publish(self.stream, data)
+        finally:
+            pace.release()
+
+    def _go_on_in_greenlet(self) -> None:
+        self._watcher.stop()
+        self._greenlet = Greenlet.spawn(self._run)
+
     def _run(self) -> None:
-        hub = get_hub()
-        while True:
-            self._wait_for_room()
+        """Read until little is left or the output ends."""
+        while not self.ended:
+            self._pace.wait_for_room()
             if self.ended:  # stopped meanwhile: the closed descriptor's number may name another file by now
                 return
             data = self._read()
-            if data is None:
-                hub.wait(self._watcher)
-            elif data:
+            if data:
                 self._publish(self.stream, data)
-                if len(data) > _YIELD_BYTES:
-                    sleep(0)
-                else:
-                    # A second read would mostly find nothing, and the client would have to wait for it.
-                    hub.wait(self._watcher)
-            elif self._is_terminal and not self._may_end():
-                # No process has the terminal open, but the command lives and may open it again.  Closing our
-                # side would send it SIGHUP.  The event loop cannot wait for an open, so try now and then.
+                if len(data) <= _SHORT_BYTES:
+                    break
+                sleep(0)
+            elif data is None:
+                break
+            elif self._is_kept_open():
                 sleep(_REOPENED_S)
             else:
                 self._greenlet = None  # `stop` must not kill the greenlet it runs in
                 self.stop()
-                return
+        if not self.ended:
+            self._greenlet = None
+            self._watcher.start(self._readable)
+
+    def _is_kept_open(self) -> bool:
+        """Return whether this is a terminal that no process has open while the command lives."""
+        # The command may open it again, and closing our side would send it SIGHUP.  The event loop cannot
+        # wait for an open, so a greenlet tries now and then.
+        return self._is_terminal and not self._may_end()
 
     def _read(self) -> bytes | None:
         """Return a chunk, empty bytes at the end of the output, or None if nothing can be read now."""

@@ -92,7 +92,7 @@ class Process:
         # A terminal is one descriptor for both directions, and its pump closes it.
         self.stdin = None if child.stdin_fd is None else StdinQueue(child.stdin_fd, owned=not state.tty)
         self._pumps = [
-            OutputPump(stream, fd, self._output, attachment.wait_for_room, self._output_ended, self._is_over)
+            OutputPump(stream, fd, self._output, attachment, self._output_ended, self._is_over)
             for stream, fd in child.outputs
         ]
 

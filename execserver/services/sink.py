@@ -22,8 +22,35 @@ class MessageSink(Protocol):
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole JSON message given in parts, without joining large ones."""
 
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether `wait_for_room` would return True at once."""
+
     def wait_for_room(self) -> bool:
         """Block this greenlet while more than the high-water mark is queued; return False when closed.
 
         Also waits a short, limited time for a client that has received much and not read it.
         """
+
+    def hold(self) -> None:
+        """Begin to queue several messages, to be written together; `release` must follow in this turn."""
+
+    def release(self) -> None:
+        """Write what is queued, as far as that needs no waiting."""
+
+
+class Pace(Protocol):
+    """How fast a producer of output may go on."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether `wait_for_room` would return at once."""
+
+    def wait_for_room(self) -> None:
+        """Block this greenlet while there is no room."""
+
+    def hold(self) -> None:
+        """Begin to publish; `release` must follow in this turn."""
+
+    def release(self) -> None:
+        """Let what was published leave, as far as that needs no waiting."""

@@ -160,6 +160,19 @@ class Outbox:
             self._let_peer_read()
         return not self.closed
 
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether `wait_for_room` would return True at once."""
+        return self._unlooked <= _LOOK_BYTES and not self.closed and self.queued <= HIGH_WATER_BYTES
+
+    def hold(self) -> None:
+        """Begin to queue several messages, to be written together; `release` must follow in this turn."""
+        self._flush_due = True  # so that none of them schedules a write of its own
+
+    def release(self) -> None:
+        """Write what the kernel takes now; the rest follows when it takes more."""
+        self.flush()
+
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until everything is written; return whether it is."""
         self.flush()

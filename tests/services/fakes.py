@@ -23,6 +23,7 @@ class FakeSink:
         self.messages: list[bytes] = []
         self.closed = False
         self.waits = 0
+        self.held = False
         self._room = Event()
         self._room.set()
         self.on_send: Callable[[], None] = lambda: None
@@ -52,6 +53,18 @@ class FakeSink:
         if not self.closed:
             self.messages.append(b"".join(parts))
             self.on_send()
+
+    @property
+    def may_go_on(self) -> bool:
+        return self.has_room and not self.closed
+
+    def hold(self) -> None:
+        assert not self.held, "held twice"
+        self.held = True
+
+    def release(self) -> None:
+        assert self.held, "released without a hold"
+        self.held = False
 
     def wait_for_room(self) -> bool:
         self.waits += 1

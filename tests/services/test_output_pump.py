@@ -6,12 +6,13 @@ import socket
 import struct
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
 
 from execserver.services import output_pump as pump_module
+from execserver.services.attachment import Attachment
 from execserver.services.output_pump import CHUNK_BYTES, OutputPump
 from tests.services.fakes import FakeSink
 from tests.support.greenlets import is_active, turns
@@ -28,10 +29,13 @@ class Pumped:
         self.chunks: list[bytes] = []
         self.ends: list[str] = []
         self.sink = FakeSink()
+        self.pace = Attachment()
+        self.pace.sink = self.sink
         self.process_over = process_over
+        self.on_publish: Callable[[], None] = lambda: None
         os.set_blocking(fd, False)
         self.output_pump = OutputPump(
-            stream, fd, self._publish, self._wait_for_room, self._ended, lambda: self.process_over
+            stream, fd, self._publish, self.pace, self._ended, lambda: self.process_over
         )
 
     @property
@@ -54,9 +58,7 @@ class Pumped:
     def _publish(self, stream: str, data: bytes) -> None:
         assert stream == self.output_pump.stream
         self.chunks.append(data)
-
-    def _wait_for_room(self) -> None:
-        self.sink.wait_for_room()
+        self.on_publish()
 
     def _ended(self) -> None:
         assert self.is_open(), "told after the close: the number may mean something else by now"
@@ -99,6 +101,17 @@ def test_output_is_published_as_it_comes(pipe: Pipe) -> None:
         pipe.write(piece)
     assert one.chunks == [b"first", b"second\n", b"\0\xff"]
     assert not one.output_pump.ended
+
+
+def test_short_output_needs_no_greenlet_and_leaves_at_once(pipe: Pipe) -> None:
+    one = pipe.pumped
+    one.output_pump.start()
+    started: list[object] = []
+    one.on_publish = lambda: started.append((one.sink.held, one.output_pump._greenlet))
+    for piece in (b"one", b"two"):
+        pipe.write(piece)
+        assert not one.sink.held
+    assert started == [(True, None)] * 2
 
 
 def test_nothing_is_read_before_the_start(pipe: Pipe) -> None:
@@ -215,7 +228,13 @@ def test_many_small_reads_leave_others_their_turns() -> None:
         one = Pumped(reader.detach())
         one.output_pump.start()
         seen: list[int] = []
-        gevent.spawn(lambda: seen.append(len(one.chunks)))
+
+        def look() -> None:
+            while not one.chunks:
+                gevent.sleep(0)
+            seen.append(len(one.chunks))
+
+        gevent.spawn(look)
         turns()
         assert len(one.chunks) == 100
         assert 0 < seen[0] < 50

@@ -140,6 +140,41 @@ def test_with_room_nobody_waits(outbox: Outbox) -> None:
     assert outbox.queued == 1002  # and nothing was written before its time
 
 
+def test_who_may_go_on_would_not_wait(pair: Pair) -> None:
+    unread = 0
+    outbox = outbox_on(pair[0], unread=lambda: unread)
+    assert outbox.may_go_on
+    outbox.send(b"x" * 30_000)
+    assert outbox.may_go_on
+    unread = UNREAD_BYTES + 1  # now a look at the peer's window is due, and would wait
+    for _ in range(5):
+        outbox.send(b"x" * 30_000)
+    assert outbox.has_room
+    assert not outbox.may_go_on
+    unread = 0
+    assert outbox.wait_for_room()
+    assert outbox.may_go_on
+    outbox.send(MUCH)
+    assert not outbox.may_go_on
+    outbox.close()
+    assert not outbox.may_go_on
+
+
+def test_what_is_held_leaves_in_one_write_when_it_is_released(packets: Pair) -> None:
+    outbox = outbox_on(packets[0])
+    outbox.hold()
+    outbox.send(b"answer")
+    outbox.send(b"notification")
+    turns()
+    assert take_packets(packets[1]) == []
+    outbox.release()
+    assert take_packets(packets[1]) == [b"<answer><notification>"]
+    outbox.send(b"later")
+    turns()
+    assert take_packets(packets[1]) == [b"<later>"]
+    outbox.close()
+
+
 def test_room_is_made_by_writing_before_it_is_waited_for(outbox: Outbox) -> None:
     for _ in range(12):
         outbox.send(b"x" * 30_000)  # below what is written at once

@@ -139,12 +139,11 @@ class Server:
         transport.done.rawlink(lambda _: self._stop.set())
         transport.start(connection)
         self._sandbox_reports.start()
-        worker = spawn(connection.run)
         spawn(self._stale_masks.clean)
         self._settle_memory()
         self._stop.wait()
         if transport.done.is_set():  # the input ended: what was received before is still handled
-            worker.join(self._settings.close_timeout_s)
+            connection.join(self._settings.close_timeout_s)
         transport.outbox.wait_until_empty(self._settings.close_timeout_s)
         self._end()
         transport.restore()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from execserver.handlers.context import Call
 from execserver.handlers.limits import check_granted
-from execserver.handlers.registry import HANDLERS
-from execserver.handlers.replies import Answer
+from execserver.handlers.registry import HANDLERS, NEVER_WAIT
+from execserver.handlers.replies import Answer, InTurn
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.envelope import Request
 from execserver.protocol.errors import MethodNotFound
@@ -15,13 +16,14 @@ from execserver.protocol.methods import INITIALIZE, METHODS, Method
 
 
 def dispatch(call: Call, request: Request) -> Answer:
-    """Answer one request or raise `RpcError`."""
+    """Answer one request or raise `RpcError`.  Never blocks: a handler that may wait is left to `InTurn`."""
     method, params = checked(call, request)
-    return HANDLERS[method.name](call, params)
+    handler = HANDLERS[method.name]
+    return handler(call, params) if method.name in NEVER_WAIT else InTurn(partial(handler, call, params))
 
 
 def handle(call: Call, method: Method[Any, Any], params: object) -> Answer:
-    """Answer a request that was found to be allowed, or raise `RpcError`."""
+    """Answer a request that was found to be allowed, or raise `RpcError`; may block."""
     return HANDLERS[method.name](call, params)
 
 

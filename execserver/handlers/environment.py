@@ -11,13 +11,13 @@ from execserver.protocol.methods import ENVIRONMENT_INFO, ENVIRONMENT_SANDBOX, E
 from execserver.protocol.session import NoParams
 
 
-@handles(ENVIRONMENT_INFO)
+@handles(ENVIRONMENT_INFO, waits=False)
 def info(call: Call, _params: NoParams) -> Raw:
     """Describe the machine; the same object is in the result of `initialize`."""
     return call.services.environment.info
 
 
-@handles(ENVIRONMENT_STATUS)
+@handles(ENVIRONMENT_STATUS, waits=False)
 def status(call: Call, _params: NoParams) -> Raw:
     """Report that the machine takes work."""
     return call.services.environment.status

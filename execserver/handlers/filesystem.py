@@ -11,7 +11,7 @@ from execserver.files.walk import WalkOptions
 from execserver.handlers.context import Call
 from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.registry import handles
-from execserver.handlers.replies import InParts, Reply, Streamed
+from execserver.handlers.replies import InParts, InTurn, Reply, Streamed
 from execserver.protocol import base64, files, methods
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.paths import PathUri
@@ -123,14 +123,17 @@ def create_directory(call: Call, params: files.FsCreateDirectoryParams) -> files
     return _CREATED
 
 
-@handles(methods.FS_GET_METADATA)
-def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMetadataResponse:
+@handles(methods.FS_GET_METADATA, waits=False)
+def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMetadataResponse | InTurn:
     """Report kind, size and time of modification; the time of birth in no-symlinks mode only."""
-    files_, path, born_ms = operations(call, params.sandbox, params.path), params.path.native(), 0
+    files_, path = operations(call, params.sandbox, params.path), params.path.native()
     if params.follow_symlinks is False:
-        found, born_ms = files_.get_metadata_without_symlinks(path)
-    else:
-        found = files_.get_metadata(path)
+        return InTurn(lambda: _metadata(*files_.get_metadata_without_symlinks(path)))
+    found = files_.metadata_at_once(path) if isinstance(files_, FileService) else None
+    return InTurn(lambda: _metadata(files_.get_metadata(path))) if found is None else _metadata(found)
+
+
+def _metadata(found: tuple[bool, bool, bool, int, int], born_ms: int = 0) -> files.FsGetMetadataResponse:
     is_directory, is_file, is_symlink, size, modified_at_ms = found
     return files.FsGetMetadataResponse(
         is_directory=is_directory,

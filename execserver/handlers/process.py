@@ -219,7 +219,7 @@ def _check_argv(params: ExecParams) -> None:
         raise InvalidParams("argv must not be empty")
 
 
-@handles(PROCESS_READ)
+@handles(PROCESS_READ, waits=False)
 def read(call: Call, params: ReadParams) -> Raw | Later:
     """Return retained output, at once or as soon as there is some."""
     process = call.session.processes.known(params.process_id)
@@ -235,7 +235,7 @@ def read(call: Call, params: ReadParams) -> Raw | Later:
     return Later(wait)
 
 
-@handles(PROCESS_WRITE)
+@handles(PROCESS_WRITE, waits=False)
 def write(call: Call, params: WriteParams) -> WriteResponse | Later:
     """Queue bytes for the input of a process, once per write id."""
     if params.write_id == "":
@@ -290,7 +290,7 @@ def terminate(call: Call, params: TerminateParams) -> TerminateResponse:
     return TerminateResponse(running=process is not None and process.terminate())
 
 
-@handles(PROCESS_RESIZE)
+@handles(PROCESS_RESIZE, waits=False)
 def resize(call: Call, params: ResizeParams) -> ResizeResponse:
     """Change the size of a terminal."""
     if not params.rows or not params.cols:
@@ -303,7 +303,7 @@ def resize(call: Call, params: ResizeParams) -> ResizeResponse:
     return ResizeResponse()
 
 
-@handles(PROCESS_CLOSE_STDIN)
+@handles(PROCESS_CLOSE_STDIN, waits=False)
 def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | Later:
     """End the input of a process behind what is queued for it."""
     table = call.session.processes

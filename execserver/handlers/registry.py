@@ -14,15 +14,21 @@ Handler = Callable[[Call, Any], Answer]
 H = TypeVar("H", bound=Handler)
 
 HANDLERS: dict[str, Handler] = {}
+NEVER_WAIT: set[str] = set()  # methods whose handlers the event loop may call
 
 
-def handles(method: Method[Any, Any]) -> Callable[[H], H]:
-    """Bind the decorated function to a declared method."""
+def handles(method: Method[Any, Any], *, waits: bool = True) -> Callable[[H], H]:
+    """Bind the decorated function to a declared method.
+
+    Without `waits` it is called in the event loop: it must never block, but may return `InTurn` or `Later`.
+    """
 
     def bind(handler: H) -> H:
         if method.name in HANDLERS:
             raise ValueError(f"{method.name} has two handlers")
         HANDLERS[method.name] = handler
+        if not waits:
+            NEVER_WAIT.add(method.name)
         return handler
 
     return bind

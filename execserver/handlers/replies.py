@@ -17,6 +17,15 @@ class Reply:
         self.then = then
 
 
+class InTurn:
+    """An answer that may wait: `run` is called in the connection's greenlet, and delays later requests."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Callable[[], Answer]) -> None:
+        self.run = run
+
+
 class Later:
     """An answer that waits for something: `run` is called in its own greenlet and delays no other request."""
 
@@ -48,4 +57,4 @@ class Streamed:
 
 
 Result = msgspec.Struct | msgspec.Raw | InParts
-Answer = Result | Reply | Later | Streamed
+Answer = Result | Reply | InTurn | Later | Streamed

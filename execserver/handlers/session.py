@@ -8,7 +8,7 @@ import time
 from execserver.core.sessions import Attachment
 from execserver.handlers.context import Call
 from execserver.handlers.registry import handles
-from execserver.handlers.replies import Reply
+from execserver.handlers.replies import InTurn, Reply
 from execserver.protocol.errors import InvalidParams, RpcError
 from execserver.protocol.methods import INITIALIZE
 from execserver.protocol.own_methods import SESSION_END, SESSION_KEEP, SESSION_LIST, SESSION_PROCESSES
@@ -29,11 +29,21 @@ from execserver.services.sessions import Session
 _log = logging.getLogger(__name__)
 
 
-@handles(INITIALIZE)
-def initialize(call: Call, params: InitializeParams) -> Reply:
+@handles(INITIALIZE, waits=False)
+def initialize(call: Call, params: InitializeParams) -> Reply | InTurn:
     """Attach the connection to a session; notifications are sent once the answer is queued."""
+    call.connection.rules.check_initialize()
+    resumed = params.resume_session_id
+    # The end of its old connection may have to be waited for.
+    if params.resume_session_name is not None or (
+        resumed is not None and call.services.sessions.is_attached(resumed)
+    ):
+        return InTurn(lambda: _initialized(call, params))
+    return _initialized(call, params)
+
+
+def _initialized(call: Call, params: InitializeParams) -> Reply:
     connection = call.connection
-    connection.rules.check_initialize()
     resumed = params.resume_session_id is not None or params.resume_session_name is not None
     session = _opened(call, params)
     call.take_session(session)

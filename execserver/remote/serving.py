@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gevent import spawn
-
 from execserver.eventloop.input_end import InputEnd
 from execserver.handlers.context import Call
 from execserver.log import active_redactor
@@ -93,11 +91,7 @@ class RemoteServing(Running):
         )
 
     def _serve_stream(self, transport: RelayTransport) -> None:
-        connection = connection_over(transport, self._make_call(transport.outbox))
-        transport.start(connection)
-        spawn(connection.run)
+        transport.start(connection_over(transport, self._make_call(transport.outbox)))
 
     def _serve_plain(self, transport: PlainTransport) -> Connection:
-        connection = connection_over(transport, self._make_call(transport.outbox))
-        spawn(connection.run)
-        return connection
+        return connection_over(transport, self._make_call(transport.outbox))

@@ -71,9 +71,12 @@ class FileService:
 
     def get_metadata(self, path: bytes) -> tuple[bool, bool, bool, int, int]:
         """Return is_directory, is_file, is_symlink, size in bytes, time of modification in ms."""
-        if self._mounts.is_local(path):
-            return metadata.get_metadata(path)
-        return self._slow.call(lambda pause: metadata.get_metadata(path))
+        found = self.metadata_at_once(path)
+        return self._slow.call(lambda pause: metadata.get_metadata(path)) if found is None else found
+
+    def metadata_at_once(self, path: bytes) -> tuple[bool, bool, bool, int, int] | None:
+        """Return what `get_metadata` does, or None if that may take long; never blocks."""
+        return metadata.get_metadata(path) if self._mounts.is_local(path) else None
 
     def get_metadata_without_symlinks(self, path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
         """Return what `get_metadata` does, and the time of birth in ms; refuse symlinks in the path."""

@@ -117,7 +117,7 @@ class OutputPump:
 
     def _run(self) -> None:
         """Read until little is left or the output ends."""
-        while not self.ended:
+        while True:
             self._pace.wait_for_room()
             if self.ended:  # stopped meanwhile: the closed descriptor's number may name another file by now
                 return
@@ -134,9 +134,9 @@ class OutputPump:
             else:
                 self._greenlet = None  # `stop` must not kill the greenlet it runs in
                 self.stop()
-        if not self.ended:
-            self._greenlet = None
-            self._watcher.start(self._readable)
+                return
+        self._greenlet = None
+        self._watcher.start(self._readable)
 
     def _is_kept_open(self) -> bool:
         """Return whether this is a terminal that no process has open while the command lives."""

@@ -104,6 +104,11 @@ class SessionHost:
         self._sessions[record.session_id] = session
         return session
 
+    def is_attached(self, session_id: str) -> bool:
+        """Return whether a connection holds this session; `resume` waits for its end."""
+        session = self._sessions.get(session_id)
+        return session is not None and session.record.attachment is Attachment.ATTACHED
+
     def resume(self, session_id: str, identity: Identity = NOBODY) -> Session:
         """Attach a detached session to the caller; raise what `SessionTable.resume` raises.
 

@@ -11,7 +11,7 @@ connection, and are not counted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gevent import Greenlet, iwait, joinall
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 class ConcurrentConnection(Connection):
     """One client, as `Connection`; several of its requests at a time."""
 
-    def __init__(self, transport: Transport, call: Call) -> None:
-        super().__init__(transport, call)
+    def __init__(self, transport: Transport, call: Call, on_end: Callable[[], object]) -> None:
+        super().__init__(transport, call, on_end)
+        self._inbox.let_go()  # nothing is answered in the event loop: it would come before its turn
         self._places = min(call.connection.concurrent_requests, MAX_RUNNING)
         self._running: dict[_Work, tuple[Lane, int]] = {}  # with the size of each request
         self._running_bytes = 0

@@ -1,10 +1,11 @@
 """Serves one client, over any transport.
 
-Messages wait in an inbox (`inbox`, with its limits), and one greenlet handles them strictly in order.  An
-answer that has to wait for something gets a greenlet of its own and delays no other request.  Reading goes on
-while a request is handled, so the server notices the end of a client at once and detaches its session,
-whatever the greenlet is doing.  What was received before the end is still handled: a client may ask to
-terminate a process and leave.
+Messages wait in an inbox (`inbox`, with its limits) and are handled strictly in order: in the event loop as
+long as nothing has to wait, else by one greenlet, which is made when it is first needed.  An answer that has
+to wait for something gets a greenlet of its own and delays no other request.  Reading goes on while a request
+is handled, so the server notices the end of a client at once and detaches its session, whatever the greenlet
+is doing.  What was received before the end is still handled: a client may ask to terminate a process and
+leave.
 
 Where the server is asked for one request at a time, each waits for the one before, as at the reference.
 
@@ -15,7 +16,7 @@ waits in line.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from gevent import Greenlet
@@ -24,7 +25,7 @@ from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
 from execserver.handlers.dispatch import dispatch
 from execserver.handlers.guard import guarded
-from execserver.handlers.replies import Answer, InParts, Later, Reply, Result, Streamed
+from execserver.handlers.replies import Answer, InParts, InTurn, Later, Reply, Result, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,
     MalformedMessage,
@@ -46,13 +47,15 @@ MAX_WAITING = 256
 WAITING_BYTES = 16 * 1024 * 1024  # each request may hold up to 64 MiB of input or of an upload
 
 
-def connection_over(transport: Transport, call: Call) -> Connection:
+def connection_over(
+    transport: Transport, call: Call, on_end: Callable[[], object] = lambda: None
+) -> Connection:
     """Return a connection that works on as many requests at a time as the server is asked to."""
     if call.connection.concurrent_requests > 1:
         from execserver.transports.concurrent import ConcurrentConnection  # late: few ask for it
 
-        return ConcurrentConnection(transport, call)
-    return Connection(transport, call)
+        return ConcurrentConnection(transport, call, on_end)
+    return Connection(transport, call, on_end)
 
 
 class _Unreadable(Exception):
@@ -60,20 +63,28 @@ class _Unreadable(Exception):
 
 
 class Connection:
-    """One client.  Its transport delivers what arrives; a greenlet calls `run`."""
+    """One client, to which its transport delivers what arrives.
 
-    def __init__(self, transport: Transport, call: Call) -> None:
+    `on_end` is called once the client is gone and its last message was handled.
+    """
+
+    def __init__(self, transport: Transport, call: Call, on_end: Callable[[], object] = lambda: None) -> None:
         self._transport = transport
         self._outbox = transport.outbox
         self._call = call
-        self._inbox = Inbox(transport)
+        self._on_end: Callable[[], object] | None = on_end
+        self._inbox = Inbox(transport, self._handle_at_once)
         self._in_line = call.connection.concurrent_requests == 1
+        self._worker: Greenlet[[], None] | None = None  # made for the first message that may have to wait
+        # The inbox's first message, if the loop has begun with it and left the rest to the greenlet.
+        self._begun: tuple[Request, Answer] | None = None
         self._waiting: dict[Greenlet[[Request, Later], None], int] = {}  # with the size of each request
         self._waiting_bytes = 0  # of all those requests
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
-        self._inbox.receive(messages)
+        self._served(lambda: self._inbox.receive(messages))
+        self._go_on()
 
     def ended(self) -> None:
         """Take the end of the client: from now on its session can be resumed.
@@ -87,13 +98,38 @@ class Connection:
         self._call.detach()
         self._abandon_waiting()
         self._inbox.end()
+        self._go_on()
 
-    def run(self) -> None:
+    def join(self, timeout: float) -> None:
+        """Wait at most `timeout` seconds for the messages that are being handled."""
+        if self._worker is not None:
+            self._worker.join(timeout)
+
+    def _go_on(self) -> None:
+        """Make the greenlet if messages are left for it; without one, see whether this is the end."""
+        if self._worker is not None or self._inbox.is_handled:
+            return
+        if not self._inbox.is_empty:
+            self._worker = Greenlet.spawn(self._serve)
+        elif self._inbox.over:
+            self._finish()
+
+    def _serve(self) -> None:
         """Handle messages in this greenlet until the client is gone and its last message was handled."""
         try:
-            while self._inbox.wait():
-                self._inbox.handle_all(self._handle)
-                self._outbox.flush()  # the answers leave now, not in a further turn of the loop
+            self._served(self._handle_all)
+        finally:
+            self._finish()
+
+    def _handle_all(self) -> None:
+        while self._inbox.wait():
+            self._inbox.handle_all(self._handle)
+            self._outbox.flush()  # the answers leave now, not in a further turn of the loop
+
+    def _served(self, act: Callable[[], object]) -> None:
+        """Run a part of what this connection does, and end the connection for what it raises."""
+        try:
+            act()
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
         except _Unreadable as error:
@@ -101,10 +137,35 @@ class Connection:
         except Exception:  # besides `guarded` the only catch-all: it must not take other connections along
             _log.exception("a connection failed")
             self._fail(INTERNAL_ERROR, "internal error")
-        finally:
-            self._finish()
+
+    def _handle_at_once(self, text: bytes) -> bool:
+        """Handle a message in the event loop; return False if the greenlet has to do that."""
+        try:
+            message = parse_message(text)
+            if isinstance(message, Request):
+                return self._answer_at_once(message)
+            if isinstance(message, Notification):
+                self._call.connection.rules.notification(message.method)
+                return True
+        except (MalformedMessage, ProtocolViolation):
+            pass  # the greenlet says so, and may have to wait for that
+        return False
+
+    def _answer_at_once(self, request: Request) -> bool:
+        answer = self._dispatched(request)
+        if answer is None:
+            return True
+        if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):
+            self._begun = request, answer
+            return False
+        self._give(request, answer)
+        return True
 
     def _handle(self, text: bytes) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._give(*begun)
+            return
         try:
             message = parse_message(text)
         except MalformedMessage as error:
@@ -124,14 +185,29 @@ class Connection:
             raise ProtocolViolation("a server takes no responses")
 
     def _answer(self, request: Request) -> None:
+        answer = self._dispatched(request)
+        if answer is not None:
+            self._give(request, answer)
+
+    def _dispatched(self, request: Request) -> Answer | None:
+        """Return the handler's answer; None after an error answer."""
+        return self._or_error(request, lambda: dispatch(self._call, request))
+
+    def _or_error(self, request: Request, act: Callable[[], Answer]) -> Answer | None:
         try:
-            answer = guarded(request.method, lambda: started(dispatch(self._call, request)))
+            return guarded(request.method, act)
         except RpcError as error:
             self._outbox.send(encode_error(request.id, error))
-            return
-        self._give(request, answer)
+            return None
 
     def _give(self, request: Request, answer: Answer) -> None:
+        """Send an answer, for which this greenlet may have to wait."""
+        if isinstance(answer, InTurn):
+            run = answer.run
+            produced = self._or_error(request, lambda: started(run()))
+            if produced is None:
+                return
+            answer = produced
         if isinstance(answer, Later):
             self._answer_later(request, answer)
         elif isinstance(answer, Streamed):
@@ -145,7 +221,7 @@ class Connection:
             self._send_result(request_id, answer.result)
             answer.then()
         else:
-            assert not isinstance(answer, Later | Streamed)
+            assert not isinstance(answer, InTurn | Later | Streamed)
             self._send_result(request_id, answer)
 
     def _send_result(self, request_id: int | str, result: Result) -> None:
@@ -158,7 +234,7 @@ class Connection:
     def _answer_later(self, request: Request, later: Later) -> None:
         if self._inbox.over:  # requests handled after the end get no answer, so nothing needs to wait
             return
-        in_line = self._in_line or len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
+        in_line = self._is_full
         greenlet = Greenlet(self._wait_and_answer, request, later)
         self._waiting[greenlet] = len(request.params)
         self._waiting_bytes += len(request.params)
@@ -168,6 +244,11 @@ class Connection:
         # `_abandon_waiting` finds this one, too.
         if in_line:
             greenlet.join()
+
+    @property
+    def _is_full(self) -> bool:
+        """True if a further answer that waits has to wait in line."""
+        return self._in_line or len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
 
     def _waited(self, greenlet: Greenlet[[Request, Later], None]) -> None:
         self._waiting_bytes -= self._waiting.pop(greenlet)
@@ -189,11 +270,18 @@ class Connection:
         self.ended()
 
     def _finish(self) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is None:
+            return
         self.ended()
-        # Again: a request that was handled after the end may have opened a session, which would stay
-        # attached to a connection that no longer exists.
-        self._call.detach()
-        self._call.connection.close()
+        self._inbox.let_go()
+        try:
+            # Again: a request that was handled after the end may have opened a session, which would stay
+            # attached to a connection that no longer exists.
+            self._call.detach()
+            self._call.connection.close()
+        finally:
+            on_end()
 
     def _abandon_waiting(self) -> None:
         """Abandon all answers that wait: no client would receive them."""

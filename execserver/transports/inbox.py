@@ -1,8 +1,12 @@
-"""The inbox: the messages of one peer, on their way to the greenlet that handles them strictly in order.
+"""The inbox: the messages of one peer, on their way to where they are handled, strictly in order.
 
-Messages arrive in the event loop, whatever that greenlet is doing, so the server notices the end of a peer at
-once.  Limits: above `INBOX_BYTES` of unhandled messages reading stops; above `REPLY_BYTES` of unsent answers
-handling stops.  So a peer that does not read its answers stops itself, and no other peer.
+Messages arrive in the event loop.  What needs no waiting may be handled there at once, while nothing is here
+that came before it; all else is for a greenlet.  Messages arrive whatever that greenlet is doing, so the
+server notices the end of a peer at once.
+
+Limits: above `INBOX_BYTES` of unhandled messages reading stops; above `REPLY_BYTES` of unsent answers
+handling stops.  So a peer that does not read its answers stops itself, and no other peer.  After `_AT_ONCE`
+messages in the loop, or `_TURN_MESSAGES` in the greenlet, others have their turn.
 """
 
 from __future__ import annotations
@@ -17,30 +21,44 @@ from execserver.transports.transport import Transport
 
 INBOX_BYTES = 1024 * 1024
 REPLY_BYTES = 1024 * 1024
-_TURN_MESSAGES = 64  # after that many messages other greenlets run
+_TURN_MESSAGES = 64
+_AT_ONCE = 16
+
+# Handles a message if that needs no waiting; returns whether it did.
+HandleAtOnce = Callable[[bytes], bool]
+
+
+def _nothing_at_once(message: bytes) -> bool:
+    return False
 
 
 class Inbox:
     """The messages that have arrived over one transport and have not been handled."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, at_once: HandleAtOnce = _nothing_at_once) -> None:
         self._transport = transport
         self._outbox = transport.outbox
+        self._at_once = at_once
         self._hub = get_hub()
         self._messages: deque[bytes] = deque()
         self._bytes = 0
         self._paused = False  # the transport does not read
         self.over = False  # no further message is taken
+        self.is_handled = False  # somebody handles messages: the greenlet, or the loop at once
         self._idle: Waiter[None] | None = None  # there while the greenlet waits for a message
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
         if self.over:
             return
+        is_first = not (self._messages or self.is_handled)
         self._messages.extend(messages)
         self._bytes += sum(map(len, messages))
-        self._wake()
-        if self._bytes > INBOX_BYTES and not self.over:
+        if is_first and self._at_once is not _nothing_at_once:
+            self._handle_at_once()
+        if self._messages:
+            self._wake()
+        if self._bytes > INBOX_BYTES and not (self._paused or self.over):
             self._paused = True
             self._transport.pause()
 
@@ -53,13 +71,24 @@ class Inbox:
         """Drop all messages that are here."""
         self._messages.clear()
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no message waits."""
+        return not self._messages
+
+    def let_go(self) -> None:
+        """Handle nothing any more; `at_once` refers back to its owner: a reference cycle."""
+        self._at_once = _nothing_at_once
+
     def wait(self) -> bool:
         """Wait for a message; return False if there is none and none can come."""
         while not self._messages:
             if self.over:
                 return False
             self._idle = Waiter()
+            self.is_handled = False
             self._idle.get()
+        self.is_handled = True
         return True
 
     def handle_all(self, handle: Callable[[bytes], object]) -> None:
@@ -83,6 +112,25 @@ class Inbox:
                 turn = _TURN_MESSAGES
                 outbox.flush()
                 sleep(0)
+
+    def _handle_at_once(self) -> None:
+        """Handle messages up to the first that has to wait; never blocks."""
+        messages, outbox = self._messages, self._outbox
+        self.is_handled = True
+        outbox.hold()
+        try:
+            for _ in range(_AT_ONCE):
+                if not messages or outbox.queued > REPLY_BYTES:
+                    break
+                message = messages.popleft()
+                self._bytes -= len(message)
+                if not self._at_once(message):
+                    messages.appendleft(message)
+                    self._bytes += len(message)
+                    break
+        finally:
+            self.is_handled = False
+            outbox.release()
 
     def _wake(self) -> None:
         idle, self._idle = self._idle, None

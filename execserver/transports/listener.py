@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gevent import spawn
@@ -117,10 +118,8 @@ class WebSocketListener:
             self._lapses.watch(transport, identity)
         call = self._make_call(transport.outbox)
         call.connection.identity = identity
-        connection = connection_over(transport, call)
-        transport.start(connection)
-        try:
-            connection.run()
-        finally:
-            self._transports.discard(transport)
-            self._lapses.forget(transport)
+        transport.start(connection_over(transport, call, partial(self._ended, transport)))
+
+    def _ended(self, transport: WebSocketTransport) -> None:
+        self._transports.discard(transport)
+        self._lapses.forget(transport)

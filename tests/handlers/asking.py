@@ -14,7 +14,7 @@ from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.handlers.dispatch import dispatch
 from execserver.handlers.guard import guarded
-from execserver.handlers.replies import Answer, Later, Reply
+from execserver.handlers.replies import Answer, InTurn, Later, Reply
 from execserver.protocol.envelope import Request, encode_result
 from execserver.protocol.errors import RpcError
 from execserver.services.environment import EnvironmentService
@@ -72,7 +72,12 @@ class Client:
     def answer(self, method: str, params: object = None) -> Answer:
         """Return what the handler returns, or raise `RpcError`."""
         request = Request(1, method, msgspec.Raw(json.dumps(params).encode()))
-        return guarded(method, lambda: dispatch(self.call, request))
+
+        def answer() -> Answer:
+            first = dispatch(self.call, request)
+            return first.run() if isinstance(first, InTurn) else first
+
+        return guarded(method, answer)
 
     def ask(self, method: str, /, **params: object) -> Any:
         """Return the decoded result, or (code, message); an answer that waits is waited for."""

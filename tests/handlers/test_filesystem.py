@@ -18,7 +18,7 @@ from execserver.handlers import filesystem as handlers
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call
 from execserver.handlers.registry import HANDLERS
-from execserver.handlers.replies import InParts, Streamed
+from execserver.handlers.replies import InParts, InTurn, Streamed
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.errors import RpcError, from_os_error
 from execserver.protocol.methods import METHODS
@@ -60,7 +60,8 @@ class Client:
     def answer(self, method: str, **params: object) -> object:
         """Return what the handler returns."""
         text = json.dumps(params)
-        return HANDLERS[method](self._call, decode_params(METHODS[method], msgspec.Raw(text.encode())))
+        answer = HANDLERS[method](self._call, decode_params(METHODS[method], msgspec.Raw(text.encode())))
+        return answer.run() if isinstance(answer, InTurn) else answer
 
     def text(self, method: str, **params: object) -> str:
         """Return the JSON text of the result."""

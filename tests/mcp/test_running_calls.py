@@ -33,12 +33,19 @@ class Sink:
         self.room.set()
         self.closed = False
         self.has_room = True
+        self.may_go_on = True
 
     def send(self, message: bytes) -> None:
         self.sent.append(json.loads(message))
 
     def send_parts(self, *parts: bytes) -> None:
         self.send(b"".join(parts))
+
+    def hold(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
 
     def wait_for_room(self) -> bool:
         self.room.wait()

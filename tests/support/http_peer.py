@@ -186,6 +186,17 @@ class RecordingSink:
         """Keep a message given in parts."""
         self.send(b"".join(parts))
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether `wait_for_room` would return True at once."""
+        return self.has_room and not self.closed
+
+    def hold(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
     def wait_for_room(self) -> bool:
         """Wait until more is taken."""
         while not self.has_room and not self.closed:

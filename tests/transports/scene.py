@@ -20,7 +20,7 @@ from gevent.event import Event
 
 from execserver.core.connection import ConnectionRules
 from execserver.handlers.context import Call
-from execserver.handlers.replies import Answer, Later, Result
+from execserver.handlers.replies import Answer, InTurn, Later, Result
 from execserver.protocol.envelope import Request
 from execserver.transports import connection as connection_module
 from execserver.transports.connection import connection_over
@@ -32,6 +32,16 @@ from tests.transports.wires import take
 
 Handler = Callable[[Any], Answer]
 Play = Callable[..., "Scene"]
+
+
+# Handlers that the event loop calls itself.
+NEVER_WAITING: set[Handler] = set()
+
+
+def at_once(handler: Handler) -> Handler:
+    """Let the event loop call a handler, which must not block."""
+    NEVER_WAITING.add(handler)
+    return handler
 
 
 def result(value: object = None) -> msgspec.Raw:
@@ -90,7 +100,7 @@ class FakeCall:
 
 
 class Scene:
-    """The connection under test with its fakes, run in a greenlet of its own."""
+    """The connection under test with its fakes."""
 
     def __init__(
         self,
@@ -103,8 +113,8 @@ class Scene:
         self.transport = FakeTransport(ours)
         self.outbox = self.transport.outbox
         self.call = FakeCall(handlers, concurrent_requests)
-        self.connection = connection_over(self.transport, cast(Call, self.call))
-        self.greenlet = gevent.spawn(self.connection.run)
+        self.over = Event()
+        self.connection = connection_over(self.transport, cast(Call, self.call), self.over.set)
         self._received = b""
         self._next_id = 0
         turns()
@@ -161,19 +171,23 @@ class Scene:
         return got
 
     def finished(self) -> bool:
-        """Wait for the end of the connection's greenlet."""
-        self.greenlet.join(5)
-        return bool(self.greenlet.ready())
+        """Wait until the connection has ended."""
+        return bool(self.over.wait(5))
 
 
 @contextmanager
 def scene(
     monkeypatch: pytest.MonkeyPatch, concurrent_requests: int = 0, **handlers: Handler
 ) -> Iterator[Scene]:
-    """Serve one connection with these handlers, which get the decoded params."""
+    """Serve one connection with these handlers, which get the decoded params.
+
+    They may block, but for those in `NEVER_WAITING`.
+    """
 
     def dispatch(call: Call, request: Request) -> Answer:
-        return cast(FakeCall, call).handlers[request.method](json.loads(bytes(request.params)))
+        params = json.loads(bytes(request.params))
+        handler = cast(FakeCall, call).handlers[request.method]
+        return handler(params) if handler in NEVER_WAITING else InTurn(partial(handler, params))
 
     monkeypatch.setattr(connection_module, "dispatch", dispatch)
     ours, theirs = socket.socketpair()

@@ -198,7 +198,7 @@ def test_handling_stops_while_the_client_does_not_read(play: Play) -> None:
 def test_a_client_that_goes_while_it_is_waited_for_ends_the_connection(play: Play) -> None:
     one = play(large=lambda _: result("x" * 300_000))
     one.ask("large", None, *["large"] * 19)
-    assert not one.greenlet.ready()
+    assert not one.over.is_set()
     one.outbox.close()
     one.end()
     assert one.finished()
@@ -222,7 +222,7 @@ def test_a_failure_outside_of_a_request_ends_this_connection_only(
 
 def test_a_connection_without_a_message_ends(play: Play) -> None:
     one = play()
-    assert not one.greenlet.ready()
+    assert not one.over.is_set()
     one.end()
     assert one.finished()
     assert one.ends == ["detach", "context closed"]

@@ -193,7 +193,7 @@ def test_the_end_of_the_client_ends_an_answer_in_pieces(play: Play) -> None:
     one = play(read=lambda _: Streamed(pieces()))
     one.ask("read")
     turns(10)
-    assert not one.greenlet.ready()
+    assert not one.over.is_set()
     one.outbox.close()
     one.end()
     assert one.finished()

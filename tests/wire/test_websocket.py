@@ -193,7 +193,9 @@ def test_short_messages_are_taken_as_the_library_would_take_them(
 
 def random_frame(chance: random.Random) -> bytes:
     """Return a frame; most are short whole messages, the others miss one of the conditions for that."""
-    size = chance.choice([0, 1, chance.randrange(200), 125, 126, 127, 999, 1000, 1001, chance.randrange(70_000)])
+    size = chance.choice(
+        [0, 1, chance.randrange(200), 125, 126, 127, 999, 1000, 1001, chance.randrange(70_000)]
+    )
     payload = chance.randbytes(size) if chance.random() < 0.3 else b"x" * size
     kind = chance.choice([Opcode.TEXT, Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.PING, Opcode.CLOSE])
     is_control = kind in (Opcode.PING, Opcode.CLOSE)

@@ -120,6 +120,9 @@ Environment:
   EXECSERVER_ALLOW_NESTED_SANDBOXES
                             1: commands may make nested sandboxes (bubblewrap, podman, nix). They may then
                             write to FIFOs outside the writable roots, too.
+  EXECSERVER_ACKNOWLEDGED_RECORDS
+                            1: with --remote, clients may number their records from 1 and acknowledge ours,
+                            as upstream proposes.
   EXECSERVER_CONTRACT_VERSION
                             Version of the codex CLI to report to clients and as `codex --version`, where they
                             decide by it. Default: that of the contract.

@@ -62,7 +62,10 @@ class StreamTable:
         validate: Validate,
         serve: Serve,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        numbered: bool = False,
     ) -> None:
+        """With `numbered` harnesses may number their records from 1 and acknowledge ours."""
         self.registration = registration
         self.writer: FairWriter | None = None
         self._keys = keys
@@ -70,6 +73,7 @@ class StreamTable:
         self._validate = validate
         self._serve = serve
         self._clock = clock
+        self._numbered = numbered
         self._active: dict[str, RelayTransport] = {}
         self._pending: dict[str, gevent.Greenlet[..., None]] = {}  # handshakes the registry decides about
         self._failures = 0
@@ -217,7 +221,7 @@ class StreamTable:
         if self.count >= MAX_ACTIVE:
             self._reset(stream_id)
             return
-        stream = answer.stream()
+        stream = answer.stream(numbered=self._numbered)
         if stream is None:
             self._fail(stream_id, f"its handshake failed: {answer.failure}")
             return
@@ -297,11 +301,13 @@ class _Answer:
         except HandshakeFailed as error:
             self.failure = str(error)
 
-    def stream(self) -> ExecutorStream | None:
+    def stream(self, *, numbered: bool) -> ExecutorStream | None:
         """Return the stream that lets the harness in; None if the handshake failed."""
         self.prepare()
         try:
-            return None if self.failure else ExecutorStream(self._stream_id, self._responder)
+            if self.failure:
+                return None
+            return ExecutorStream(self._stream_id, self._responder, numbered=numbered)
         except HandshakeFailed as error:
             self.failure = str(error)
             return None

@@ -110,6 +110,17 @@ class RecordReceiver:
         """True while records wait for one that is missing."""
         return bool(self._waiting)
 
+    def opens_as_next(self, record: bytes) -> bool:
+        """Return whether a record was sealed as the one that comes next; nothing is taken."""
+        if not TAG_BYTES <= len(record) <= MAX_RECORD_BYTES:
+            return False
+        try:
+            self._cipher.decrypt(record)
+        except InvalidTag:
+            return False
+        self._cipher.counter -= 1  # it is decrypted again when it is taken
+        return True
+
     def ack_bits(self) -> int:
         """Return which of the 32 records after the next one have arrived: bit 0 is `next_seq + 1`."""
         if not self._waiting:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from execserver.wire.acknowledged_records import RECEIVE_WINDOW, AcknowledgedRecords, from_peer
 from execserver.wire.noise import Entropy, Initiator, RejectedByRegistry, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys
 from execserver.wire.noise_records import RecordReceiver, RecordSender, StreamError
 from execserver.wire.noise_state import HandshakeFailed
-from execserver.wire.relay_frames import Handshake, Resume
+from execserver.wire.relay_frames import Data, Handshake, RelayFrame, Resume
 from execserver.wire.relay_offer import add_acceptance, add_offer, has_acceptance, has_offer
 from execserver.wire.reliability import Reliability
 from execserver.wire.virtual_stream import RelayStream, StreamReset
@@ -110,18 +111,48 @@ class HarnessStream(RelayStream):
 class ExecutorStream(RelayStream):
     """The executor's end, made once the registry has let the harness in; begins with the second message."""
 
-    def __init__(self, stream_id: str, responder: Responder, *, announce: bool = True) -> None:
-        """Answer the first message, which `responder` has read already.  Raises `HandshakeFailed`."""
+    def __init__(
+        self, stream_id: str, responder: Responder, *, announce: bool = True, numbered: bool = False
+    ) -> None:
+        """Answer the first message, which `responder` has read already.  Raises `HandshakeFailed`.
+
+        With `numbered` a peer whose first record has the number 1 is answered as `acknowledged_records` says.
+        """
         super().__init__(stream_id, announce=announce)
+        self._may_be_numbered = numbered
         self._control.append(Handshake(responder.write_message2()))
         self._sender = RecordSender(responder.send)
         self._receiver = RecordReceiver(responder.receive)
 
+    def feed(self, frame: RelayFrame, now: float) -> list[bytes]:
+        """Take a frame of this stream; return the messages that are complete now.  Raises `StreamError`."""
+        if self._may_be_numbered and isinstance(frame.body, Data):
+            self._may_be_numbered = False  # the first record decides
+            self._begin_numbered(frame.body, now)
+        if not self._numbered or self.error is not None:
+            return super().feed(frame, now)
+        try:
+            told = from_peer(frame)
+        except StreamError as error:
+            self._fail(error)
+        return super().feed(told, now)
+
+    def _begin_numbered(self, first: Data, now: float) -> None:
+        receiver = self._receiver
+        if first.seq == 1 and receiver is not None and receiver.opens_as_next(first.payload):
+            self._reliable = self._numbered = True
+            self._acknowledgements = AcknowledgedRecords(receiver, now)
+            receiver.window = RECEIVE_WINDOW
+
     def _look_at_first(self, message: bytes, now: float) -> None:
+        if self._numbered:
+            return  # it acknowledges already
         if self._announce and self._receiver is not None and has_offer(message):
             self._acknowledgements = Reliability(self._receiver, now)
 
     def _announced(self, message: bytes) -> bytes:
+        if self._numbered:
+            return message
         # None for an error as well: an answer that is an error accepts nothing.
         accepted = add_acceptance(message) if self._acknowledgements is not None else None
         if accepted is None:

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
+from execserver.wire.acknowledged_records import AcknowledgedRecords, to_peer
 from execserver.wire.noise_records import (
     MAX_JSON_BYTES,
     RecordReceiver,
@@ -81,8 +82,9 @@ class RelayStream:
         self._receiver: RecordReceiver | None = None
         # The acknowledgement state.  It exists as long as the stream may become reliable, because a record
         # that is sent before the agreement may have to be sent again after it.
-        self._acknowledgements: Reliability | None = None
+        self._acknowledgements: Reliability | AcknowledgedRecords | None = None
         self._reliable = False
+        self._numbered = False  # the peer numbers its records from 1; nothing of the stream survives then
         self._sent_any = self._received_any = False
         # While nobody takes messages: those that are kept, and whether a record was dropped for lack of room.
         self._kept: list[bytes] = []
@@ -182,7 +184,7 @@ class RelayStream:
     def lost(self, now: float) -> None:
         """Note that the WebSocket is gone; a plain stream ends with `StreamError`."""
         self._raise_if_over()
-        if self._acknowledgements is None or not self._reliable:
+        if not isinstance(self._acknowledgements, Reliability) or not self._reliable:
             # No reset: there is nothing left to send it on.
             self._fail(StreamError("the websocket was lost"), tell=False)
         self._acknowledgements.lost(now)
@@ -190,7 +192,7 @@ class RelayStream:
     def restored(self, now: float) -> None:
         """Note that a reliable stream has a WebSocket again."""
         self._raise_if_over()
-        if self._acknowledgements is not None and self._reliable:
+        if isinstance(self._acknowledgements, Reliability) and self._reliable:
             self._acknowledgements.restored(now)
 
     def hold(self, holding: bool) -> list[bytes]:
@@ -236,7 +238,7 @@ class RelayStream:
         """
         if self.error is not None:
             return
-        goodbye = [Reset(RESET_CLOSED)] if self._reliable else []
+        goodbye = [Reset(RESET_CLOSED)] if self._reliable and not self._numbered else []
         self._end(StreamError("this end closed the stream"), tell=False)
         # After `_end`, which empties the queue.
         self._control.extend(goodbye)
@@ -278,6 +280,8 @@ class RelayStream:
             if self._acknowledgements is not None and self._reliable
             else (0, 0)
         )
+        if self._numbered:
+            body, bits = to_peer(body, bits)
         if isinstance(body, Data):
             return encode_data(self._head, body.seq, body.payload, ack, bits)
         return encode_frame(RelayFrame(self.stream_id, body, ack, bits))
@@ -293,7 +297,7 @@ class RelayStream:
             self._take_reset(body, now)
         elif isinstance(body, Handshake):
             self._take_handshake(body, now)
-        elif self._reliable and self._acknowledgements is not None:
+        elif self._reliable and isinstance(self._acknowledgements, Reliability):
             # Plain streams ignore these three frames, as the reference does.
             if isinstance(body, Resume):
                 self._acknowledgements.heard_resume(body.next_seq, now)
@@ -336,8 +340,9 @@ class RelayStream:
 
     def _take_reset(self, body: Reset, now: float) -> None:
         # Only these two reasons mean that the peer may come back; every other one is final.
-        if self._reliable and self._acknowledgements is not None and body.reason in _WAIT_FOR_ANOTHER:
-            self._acknowledgements.lost_peer(now)
+        state = self._acknowledgements
+        if self._reliable and isinstance(state, Reliability) and body.reason in _WAIT_FOR_ANOTHER:
+            state.lost_peer(now)
             return
         self._end(StreamReset(f"the stream was reset: {body.reason}"), tell=False)
         self._raise_if_over()

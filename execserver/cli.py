@@ -45,6 +45,10 @@ _OWN = ("--keep-max",)  # they go to `own_options`
 _NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, _INSECURE})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+_VARIABLES = {
+    EXIT_ON_STDIN_CLOSE_VARIABLE: EXIT_ON_STDIN_CLOSE,
+    "CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM": "--proxy-private-ips-via-upstream",
+}
 _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
@@ -181,17 +185,20 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
 
 
 def from_environment(program: Program, argv: list[str]) -> list[str]:
-    """Return the options that a variable of the environment gives, unless the command line has them.
+    """Return the options that variables of the environment give, unless the command line has them.
 
     Raises Leave for a wrong value.
     """
-    given = os.environ.get(EXIT_ON_STDIN_CLOSE_VARIABLE)
-    if given is None or EXIT_ON_STDIN_CLOSE in argv:
-        return []
-    if given not in ("true", "false"):
-        shown = f"invalid value '{given}' for '{EXIT_ON_STDIN_CLOSE}'\n  [possible values: true, false]"
-        raise program.mistaken(Mistake(shown, None))
-    return [EXIT_ON_STDIN_CLOSE] if given == "true" else []
+    found = []
+    for variable, option in _VARIABLES.items():
+        given = os.environ.get(variable)
+        if given is None or option in argv:
+            continue
+        if given not in ("true", "false"):
+            shown = f"invalid value '{given}' for '{option}'\n  [possible values: true, false]"
+            raise program.mistaken(Mistake(shown, None))
+        found += [option] if given == "true" else []
+    return found
 
 
 def how_to_try(url: str) -> str:

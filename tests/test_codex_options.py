@@ -25,7 +25,6 @@ def recorded() -> list[dict[str, Any]]:
         for each in lines
         if "argv" in each
         and not any(word in ELSEWHERE for word in each["argv"])
-        and not any("PROXY" in name for name in each["env"])
         and (each["exit"] == 2 or "requires --remote-transport" in each["stderr"])
     ]
 
@@ -44,6 +43,13 @@ def test_the_direct_transport_is_refused_with_a_text() -> None:
         parse([*REMOTE, "--remote-transport", "direct", "--aws-sigv4", "--aws-region", "r"], NAME)
     assert left.value.status == 1
     assert "is not part of this program" in left.value.stderr
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_an_option_about_proxies_is_accepted(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse(["--proxy-private-ips-via-upstream"], NAME)
+    monkeypatch.setenv("CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM", value)
+    assert parse([], NAME)
 
 
 @pytest.mark.parametrize(("mode", "inherits"), [("isolate", False), ("inherit", True)])

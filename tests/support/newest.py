@@ -163,6 +163,9 @@ def _plain(message: dict[str, Json]) -> dict[str, Json]:
         error = message["error"]
         message = {**message, "error": {**error, "message": PLACE.sub("", error["message"])}}
         message["error"].pop("data", None)
+    if isinstance(message.get("result"), dict) and "modifiedAtMs" in message["result"]:
+        timeless = {name: value for name, value in message["result"].items() if not name.endswith("AtMs")}
+        message = {**message, "result": timeless}
     if isinstance(message.get("result"), dict) and message["result"].get("hostname") == socket.gethostname():
         message = {**message, "result": {**message["result"], "hostname": "HOST"}}
     return message

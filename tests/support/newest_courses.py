@@ -147,6 +147,7 @@ COURSES = {
     "04-capabilities-discoverV2-plugins": Course(),
     "05-capabilityRoots-discoverV1": Course(native_paths=frozenset({16})),
     "06-fs-watchMissing": WATCH,
+    "21-fs-followSymlinks": Course(),
     "23-fs-writeBlock-limits": BLOCKS,
 }
 """The transcripts that ours and the newest reference server are played."""

@@ -71,6 +71,9 @@ Options:
   --client-ca <FILE>        Take only clients with a certificate of this authority, PEM.
   --keep-max <TIME>         How long clients can have their sessions kept without a connection, such as 90m,
                             8h or 7d; 24h if not given. 0: no longer than the usual 30 s.
+  --spool-max <SIZE>        How much output of a process in a kept session stays readable, on disk beyond the
+                            1 MiB in memory: such as 64M (if not given) or 1G. 0: none. The files have no
+                            names, and are in TMPDIR, else in /var/tmp.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

@@ -11,6 +11,8 @@ from execserver.arguments import Mistake, Program
 
 _TIME = re.compile(r"([0-9]{1,6})([smhd])|0")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTES = re.compile(r"([0-9]{1,9})([KMG]?)")
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _WRONG_TIME = "a number and s, m, h or d, such as 8h, or 0"
 
 
@@ -36,4 +38,15 @@ def _seconds(text: str) -> float | None:
     return float(int(found[1]) * _SECONDS[found[2]]) if found[1] else 0.0
 
 
-_READERS = {"--keep-max": ("keep_max_s", _seconds, _WRONG_TIME)}
+def _size(text: str) -> float | None:
+    found = _BYTES.fullmatch(text)
+    if found is None:
+        return None
+    size = int(found[1]) * _UNITS[found[2]]
+    return None if 0 < size < _UNITS["M"] else size
+
+
+_READERS = {
+    "--keep-max": ("keep_max_s", _seconds, _WRONG_TIME),
+    "--spool-max": ("spool_bytes", _size, "a size of at least 1M, such as 64M or 1G, or 0"),
+}

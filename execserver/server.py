@@ -97,7 +97,7 @@ class Server:
             self._sessions,
             files,
             HttpService(settings),
-            EnvironmentService(inherited, self._sandbox_reports.answer),
+            EnvironmentService(inherited, self._sandbox_reports.answer, settings),
             inherited,
             sandbox,
             SandboxedFiles(files, sandbox, self._spawner.start_worker, settings),

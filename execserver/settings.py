@@ -92,6 +92,8 @@ class Settings:
         256, "that stay longer or have a name, attached ones too; a further one is refused"
     )
     keep_max_s = Seconds(86400.0, "for which a client can have a session kept; --keep-max changes it")
+    spool_bytes = Count(64 * _MIB, "of a process in a kept session, on disk; --spool-max changes it")
+    spools_bytes = Count(4096 * _MIB, "of all such output; what is spooled then stays, and no more comes")
     closed_process_retention_s = Seconds(30.0, "a closed process can still be read, and keeps its id")
     spawn_timeout_s = Seconds(5.0, "an exec or chdir that hangs is given up, and a second zygote takes over")
     shutdown_grace_s = Seconds(2.0, "between the polite signal and SIGKILL when the server ends")

@@ -142,6 +142,7 @@ def test_every_option_of_the_help_is_read() -> None:
             "--ws-max-clock-skew-seconds": "5",
             "--concurrent-requests": "2",
             "--keep-max": "8h",
+            "--spool-max": "1G",
             "--linux-sandbox-pid-namespace": "isolate",
         }
         value = values.get(option.name, "v")

@@ -22,5 +22,16 @@ def test_what_is_no_time_is_a_mistake(text: str) -> None:
     assert f"invalid value '{text}' for '--keep-max <TIME>': {rule}" in (left.value.stderr or "")
 
 
+@pytest.mark.parametrize(("text", "size"), [("0", 0), ("1M", 2**20), ("2048K", 2**21), ("1G", 2**30)])
+def test_a_size_becomes_a_setting(text: str, size: int) -> None:
+    assert parse(["--spool-max", text]).settings == {"spool_bytes": size}
+
+
+@pytest.mark.parametrize("text", ["", "1K", "1", "1T", "-1M", "1.5M"])
+def test_what_is_no_size_is_a_mistake(text: str) -> None:
+    with pytest.raises(Leave, match="expected a size of at least 1M"):
+        parse([f"--spool-max={text}"])
+
+
 def test_without_an_option_nothing_is_changed() -> None:
     assert parse([]).settings == {}

@@ -39,7 +39,7 @@ from execserver.protocol.methods import (
     PROCESS_TERMINATE,
     PROCESS_WRITE,
 )
-from execserver.protocol.own_methods import PROCESS_TAKE, PROCESS_UNWATCH
+from execserver.protocol.own_methods import PROCESS_LOG, PROCESS_TAKE, PROCESS_UNWATCH
 from execserver.protocol.process import (
     CloseStdinParams,
     ReadParams,
@@ -48,7 +48,7 @@ from execserver.protocol.process import (
     WriteParams,
     WriteStatus,
 )
-from execserver.protocol.watching import TakeParams, UnwatchParams
+from execserver.protocol.watching import LogParams, LogResponse, TakeParams, UnwatchParams
 
 _WRITE_PIECE: Final = 1024 * 1024
 
@@ -209,6 +209,29 @@ class RemoteProcess:
     def terminate(self) -> bool:
         """Kill the process group at once; return whether the process was still running."""
         return self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=self.process_id)).running
+
+    def log(
+        self,
+        after_seq: int | None = None,
+        max_bytes: int | None = None,
+        *,
+        tail_bytes: int | None = None,
+        since_ms: int | None = None,
+    ) -> LogResponse:
+        """Return a page of all output that the server keeps, also on disk; an empty one is the end for now.
+
+        The next page comes after `next_seq` - 1.  `tail_bytes` and `since_ms` (Unix milliseconds) begin
+        later (an extension of this project's server).
+        """
+        _require(self._session.extensions.process_log, PROCESS_LOG.name)
+        params = LogParams(
+            process_id=self.process_id,
+            after_seq=after_seq,
+            max_bytes=max_bytes,
+            tail_bytes=tail_bytes,
+            since_ms=since_ms,
+        )
+        return self._session.call(PROCESS_LOG, params, resend=True)
 
     def take(self) -> None:
         """Let this session write to the process, and no other (an extension of this project's server)."""

@@ -8,6 +8,8 @@ bytes counted, so that the server can report to a reader what it missed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 
@@ -17,6 +19,13 @@ class Chunk(NamedTuple):
     seq: int
     stream: str
     data: bytes
+
+
+class TimedChunk(NamedTuple):
+    """A chunk, and when it was read from the process, in Unix milliseconds."""
+
+    chunk: Chunk
+    at_ms: int
 
 
 class Page(NamedTuple):
@@ -30,13 +39,16 @@ class OutputLog:
     """Retained chunks, oldest first.
 
     No chunk from the number `oldest_seq` on was dropped; `lost_bytes` counts the bytes dropped so far.
+    `on_drop` is given each chunk that is dropped.
     """
 
-    __slots__ = ("_chunks", "_limit", "_size", "lost_bytes", "next_seq", "oldest_seq")
+    __slots__ = ("_chunks", "_limit", "_size", "_times", "lost_bytes", "next_seq", "oldest_seq", "on_drop")
 
     def __init__(self, retained_bytes: int) -> None:
         self._limit = retained_bytes
         self._chunks: deque[Chunk] = deque()
+        self._times: deque[int] = deque()
+        self.on_drop: Callable[[TimedChunk], None] | None = None
         self._size = 0
         self.next_seq = 1
         self.oldest_seq = 1
@@ -49,18 +61,21 @@ class OutputLog:
         self.next_seq = seq + 1
         return seq
 
-    def append(self, stream: str, data: bytes) -> int:
-        """Record one chunk and return its number."""
+    def append(self, stream: str, data: bytes, at_ms: int = 0) -> int:
+        """Record one chunk, read at a time in Unix milliseconds, and return its number."""
         seq = self.take_seq()
         self._chunks.append(Chunk(seq, stream, data))
+        self._times.append(at_ms)
         self._size += len(data)
         # Whole chunks, so that a `seq` always stands for the same bytes, in notifications and in reads.  A
         # chunk above the limit would drop itself, too; pumps read at most 64 KiB, against 1 MiB here.
         while self._size > self._limit:
-            dropped = self._chunks.popleft()
+            dropped, dropped_at = self._chunks.popleft(), self._times.popleft()
             self._size -= len(dropped.data)
             self.lost_bytes += len(dropped.data)
             self.oldest_seq = dropped.seq + 1
+            if self.on_drop is not None:
+                self.on_drop(TimedChunk(dropped, dropped_at))
         return seq
 
     def has_after(self, after_seq: int) -> bool:
@@ -88,6 +103,17 @@ class OutputLog:
         # With `max_bytes` the next read continues behind the last chunk, even if nothing was left out: so
         # does the reference server.
         return Page(taken, taken[-1].seq + 1 if taken else self.next_seq)
+
+    @property
+    def size(self) -> int:
+        """The bytes that are retained."""
+        return self._size
+
+    def timed_after(self, after_seq: int) -> list[TimedChunk]:
+        """Return the retained chunks with a higher number, with their times."""
+        newer = self._newer(after_seq)
+        times = islice(reversed(self._times), len(newer))
+        return [TimedChunk(*pair) for pair in zip(newer, reversed(list(times)), strict=True)]
 
     def bytes_until(self, seq: int) -> int | None:
         """Return how many bytes came up to this number; None if that is no longer known."""

@@ -95,11 +95,11 @@ class ProcessState:
         """Record that the program runs."""
         self._step(ProcessPhase.STARTING, ProcessPhase.RUNNING)
 
-    def record_output(self, stream: str, data: bytes) -> int:
+    def record_output(self, stream: str, data: bytes, at_ms: int = 0) -> int:
         """Number and retain one chunk; return its number.  Raises ValueError after `closed`."""
         if self.phase is ProcessPhase.CLOSED:
             raise ValueError("output after closed")
-        return self.log.append(stream, data)
+        return self.log.append(stream, data, at_ms)
 
     def record_exit(self, exit_code: int, *, signalled: bool) -> int:
         """Record the exit and return its number; `exit_code` is 128+N for a death by signal N."""

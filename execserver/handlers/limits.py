@@ -72,6 +72,7 @@ REACH = {
     own_methods.PROCESS_WATCH.name: Reach.OWN,
     own_methods.PROCESS_UNWATCH.name: Reach.OWN,
     own_methods.PROCESS_TAKE.name: Reach.OWN,
+    own_methods.PROCESS_LOG.name: Reach.OWN,
 }
 
 # What a request without a sandbox context asks for: everything, under which the limits are all that counts.

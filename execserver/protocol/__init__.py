@@ -137,6 +137,9 @@ if TYPE_CHECKING:
     from execserver.protocol.session import SessionListEntry as SessionListEntry
     from execserver.protocol.session import SessionListResponse as SessionListResponse
     from execserver.protocol.watching import GapNotification as GapNotification
+    from execserver.protocol.watching import LogChunk as LogChunk
+    from execserver.protocol.watching import LogParams as LogParams
+    from execserver.protocol.watching import LogResponse as LogResponse
     from execserver.protocol.watching import SessionProcess as SessionProcess
     from execserver.protocol.watching import SessionProcessesResponse as SessionProcessesResponse
     from execserver.protocol.watching import TakenNotification as TakenNotification

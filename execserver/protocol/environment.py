@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 from execserver.protocol.paths import PathUri
-from execserver.protocol.record import Record
+from execserver.protocol.record import U64, Record
 
 
 class ShellInfo(Record, frozen=True, kw_only=True):
@@ -51,6 +51,8 @@ class Extensions(Record, frozen=True, kw_only=True):
     sandbox_refusals: bool = False
     kept_sessions: bool = False
     process_watch: bool = False
+    process_log: bool = False
+    output_spool_bytes: U64 = 0
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -77,6 +77,16 @@ PROCESS_TAKE = Method(
     extension=True,
 )
 
+PROCESS_LOG = Method(
+    "process/log",
+    watching.LogParams,
+    watching.LogResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="Return a page of all output of a process that is kept, in memory and on disk.",
+    extension=True,
+)
+
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
     watching.TakenNotification,
@@ -98,5 +108,6 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     PROCESS_WATCH,
     PROCESS_UNWATCH,
     PROCESS_TAKE,
+    PROCESS_LOG,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (PROCESS_TAKEN, PROCESS_GAP)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from execserver.protocol.record import I32, U16, U64, Record, refuse_beyond_u64
+from execserver.protocol.process import ExecOutputStream
+from execserver.protocol.record import I32, U16, U64, Base64, Record, refuse_beyond_u64
 
 
 class SessionProcess(Record, frozen=True, kw_only=True):
@@ -97,3 +98,44 @@ class GapNotification(Record, frozen=True, kw_only=True):
     first_seq: U64
     last_seq: U64
     lost_bytes: U64 | None = None
+
+
+class LogParams(Record, frozen=True, kw_only=True):
+    """Where to begin in all that is kept of a process's output; the latest beginning counts.
+
+    `since_ms` is a time in Unix milliseconds, `tail_bytes` counts from the end.
+    """
+
+    process_id: str
+    after_seq: U64 | None = None
+    max_bytes: U64 | None = None
+    tail_bytes: U64 | None = None
+    since_ms: U64 | None = None
+
+    def __post_init__(self) -> None:
+        refuse_beyond_u64(self.after_seq, self.max_bytes, self.tail_bytes, self.since_ms)
+
+
+class LogChunk(Record, frozen=True, kw_only=True):
+    """One piece of output, and when it was read from the process, in Unix milliseconds."""
+
+    seq: U64
+    stream: ExecOutputStream
+    chunk: Base64
+    at_ms: U64
+
+
+class LogResponse(Record, frozen=True, kw_only=True):
+    """A page of the log; the next one comes after `next_seq` - 1, and an empty one is the end for now.
+
+    `lost_bytes` counts what is kept nowhere any more; `spool_error` says why nothing is spooled any more.
+    """
+
+    chunks: tuple[LogChunk, ...]
+    next_seq: U64
+    oldest_seq: U64
+    lost_bytes: U64
+    exited: bool
+    exit_code: I32 | None = None
+    closed: bool
+    spool_error: str | None = None

@@ -26,6 +26,7 @@ from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record, encode_value
 from execserver.protocol.session import KeptSession
 from execserver.services.shell import detect_shell, login_shell
+from execserver.settings import Settings
 from execserver.version import CONTRACT_VERSION_VARIABLE, __version__, contract_version
 
 
@@ -48,19 +49,20 @@ class EnvironmentService:
         self,
         environ: Mapping[bytes, bytes],
         sandbox: Callable[[], msgspec.Raw] | None = None,
+        settings: Settings | None = None,
         *,
         find_login_shell: Callable[[int], str | None] = login_shell,
         find_home: Callable[[int], bytes | None] = home_folder,
     ) -> None:
         """Look at the machine; `environ` is the environment the server was started with.
 
-        `sandbox` returns the answer about sandboxes, which may take a while.
+        `sandbox` returns the answer about sandboxes, which may take a while; `settings` say what is allowed.
         """
         self.sandbox = sandbox or _nobody_looks
         uid = os.getuid()
         search_path = os.fsdecode(environ.get(b"PATH", b""))
         shell = detect_shell(find_login_shell(uid), search_path)
-        self.info = msgspec.Raw(encode_known(describe(environ, shell, find_home(uid))))
+        self.info = msgspec.Raw(encode_known(describe(environ, shell, find_home(uid), settings)))
         self.status = msgspec.Raw(encode_record(EnvironmentStatusResponse(status=EnvironmentStatus.READY)))
 
     def initialize_result(self, session_id: str, kept: KeptSession | None = None) -> msgspec.Raw:
@@ -73,7 +75,9 @@ class EnvironmentService:
 _VERSION_VARIABLE = CONTRACT_VERSION_VARIABLE.encode()
 
 
-def describe(environ: Mapping[bytes, bytes], shell: ShellInfo, passwd_home: bytes | None) -> EnvironmentInfo:
+def describe(
+    environ: Mapping[bytes, bytes], shell: ShellInfo, passwd_home: bytes | None, settings: Settings | None
+) -> EnvironmentInfo:
     """Return the machine's description."""
     # `provider_id` stays out: what it means is not known.
     cwd = _working_directory()
@@ -88,7 +92,7 @@ def describe(environ: Mapping[bytes, bytes], shell: ShellInfo, passwd_home: byte
         temporary_directories=() if folder is None else (PathUri.from_native(folder),),
         temp_dir=PathUri.from_native(folder or b"/tmp"),
         capabilities=capabilities(),
-        execserver=extensions(),
+        execserver=extensions(settings or Settings()),
     )
 
 
@@ -106,7 +110,7 @@ def capabilities() -> Capabilities:
     )
 
 
-def extensions() -> Extensions:
+def extensions(settings: Settings) -> Extensions:
     """Return the extensions of this server, which no contract has."""
     return Extensions(
         version=__version__,
@@ -119,6 +123,8 @@ def extensions() -> Extensions:
         environment_sandbox="environment/sandbox" in METHODS,
         kept_sessions="session/keep" in METHODS,
         process_watch="process/watch" in METHODS,
+        process_log="process/log" in METHODS,
+        output_spool_bytes=settings.spool_bytes,
     )
 
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 from gevent.hub import get_hub
 
 from execserver.access.identity import Identity
+from execserver.core.output_log import OutputLog
 from execserver.core.sessions import Attachment, SessionTable
 from execserver.protocol.errors import InvalidParams, InvalidRequest
 from execserver.protocol.session import KeptSession
 from execserver.services.process import Process
+from execserver.services.spool import Spool, SpoolBudget, spooled
 from execserver.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class KeptSessions:
         self._sessions: dict[str, Session] = {}
         self._names: set[tuple[Identity, str]] = set()  # of processes that are being started
         self._timer = get_hub().loop.timer(0.0)
+        self._budget = SpoolBudget(settings.spools_bytes)
 
     def keep(self, session: Session, keep_ms: int | None, name: str | None) -> None:
         """Set how long a session stays (None: as it is) and its name; 0 ends it with its connection.
@@ -71,7 +74,10 @@ class KeptSessions:
         granted = min(keep_ms / 1000, self._settings.keep_max_s)
         session.record.keep_s = 0.0 if keep_ms == 0 else granted if granted > usual else None
         if session.record.keep_s:
-            session.processes.keep_closed()
+            session.processes.keep_closed(self._spooled if self._settings.spool_bytes else None)
+
+    def _spooled(self, log: OutputLog) -> Spool:
+        return spooled(log, self._settings.spool_bytes, self._budget)
 
     def terms(self, session: Session) -> KeptSession | None:
         """Return how long a session stays and its name; None if nobody has asked for either."""

@@ -45,7 +45,7 @@ class OutputPump:
         self.ended = False
         self._fd = fd
         self._publish = publish
-        self._pace = pace
+        self.pace = pace
         self._on_end = on_end
         self._may_end = may_end
         self._is_terminal = stream == "pty"
@@ -89,7 +89,7 @@ class OutputPump:
 
     def _readable(self) -> None:
         """Publish one chunk.  Called in the event loop, which must not wait."""
-        if not self._pace.may_go_on:
+        if not self.pace.may_go_on:
             self._go_on_in_greenlet()
             return
         data = self._read()
@@ -104,7 +104,7 @@ class OutputPump:
                 self.stop()
 
     def _publish_now(self, data: bytes) -> None:
-        pace = self._pace
+        pace = self.pace
         pace.hold()
         try:
             self._publish(self.stream, data)
@@ -118,7 +118,7 @@ class OutputPump:
     def _run(self) -> None:
         """Read until little is left or the output ends."""
         while True:
-            self._pace.wait_for_room()
+            self.pace.wait_for_room()
             if self.ended:  # stopped meanwhile: the closed descriptor's number may name another file by now
                 return
             data = self._read()

@@ -23,6 +23,7 @@ from execserver.core.process_state import ProcessState
 from execserver.services.attachment import Attachment
 from execserver.services.output_pump import OutputPump
 from execserver.services.spawner import Child
+from execserver.services.spool import Spool, SpoolPace
 from execserver.services.stdin_queue import StdinQueue
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Process:
         self.process_id = ""
         self.name: str | None = None
         self.followers: list[Follower] = []
+        self.spool: Spool | None = None
         self.owner = self.writer = attachment  # the writer is the session that may write
         self.state = state
         self.pid = child.pid
@@ -160,8 +162,18 @@ class Process:
         rows, cols, *_ = struct.unpack("HHHH", room)
         return rows, cols
 
+    def spool_to(self, spool: Spool) -> None:
+        """Read on only when a spool has room, too; called before `begin`."""
+        self.spool = spool
+        pace = SpoolPace(self._attachment, spool)
+        for pump in self._pumps:
+            pump.pace = pace
+
     def forgotten(self) -> None:
-        """Tell all that follow that their ids are free."""
+        """Drop what is spooled, and tell all that follow that their ids are free."""
+        if self.spool is not None:
+            self.state.log.on_drop = None
+            self.spool.close()
         followers, self.followers = self.followers, []
         for follower in followers:
             follower.lose()
@@ -215,7 +227,7 @@ class Process:
             _log.warning("the group of process %d cannot be killed: %s", self.pid, error)
 
     def _output(self, stream: str, data: bytes) -> None:
-        seq = self.state.record_output(stream, data)
+        seq = self.state.record_output(stream, data, int(time.time() * 1000))
         if self._attachment.sink is not None:  # a detached session saves the work of encoding
             self._attachment.send(*self._templates.output(stream, seq, data))
         self._news()

@@ -6,9 +6,10 @@ An id may also be that of a watch (`services/watching`): then the process is ano
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from execserver.core.output_log import OutputLog
 from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InvalidRequest
@@ -18,6 +19,7 @@ from execserver.services.process import Process, Templates
 from execserver.services.spawner import Spawner, SpawnSpec
 
 if TYPE_CHECKING:
+    from execserver.services.spool import Spool
     from execserver.services.watching import Watch
 
 MAX_WATCHES: Final = 64  # in a session, and of a process
@@ -57,6 +59,7 @@ class ProcessTable:
         self._ended = False
         self._watches: dict[str, Watch] = {}
         self._kept_closed: deque[str] | None = None
+        self._spools: Callable[[OutputLog], Spool] | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Process]]:
         # Over a copy: ending a process waits for the zygote, and others may be forgotten meanwhile.
@@ -91,6 +94,8 @@ class ProcessTable:
         state.started()
         process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
         process.process_id = process_id
+        if self._spools is not None:
+            process.spool_to(self._spools(state.log))
         self._processes[process_id] = process
         # The session ended while the program was starting, so `end` did not find this process.
         if self._ended:
@@ -144,8 +149,12 @@ class ProcessTable:
         if process.writer is not self.attachment:
             raise InvalidRequest(f"another session writes to process {process_id}; take it first")
 
-    def keep_closed(self) -> None:
-        """Keep processes that close from now on until the session ends, the newest `KEPT_CLOSED` of them."""
+    def keep_closed(self, spools: Callable[[OutputLog], Spool] | None) -> None:
+        """Keep processes that close from now on until the session ends, the newest `KEPT_CLOSED` of them.
+
+        `spools` makes the spool of each process that starts from now on; None for none.
+        """
+        self._spools = spools
         if self._kept_closed is None:
             self._kept_closed = deque()
 
@@ -176,7 +185,7 @@ class ProcessTable:
     def forget(self, process_id: str) -> None:
         """Drop a closed process and its output."""
         process = self._processes.pop(process_id, None)
-        if process is not None and process.followers:
+        if process is not None:
             process.forgotten()
         self._retention.discard((self, process_id))
 

@@ -111,3 +111,28 @@ def test_a_server_without_kept_sessions_is_told_from_the_client(
         monkeypatch.setattr(type(client._session), "extensions", Extensions())
         with pytest.raises(UnsupportedByServer):
             client.session_list()
+
+
+def test_the_log_has_what_memory_has_dropped(server: ServerProcess) -> None:
+    script = "for n in 1 2 3 4; do head -c 1000000 /dev/zero | tr '\\0' $n; done"
+    with connected(server, keep_ms=60_000) as client:
+        process = client.start(["sh", "-c", script], collect_output=False)
+        process.wait(20)
+        found, after = b"", 0
+        while chunks := (page := process.log(after)).chunks:
+            found += b"".join(chunk.chunk for chunk in chunks)
+            after = page.next_seq - 1
+            assert all(chunk.at_ms > 10**12 for chunk in chunks)
+        assert found == b"".join(digit * 1_000_000 for digit in (b"1", b"2", b"3", b"4"))
+        assert (page.lost_bytes, page.spool_error, page.exit_code) == (0, None, 0)
+        assert process.read(0).lost_bytes  # in memory, as ever
+        client.session_keep(0)
+
+
+def test_the_log_of_a_session_that_is_not_kept_is_what_memory_has(server: ServerProcess) -> None:
+    with connected(server) as client:
+        process = client.start(["sh", "-c", "head -c 3000000 /dev/zero"], collect_output=False)
+        process.wait(20)
+        page = process.log(tail_bytes=1)
+        assert page.lost_bytes > 1_000_000
+        assert sum(len(chunk.chunk) for chunk in page.chunks) <= 65536

@@ -14,6 +14,8 @@ Usage: execserver [OPTIONS]
        execserver box <add|list|remove>
        execserver run [BOX] -- <COMMAND>
        execserver shell [BOX]
+       execserver completion <bash|zsh|fish>
+       execserver help [VERB]
        execserver self-test
        execserver install-aliases [--codex] <DIR>
        execserver licenses
@@ -35,6 +37,8 @@ Commands:
   run [BOX] -- <COMMAND>    Run a command on another machine as if it were here: streams, signals, terminal
                             and exit status. See `run --help`.
   shell [BOX]               Open a login shell there. See `shell --help`.
+  completion <SHELL>        Print what bash, zsh or fish needs to complete verbs, options and boxes.
+  help [VERB]               Print the text about a verb.
   self-test                 Start a server on loopback, run commands and file calls through it, and report
                             whether everything works here.
   install-aliases <DIR>     Make symlinks in DIR by whose names other programs find this one, e.g. codex-fs.

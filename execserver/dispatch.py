@@ -39,6 +39,8 @@ VERBS = {
     "box": "execserver.verbs.box:main",
     "run": "execserver.verbs.run:main",
     "shell": "execserver.verbs.run:shell",
+    "completion": "execserver.verbs.completion:main",
+    "help": "execserver.verbs.help:main",
 }
 # ... and the hidden ones, for the server's own use and for callers that cannot choose argv[0].
 ARGUMENTS = {

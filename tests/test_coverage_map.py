@@ -70,7 +70,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.transports.transport": "transports/test_connection.py",
     "execserver.verbs.box": "box/test_run.py",
     "execserver.verbs.program": "test_aliases.py",
-    "execserver.verbs.run": "box/test_run.py",
     "execserver.verbs.usage": "test_aliases.py",
     "execserver.wire.ended_protocol": "e2e/test_nothing_left.py",
     # The zygote's parts are tested whole, in a zygote: who forks whom is what matters there.

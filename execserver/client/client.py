@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Self
-from uuid import uuid4
 
 import gevent
 import msgspec
@@ -280,7 +279,7 @@ class ExecServerClient:
         if env is None and env_policy is None:
             env_policy = INHERIT_ENVIRONMENT
         params = ExecParams(
-            process_id=uuid4().hex if process_id is None else process_id,
+            process_id=os.urandom(16).hex() if process_id is None else process_id,
             argv=tuple(argv),
             cwd=wire.path_uri(cwd),
             env_policy=env_policy,

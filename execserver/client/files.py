@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import count
 from types import TracebackType
 from typing import Final, Self
-from uuid import uuid4
 
 from execserver.client import wire
 from execserver.client.errors import (
@@ -94,7 +94,7 @@ class RemoteFiles:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._handle_prefix = uuid4().hex[:8]
+        self._handle_prefix = os.urandom(4).hex()
         self._handles = count(1)
 
     def read_file(self, path: RemotePath, *, sandbox: Sandbox = None, max_bytes: int | None = None) -> bytes:

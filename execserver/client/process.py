@@ -8,10 +8,10 @@ and the next step goes on after it.  The `flow` module limits how much may wait 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Final, Self
-from uuid import uuid4
 
 import gevent
 from gevent.event import Event as Signal
@@ -83,7 +83,7 @@ class RemoteProcess:
         self._write_lock = RLock()
         self._writes = 0
         # Unique among clients: the server does not write the bytes of a known id again.
-        self._write_prefix = uuid4().hex[:8]
+        self._write_prefix = os.urandom(4).hex()
         self._read_position = after_seq
 
     def __repr__(self) -> str:

@@ -14,6 +14,11 @@ Usage: execserver [OPTIONS]
        execserver box <add|list|remove>
        execserver run [BOX] -- <COMMAND>
        execserver shell [BOX]
+       execserver ps [BOX]
+       execserver attach [BOX] <NAME>
+       execserver logs [BOX] <NAME>
+       execserver wait [BOX] <NAME>
+       execserver kill [BOX] <NAME>
        execserver completion <bash|zsh|fish>
        execserver help [VERB]
        execserver self-test
@@ -37,6 +42,11 @@ Commands:
   run [BOX] -- <COMMAND>    Run a command on another machine as if it were here: streams, signals, terminal
                             and exit status. See `run --help`.
   shell [BOX]               Open a login shell there. See `shell --help`.
+  ps [BOX]                  Show the commands there that go on without a connection (`run -d`).
+  attach [BOX] <NAME>       Come back to one of them: its screen and its keyboard.
+  logs [BOX] <NAME>         Print what it has printed; -f goes on.
+  wait [BOX] <NAME>         Wait for its end and return its status.
+  kill [BOX] <NAME>         Send it a signal.
   completion <SHELL>        Print what bash, zsh or fish needs to complete verbs, options and boxes.
   help [VERB]               Print the text about a verb.
   self-test                 Start a server on loopback, run commands and file calls through it, and report

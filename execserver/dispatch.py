@@ -39,6 +39,11 @@ VERBS = {
     "box": "execserver.verbs.box:main",
     "run": "execserver.verbs.run:main",
     "shell": "execserver.verbs.run:shell",
+    "ps": "execserver.verbs.kept:ps",
+    "attach": "execserver.verbs.kept:attach",
+    "logs": "execserver.verbs.kept:logs",
+    "wait": "execserver.verbs.kept:wait",
+    "kill": "execserver.verbs.kept:kill",
     "completion": "execserver.verbs.completion:main",
     "help": "execserver.verbs.help:main",
 }

@@ -69,6 +69,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.services.watching": "handlers/test_watching.py",
     "execserver.transports.transport": "transports/test_connection.py",
     "execserver.verbs.box": "box/test_run.py",
+    "execserver.verbs.boxed": "box/test_run.py",
+    "execserver.verbs.kept": "box/test_kept.py",
     "execserver.verbs.program": "test_aliases.py",
     "execserver.verbs.usage": "test_aliases.py",
     "execserver.wire.ended_protocol": "e2e/test_nothing_left.py",

@@ -26,10 +26,12 @@ from execserver.client.event_log import UNKNOWN_EXIT, Exited, Output
 from execserver.client.session import SessionState
 
 if TYPE_CHECKING:
+    from execserver.box.terminal import Size
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
 
 _BY_SIGNAL: Final = 128
+_AGAIN_S: Final = 0.1
 # Signal -> its name for the box.  `interrupt` is the one that every server knows.
 _PASSED_ON: Final = {
     signal.SIGINT: "interrupt",
@@ -121,20 +123,29 @@ class Conversation:
     def _follow_size(self) -> None:
         assert self._manner.terminal is not None
         told = None
+        if self._manner.repaints and (size := self._manner.terminal.size()) is not None:
+            self._resize(size._replace(rows=max(1, size.rows - 1)))  # a size that is the same changes nothing
         while True:
             self._size_changed.wait()
             self._size_changed.clear()
             size = self._manner.terminal.size()
             if size is None or size == told:
                 continue
-            try:
-                self._process.resize(size.rows, size.cols)
+            if self._resize(size):
                 told = size
-            except TransportClosed:
+            else:
                 self._size_changed.set()
-                gevent.sleep(0.1)  # lost on the way: once more
-            except ExecServerError:
-                return  # ended, or a server that cannot
+                gevent.sleep(_AGAIN_S)
+
+    def _resize(self, size: Size) -> bool:
+        """Return False if the connection was lost on the way."""
+        try:
+            self._process.resize(size.rows, size.cols)
+        except TransportClosed:
+            return self._client.state is SessionState.ENDED
+        except ExecServerError:
+            pass  # it has ended, somebody else has taken it, or this server cannot
+        return True
 
     def _watchers(self) -> list[Any]:
         """Return started watchers; a caught signal is handled in a greenlet of its own."""
@@ -153,7 +164,7 @@ class Conversation:
             return
         is_end = number in (signal.SIGTERM, signal.SIGHUP)
         alone = self._client.state is not SessionState.OPEN
-        if alone or (is_end and (self._manner.hangs_up or self._terminated)):
+        if alone or self._manner.watches_only or (is_end and (self._manner.hangs_up or self._terminated)):
             self.ask_to_end(Ending(_BY_SIGNAL + number))
             return
         self._terminated = self._terminated or is_end

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PIECES: Final = 8
 _INTERRUPT_KEY: Final = 0x03
 _END_KEY: Final = b"\x04"
+_INTERRUPTED: Final = 130
 _HELP: Final = "~. ends this session, {detach}~? shows this, ~~ types one ~ (each at the beginning of a line)"
 _HELP_DETACH: Final = "~d leaves it running, "
 
@@ -65,19 +66,23 @@ class Keyboard:
         asked: list[Asked] = []
         if self._escapes is not None:
             typed, asked = self._escapes.feed(typed)
-        elif self._manner.terminal is not None and self._is_alone() and _INTERRUPT_KEY in typed:
-            self._leave(130)
+        if self._manner.terminal is not None and _INTERRUPT_KEY in typed and self._is_alone():
+            self._leave(_INTERRUPTED)
+        if self._manner.watches_only:
+            typed = b""
         if typed:
             self._queue.put(typed)
         for each in asked:
             self._answer(each)
 
     def _is_alone(self) -> bool:
-        return self._client.state is SessionState.RESUMING
+        """Return whether no process takes what is typed: the connection is lost, or somebody else writes."""
+        lost = self._client.state is SessionState.RESUMING and self._escapes is None
+        return lost or self._manner.watches_only
 
     def _answer(self, asked: Asked) -> None:
         if asked is Asked.END:
-            self._leave(130)
+            self._leave(_INTERRUPTED)
         elif asked is Asked.DETACH and self._manner.can_detach:
             self._leave(0, detached=True)
         elif asked is Asked.DETACH:
@@ -104,6 +109,8 @@ class Keyboard:
         return b"".join(pieces)
 
     def _send_end(self) -> None:
+        if self._manner.watches_only:
+            return
         if self._manner.tty:
             self._process.write(_END_KEY)  # a terminal has no other end of input
             return

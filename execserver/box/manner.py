@@ -23,7 +23,8 @@ class Manner(NamedTuple):
     """How to talk: the terminal here, if its keys go there; whether the process has
     one; the keys that are for the client; what signals do.
 
-    `hangs_up`: SIGTERM and SIGHUP end the conversation, since a login shell ignores the first.
+    `hangs_up`: SIGTERM and SIGHUP end the conversation, since a login shell ignores the first.  `repaints`:
+    have a program on the terminal draw its screen again.  `watches_only`: pass nothing on, a signal ends it.
     """
 
     name: str
@@ -33,3 +34,5 @@ class Manner(NamedTuple):
     escapes: bool = False
     can_detach: bool = False
     hangs_up: bool = False
+    repaints: bool = False
+    watches_only: bool = False

@@ -43,7 +43,7 @@ def open_client(box: Box, **options: object) -> ExecServerClient:
         return connect(box, ExecServerClientConnectOptions(client_name="execserver", **options))  # type: ignore[arg-type]
 
 
-def start(client: ExecServerClient, box: Box, command: Command) -> RemoteProcess:
+def start(client: ExecServerClient, box: Box, command: Command, name: str | None = None) -> RemoteProcess:
     """Start a command.  Raises Leave: 127 if there is no such program or folder, 126 if it cannot be run."""
     cwd = _folder(client, box, command.cwd)
     with reaching(box):
@@ -57,6 +57,7 @@ def start(client: ExecServerClient, box: Box, command: Command) -> RemoteProcess
                 pipe_stdin=command.pipe_stdin and not command.tty,
                 arg0=command.arg0,
                 sandbox=_sandbox(command.sandbox, cwd),
+                process_name=name,
             )
         except RequestFailed as error:
             status = NOT_FOUND if error.message.endswith(_NO_SUCH) else NOT_STARTED

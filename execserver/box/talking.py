@@ -3,55 +3,100 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, NamedTuple
 
+from execserver.box import kept
 from execserver.box.connecting import Box
 from execserver.box.conversation import Conversation
 from execserver.box.manner import Manner
 from execserver.box.running import Command, open_client, start
 from execserver.box.shown import shown
 from execserver.box.terminal import Terminal
+from execserver.box.watching import leave
 from execserver.leaving import write
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
+    from execserver.client.process import RemoteProcess
 
 _PLAIN_SHELL = "/bin/sh"
 
 
-def run(box: Box, command: Command) -> int:
+class Stay(NamedTuple):
+    """How long the command goes on without a connection (None: as every session does), and its name."""
+
+    keep_ms: int | None = None
+    name: str | None = None
+
+
+def run(box: Box, command: Command, stay: Stay) -> int:
     """Run a command and return the exit status for this program.  Raises Leave."""
-    client = open_client(box)
+    client = _open(box, stay)
     try:
-        return _talk(client, box, command, is_shell=False)
+        if stay.keep_ms is not None:
+            kept.require(client, box)
+        return _talk(client, box, command, stay)
     finally:
-        client.close()
+        leave(client)
 
 
-def shell(box: Box, command: Command) -> int:
+def run_detached(box: Box, command: Command, stay: Stay) -> int:
+    """Start a command that goes on by itself; print its name and return 0.  Raises Leave."""
+    client = _open(box, stay._replace(keep_ms=stay.keep_ms or kept.DETACHED_MS))
+    try:
+        kept.require(client, box)
+        process = start(client, box, command, stay.name)
+    except BaseException:
+        leave(client)
+        raise
+    client.detach()
+    sys.stdout.write(f"{stay.name or process.process_id[:8]}\n")
+    return 0
+
+
+def shell(box: Box, command: Command, stay: Stay) -> int:
     """Run the login shell of the box's user in the place of `command.argv`; as `run`."""
-    client = open_client(box)
+    stay = stay._replace(keep_ms=stay.keep_ms or kept.SHELL_MS) if box.can_resume else Stay()
+    client = _open(box, stay)
     try:
-        return _talk(client, box, command._replace(argv=(_login_shell(client), "-l")), is_shell=True)
+        command = command._replace(argv=(_login_shell(client), "-l"))
+        return _talk(client, box, command, stay, is_shell=True)
     finally:
-        client.close()
+        leave(client)
 
 
-def _talk(client: ExecServerClient, box: Box, command: Command, *, is_shell: bool) -> int:
-    process = start(client, box, command)
-    terminal = Terminal(0) if command.tty and os.isatty(0) else None
+def _open(box: Box, stay: Stay) -> ExecServerClient:
+    if stay.keep_ms is None:
+        return open_client(box)
+    return open_client(box, keep_ms=stay.keep_ms, resume_window=stay.keep_ms / 1000)
+
+
+def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, is_shell: bool = False) -> int:
+    keeps = client.extensions.kept_sessions
+    process = start(client, box, command, stay.name if keeps else None)
     manner = Manner(
         box.name,
-        terminal,
+        Terminal(0) if command.tty and os.isatty(0) else None,
         tty=command.tty,
         takes_input=command.pipe_stdin or command.tty,
         escapes=is_shell,
+        can_detach=keeps and stay.keep_ms is not None,
         hangs_up=is_shell,
     )
     ending = Conversation(client, process, manner).run()
     if ending.note:
         write(2, f"Error: {shown(box.name, 200)}: {ending.note}\n")
+    if ending.detached:
+        _leave_running(client, box, stay.name, process)
     return ending.status
+
+
+def _leave_running(client: ExecServerClient, box: Box, name: str | None, process: RemoteProcess) -> None:
+    client.detach()
+    hours = (client.kept.keep_ms if client.kept is not None else 0) / 3600_000
+    way = f"execserver attach {shown(box.name, 200)} {name or process.process_id[:8]}"
+    write(2, f"execserver: left running for {hours:g} h; come back with: {way}\n")
 
 
 def _login_shell(client: ExecServerClient) -> str:

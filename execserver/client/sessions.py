@@ -68,16 +68,30 @@ class RemoteSessions:
         return self._session.call(SESSION_PROCESSES, NoParams()).processes
 
     def watch_process(
-        self, session_id: str, process_id: str, *, after_seq: int = 0, take: bool = False
+        self,
+        session_id: str,
+        process_id: str,
+        *,
+        after_seq: int = 0,
+        take: bool = False,
+        collect_output: bool = True,
     ) -> RemoteProcess:
         """Follow a process of another session, with its events after `after_seq` as far as they are retained.
 
         With `take` it is this session that writes to it from now on.  What a slow client misses comes as
-        `OutputGap`.  The process is not killed by `close`; `RemoteProcess.unwatch` ends the watch.
+        `OutputGap`.  `collect_output` is as in `start`.  The process is not killed by `close`;
+        `RemoteProcess.unwatch` ends the watch.
         """
         self._require()
         watch_id = uuid4().hex
-        process = RemoteProcess(self._session, self._gate, watch_id, sandboxed=True, after_seq=after_seq)
+        process = RemoteProcess(
+            self._session,
+            self._gate,
+            watch_id,
+            sandboxed=True,
+            collect_output=collect_output,
+            after_seq=after_seq,
+        )
         self._router.processes[watch_id] = process  # before the request: notifications may overtake us
         try:
             params = WatchProcessParams(

@@ -10,6 +10,11 @@ from execserver.leaving import failure, until_left, write
 TEXTS = {
     "box": "execserver.verbs.box:HELP",
     "completion": "execserver.verbs.completion:HELP",
+    "attach": "execserver.verbs.kept:ATTACH_HELP",
+    "kill": "execserver.verbs.kept:KILL_HELP",
+    "logs": "execserver.verbs.kept:LOGS_HELP",
+    "ps": "execserver.verbs.kept:PS_HELP",
+    "wait": "execserver.verbs.kept:WAIT_HELP",
     "relay": "execserver.verbs.relay:HELP",
     "run": "execserver.verbs.run:HELP",
     "shell": "execserver.verbs.run:SHELL_HELP",

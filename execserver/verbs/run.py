@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
-from execserver.arguments import Mistake, Parsed, Program, read_table
-from execserver.leaving import Leave, until_left
+from execserver.arguments import Mistake, Parsed, Program
+from execserver.leaving import failure
+from execserver.verbs.boxed import box_of, ended, only_box, program, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from execserver.box.connecting import Box
+    from execserver.box.running import Command
+    from execserver.box.talking import Stay
 
 HELP = """\
 Run a command on a box: its output, input, signals and exit status are yours.
@@ -28,6 +29,11 @@ Options:
                             terminals; then stdout and stderr of the command are one.
   -T, --no-tty              Give it none.
   -n, --no-stdin            Give the command an empty input, and leave yours alone.
+  -d, --detach              Start it and leave it running; prints its name for `attach`, `logs`, `wait` and
+                            `kill`. Its input is empty.
+  --name <NAME>             Its name for these verbs and for `ps`.
+  --keep <TIME>             How long it goes on without a connection: 90s, 15m, 8h or 7d, as far as the box
+                            allows [default: 30 s; with -d 24h]
   --cwd <DIR>               Where to run it; relative to the home on the box. Default: that home, without a
                             box the folder you are in.
   -e, --env <NAME=VALUE>    Set a variable there; NAME alone passes yours on. May be repeated.
@@ -53,122 +59,91 @@ Usage: execserver shell [BOX] [OPTIONS]
 BOX is as for `execserver run`.
 
 Options:
+  --name <NAME>             Its name for `execserver attach` and `ps`.
+  --keep <TIME>             How long it goes on without a connection: 90s, 15m, 8h or 7d, as far as the box
+                            allows [default: 1h]
   --cwd <DIR>               Where it starts; relative to the home on the box. Default: that home.
   -e, --env <NAME=VALUE>    Set a variable there; NAME alone passes yours on. May be repeated.
   --sandbox <POLICY>        Confine the shell and all it starts: read-only or workspace-write.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
-At the beginning of a line: ~. ends the session, ~? shows the keys, ~~ types one ~.
-A lost connection is resumed; what you type meanwhile is not lost. SIGTERM and a closed terminal end the
-session. The terminal is as before afterwards; after SIGKILL of this program `stty sane` restores it.
+At the beginning of a line: ~. ends the session, ~d leaves it running for `execserver attach`, ~? shows the
+keys, ~~ types one ~. A lost connection is resumed for as long as the box keeps the session (over ssh: it
+ends), and what you type meanwhile is not lost. SIGTERM and a closed terminal end the session. The terminal is
+as before afterwards; after SIGKILL of this program `stty sane` restores it.
 
 Exit status: that of the shell; 130 after ~., 128 and the signal's number after a signal, 255 when the box
 cannot be reached or was lost.
 """
 
-_REPEATABLE = frozenset({"--env"})
-_CHOICES: dict[str, tuple[str, ...]] = {"--sandbox": ("read-only", "workspace-write", "danger-full-access")}
 _USAGE = "[BOX] [OPTIONS] -- <COMMAND> [ARGS]..."
-_INTERRUPTED = 130
 
 
 def main() -> int:
     """Run a command; return its exit status."""
-    return until_left(lambda: _interruptible(_run))
+    return ended(_run)
 
 
 def shell() -> int:
     """Open a shell; return its exit status."""
-    return until_left(lambda: _interruptible(_shell))
-
-
-def _interruptible(work: Callable[[], int]) -> int:
-    try:
-        return work()
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+    return ended(_shell)
 
 
 def _run() -> int:
     given = sys.argv[1:]
-    program = _program("run", HELP, _USAGE)
+    found = program("run", HELP, _USAGE)
     at = given.index("--") if "--" in given else len(given)
-    parsed = program.parse(given[:at])
-    box = _box(program, parsed, " (the command stands behind `--`)")
+    parsed = found.parse(given[:at])
+    box = only_box(found, parsed, " (the command stands behind `--`)")
     if not given[at + 1 :]:
-        raise program.mistaken(Mistake("a command is missing: write it behind `--`"))
+        raise found.mistaken(Mistake("a command is missing: write it behind `--`"))
+    if "--tty" in parsed.options and "--no-tty" in parsed.options:
+        raise found.mistaken(Mistake("the argument '--tty' cannot be used with '--no-tty'"))
+    stay = _stay(found, parsed)
+    from execserver.box import talking
+
+    if "--detach" in parsed.options:
+        command = _command(found, parsed, given[at + 1 :], tty="--tty" in parsed.options, pipe_stdin=False)
+        return talking.run_detached(box_of(box, parsed), command, stay)
     from execserver.box.terminal import both_ends
 
-    options = parsed.options
-    if "--tty" in options and "--no-tty" in options:
-        raise program.mistaken(Mistake("the argument '--tty' cannot be used with '--no-tty'"))
-    tty = "--tty" in options or ("--no-tty" not in options and both_ends())
-    from execserver.box.running import Command
-
-    command = Command(
-        argv=given[at + 1 :],
-        cwd=options.get("--cwd"),
-        env=_env(program, parsed),
-        sandbox=options.get("--sandbox"),
-        tty=tty,
-        pipe_stdin="--no-stdin" not in options,
-    )
-    from execserver.box.talking import run
-
-    return run(_found(box, parsed), command)
+    tty = "--tty" in parsed.options or ("--no-tty" not in parsed.options and both_ends())
+    command = _command(found, parsed, given[at + 1 :], tty=tty, pipe_stdin="--no-stdin" not in parsed.options)
+    return talking.run(box_of(box, parsed), command, stay)
 
 
 def _shell() -> int:
-    program = _program("shell", SHELL_HELP, "[BOX] [OPTIONS]")
-    parsed = program.parse(sys.argv[1:])
-    box = _box(program, parsed, "")
+    found = program("shell", SHELL_HELP, "[BOX] [OPTIONS]")
+    parsed = found.parse(sys.argv[1:])
+    box = only_box(found, parsed)
+    stay = _stay(found, parsed)
     from execserver.box.terminal import both_ends
 
     if not both_ends():
-        raise Leave(1, stderr="Error: a shell needs a terminal\n  What to do: execserver run -- COMMAND\n")
+        raise failure("a shell needs a terminal", "execserver run -- COMMAND")
+    from execserver.box import talking
+
+    return talking.shell(box_of(box, parsed), _command(found, parsed, (), tty=True, pipe_stdin=True), stay)
+
+
+def _command(found: Program, parsed: Parsed, argv: Sequence[str], *, tty: bool, pipe_stdin: bool) -> Command:
     from execserver.box.running import Command
 
-    command = Command(
-        argv=(),
-        cwd=parsed.options.get("--cwd"),
-        env=_env(program, parsed),
-        sandbox=parsed.options.get("--sandbox"),
-        tty=True,
-    )
-    from execserver.box.talking import shell as talk
-
-    return talk(_found(box, parsed), command)
+    options = parsed.options
+    env = variables(found, parsed)
+    return Command(argv, options.get("--cwd"), env, options.get("--sandbox"), tty, pipe_stdin)
 
 
-def _program(name: str, help_text: str, usage: str) -> Program:
-    table = read_table(help_text, _REPEATABLE, _CHOICES)
-    return Program(f"execserver {name}", table, lambda: help_text, "", (), True, usage)
+def _stay(found: Program, parsed: Parsed) -> Stay:
+    from execserver.box.kept import is_process_name, milliseconds
+    from execserver.box.talking import Stay
 
-
-def _box(program: Program, parsed: Parsed, hint: str) -> str | None:
-    if len(parsed.operands) > 1:
-        raise program.mistaken(Mistake(f"unexpected argument '{parsed.operands[1]}' found{hint}"))
-    return parsed.operands[0] if parsed.operands else None
-
-
-def _env(program: Program, parsed: Parsed) -> dict[str, str]:
-    found = {}
-    for word in parsed.words:
-        option, _, text = word.partition("=")
-        if option == "--env":
-            name, equals, value = text.partition("=")
-            if not name:
-                raise program.mistaken(Mistake(f"invalid value '{text}' for '--env <NAME=VALUE>'"))
-            if equals:
-                found[name] = value
-            elif name in os.environ:
-                found[name] = os.environ[name]
-    return found
-
-
-def _found(name: str | None, parsed: Parsed) -> Box:
-    from execserver.box.connecting import find
-    from execserver.verbs.program import start_command
-
-    return find(name, parsed.options.get("--token-file"), start_command())
+    span, name = parsed.options.get("--keep"), parsed.options.get("--name")
+    keep_ms = None if span is None else milliseconds(span)
+    if span is not None and not keep_ms:
+        raise found.mistaken(Mistake(f"invalid value '{span}' for '--keep <TIME>': 90s, 15m, 8h or 7d"))
+    if name is not None and not is_process_name(name):
+        text = f"invalid value '{name}' for '--name <NAME>': 1 to 64 letters, digits, `.`, `-` or `_`"
+        raise found.mistaken(Mistake(text))
+    return Stay(keep_ms, name)

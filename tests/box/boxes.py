@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -10,11 +11,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import ptyprocess
+import pytest
 
+from execserver.dispatch import VERBS
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.relay_process import program
 from tests.support.server_process import ServerProcess, interrupts_not_ignored
@@ -66,6 +70,14 @@ class Person:
             screen.close()
 
 
+def mistaken(words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
+    """Return what a wrong command line is told; nothing is started for it."""
+    monkeypatch.setattr(sys, "argv", ["execserver", *words[1:]])
+    module, _, function = VERBS[words[0]].partition(":")
+    assert getattr(import_module(module), function)() == 2
+    return capfd.readouterr().err
+
+
 class Screen:
     """A terminal, and what a program has written to it."""
 
@@ -93,7 +105,8 @@ class Screen:
         """Read until a text has come; return all up to its end, and forget that."""
         deadline = time.monotonic() + WAIT_S
         while text not in self.text:
-            assert time.monotonic() < deadline, self.text
+            ready = select.select([self._process.fd], [], [], max(0.0, deadline - time.monotonic()))[0]
+            assert ready, f"waiting for {text!r}: {self.text!r}"
             try:
                 self.text += self._process.read(65536)
             except EOFError:

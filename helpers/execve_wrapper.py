@@ -13,6 +13,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
 import _socket
 import os
+import struct
 import sys
 from _json import encode_basestring_ascii as _quoted
 
@@ -41,6 +42,9 @@ _MAX_INT = 2**31 - 1
 _MOST_NUMBERS = 256  # descriptors that are tried where there is no /proc
 # The interpreter ignores them from its start, and the program must not inherit that.
 _CHANGED_SIGNALS = (_signal.SIGPIPE, _signal.SIGXFSZ)
+_CATCHABLE = {number for number in range(1, 65) if number not in (9, 19, 32, 33)}
+_INFO = struct.Struct("=Iii")  # number, error and code
+_INFO_BYTES = 128
 
 
 class _Failure(Exception):
@@ -90,11 +94,12 @@ def _ask_and_act(file: bytes, argv: list[bytes]) -> int:
     stream = _shake_hands(number)
     reader = WrapperFrameReader()
     send_frame(stream, _request(file, argv, os.getcwdb(), os.environb))
-    action = _receive(stream, reader, "failed to receive EscalateResponse").get("action")
+    answer = _receive(stream, reader, "failed to receive EscalateResponse")
+    action = answer.get("action")
     if action in ("Run", {"Run": None}):
         return _become(file, argv)
     if action in ("Escalate", {"Escalate": None}):
-        return _let_run(stream, reader, number)
+        return _let_run(stream, reader, number, answer.get("signals") is True)
     if isinstance(action, dict) and isinstance(action.get("Deny"), dict):
         reason = action["Deny"].get("reason")
         _write(2, f"Execution denied: {reason}\n" if isinstance(reason, str) else "Execution denied\n")
@@ -200,20 +205,70 @@ def _become(file: bytes, argv: list[bytes]) -> int:
     return Libc().execute(file, argv, [b"%s=%s" % entry for entry in os.environb.items()])
 
 
-def _let_run(stream: _socket.socket, reader: WrapperFrameReader, escalate_socket: int) -> int:
+def _let_run(
+    stream: _socket.socket, reader: WrapperFrameReader, escalate_socket: int, takes_signals: bool
+) -> int:
     """Send this process's descriptors and wait for the end of the program that runs with them."""
     given = _descriptors(without=(escalate_socket, stream.fileno()))
+    # Before the program may begin.
+    signals = _take_signals() if takes_signals else -1
     names = ",".join(str(number) for number in given)
-    send_frame(stream, f'{{"fds":[{names}]}}'.encode(), given)
+    more = ',"signals":true' if signals >= 0 else ""
+    send_frame(stream, f'{{"fds":[{names}]{more}}}'.encode(), given)
     for number in given:
         if number != 2:  # stderr is kept, to say why there is no result
             # Whoever reads the other end of a pipe waits for its end: only the program may hold it open.
             os.close(number)
+    if signals >= 0:
+        _await_answer(stream, signals)
     failure = "failed to receive the result of the escalated command"
-    code = _receive(stream, reader, failure).get("exit_code")
+    result = _receive(stream, reader, failure)
+    code, signum = result.get("exit_code"), result.get("signal")
     if not isinstance(code, int):
         raise _Failure(failure, "missing field `exit_code`")
+    if signals >= 0 and isinstance(signum, int) and signum in _CATCHABLE | {_signal.SIGKILL}:
+        _end_by(signum)
     return code & 0xFF
+
+
+def _take_signals() -> int:
+    """Block what can be caught, except what is ignored; return a descriptor to read it from, or -1."""
+    from execserver.zygote.libc import Libc
+
+    taken = [number for number in _CATCHABLE if _signal.getsignal(number) != _signal.SIG_IGN]
+    blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+    try:
+        return Libc().take_signals([number for number in taken if number not in blocked])
+    except OSError:
+        return -1
+
+
+def _await_answer(stream: _socket.socket, signals: int) -> None:
+    """Wait until the other end says something, and pass signals on meanwhile."""
+    import select
+
+    poll = select.poll()
+    poll.register(stream.fileno(), select.POLLIN)
+    poll.register(signals, select.POLLIN)
+    while stream.fileno() not in dict(poll.poll()):
+        signum, _, code, *_ = _INFO.unpack_from(os.read(signals, _INFO_BYTES))
+        # A child from before this program is nobody's outside.
+        if signum != _signal.SIGCHLD or code <= 0:
+            try:
+                send_frame(stream, b'{"signal":%d}' % signum)
+            except OSError:
+                return  # what has ended is told by the receive
+
+
+def _end_by(signum: int) -> None:
+    """End by a signal, as the program did, and dump no core."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if signum != _signal.SIGKILL:
+        _signal.signal(signum, _signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (signum,))
 
 
 def _descriptors(without: Sequence[int]) -> list[int]:

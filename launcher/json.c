@@ -206,6 +206,16 @@ static int answer_member(struct text *text, char *name, void *into) {
         answer->has_code = skip_value(text) && (*start == '-' || (*start >= '0' && *start <= '9'));
         return answer->has_code;
     }
+    if (!strcmp(name, "signals")) {
+        next(text);
+        answer->takes_signals = *text->at == 't';
+        return skip_value(text);
+    }
+    if (!strcmp(name, "signal")) {
+        next(text);
+        answer->signal = strtol(text->at, NULL, 10);
+        return skip_value(text);
+    }
     if (strcmp(name, "action")) return skip_value(text);
     if (next(text) == '{') return members(text, '{', '}', action_member, answer);
     answer->action = string(text);

@@ -20,8 +20,8 @@ void append_quoted(struct buffer *buffer, const char *data, size_t size);
 /* What an answer said; what it left out is NULL or 0. */
 struct answer {
     char *action, *reason;
-    int has_code;
-    long code;
+    int has_code, takes_signals;
+    long code, signal;
 };
 
 /* Read an answer, in which strings are decoded in place; NULL, or what is wrong with it.

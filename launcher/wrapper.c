@@ -11,10 +11,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -214,26 +217,80 @@ static size_t open_descriptors(int *found, int escalate, int stream) {
     return count;
 }
 
+/* Block what can be caught, except what is blocked or ignored by now; returns a descriptor to read it from. */
+static int take_signals(void) {
+    sigset_t blocked, taken;
+    sigfillset(&taken);
+    sigprocmask(SIG_SETMASK, NULL, &blocked);
+    for (int number = 1; number <= SIGRTMAX; number++) {
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) || action.sa_handler == SIG_IGN || sigismember(&blocked, number))
+            sigdelset(&taken, number);
+    }
+    int signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals >= 0) sigprocmask(SIG_BLOCK, &taken, NULL);
+    return signals;
+}
+
+/* Pass one signal on; one that cannot be passed on is nobody's, since the other end is gone. */
+static void pass_on(int stream, int signals) {
+    struct signalfd_siginfo info;
+    struct buffer frame = {0};
+    char text[64];
+    if (read(signals, &info, sizeof info) != sizeof info) return;
+    if (info.ssi_signo == SIGCHLD && info.ssi_code > 0) return; /* of a child from before this program */
+    snprintf(text, sizeof text, "{\"signal\":%u}", info.ssi_signo);
+    append(&frame, "\0\0\0\0", LENGTH_BYTES);
+    append_text(&frame, text);
+    send_frame(stream, &frame, NULL, 0);
+    free(frame.data);
+}
+
+/* Wait until the other end says something, and pass signals on meanwhile. */
+static void await_answer(int stream, int signals) {
+    struct pollfd each[] = {{stream, POLLIN, 0}, {signals, POLLIN, 0}};
+    while (!each[0].revents) {
+        if (poll(each, 2, -1) < 0) continue;
+        if (each[1].revents && !each[0].revents) pass_on(stream, signals);
+    }
+}
+
+/* End as the program did. */
+static int end_by(long signal_number, int code) {
+    struct rlimit none = {0, 0};
+    sigset_t only;
+    if (signal_number < 1 || signal_number > SIGRTMAX || signal_number == SIGSTOP) return code;
+    setrlimit(RLIMIT_CORE, &none);
+    signal((int)signal_number, SIG_DFL);
+    sigemptyset(&only);
+    sigaddset(&only, (int)signal_number);
+    raise((int)signal_number);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+    return code;
+}
+
 /* Give the descriptors away and wait for the end of what runs with them. */
-static int let_run(int escalate, int stream) {
+static int let_run(int escalate, int stream, int takes_signals) {
     struct buffer frame = {0};
     struct answer answer = {0};
     int found[MOST_DESCRIPTORS];
     size_t count = open_descriptors(found, escalate, stream);
+    int signals = takes_signals ? take_signals() : -1; /* before the program may begin, and counted nowhere */
     append(&frame, "\0\0\0\0{\"fds\":[", LENGTH_BYTES + 8);
     for (size_t i = 0; i < count; i++) {
         char number[16];
         snprintf(number, sizeof number, "%s%d", i ? "," : "", found[i]);
         append_text(&frame, number);
     }
-    append_text(&frame, "]}");
+    append_text(&frame, signals < 0 ? "]}" : "],\"signals\":true}");
     if (send_frame(stream, &frame, found, count)) return fail(error_text(errno), NULL);
     /* Whoever reads their other ends waits for the program only; stderr is kept for what may have to be said. */
     for (size_t i = 0; i < count; i++)
         if (found[i] != 2) close(found[i]);
+    if (signals >= 0) await_answer(stream, signals);
     const char *wrong = receive_answer(stream, &answer);
     if (!wrong && !answer.has_code) wrong = "missing field `exit_code`";
-    return wrong ? fail(NO_RESULT, wrong) : (int)(answer.code & 0xff);
+    return wrong ? fail(NO_RESULT, wrong) : end_by(signals < 0 ? 0 : answer.signal, (int)(answer.code & 0xff));
 }
 
 static int become(char **argv, int argc) {
@@ -259,7 +316,7 @@ static int ask(int argc, char **argv) {
     if (wrong) return fail(NO_ANSWER, wrong);
     if (!answer.action) return fail(NO_ANSWER, "missing field `action`");
     if (!strcmp(answer.action, "Run")) return become(argv, argc);
-    if (!strcmp(answer.action, "Escalate")) return let_run(escalate, pair[0]);
+    if (!strcmp(answer.action, "Escalate")) return let_run(escalate, pair[0], answer.takes_signals);
     if (!strcmp(answer.action, "Deny")) {
         dprintf(2, answer.reason ? "Execution denied: %s\n" : "Execution denied\n", answer.reason);
         return FAILED;

@@ -128,6 +128,13 @@ class Libc:
         self._call(self._lib.sigprocmask(_SIG_BLOCK, self._sigset([*blocked, watched]), None))
         return self._call(self._lib.signalfd(-1, self._sigset([watched]), _SFD_FLAGS))
 
+    def take_signals(self, taken: Sequence[int]) -> int:
+        """Block signals in this process; return a descriptor, owned by the caller, to read them from."""
+        sigset = self._sigset(taken)
+        descriptor = self._call(self._lib.signalfd(-1, sigset, _SFD_FLAGS))
+        self._call(self._lib.sigprocmask(_SIG_BLOCK, sigset, None))
+        return descriptor
+
     def send_signal(self, pidfd: int, signum: int) -> None:
         """Send a signal to the process of a pidfd, and to no other."""
         arguments = (ctypes.c_long(pidfd), ctypes.c_long(signum), None, ctypes.c_long(0))

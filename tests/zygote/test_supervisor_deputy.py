@@ -276,6 +276,17 @@ def test_a_umask_grants_nothing_outside_and_keeps_the_owners_rights(
     assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o666 & ~(own | refused)
 
 
+@pytest.mark.parametrize("name", ["HUP", "USR1", "TERM"])
+def test_a_signal_is_the_programs_whoever_stands_for_it(way: Way, tmp_path: Path, name: str) -> None:
+    tool, told = tmp_path / "tool", tmp_path / "told"
+    ready = f"echo ready > {told}; while :; do sleep 0.05; done"
+    tool.write_text(f"#!/bin/bash\ntrap 'exit 7' USR1\ntrap 'kill -KILL $$' HUP\n{ready}\n")
+    tool.chmod(0o755)
+    until = f"until [ -s {told} ]; do read -t 0.05 < /dev/zero; done 2> /dev/null"
+    script = f"({way.exec(str(tool))}) & {until}; kill -{name} $!; wait $!; exit $?"
+    assert way.call(script, allow(str(tool)))[0] == {"HUP": 137, "USR1": 7, "TERM": 143}[name]
+
+
 @pytest.mark.parametrize("flags", ["os.O_CLOEXEC", "0"])
 def test_whoever_has_thousands_of_descriptors_costs_little(zygote: Supervised, flags: str) -> None:
     needed, hard = 100 + MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.zygote.supervision.wrapper.wrapper_end import (
-    Refused,
-    read_numbers,
-    read_request,
-    shell_variables,
-)
+from execserver.zygote.supervision.wrapper.messages import Refused, read_numbers, read_request
+from execserver.zygote.supervision.wrapper.wrapper_end import shell_variables
 from tests.support.wrapper_peer import frame
 from tests.zygote.wrapper_scene import LIMIT_S, REQUEST, Scene, collected
 

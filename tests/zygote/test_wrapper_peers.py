@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from execserver.zygote.groups import process_stat
+from execserver.zygote.supervision.trap.callers import Caller
 from execserver.zygote.supervision.wrapper import wrapper_end
 from execserver.zygote.supervision.wrapper.wrapper_end import (
     UNHEARD_AT_ONCE,
@@ -97,7 +102,7 @@ def test_descriptors_that_do_not_fit_their_numbers_end_the_exec(
         before = len(os.listdir("/proc/self/fd"))
         caller, _ = scene.ask(stream)
         got = collected(scene, caller)
-        assert stream.recv(100)[4:] == b'{"action":"Escalate"}'
+        assert stream.recv(100)[4:] == b'{"action":"Escalate","signals":true}'
         if count:
             socket.send_fds(stream, [frame(message)], many_descriptors(count))
         else:
@@ -106,6 +111,94 @@ def test_descriptors_that_do_not_fit_their_numbers_end_the_exec(
         assert got == []
         assert scene.is_dropped(stream)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A program that stands for one outside."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def is_in(pid: int, state: bytes) -> bool:
+    found = process_stat(pid)
+    return found is not None and found[0] == state
+
+
+def standing(scene: Scene, stream: socket.socket, program: int) -> Caller:
+    """Let a program run in place of a wrapper that passes signals on."""
+    caller, _ = scene.ask(stream)
+    got = collected(scene, caller)
+    stream.recv(100)
+    stream.sendall(frame({"fds": [], "signals": True}))
+    scene.until(lambda: got)
+    assert got[0] is not None
+    got[0].close()
+    caller.replaced(program)
+    return caller
+
+
+def test_a_signal_reaches_the_program_and_its_end_the_wrapper(
+    scene: Scene, sleeper: subprocess.Popen[bytes]
+) -> None:
+    with scene.connect() as stream:
+        caller = standing(scene, stream, sleeper.pid)
+        for signum, state in ((signal.SIGTSTP, b"T"), (signal.SIGCONT, b"S")):
+            stream.sendall(frame({"signal": signum}))
+            scene.until(functools.partial(is_in, sleeper.pid, state))
+        stream.sendall(frame({"signal": signal.SIGUSR1}))
+        scene.until(lambda: sleeper.poll() is not None)
+        assert sleeper.returncode == -signal.SIGUSR1
+        scene.broker.release(caller)
+        caller.finish(signal.SIGUSR1)
+        assert stream.recv(100)[4:] == b'{"exit_code":138,"signal":10}'
+
+
+def test_who_passes_no_signals_on_hears_of_none(scene: Scene) -> None:
+    with scene.connect() as stream:
+        caller, _ = scene.ask(stream)
+        scene.broker.release(caller)
+        caller.finish(signal.SIGTERM)
+        assert stream.recv(100)[4:] == b'{"exit_code":143}'
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(frame({"signal": signum}) for signum in (0, -1, 9, 19, 65, True, "1", None, [15])),
+        *(frame({}), frame([]), frame(REQUEST), frame({"fds": []})),
+        b"\xff\x00\x00\x00",  # more than any signal takes
+    ],
+)
+def test_what_is_no_signal_is_the_end(data: bytes, scene: Scene, sleeper: subprocess.Popen[bytes]) -> None:
+    with scene.connect() as stream:
+        caller = standing(scene, stream, sleeper.pid)
+        stream.sendall(data)
+        scene.until(lambda: scene.broker.gone == [caller])
+    assert sleeper.poll() is None
+
+
+def test_a_storm_of_signals_keeps_nobody_waiting(scene: Scene, sleeper: subprocess.Popen[bytes]) -> None:
+    with scene.connect() as stream, scene.connect() as honest:
+        standing(scene, stream, sleeper.pid)
+        stream.setblocking(False)
+        storm = frame({"signal": signal.SIGWINCH})
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                stream.send(storm)
+        honest.sendall(frame(REQUEST))
+        for _ in range(4):  # its length, its text, and a turn for each of the other one's
+            scene.loop.after(0, lambda: None)
+            scene.loop.turn()
+        assert len(scene.broker.arrived) == 2
+
+
+def test_a_signal_without_a_program_is_the_end(scene: Scene) -> None:
+    with scene.connect() as stream:
+        caller, _ = scene.ask(stream)
+        stream.sendall(frame({"signal": signal.SIGTERM}))
+        scene.until(lambda: scene.broker.gone == [caller])
 
 
 def test_what_comes_unasked_later_is_the_end(scene: Scene) -> None:

@@ -5,6 +5,10 @@ All processes of a shell inherit one socket.  Through it a wrapper sends one end
     request -> Run | Deny -> end of the stream
     request -> Escalate -> its descriptors -> exit code -> end of the stream
 
+Escalate offers to take signals.  A wrapper that knows of it says so beside its descriptors, then sends each
+signal that it gets, and the exit code comes with the signal that ended the program, if one did.  To all
+others, the reference's among them, nothing else changes.
+
 The inherited socket is of type SOCK_SEQPACKET.  Wrappers made for datagrams cannot tell the difference, and
 through one of a pair of datagram sockets any named socket of the host could be reached.
 
@@ -20,16 +24,20 @@ import _socket
 import os
 import select
 import stat
+import struct
+import sys
 from _json import encode_basestring_ascii as _quoted
 
 from execserver.protocol.json_text import NotJson, parse
-from execserver.zygote.supervision.trap.callers import Caller, Execution, Means
+from execserver.zygote.supervision.stand_in.signals import CATCHABLE_STOPS, SIGSTOP, handling, send
+from execserver.zygote.supervision.trap.callers import INSIDE, OUTSIDE, Caller, Execution, Means
 from execserver.zygote.supervision.wrapper.frames import (
     FrameError,
     WrapperFrameReader,
     receive_rights,
     send_frame,
 )
+from execserver.zygote.supervision.wrapper.messages import Refused, read_numbers, read_request, read_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,18 +49,18 @@ if TYPE_CHECKING:
 UNHEARD_AT_ONCE = 16  # each may bring a frame of 8 MiB more than HELD_BYTES
 HELD_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 10.0  # a wrapper that is not stopped sends what it owes within a millisecond
-MAX_DESCRIPTOR = 1 << 16  # descriptors of a program outside have numbers below this
+
 
 _HANDSHAKE_BYTES = 8192
 _NOT_WAITING = _socket.MSG_DONTWAIT
 _KIND = (39, _socket.SO_TYPE, _socket.SO_ACCEPTCONN)  # the first is SO_DOMAIN
 _KIND_OF_STREAM = [_socket.AF_UNIX, _socket.SOCK_STREAM, 0]
+_PEER = struct.Struct("=iII")  # process, user, group
+_SO_PEERGROUPS = 59
+_GROUPS_BYTES = 1024
+_SIGNAL_BYTES = 64  # of a message that says a signal
 _DENIED = "Execution denied: "  # every wrapper writes it by itself in front of the reason
 _PATH_ONLY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-class Refused(Exception):
-    """A message that the contract does not have."""
 
 
 class WrapperEnd:
@@ -149,6 +157,8 @@ class _Wrapper(Caller):
         self._workdir = b""
         self._folder = -1
         self._then: Callable[[Means | None], None] | None = None
+        self._passes_signals = False
+        self._program = 0  # while it runs in place of the wrapper
         self._is_open = True
         loop.add(stream.fileno(), self._receive)
         self._expect(lambda: not self.is_heard)
@@ -157,6 +167,11 @@ class _Wrapper(Caller):
     def size(self) -> int:
         """Number of bytes that are held for it."""
         return self._reader.held_bytes + self._env_bytes
+
+    def look(self, file: bytes) -> int:
+        """Return what is at the path; INSIDE for a wrapper whose user or groups are not ours."""
+        found = super().look(file)
+        return INSIDE if found == OUTSIDE and not _is_ours(self._stream) else found
 
     def run(self) -> None:
         """Let the wrapper become the program."""
@@ -171,6 +186,19 @@ class _Wrapper(Caller):
         """Let the wrapper exit with a code."""
         self._answer(b'{"exit_code":%d}' % code)
 
+    def replaced(self, program: int) -> None:
+        """Pass signals to that program from now on."""
+        self._program = program
+
+    def finish(self, status: int) -> None:
+        """Let the wrapper end as the program has ended."""
+        self._program = 0  # its number may be that of another process by now
+        if self._passes_signals and os.WIFSIGNALED(status):
+            signum = os.WTERMSIG(status)
+            self._answer(b'{"exit_code":%d,"signal":%d}' % (128 + signum, signum))
+        else:
+            super().finish(status)
+
     def fail(self, number: int) -> None:
         """Leave the wrapper without an answer: the protocol has no errno."""
         self.end()
@@ -184,7 +212,7 @@ class _Wrapper(Caller):
             then(None)
             return
         self._then = then
-        if self._send(b'{"action":"Escalate"}'):
+        if self._send(b'{"action":"Escalate","signals":true}'):
             self._expect(lambda: self._then is not None)
 
     def gone(self) -> int:
@@ -243,6 +271,8 @@ class _Wrapper(Caller):
     def _take(self, message: object) -> None:
         if self._then is not None:
             self._take_descriptors(message)
+        elif self._program and self._passes_signals:
+            self._pass_on(read_signal(message))
         elif self.is_heard:  # a request, and no answer yet
             raise Refused("nothing was asked")
         else:
@@ -268,7 +298,21 @@ class _Wrapper(Caller):
         # From here on `Means` owns the folder and the descriptors.
         folder, self._folder = self._folder, -1
         descriptors = dict(zip(numbers, self._reader.take_descriptors(), strict=True))
+        self._passes_signals = isinstance(message, dict) and message.get("signals") is True
+        self._reader.limit = _SIGNAL_BYTES
         then(Means(self._env, descriptors, folder))
+
+    def _pass_on(self, signum: int) -> None:
+        """Give a signal to the program outside, which has no terminal: a stop that it does not handle."""
+        if self._reader.descriptors:
+            raise Refused("descriptors that nobody asked for")
+        if signum in CATCHABLE_STOPS:
+            ignored, caught = handling(self._program)
+            if ignored >> signum - 1 & 1:
+                return
+            # Its process group has no parent that could continue it, and so the kernel would not stop it.
+            signum = signum if caught >> signum - 1 & 1 else SIGSTOP
+        send(self._program, signum)
 
     def _is_gone(self) -> None:
         """Take the wrapper for one that has ended; it may also have broken the protocol."""
@@ -288,6 +332,17 @@ class _Wrapper(Caller):
             self._folder = -1
 
 
+def _is_ours(stream: _socket.socket) -> bool:
+    """Return whether whoever made a stream has this process's user and groups."""
+    _, uid, gid = _PEER.unpack(stream.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _PEER.size))
+    try:
+        packed = stream.getsockopt(_socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
+    except OSError:
+        return False  # more groups than a program is likely to have
+    groups = {int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)}
+    return (uid, gid) == (os.getuid(), os.getgid()) and groups == set(os.getgroups())
+
+
 def shell_variables(number: int, wrapper: bytes) -> list[bytes]:
     """Return the variables that make a patched shell start the wrapper, with the socket's number for it."""
     return [
@@ -295,58 +350,6 @@ def shell_variables(number: int, wrapper: bytes) -> list[bytes]:
         b"BASH_EXEC_WRAPPER=" + wrapper,
         b"EXEC_WRAPPER=" + wrapper,
     ]
-
-
-def read_request(message: object) -> tuple[Execution, list[bytes]]:
-    """Return what a request asks for and the program's environment; anything else raises Refused.
-
-    An empty file name stays empty; any other is resolved against the request's folder, where the wrapper's
-    own exec would look for it.
-    """
-    if not isinstance(message, dict):
-        raise Refused("no object")
-    file, workdir = _bytes(message.get("file")), _bytes(message.get("workdir"))
-    argv, env = message.get("argv"), message.get("env")
-    # A relative folder would be one below that of the supervisor.
-    if not isinstance(argv, list) or not isinstance(env, dict) or not workdir.startswith(b"/"):
-        raise Refused("not a request")
-    entries = [_bytes(name) + b"=" + _bytes(value) for name, value in env.items()]
-    words = [_bytes(word) for word in argv] or [b""]
-    # The reference server resolved a relative file against its own folder, so `./x` could not run outside.
-    return Execution(_absolute(workdir, file) if file else b"", words, workdir), entries
-
-
-def read_numbers(message: object, count: int) -> list[int]:
-    """Return the numbers that the `count` descriptors are to have; anything else raises Refused."""
-    numbers = message.get("fds") if isinstance(message, dict) else None
-    if not isinstance(numbers, list) or len(numbers) != count:
-        raise Refused("mismatched number of fds")
-    for number in numbers:
-        # Not isinstance: true and false are ints to Python.
-        if type(number) is not int or not 0 <= number < MAX_DESCRIPTOR:
-            raise Refused("no number of a descriptor")
-    if len(set(numbers)) != count:
-        raise Refused("overlapping fds")
-    return numbers
-
-
-def _bytes(text: object) -> bytes:
-    if not isinstance(text, str) or "\0" in text:
-        raise Refused("not a text that a program can be given")
-    # Single surrogates become the bytes that they stand for.
-    return os.fsencode(text)
-
-
-def _absolute(workdir: bytes, file: bytes) -> bytes:
-    """Return the path of a program without `.` and `..`; symlinks are followed before a `..` only."""
-    path = file if file.startswith(b"/") else workdir + b"/" + file
-    if b"/." not in path and b"//" not in path:
-        return path
-    parts = path.split(b"/")
-    if b".." in parts:
-        folder, _, name = path.rpartition(b"/")
-        return os.path.join(os.path.realpath(folder), name)
-    return b"/" + b"/".join(part for part in parts if part not in (b"", b"."))
 
 
 def _stream(descriptors: list[int]) -> _socket.socket | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.e2e.sandbox_places import Place
 from tests.support.peer import Json, RemoteError
-from tests.support.proc import is_filter_template
+from tests.support.proc import is_kept_ready
 from tests.support.sandboxes import context, managed, rule
 
 READ_ONLY = (-32603, "Read-only file system (os error 30)")
@@ -89,9 +89,7 @@ def workers_of(server_pid: int) -> list[int]:
     found = []
     for zygote in children_of(server_pid):
         command = _command(zygote)
-        found += [
-            pid for pid in children_of(zygote) if _command(pid) == command and not is_filter_template(pid)
-        ]
+        found += [pid for pid in children_of(zygote) if _command(pid) == command and not is_kept_ready(pid)]
     return found
 
 

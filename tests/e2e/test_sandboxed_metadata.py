@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.conftest import ROOT, StartServer
 from tests.e2e.sandbox_places import Place, place_for
-from tests.support.proc import children_of, descendants_of, is_filter_template, zygotes_of
+from tests.support.proc import children_of, descendants_of, is_kept_ready, zygotes_of
 from tests.support.running import outcome
 from tests.support.sandboxes import read_only, rule, workspace_write
 from tests.support.server_process import ServerProcess
@@ -216,7 +216,7 @@ def server_of(place: Place) -> ServerProcess:
 def one_init(place: Place) -> int:
     """Return the first process of the one sandbox."""
     (zygote,) = zygotes_of(server_of(place).pid)
-    (init,) = [pid for pid in children_of(zygote) if not is_filter_template(pid)]
+    (init,) = [pid for pid in children_of(zygote) if not is_kept_ready(pid)]
     return init
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.zygote.confine import filter_template
+from execserver.zygote.confine import filter_template, spare_init
 from tests.support.waiting import wait_until
 
 GONE = ""
@@ -81,9 +81,24 @@ def is_filter_template(pid: int) -> bool:
     """Tell whether a process is the child that a zygote keeps to fork sandboxes under the filter."""
     try:
         name = Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
-        return name == filter_template.NAME and os.getsid(pid) != pid
+        return name == filter_template.NAME and not _has_pid_namespace(pid)
     except OSError:
         return False  # it has ended
+
+
+def is_kept_ready(pid: int) -> bool:
+    """Tell whether a process is what a zygote keeps for later starts: a filter template or a spare init."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
+        is_of_these = name in (filter_template.NAME, spare_init.NAME)
+        return is_of_these and os.getsid(pid) != pid  # an init leads a session from its first calls on
+    except OSError:
+        return False  # it has ended
+
+
+def _has_pid_namespace(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((len(line.split()) > 2 for line in lines if line.startswith("NSpid:")), False)
 
 
 def command_line(pid: int) -> bytes:

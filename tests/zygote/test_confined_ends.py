@@ -17,7 +17,7 @@ from execserver.sandbox.plan import (
 from execserver.zygote.records import (
     Started,
 )
-from tests.support.proc import descriptor_count, is_filter_template
+from tests.support.proc import descriptor_count, is_kept_ready
 from tests.support.roots import USERS, give, identity, mount, plan
 from tests.support.waiting import wait_until
 from tests.zygote.confined_harness import ConfinedZygote, records_folder
@@ -247,4 +247,4 @@ def test_many_starts_leave_nothing(zygote: ConfinedZygote, ws: Path) -> None:
     for _ in range(20):
         assert zygote.sh("true", plan=view)[0] == 0
     assert descriptor_count(zygote.pid) == before
-    assert [pid for pid in descendants(zygote.pid) if not is_filter_template(pid)] == []
+    assert [pid for pid in descendants(zygote.pid) if not is_kept_ready(pid)] == []

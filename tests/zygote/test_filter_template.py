@@ -83,7 +83,7 @@ def test_where_it_cannot_be_made_the_zygote_forks_the_command_itself(monkeypatch
         assert zygote.sh("echo again", plan=plan()) == (0, "again\n", "")
 
 
-def test_it_holds_nothing_but_its_socket() -> None:
+def test_it_holds_nothing_but_its_sockets_and_the_mount_table() -> None:
     with ConfinedZygote() as zygote:
         zygote.sh("true", plan=plan())
         (pid,) = filter_templates(zygote)
@@ -91,7 +91,9 @@ def test_it_holds_nothing_but_its_socket() -> None:
         status = Path(f"/proc/{pid}/status").read_text()
         assert "NoNewPrivs:\t1" in status
         assert "Seccomp:\t2" in status
-        wait_until(lambda: set(descriptors(pid)) == {0, 1, 2, 3})
+        wait_until(lambda: set(descriptors(pid)) == {0, 1, 2, 3, 4, 5})
+        kinds = [what.partition(":")[0] for number, what in descriptors(pid).items() if number > 2]
+        assert sorted(kinds) == [f"/proc/{pid}/mountinfo", "socket", "socket"]
 
 
 def test_after_its_death_there_is_another(zygote: ConfinedZygote) -> None:
@@ -131,7 +133,7 @@ def test_commands_end_with_the_zygote_though_another_has_forked_them(tmp_path: P
         zygote.ask(b"/bin/sh", b"-c", script, plan=plan(mount(WRITE, tmp_path)), descriptors=[null, null])
         (keeper,) = filter_templates(zygote)
         children = Path(f"/proc/{zygote.pid}/task/{zygote.pid}/children").read_text().split()
-        (init,) = [int(pid) for pid in children if int(pid) != keeper]
+        (init,) = [int(pid) for pid in children if int(pid) != keeper and os.getsid(int(pid)) == int(pid)]
         os.kill(zygote.pid, signal.SIGKILL)
         wait_until(lambda: stat_fields(init) == [] or stat_fields(init)[0] == "Z")
     os.close(null)

@@ -23,7 +23,7 @@ from execserver.sandbox.plan import (
     WRITE,
 )
 from execserver.zygote.confine.standalone import run_confined
-from tests.support.proc import children_of, is_filter_template
+from tests.support.proc import children_of, is_kept_ready
 from tests.support.roots import (
     FREE_UID,
     OLD_KERNEL,
@@ -208,7 +208,7 @@ def test_a_proxy_of_the_host_is_reached_and_nothing_else(user: int, proxy: int) 
         assert words[1:] == ["word", "done"]
         assert err.count(b"refused") + err.count(b"unreachable") >= 2, err
         # The bridge ends with what it served.
-        wait_until(lambda: all(map(is_filter_template, children_of(zygote.pid))))
+        wait_until(lambda: all(map(is_kept_ready, children_of(zygote.pid))))
 
 
 def test_a_proxy_without_variables_is_refused() -> None:

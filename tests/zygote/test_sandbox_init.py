@@ -25,7 +25,7 @@ from execserver.sandbox.plan_record import encode_plan
 from execserver.zygote.confine.standalone import confine_self_then_call, run_confined
 from execserver.zygote.confinement import NATIVE, Confinement
 from execserver.zygote.records import STAGE_EXEC, STAGE_ROOT, Begun, Failed, SpawnRequest, Started
-from tests.support.proc import children_of, is_filter_template
+from tests.support.proc import children_of, is_kept_ready
 from tests.support.roots import (
     OLD_KERNEL,
     REFUSED,
@@ -205,7 +205,7 @@ def test_a_view_that_hangs_delays_nobody(user: int) -> None:
         failed = zygote.answer(1000)
         assert isinstance(failed, Failed)
         assert (failed.stage, failed.errno) == (STAGE_EXEC, 110)
-        wait_until(lambda: all(map(is_filter_template, children_of(zygote.pid))))
+        wait_until(lambda: all(map(is_kept_ready, children_of(zygote.pid))))
     os.close(null)
 
 

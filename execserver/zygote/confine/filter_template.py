@@ -2,8 +2,8 @@
 
 Installing a filter takes 0.4 to 0.9 ms, mostly for memory that the kernel makes executable; inheriting one
 takes no time.  So for each of two filters there is a process that has it, only forks, and ends when it was
-idle for a while.  The processes it forks are children of the zygote like any other.  It runs our code only,
-and has no descriptor but its socket.
+idle for a while.  The processes it forks are children of the zygote like any other, its spare init included.
+It runs our code only, and has no descriptor but its socket, that of its spare, and the mount table.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from execserver.zygote.confine.child import milliseconds_until, tying_to_parent
 from execserver.zygote.confine.command import command_of
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.sandbox_init import Setup, run_command
+from execserver.zygote.confine.spare_init import SpareInit
 from execserver.zygote.records import SpawnRequest, decode, encode
 
 TYPE_CHECKING = False
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount
+    from execserver.sandbox.rootfs.recorded import RecordedRoot
+    from execserver.zygote.confine.command import Command
     from execserver.zygote.libc import Libc
+
+    _Given = tuple[SandboxPlan, RecordedRoot | None, int, Sequence[Mount], Command]
 
 NAME = b"execserver-view"  # in lists of processes, the name of the template and of each init that it forks
 _IDLE_MS = 30_000
@@ -60,6 +65,8 @@ class FilterTemplate:
         self._plans = PlanCache(kernel, filtered=True)
         self._socket: _socket.socket | None = None
         self._pid = 0
+        self._identity = Identity()  # of the zygote, too
+        self._spare: SpareInit  # of the process itself
 
     def fork(
         self, request: SpawnRequest, descriptors: Sequence[int], extra: Sequence[Mount], report: int
@@ -159,6 +166,7 @@ class FilterTemplate:
         gc.collect()
         gc.freeze()
         send_record(sock, _READY)
+        self._spare = SpareInit(self._kernel, self._become_init)
         poll = select.poll()
         poll.register(_SOCKET, select.POLLIN)
         while poll.poll(_IDLE_MS):
@@ -169,29 +177,56 @@ class FilterTemplate:
         os._exit(0)
 
     def _serve(self, sock: _socket.socket, data: bytes, descriptors: list[int]) -> None:
-        (length,) = _HEAD.unpack_from(data)
-        request = decode(data[_HEAD.size : _HEAD.size + length])
-        assert isinstance(request, SpawnRequest)
-        extra = decode_plan(data[_HEAD.size + length :]).mounts
+        request = _request_of(data)
         record = request.confinement.plan
-        plan, recorded = self._plans.plan(record), self._plans.recorded(record)
-        report, *others = descriptors
-        command = command_of(request, others)
-        command.make_ready()  # before the fork, which pays for each page that it writes to
-        identity = Identity()
+        flags, recorded = flags_for(self._plans.plan(record)), self._plans.recorded(record)
         pid, mapped, error = 0, False, 0
-        try:
-            # As a sibling (CLONE_PARENT): the zygote is its parent, reaps it, and its death ends it.
-            pid, mapped = fork_into(self._kernel, flags_for(plan), sibling=True)
-        except OSError as failure:
-            error = failure.errno or errno.EIO
-        if pid == 0 and not error:
-            gc.disable()
-            own = identity if mapped else None
-            run_command(
-                Setup(self._kernel, plan, own, report, extra, recorded, filtered=True), self._libc, command
-            )
+        if recorded is not None:
+            pid = self._spare.take(flags, recorded, data, descriptors)
+        if not pid:
+            given = self._given(request, data, descriptors)  # before the fork, which pays for each page
+            try:
+                # As a sibling (CLONE_PARENT): the zygote is its parent, reaps it, and its death ends it.
+                pid, mapped = fork_into(self._kernel, flags, sibling=True)
+            except OSError as failure:
+                error = failure.errno or errno.EIO
+            if pid == 0 and not error:
+                gc.disable()
+                self._run(given, mapped)
         # The init has its copies; those here would keep its report and its pipes from ending.
         for descriptor in descriptors:
             os.close(descriptor)
         send_record(sock, _ANSWER.pack(pid, error))
+        if recorded is not None:
+            self._spare.make(flags, self._plans.all_recorded(), data)
+
+    def _given(self, request: SpawnRequest, data: bytes, descriptors: Sequence[int]) -> _Given:
+        """Return what the sandbox init of a request gets."""
+        extra = decode_plan(data[_HEAD.size + _HEAD.unpack_from(data)[0] :]).mounts
+        record = request.confinement.plan
+        report, *others = descriptors
+        command = command_of(request, others)
+        command.make_ready()
+        return self._plans.plan(record), self._plans.recorded(record), report, extra, command
+
+    def _run(self, given: _Given, mapped: bool) -> None:
+        """Be that init, in namespaces of its own; never returns."""
+        plan, recorded, report, extra, command = given
+        own = self._identity if mapped else None
+        setup = Setup(self._kernel, plan, own, report, extra, recorded, filtered=True)
+        run_command(setup, self._libc, command)
+
+    def _become_init(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
+        """Be the init of a request as a spare; without descriptors only go through it."""
+        request = _request_of(data)
+        given = self._given(request, data, descriptors or (0, 0, 0, 0)[not request.pipe_stdin :])
+        if descriptors:
+            self._kernel.call("prctl", _PR_SET_NAME, NAME)
+            self._run(given, mapped)
+
+
+def _request_of(data: bytes) -> SpawnRequest:
+    (length,) = _HEAD.unpack_from(data)
+    request = decode(data[_HEAD.size : _HEAD.size + length])
+    assert isinstance(request, SpawnRequest)
+    return request

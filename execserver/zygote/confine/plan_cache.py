@@ -69,6 +69,10 @@ class PlanCache:
             )
         return known.recorded
 
+    def all_recorded(self) -> list[RecordedRoot]:
+        """Return all recorded sandbox roots."""
+        return [known.recorded for known in self._known.values() if known.recorded is not None]
+
     def _take(self, record: bytes) -> _Known:
         known = self._known.pop(record, None) or _Known(decoded_plan(record))
         if len(record) <= _MOST_BYTES:

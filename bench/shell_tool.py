@@ -1,11 +1,10 @@
 """Measures the shell tool beside a plain shell and the reference's, and prints a table.
 
-    python3 build.py bench shell [--rounds N] [--programs N] [--json FILE]
+    python3 build.py bench shell [--rounds N] [--programs N] [--sources N] [--only WORD] [--json FILE]
 
-Each row is one command: a loop of programs that run inside of the sandbox, the same for programs that a rule
-lets run outside, and a command that starts nothing.  Rounds are interleaved, and the median counts.  The
-reference (npm's `@openai/codex-shell-tool-mcp` and `@openai/codex`, 0.97.0) is looked for where the tests
-install it; without it ours is measured alone, and not through the wrapper, which needs its patched Bash.
+Each row is a command, or several at once.  Rounds are interleaved, and the median counts.  The reference
+(npm's `@openai/codex-shell-tool-mcp` and `@openai/codex`, 0.97.0) is looked for where the tests install it;
+without it ours is measured alone, and not through the wrapper, which needs its patched Bash.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.shell_rows import RULES, rows
+
 ROOT = Path(__file__).resolve().parents[1]
 BASH = "/bin/bash"
-RULES = 'prefix_rule(["true"])\n'
-PROGRAMS = {"inside": "/bin/false", "outside": "/bin/true"}  # a rule lets the second run outside
 LIMIT_MS = 120_000
 # A filter that refuses ptrace, as in containers: ours falls back to the wrapper.
 REFUSING = (sys.executable, "-m", "tests.support.without_ptrace")
@@ -43,9 +42,12 @@ class Contestant(NamedTuple):
 
 
 class Tool:
-    """A running shell tool; `call` returns the seconds that a command took, as a client sees it."""
+    """A running shell tool; `call` returns the seconds that a command took, as a client sees it.
 
-    def __init__(self, contestant: Contestant, home: str) -> None:
+    Commands may write below `folder`.
+    """
+
+    def __init__(self, contestant: Contestant, home: str, folder: str) -> None:
         env = {**os.environ, "CODEX_HOME": home, "CODEX_BASH_PATH": contestant.bash, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(
             contestant.command,
@@ -65,18 +67,21 @@ class Tool:
             },
         )
         self._send({"method": "notifications/initialized"})
-        state = {"sandboxPolicy": {"type": "read-only"}, "sandboxCwd": "/"}
+        state = {"sandboxPolicy": {"type": "workspace-write"}, "sandboxCwd": folder}
         self._request("codex/sandbox-state/update", {**state, "codexLinuxSandboxExe": contestant.helper})
 
-    def call(self, command: str) -> float:
-        """Run a command to its end."""
+    def call(self, command: str, at_once: int = 1) -> float:
+        """Run a command to its end, several times at once."""
         arguments = {"command": command, "workdir": "/", "login": False, "timeout_ms": LIMIT_MS}
         started = time.monotonic()
-        answer = self._request("tools/call", {"name": "shell", "arguments": arguments})
+        for _ in range(at_once):
+            self._ask("tools/call", {"name": "shell", "arguments": arguments})
+        answers = [self._answer("tools/call") for _ in range(at_once)]
         seconds = time.monotonic() - started
-        result = json.loads(answer["result"]["content"][0]["text"])
-        if result["exit_code"] or result["output"]:
-            raise SystemExit(f"bench: unexpected result: {result}")
+        for answer in answers:
+            result = json.loads(answer["result"]["content"][0]["text"])
+            if result["exit_code"] or result["output"]:
+                raise SystemExit(f"bench: unexpected result: {result}")
         return seconds
 
     def close(self) -> None:
@@ -87,9 +92,15 @@ class Tool:
         self._process.stdout.close()
         self._process.wait(20)
 
-    def _request(self, method: str, params: object) -> Any:
+    def _request(self, method: str, params: object) -> None:
+        self._ask(method, params)
+        self._answer(method)
+
+    def _ask(self, method: str, params: object) -> None:
         self._last += 1
         self._send({"id": self._last, "method": method, "params": params})
+
+    def _answer(self, method: str) -> Any:
         assert self._process.stdout is not None
         answer = json.loads(self._process.stdout.readline())
         if "result" not in answer:
@@ -108,18 +119,15 @@ class PlainShell:
     def __init__(self, bash: str) -> None:
         self._bash = bash
 
-    def call(self, command: str) -> float:
-        """Run a command to its end."""
+    def call(self, command: str, at_once: int = 1) -> float:
+        """Run a command to its end, several times at once."""
+        argv = [self._bash, "-c", command]
         started = time.monotonic()
-        subprocess.run([self._bash, "-c", command], stdin=subprocess.DEVNULL, check=True)
+        shells = [subprocess.Popen(argv, stdin=subprocess.DEVNULL) for _ in range(at_once)]
+        statuses = [shell.wait() for shell in shells]
+        if any(statuses):
+            raise SystemExit(f"bench: {command} failed")
         return time.monotonic() - started
-
-
-def rows(programs: int) -> dict[str, str]:
-    """Return the commands by name."""
-    loop = f"i=0; while [ $i -lt {programs} ]; do {{}}; i=$((i+1)); done; true"
-    looped = {f"{programs} programs {name}": loop.format(path) for name, path in PROGRAMS.items()}
-    return {**looped, "one call of `true`": "true"}
 
 
 def contestants(ours: str) -> list[Contestant]:
@@ -142,33 +150,36 @@ def contestants(ours: str) -> list[Contestant]:
 
 
 @contextmanager
-def running(contestant: Contestant, home: str) -> Iterator[Tool | PlainShell]:
+def running(contestant: Contestant, home: str, folder: str) -> Iterator[Tool | PlainShell]:
     """Start a contestant, and end it."""
     if not contestant.command:
         yield PlainShell(contestant.bash)
         return
-    tool = Tool(contestant, home)
+    tool = Tool(contestant, home, folder)
     try:
         yield tool
     finally:
         tool.close()
 
 
-def measure(
-    those: Sequence[Contestant], commands: dict[str, str], rounds: int
-) -> dict[str, dict[str, float]]:
+def measure(those: Sequence[Contestant], options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Return the median of the seconds per row and contestant."""
-    taken: dict[str, dict[str, list[float]]] = {row: {one.name: [] for one in those} for row in commands}
-    with tempfile.TemporaryDirectory() as home, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         (Path(home) / "rules").mkdir()
         (Path(home) / "rules" / "default.rules").write_text(RULES)
-        tools = [(one.name, stack.enter_context(running(one, home))) for one in those]
+        wanted = [
+            row for row in rows(options.programs, options.sources, Path(folder)) if options.only in row.name
+        ]
+        taken: dict[str, dict[str, list[float]]] = {
+            row.name: {one.name: [] for one in those} for row in wanted
+        }
+        tools = [(one.name, stack.enter_context(running(one, home, folder))) for one in those]
         for _, tool in tools:
             tool.call("true")
-        for number in range(rounds):
-            for row, command in commands.items():
+        for number in range(options.rounds):
+            for row in wanted:
                 for name, tool in tools[:: 1 if number % 2 else -1]:
-                    taken[row][name].append(tool.call(command))
+                    taken[row.name][name].append(tool.call(row.command, row.at_once))
     return {
         row: {name: statistics.median(figures) for name, figures in by_name.items()}
         for row, by_name in taken.items()
@@ -181,10 +192,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--ours", default=f"{sys.executable} -m execserver", help="how to start our program")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--programs", type=int, default=200)
+    parser.add_argument("--sources", type=int, default=300, help="how many C files are compiled")
+    parser.add_argument("--only", default="", help="the rows whose name holds this")
     parser.add_argument("--json", help="where to write the figures")
     options = parser.parse_args(argv)
     those = contestants(options.ours)
-    figures = measure(those, rows(options.programs), options.rounds)
+    figures = measure(those, options)
     print("| ms |" + "".join(f" {one.name} |" for one in those))
     print("|---|" + "---|" * len(those))
     for row, by_name in figures.items():

@@ -3,7 +3,8 @@
     python3 build.py bench cost [--only ROW,ROW] [--check] [--write]
 
 Unlike times, instructions hardly depend on the machine and on what else it does: two runs differ by some 2 %.
-They are of the server's process alone, in user mode; what the zygote and the kernel do for it is not in them.
+They are of one process alone, in user mode; what the zygote and the kernel do for it is not in them.  That is
+the server, or of the rows through a relay the executor or the relay.
 Calls and switches depend a little on what arrives together.  Instructions are counted by callgrind, system
 calls by strace; a column whose tool is missing stays empty.  Each figure is the difference between N and 2N
 operations, so that whatever happens once cancels out, and the median of three such differences.
@@ -28,10 +29,11 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from bench.cost_rows import ROWS, CostRow
+from bench.cost_remote import PROGRAM, RemoteEnds, serving_remote
+from bench.cost_rows import ROWS, SERVER, CostRow
 from bench.counted_server import COUNT
 from bench.server import Server
 
@@ -62,10 +64,11 @@ def main(argv: list[str]) -> int:
     figures: dict[str, Cost] = {row.name: {} for row in rows}
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as place:
         for column, counting in COLUMNS.items():
-            with counting(Path(place)) as measure:
-                for row in rows if measure else ():
-                    assert measure is not None
-                    figures[row.name][column] = measure(row)
+            for subject in dict.fromkeys(row.subject for row in rows):
+                with counting(Path(place), subject) as measure:
+                    for row in rows if measure else ():
+                        if measure is not None and row.subject == subject:
+                            figures[row.name][column] = measure(row)
     print(table(rows, figures))
     if options.write:
         BUDGETS.write_text(budgets_text({**budgets(), **figures}))
@@ -111,15 +114,15 @@ def budgets_text(figures: dict[str, Cost]) -> str:
 
 
 @contextmanager
-def counting_instructions(place: Path) -> Iterator[Measure | None]:
-    """Run the server under callgrind."""
+def counting_instructions(place: Path, subject: str) -> Iterator[Measure | None]:
+    """Run what is counted under callgrind."""
     if not shutil.which("valgrind"):
         print("bench: there is no valgrind, so no instructions are counted", file=sys.stderr)
         yield None
         return
     # It changes the hash seed of nothing, but ours must be the same in each run.
     prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={place}/callgrind", "--"]
-    with _serving([*prefix, sys.executable, "-m", "execserver", *_LISTEN]) as server:
+    with _serving(subject, [*prefix, *PROGRAM]) as server:
 
         def count(row: CostRow, times: int) -> float:
             _control(server.pid, "-z")
@@ -133,13 +136,13 @@ def counting_instructions(place: Path) -> Iterator[Measure | None]:
 
 
 @contextmanager
-def counting_calls(place: Path) -> Iterator[Measure | None]:
-    """Trace the system calls of a running server."""
+def counting_calls(place: Path, subject: str) -> Iterator[Measure | None]:
+    """Trace the system calls of a running process."""
     if not shutil.which("strace"):
         print("bench: there is no strace, so no system calls are counted", file=sys.stderr)
         yield None
         return
-    with _serving([sys.executable, "-m", "execserver", *_LISTEN]) as server:
+    with _serving(subject, PROGRAM) as server:
 
         def count(row: CostRow, times: int) -> float:
             report = place / "strace"
@@ -156,11 +159,11 @@ def counting_calls(place: Path) -> Iterator[Measure | None]:
 
 
 @contextmanager
-def counting_switches(place: Path) -> Iterator[Measure | None]:
-    """Count the greenlet switches of a server that notes them."""
+def counting_switches(place: Path, subject: str) -> Iterator[Measure | None]:
+    """Count the greenlet switches of a program that notes them."""
     shown = place / "switches"
     shown.write_bytes(COUNT.pack(0))
-    with _serving([sys.executable, "-m", "bench.counted_server", str(shown), *_LISTEN]) as server:
+    with _serving(subject, [sys.executable, "-m", "bench.counted_server", str(shown)]) as server:
 
         def count(row: CostRow, times: int) -> float:
             (before,) = COUNT.unpack(shown.read_bytes())
@@ -188,12 +191,17 @@ def _difference(row: CostRow, count: Callable[[CostRow, int], float]) -> float:
 
 
 @contextmanager
-def _serving(command: Sequence[str]) -> Iterator[Server]:
+def _serving(subject: str, program: Sequence[str]) -> Iterator[Server | RemoteEnds]:
     # Without a fixed seed the order of sets, and so the work, would differ from run to run.
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = "0"
     try:
-        with Server("ours", shlex.join(command), None) as server:
+        starting: AbstractContextManager[Server | RemoteEnds] = (
+            Server("ours", shlex.join([*program, *_LISTEN]), None)
+            if subject == SERVER
+            else serving_remote(subject, program)
+        )
+        with starting as server:
             time.sleep(_SETTLED_S)
             yield server
     finally:

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from bench import cost_remote
 from bench.client import Client, Refused
+from bench.cost_remote import EXECUTOR, RELAY
 
 MIB = 1 << 20
+SERVER = "server"
 _UNIQUE = itertools.count()
 READ_ONLY: dict[str, Any] = {
     "type": "managed",
@@ -29,12 +32,13 @@ READ_ONLY: dict[str, Any] = {
 
 
 class CostRow(NamedTuple):
-    """One operation: `times` is how often a measurement does it."""
+    """One operation: `times` is how often a measurement does it, `subject` whose cost is counted."""
 
     name: str
     title: str
     times: int
     act: Callable[[str, Path, int], None]
+    subject: str = SERVER
 
 
 def info(url: str, folder: Path, times: int) -> None:
@@ -150,6 +154,13 @@ ROWS = [
     CostRow("start", "/bin/true, start to closed", 60, start_true),
     CostRow("sb_start", "the same in a sandbox", 80, sandboxed_true),
     CostRow("sb_metadata", "fs/getMetadata in a sandbox", 200, sandboxed_metadata),
+    CostRow("x_info", "info through a relay, the executor", 150, cost_remote.info, EXECUTOR),
+    CostRow("x_metadata", "metadata through a relay, the executor", 150, cost_remote.metadata, EXECUTOR),
+    CostRow("x_key", "key through a relay, the executor", 150, cost_remote.key, EXECUTOR),
+    CostRow("x_shake", "a harness that comes and goes, the executor", 20, cost_remote.initialize, EXECUTOR),
+    CostRow("r_info", "info through a relay, the relay", 150, cost_remote.info, RELAY),
+    CostRow("r_key", "key through a relay, the relay", 150, cost_remote.key, RELAY),
+    CostRow("r_shake", "a harness that comes and goes, the relay", 20, cost_remote.initialize, RELAY),
 ]
 
 

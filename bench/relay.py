@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     for name in [name for name in RELAY_ROWS if name in wanted]:
         measure = RELAY_ROWS[name].measure
         for _ in range(rounds):
-            with RelayUnderTest(options.ours, relay_cpus) as relay:
+            with RelayUnderTest([options.ours], relay_cpus) as relay:
                 figures.setdefault(name, {}).setdefault("relay", []).append(measure(relay, options.quick))
     rows = [name for name in EXECUTOR_ROWS if name in wanted]
     if rows:
@@ -67,7 +67,7 @@ def _measure_executors(options: argparse.Namespace, rows: list[str], rounds: int
         programs = {"ref": [reference, "exec-server"], **programs}
     else:
         print("bench: no reference program (codex) found, measuring ours alone", file=sys.stderr)
-    with RelayUnderTest(options.ours, None) as relay:
+    with RelayUnderTest([options.ours], None) as relay:
         for number in range(rounds):
             order = list(programs) if number % 2 == 0 else list(reversed(programs))
             for row in rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import gevent
-from gevent.event import Event
+from gevent.hub import Waiter, get_hub
 
 URGENT_FRAMES = 128
 BATCH_BYTES = 64 * 1024
@@ -40,7 +40,9 @@ class FairWriter:
         self._write = write
         self._urgent: deque[list[bytes]] = deque()
         self._ready: dict[Source, None] = {}  # in the order of their turns
-        self._due = Event()
+        self._loop = get_hub().loop
+        self._is_look_due = False
+        self._idle: Waiter[None] | None = None  # there while `run` has nothing to write
         self._closed = False
         self._is_writing = False
         self._broken: OSError | None = None  # the error of a flush, for `run` to raise
@@ -51,7 +53,7 @@ class FairWriter:
         if len(self._urgent) >= URGENT_FRAMES:
             return False
         self._urgent.append(self._frame(message))
-        self._due.set()
+        self._look_soon()
         return True
 
     def control(self, data: bytes) -> None:
@@ -59,12 +61,12 @@ class FairWriter:
         # A peer that pings and does not read must not fill memory; the keep-alive then ends the connection.
         if len(self._urgent) < 2 * URGENT_FRAMES:
             self._urgent.append([data])
-            self._due.set()
+            self._look_soon()
 
     def ready(self, source: Source) -> None:
         """Note that a source has something to write; cheap if that is known already."""
         self._ready.setdefault(source)
-        self._due.set()
+        self._look_soon()
 
     def forget(self, source: Source) -> None:
         """Do not ask a source any more."""
@@ -77,7 +79,7 @@ class FairWriter:
         self._ready.clear()
         self._write = _nowhere
         self._broken = None
-        self._due.set()
+        self._look_soon()
 
     def flush(self) -> None:
         """Write one batch in this greenlet if the writer is idle; `run` raises an error of it."""
@@ -95,7 +97,7 @@ class FairWriter:
                 self._broken = error
         finally:
             self._is_writing = False
-            self._due.set()
+            self._look_soon()
 
     def run(self) -> None:
         """Write in this greenlet until `close`.  Raises what `write` raises."""
@@ -109,8 +111,24 @@ class FairWriter:
                 self._is_writing = False
                 gevent.sleep(0)  # a write that need not wait gives no other greenlet a turn
             else:
-                self._due.clear()
-                self._due.wait()
+                self._idle = Waiter()
+                self._idle.get()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._urgent or self._ready or self._closed or self._broken is not None)
+
+    def _look_soon(self) -> None:
+        """Have the loop look whether `run` must go on: most frames are written by a `flush` until then."""
+        if self._idle is not None and not self._is_look_due and self._has_work:
+            self._is_look_due = True
+            self._loop.run_callback(self._look)
+
+    def _look(self) -> None:
+        self._is_look_due = False
+        if self._has_work and self._idle is not None:
+            idle, self._idle = self._idle, None
+            idle.switch(None)
 
     def _batch(self) -> list[bytes]:
         buffers = [buffer for frame in self._urgent for buffer in frame]

@@ -83,15 +83,17 @@ class RelayTransport:
         """Take a frame of this stream."""
         if self._over:
             return
+        now = self._clock()
         try:
-            messages = self._stream.feed(frame, self._clock())
+            messages = self._stream.feed(frame, now)
         except StreamError as error:
             self._fail(error)
             return
         self._deliver(messages)
         # A plain stream has no acknowledgements to send and no timers.
         if self._stream.is_reliable:
-            self._want_turn()
+            if self._stream.has_frames_at(now):
+                self._want_turn()
             self._arm()
 
     def queue(self, message: bytes) -> None:
@@ -202,12 +204,14 @@ class RelayTransport:
         self._due = None
         if self._over:
             return
+        now = self._clock()
         try:
-            self._stream.tick(self._clock())
+            self._stream.tick(now)
         except StreamError as error:
             self._fail(error)
             return
-        self._want_turn()
+        if self._stream.has_frames_at(now):
+            self._want_turn()
         self._arm()
 
     def _fail(self, error: StreamError) -> None:

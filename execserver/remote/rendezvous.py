@@ -21,6 +21,7 @@ from urllib.parse import quote
 import gevent
 from gevent import socket
 from gevent.event import Event
+from gevent.hub import Waiter, get_hub
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidURI, WebSocketException
 from websockets.uri import WebSocketURI, parse_uri
@@ -41,6 +42,7 @@ from execserver.wire.client_frames import (
 from execserver.wire.ended_protocol import let_go
 
 MAX_BYTES = 256 * 1024
+_READY_READ = 1
 _MAX_HEAD_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024  # of the answer to the upgrade
 _TURN_MESSAGES = 64
@@ -130,6 +132,9 @@ class RendezvousSocket:
         self._writing = False  # a greenlet is in the system call; another's bytes would go into its frame
         self._turn = 0
         self._is_odd = False  # the last read brought frames other than whole messages
+        self._readable = get_hub().loop.io(sock.fileno(), _READY_READ)
+        self._waiting: Waiter[None] | None = None  # there while `receive` waits for that
+        self._is_drained = False  # the last read left nothing in the kernel, and another would only say so
         self.ended_because = ""
         frames = text_frames if kind.is_text and not kind.sends_binary else binary_frame
         self.writer = FairWriter(frames, self._write)
@@ -188,7 +193,7 @@ class RendezvousSocket:
                 gevent.sleep(0)  # pings without pause must not keep other greenlets from their turn
                 space = space[:_ODD_BYTES]
             try:
-                count = self._sock.recv_into(space)
+                count = self._read(space)
             except OSError as error:
                 self._end(f"the connection broke: {_os_text(error)}")
                 continue
@@ -228,24 +233,40 @@ class RendezvousSocket:
             self._end(f"{self._kind.peer} closed the connection" + (f" ({code})" if code else ""))
         return not self._closed
 
+    def _read(self, space: memoryview) -> int:
+        """Wait for bytes and read them; returns 0 at the end.  Raises OSError."""
+        if self._is_drained:
+            self._wait_until_readable()
+        count = self._sock.recv_into(space)
+        # What TLS has decrypted already would not make the socket readable.
+        self._is_drained = count < len(space) and not self._is_secure
+        return count
+
+    def _wait_until_readable(self) -> None:
+        self._waiting = Waiter()
+        self._readable.start(self._waiting.switch, None)
+        try:
+            self._waiting.get()
+        finally:
+            self._readable.stop()
+            self._waiting = None
+
     def _write(self, buffers: list[bytes]) -> None:
         # There is one writer, so only `close` can have set it: nothing may follow its Close frame.
         if self._writing:
             raise ConnectionAbortedError("the connection is being closed")
         self._writing = True
+        # Not by `sendall` at once: it asks for the size of the kernel's buffer each time.
         if len(buffers) == 1:
-            self._sock.sendall(buffers[0])
+            sent = self._sock.send(buffers[0])
         elif self._is_secure:
-            self._sock.sendall(b"".join(buffers))  # a TLS socket has no sendmsg
+            buffers = [b"".join(buffers)]  # a TLS socket has no sendmsg
+            sent = self._sock.send(buffers[0])
         else:
-            self._write_all(buffers)
-        self._writing = False
-
-    def _write_all(self, buffers: list[bytes]) -> None:
-        """Write without joining what the kernel takes at once."""
-        sent = self._sock.sendmsg(buffers)
+            sent = self._sock.sendmsg(buffers)  # without joining what the kernel takes at once
         if sent < sum(map(len, buffers)):
             self._sock.sendall(memoryview(b"".join(buffers))[sent:])
+        self._writing = False
 
     def _run_writer(self) -> None:
         try:
@@ -273,6 +294,9 @@ class RendezvousSocket:
         gevent.killall([each for each in self._helpers if each is not me], block=False)
         self._helpers.clear()
         self._queue.room.set()
+        self._readable.stop()  # before the close, which gevent would delay for it
+        if self._waiting is not None:
+            get_hub().loop.run_callback(self._waiting.switch, None)
         self._sock.close()
         self._frames.let_go()
         self._library.let_go()

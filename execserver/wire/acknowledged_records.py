@@ -69,6 +69,10 @@ class AcknowledgedRecords:
         """True if there is something to send besides new records, or an acknowledgement is owed."""
         return bool(self._again or self._owed or self._owe_ack_at is not None)
 
+    def is_due(self, now: float) -> bool:
+        """Return whether something has to be sent now besides new records."""
+        return bool(self._again) or self._is_ack_due(now)
+
     @property
     def unacknowledged(self) -> int:
         """Bytes of records that are kept to be sent again."""
@@ -91,8 +95,11 @@ class AcknowledgedRecords:
 
     def take_control(self, now: float) -> AckFrame | None:
         """Return an acknowledgement that is due and that no other frame has carried, or None."""
+        return AckFrame() if self._is_ack_due(now) else None
+
+    def _is_ack_due(self, now: float) -> bool:
         due = self._owe_ack_at
-        return AckFrame() if self._owed >= ACK_RECORDS or (due is not None and now >= due) else None
+        return self._owed >= ACK_RECORDS or (due is not None and now >= due)
 
     def stamp(self) -> tuple[int, int]:
         """Return the acknowledgements of a frame that is sent now; nothing is owed then."""

@@ -29,6 +29,11 @@ _TEXT_BEGUN, _CONTINUED, _CONTINUED_FINAL = 0x01, 0x00, 0x80
 _FINAL: Final = 0x80
 _CONTROL: Final = 0x08
 _MASKED: Final = 0x80
+_MEDIUM: Final = 126  # the length follows in two bytes
+_MAX_HEAD: Final = 4  # of a frame of up to 64 KiB without a mask
+_MASKS_BYTES: Final = 1024
+
+_masks: list[bytes] = []  # random and not used yet: asking the system for each frame would cost more
 
 
 class ClientFrames:
@@ -38,7 +43,17 @@ class ClientFrames:
     returns False once nothing more should be read.  Neither is called after that.
     """
 
-    __slots__ = ("_buffer", "_held", "_in_fragments", "_max_bytes", "_message", "_other", "_owed", "_whole")
+    __slots__ = (
+        "_buffer",
+        "_bytes",
+        "_held",
+        "_in_fragments",
+        "_max_bytes",
+        "_message",
+        "_other",
+        "_owed",
+        "_whole",
+    )
 
     def __init__(
         self,
@@ -55,7 +70,8 @@ class ClientFrames:
         self._max_bytes = max_bytes
         self._message = message
         self._other = other
-        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._bytes = bytearray(BUFFER_BYTES)
+        self._buffer = memoryview(self._bytes)
         self._held = 0  # bytes of an incomplete frame at the start of the buffer
         self._owed = 0  # bytes of the present frame that the library still has to get
         self._in_fragments = False
@@ -63,7 +79,7 @@ class ClientFrames:
     @property
     def space(self) -> memoryview:
         """The part of the buffer to read the next bytes into; never empty before `let_go`."""
-        return self._buffer[self._held :]
+        return self._buffer[self._held :] if self._held else self._buffer
 
     def take(self, data: bytes) -> None:
         """Take bytes that were not read into `space`; not longer than `space`."""
@@ -73,7 +89,7 @@ class ClientFrames:
     def arrived(self, count: int) -> None:
         """Take the bytes that were read into `space`."""
         end = min(self._held + count, len(self._buffer))  # the buffer is gone if the connection has ended
-        at = 0
+        at = self._take_short(end)
         while at < end:
             after = self._step(at, end)
             if not after:
@@ -85,8 +101,28 @@ class ClientFrames:
 
     def let_go(self) -> None:
         """Free the buffer and the callbacks; nothing can be taken after this."""
+        self._bytes = bytearray()
         self._buffer = memoryview(b"")
         self._message, self._other = _ignored, _refused
+
+    def _take_short(self, end: int) -> int:
+        """Take a short message in one frame at the front of the buffer; return where it ends, 0 if none is.
+
+        It is what `_step` would do with it, at a third of the cost.  A test compares the two.
+        """
+        data = self._bytes
+        if self._owed or self._in_fragments or end < _MAX_HEAD or data[0] != self._whole:
+            return 0
+        begin, length = 2, data[1]  # with a mask it is above 127
+        if length > _MEDIUM:
+            return 0
+        if length == _MEDIUM:
+            begin, length = 4, data[2] << 8 | data[3]
+        after = begin + length
+        if after > end or length > self._max_bytes:
+            return 0
+        self._message(self._buffer[begin:after].tobytes())
+        return after
 
     def _step(self, at: int, end: int) -> int:
         """Take the frame that begins at `at`, or a part of it; return where the next step begins.
@@ -160,12 +196,19 @@ def text_frames(message: bytes) -> list[bytes]:
 
 def ping_frame() -> bytes:
     """Return a masked ping without payload."""
-    return b"\x89\x80" + os.urandom(4)
+    return b"\x89\x80" + _fresh_mask()
+
+
+def _fresh_mask() -> bytes:
+    if not _masks:
+        drawn = os.urandom(_MASKS_BYTES)
+        _masks.extend(drawn[at : at + 4] for at in range(0, _MASKS_BYTES, 4))
+    return _masks.pop()
 
 
 def _frame(lead: int, payload: bytes) -> list[bytes]:
     length = len(payload)
-    mask = os.urandom(4)
+    mask = _fresh_mask()
     if length < 126:
         head = bytes((lead, _MASKED | length)) + mask
     elif length < 65536:

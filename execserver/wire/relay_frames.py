@@ -109,10 +109,11 @@ def frame_head(stream_id: str) -> bytes:
 
 def encode_data(head: bytes, seq: int, payload: bytes, ack: int, ack_bits: int) -> bytes:
     """Return the canonical frame of one non-empty record on the stream of `head`."""
-    inner = b'%b\x18\x01"%b' % (_scalar(1, seq), _varint(len(payload)))
-    size = _varint(len(inner) + len(payload))
-    acks = _scalar(3, ack) + _scalar(4, ack_bits) if ack or ack_bits else b""
-    return b"%b%b*%b%b%b" % (head, acks, size, inner, payload)
+    inner = _scalar(1, seq) + b'\x18\x01"' + _varint(len(payload))
+    acks = _scalar(3, ack) if ack else b""
+    if ack_bits:
+        acks += _scalar(4, ack_bits)
+    return head + acks + b"*" + _varint(len(inner) + len(payload)) + inner + payload
 
 
 def decode_frame(data: bytes) -> RelayFrame:
@@ -133,15 +134,17 @@ def _canonical_record(data: bytes) -> RelayFrame | None:
     found = _CANONICAL_RECORD.match(data)
     if found is None:
         return None
-    stream_id, ack, bits, size, seq, payload_size = found.groups(b"\0")
-    begin = found.end()
-    if _value(payload_size) != len(data) - begin or _value(size) != len(data) - found.end(4):
+    stream_id, ack, bits, size, seq, payload_size = found.groups()
+    payload = data[found.end() :]
+    if _value(payload_size) != len(payload) or _value(size) != len(data) - found.end(4):
         return None
     # What the slow path may refuse or decode differently: an empty payload, a blank or non-ASCII stream id.
-    if begin == len(data) or not stream_id.isascii() or stream_id.isspace():
+    if not payload or not stream_id.isascii() or stream_id.isspace():
         return None
-    body = Data(_value(seq) & _U32, data[begin:])
-    return RelayFrame(stream_id.decode("ascii"), body, _value(ack) & _U32, _value(bits) & _U32)
+    body = Data(_value(seq) & _U32 if seq else 0, payload)
+    return RelayFrame(
+        stream_id.decode("ascii"), body, _value(ack) & _U32 if ack else 0, _value(bits) & _U32 if bits else 0
+    )
 
 
 def _canonical_handshake(data: bytes) -> RelayFrame | None:
@@ -167,7 +170,12 @@ def _canonical_begin(data: bytes) -> RelayFrame | None:
 
 
 def _value(varint: bytes) -> int:
-    # The groups of seven bits come with the lowest first.
+    # The groups of seven bits come with the lowest first; nearly all numbers have one or two.
+    size = len(varint)
+    if size == 1:
+        return varint[0]
+    if size == 2:
+        return varint[0] & 0x7F | varint[1] << 7
     value = varint[-1]
     for byte in varint[-2::-1]:
         value = value << 7 | byte & 0x7F
@@ -242,6 +250,8 @@ def _varint(value: int) -> bytes:
 
 
 def _scalar(number: int, value: int) -> bytes:
+    if 0 < value < 0x80:
+        return bytes((number << 3, value))
     if not 0 <= value <= _U32:
         raise InvalidFrame(f"{value} is no unsigned 32-bit number")
     return bytes((number << 3,)) + _varint(value) if value else b""

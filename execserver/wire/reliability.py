@@ -107,6 +107,10 @@ class Reliability:
             or self._owe_ack_at is not None
         )
 
+    def is_due(self, now: float) -> bool:
+        """Return whether something has to be sent now besides new records."""
+        return bool(self._again or self._owe_resume or self._owe_heartbeat) or self._is_ack_due(now)
+
     @property
     def unacknowledged(self) -> int:
         """Bytes of records that are kept to be sent again."""
@@ -141,10 +145,11 @@ class Reliability:
             self._owe_heartbeat = False
             return Heartbeat()
         # Any other frame carries the acknowledgement for free; this one is sent only if none came in time.
+        return AckFrame() if self._is_ack_due(now) else None
+
+    def _is_ack_due(self, now: float) -> bool:
         due = self._owe_ack_at
-        if self._owed >= ACK_RECORDS or (due is not None and now >= due):
-            return AckFrame()
-        return None
+        return self._owed >= ACK_RECORDS or (due is not None and now >= due)
 
     def stamp(self) -> tuple[int, int]:
         """Return `ack` and `ack_bits` for a frame that is sent now; nothing is owed then."""

@@ -181,6 +181,12 @@ class RelayStream:
             return True
         return self._acknowledgements is not None and self._reliable and self._acknowledgements.has_frames
 
+    def has_frames_at(self, now: float) -> bool:
+        """Return whether `next_frame` has something now, as far as that does not depend on the peer."""
+        if self._control or self._messages or self._pieces is not None:
+            return True
+        return self._acknowledgements is not None and self._reliable and self._acknowledgements.is_due(now)
+
     def lost(self, now: float) -> None:
         """Note that the WebSocket is gone; a plain stream ends with `StreamError`."""
         self._raise_if_over()

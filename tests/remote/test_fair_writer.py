@@ -61,6 +61,31 @@ def test_whoever_flushes_writes_while_the_writer_rests() -> None:
     assert greenlet.ready()
 
 
+def test_the_writer_is_not_woken_for_what_a_flush_has_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    writer = FairWriter(lambda message: [message], lambda buffers: None)
+    batch = writer._batch
+
+    def counted() -> list[bytes]:
+        looks.append(1)
+        return batch()
+
+    monkeypatch.setattr(writer, "_batch", counted)
+    greenlet = gevent.spawn(writer.run)
+    gevent.sleep(0)
+    assert len(looks) == 1
+    for _ in range(3):
+        writer.ready(Stream(b"f", 1, 10))
+        writer.flush()
+        gevent.sleep(0)
+    assert len(looks) == 4
+    writer.ready(Stream(b"f", 1, 10))
+    wait_until(lambda: len(looks) > 5, pause=gevent.sleep)  # it writes what nobody flushes, and rests again
+    writer.close()
+    greenlet.join(5)
+    assert greenlet.ready()
+
+
 def test_two_never_write_at_the_same_time() -> None:
     begun, may_end = Event(), Event()
     writing: list[int] = []

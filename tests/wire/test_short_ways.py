@@ -1,0 +1,97 @@
+"""The short ways of received bytes lead where the general ones lead: both get the same 10,000 messages."""
+
+from __future__ import annotations
+
+import random
+
+from execserver.wire.client_frames import BINARY_MESSAGE, ClientFrames
+from execserver.wire.relay_frames import (
+    InvalidFrame,
+    RelayFrame,
+    _canonical_record,
+    _decode_any,
+    encode_data,
+    frame_head,
+)
+
+COUNT = 10_000
+NUMBERS = (0, 1, 127, 128, 300, 16_383, 16_384, 70_000, 2**31, 2**32 - 1)
+SIZES = (0, 1, 2, 3, 100, 125, 126, 127, 128, 300, 65_535, 65_536)
+
+
+def general(data: bytes) -> RelayFrame | None:
+    try:
+        return _decode_any(data)
+    except InvalidFrame:
+        return None
+
+
+def test_records_are_read_alike() -> None:
+    chance = random.Random(7)
+    short_ones = 0
+    for _ in range(COUNT):
+        head = frame_head(chance.choice(["b" * 36, " " * 36, "é" * 18, "b" * 35]))
+        payload = chance.randbytes(chance.choice([0, 1, 60, 127, 128, 400]))
+        numbers = [chance.choice(NUMBERS) for _ in range(3)]
+        data = bytearray(encode_data(head, numbers[0], payload, *numbers[1:]))
+        for _ in range(chance.choice([0, 0, 1, 2])):
+            at = chance.randrange(len(data))
+            if chance.random() < 0.3:
+                del data[at:]
+            elif chance.random() < 0.3:
+                data.insert(at, chance.randrange(256))
+            else:
+                data[at] = chance.randrange(256)
+            data = data or bytearray(b"\0")
+        short = _canonical_record(bytes(data))
+        if short is not None:
+            assert short == general(bytes(data))
+            short_ones += 1
+    assert short_ones > COUNT // 10
+
+
+class Taken:
+    """What one way finds; frames that are not messages are noted with their bytes."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bytes]] = []
+        self.frames = ClientFrames(BINARY_MESSAGE, 70_000, self._message, self._other)
+
+    def _message(self, message: bytes) -> None:
+        self.found.append(("message", message))
+
+    def _other(self, data: bytes) -> bool:
+        if self.found and self.found[-1][0] == "other":
+            data = self.found.pop()[1] + data  # in how many pieces they come is nobody's concern
+        self.found.append(("other", data))
+        return True
+
+
+class InGeneral(ClientFrames):
+    """Knows no short way."""
+
+    def _take_short(self, end: int) -> int:
+        return 0
+
+
+def test_messages_of_a_relay_are_cut_alike() -> None:
+    chance = random.Random(8)
+    for _ in range(COUNT // 20):
+        quick, slow = Taken(), Taken()
+        slow.frames = InGeneral(BINARY_MESSAGE, 70_000, slow._message, slow._other)
+        for _ in range(20):
+            lead = chance.choice([0x82] * 12 + [0x81, 0x02, 0x00, 0x80, 0x89, 0xC2])
+            size = chance.choice(SIZES[:-2] * 5 + SIZES)
+            head = bytes((size,)) if size < 126 else b"\x7e" + (size & 0xFFFF).to_bytes(2, "big")
+            if size > 65_535 or chance.random() < 0.05:
+                head = b"\x7f" + size.to_bytes(8, "big")  # also where a shorter one would do
+            if chance.random() < 0.03:
+                head = bytes((head[0] | 0x80,)) + head[1:] + bytes(4)
+            data = bytes((lead,)) + head + bytes(size)
+            at = 0
+            while at < len(data):  # reads end anywhere
+                piece = data[at : at + chance.choice([len(data), len(data), 1, 2, 3, 5, 1000])]
+                for each in (quick, slow):
+                    each.frames.take(piece)
+                at += len(piece)
+        assert quick.found == slow.found

@@ -102,7 +102,7 @@ def _run(options: Options, profile: PermissionProfile | None) -> int:
     # Files are not restricted, so the filter alone will do.  A proxy needs a network namespace in any case.
     if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
         return _become(options, env, plan.syscall_filter)
-    if options.use_landlock:
+    if options.use_landlock or options.shares_processes:
         return _under_landlock(options, env, plan)
     return _in_root(options, env, plan)
 
@@ -211,6 +211,12 @@ def _under_landlock(options: Options, env: Sequence[bytes], plan: SandboxPlan) -
     from execserver.sandbox.kernel.syscalls import Kernel
 
     kernel = Kernel()
+    if options.shares_processes:
+        from execserver.sandbox.backends.selection import why_not_shared
+
+        # What a command leaves behind would outlive its masks, so nothing else serves.
+        if reason := why_not_shared(plan, abi(kernel)):
+            return _not_prepared(reason)
     if landlock_only.inexact(plan):
         raise _Fatal(_NOT_FOR_LANDLOCK)
     if abi(kernel) < landlock_only.LEAST_ABI:

@@ -34,6 +34,8 @@ Options:
           Accepted for older callers; where no new /proc can be mounted, none is, without being told
       --allow-network-for-proxy
           Let the command reach the proxies on loopback that its environment names, and no other network
+      --inherit-pid-namespace
+          Let the command see all processes; only for profiles that Landlock expresses exactly
       --use-legacy-landlock
           Use Landlock without namespaces; only for profiles that it expresses exactly
       --apply-seccomp-then-exec
@@ -59,6 +61,7 @@ _FLAGS = {
     "--apply-seccomp-then-exec": "inner",
     "--allow-network-for-proxy": "proxy",
     "--no-proc": "no_proc",
+    "--inherit-pid-namespace": "shares_processes",
 }
 _TRY_HELP = "\n\nFor more information, try '--help'.\n"
 
@@ -68,7 +71,7 @@ class Options:
 
     __slots__ = (
         *("command", "command_cwd", "inner", "no_proc", "policy_cwd", "profile_text"),
-        *("proxy", "route_spec", "use_landlock"),
+        *("proxy", "route_spec", "shares_processes", "use_landlock"),
     )
 
     def __init__(self) -> None:
@@ -80,6 +83,7 @@ class Options:
         self.inner = False
         self.proxy = False
         self.no_proc = False
+        self.shares_processes = False
         self.command: list[str] = []
 
 

@@ -49,14 +49,14 @@ def web() -> Iterator[RecordedWeb]:
     [
         "38-client-watchMissing-below-repo",
         "39-client-watchMissing",
-        "40-client-default",
+        pytest.param("40-client-default", marks=pytest.mark.long),
         "41-client-capability-v2",
-        "42-client-shell-snapshot-v2",
+        pytest.param("42-client-shell-snapshot-v2", marks=pytest.mark.long),
         "43-client-executor-http-mcp",
-        "44-client-stdio-mcp",
-        "45-client-capability-roots",
+        pytest.param("44-client-stdio-mcp", marks=pytest.mark.long),
+        pytest.param("45-client-capability-roots", marks=pytest.mark.long),
         "46-client-capability-roots-v1",
-        "49-client-copy-file",
+        pytest.param("49-client-copy-file", marks=pytest.mark.long),
     ],
 )
 def test_the_newest_client_is_answered_as_by_its_own_server(name: str, root: Path, web: RecordedWeb) -> None:

@@ -184,3 +184,15 @@ def test_no_descriptor_of_the_caller_but_stdio_comes_along(
     finally:
         os.close(opened)
     assert (done.returncode, done.stdout.split()) == (0, [b"0", b"1", b"2"]), done
+
+
+def test_processes_are_shared_where_landlock_keeps_the_command_from_them(box: Box) -> None:
+    if landlock.abi(Kernel()) < landlock.SCOPED_ABI:
+        pytest.skip(f"Landlock here has no scopes: version {landlock.abi(Kernel())}")
+    script = f"readlink /proc/self/ns/pid; kill -0 {os.getpid()} 2>/dev/null || echo refused; echo x > f"
+    status, stdout, _ = box.shell(script, "--inherit-pid-namespace")
+    assert (status, stdout) == (2, f"{os.readlink('/proc/self/ns/pid')}\nrefused\n")
+    status, stdout, stderr = box.shell("true", "--inherit-pid-namespace", profile=WORKSPACE)
+    assert (status, stdout) == (1, "")
+    assert "processes are shared, which only Landlock can do safely" in stderr
+    assert box.names() == []

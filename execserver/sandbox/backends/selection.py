@@ -98,18 +98,24 @@ def choose(plan: SandboxPlan, report: Report, *, shares_processes: bool = False)
     return _refusal(plan, report, inexact)
 
 
-def _sharing_processes(plan: SandboxPlan, report: Report) -> Choice | Refusal:
-    """Return Landlock, or why a command with this plan must not see the processes of its caller.
+def why_not_shared(plan: SandboxPlan, version: int) -> str:
+    """Return why a command with this plan must not see the processes of its caller; "" if it may.
 
-    The other back ends have nothing to put in the place of their pid namespace: by it they end all that a
-    command leaves behind before its masks are removed.  What is missing in a writable folder and protected
-    could be made by a process that lives on.
+    Only Landlock serves then, of this `version`.  The other back ends have nothing to put in the place of
+    their pid namespace: by it they end all that a command leaves behind before its masks are removed.  What
+    is missing in a writable folder and protected could be made by a process that lives on.
     """
     if inexact := landlock_only.inexact(plan):
-        return Refusal(f"processes are shared, which only Landlock can do safely, and {inexact}", _ISOLATE)
-    if report.landlock_abi < landlock.SCOPED_ABI:
+        return f"processes are shared, which only Landlock can do safely, and {inexact}"
+    if version < landlock.SCOPED_ABI:
         why = f"Landlock keeps signals in from version {landlock.SCOPED_ABI} on (Linux 6.12)"
-        return Refusal(f"processes are shared, and here is version {report.landlock_abi}: {why}", _ISOLATE)
+        return f"processes are shared, and here is version {version}: {why}"
+    return ""
+
+
+def _sharing_processes(plan: SandboxPlan, report: Report) -> Choice | Refusal:
+    if reason := why_not_shared(plan, report.landlock_abi):
+        return Refusal(reason, _ISOLATE)
     return Choice(LANDLOCK, f"ABI {report.landlock_abi}, in the pid namespace of the server")
 
 

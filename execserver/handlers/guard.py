@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from execserver.protocol.errors import InternalError, RpcError, from_os_error
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
-def guarded(what: str, act: Callable[[], T]) -> T:
+def guarded(what: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run one step of a request; raise whatever it raises as an `RpcError`.
 
     `what` names the request in the log.
     """
     try:
-        return act()
+        return act(*args, **kwargs)
     except RpcError:
         raise
     except OSError as error:

@@ -163,7 +163,8 @@ class Api:
         given = _ticket(query)
         role = "executor" if given.startswith("x-") else "harness"
         # The upgrade rules of the server's own port, which knows the path `/` only.
-        decided = handshake.answer(handshake.Request(request.method, "/", False, request.headers), _date())
+        asked = handshake.Request(request.method, "/", False, handshake.by_name(request.headers))
+        decided = handshake.answer(asked, _date())
         if not decided.upgraded:
             return self._refused("rendezvous", ApiError(400, "no_websocket", "this is a WebSocket's address"))
         try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import ParamSpec
 
 from gevent import Greenlet
 
@@ -58,6 +59,9 @@ def connection_over(
     return Connection(transport, call, on_end)
 
 
+P = ParamSpec("P")
+
+
 class _Unreadable(Exception):
     """A malformed message, on a transport where that ends the connection."""
 
@@ -83,7 +87,7 @@ class Connection:
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
-        self._served(lambda: self._inbox.receive(messages))
+        self._served(self._inbox.receive, messages)
         self._go_on()
 
     def ended(self) -> None:
@@ -126,10 +130,10 @@ class Connection:
             self._inbox.handle_all(self._handle)
             self._outbox.flush()  # the answers leave now, not in a further turn of the loop
 
-    def _served(self, act: Callable[[], object]) -> None:
+    def _served(self, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a part of what this connection does, and end the connection for what it raises."""
         try:
-            act()
+            act(*args, **kwargs)
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
         except _Unreadable as error:
@@ -191,11 +195,13 @@ class Connection:
 
     def _dispatched(self, request: Request) -> Answer | None:
         """Return the handler's answer; None after an error answer."""
-        return self._or_error(request, lambda: dispatch(self._call, request))
+        return self._or_error(request, dispatch, self._call, request)
 
-    def _or_error(self, request: Request, act: Callable[[], Answer]) -> Answer | None:
+    def _or_error(
+        self, request: Request, act: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs
+    ) -> Answer | None:
         try:
-            return guarded(request.method, act)
+            return guarded(request.method, act, *args, **kwargs)
         except RpcError as error:
             self._outbox.send(encode_error(request.id, error))
             return None

@@ -42,10 +42,8 @@ class Door:
         `standing` is who the connection itself has proven its peer to be.  An authenticator is asked in
         addition, and what it finds replaces it.
         """
-        if self._loopback:
-            for name, value in request.headers:
-                if name == "host" and not names_loopback(value):
-                    raise Refused(_FORBIDDEN, _FOREIGN_HOST)
+        if self._loopback and not all(map(names_loopback, request.values("host"))):
+            raise Refused(_FORBIDDEN, _FOREIGN_HOST)
         if self._authenticator is None:
             return standing
         given = request.values("authorization")

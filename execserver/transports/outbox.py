@@ -169,10 +169,6 @@ class Outbox:
         """Begin to queue several messages, to be written together; `release` must follow in this turn."""
         self._flush_due = True  # so that none of them schedules a write of its own
 
-    def release(self) -> None:
-        """Write what the kernel takes now; the rest follows when it takes more."""
-        self.flush()
-
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds until everything is written; return whether it is."""
         self.flush()
@@ -186,6 +182,8 @@ class Outbox:
         self._flush_due = False
         if not (self._blocked or self._broken):
             self._write()
+
+    release = flush  # what was held leaves as everything does
 
     def finish(self) -> None:
         """Take no further message, wake all waiting greenlets, and go on writing what is queued."""
@@ -256,7 +254,7 @@ class Outbox:
         # A large message fills segments by itself, so there is nothing to gain from waiting for others.
         if size >= _LARGE_BYTES and not self._blocked:
             self._write()
-        else:
+        elif not self._flush_due:
             self._schedule()
 
     def _schedule(self) -> None:
@@ -274,19 +272,19 @@ class Outbox:
                     written = os.write(self._fd, queue[0])
                 else:
                     written = os.writev(self._fd, list(islice(queue, _WRITE_BUFFERS)))
-                self._written(written)
+                self._queued -= written
+                if self._queued:
+                    drop_sent(queue, written)
+                else:
+                    queue.clear()
         except BlockingIOError:
             self._blocked = True
             self._watcher.start(self._unblocked)
         except OSError:
             self._break()
         # The mark for waking lies below the one for waiting: else producers would wake after each write.
-        if self._queued <= HIGH_WATER_BYTES // 2:
+        if self._room is not None and self._queued <= HIGH_WATER_BYTES // 2:
             self._wake()
-
-    def _written(self, count: int) -> None:
-        self._queued -= count
-        drop_sent(self._queue, count)
 
     def _unblocked(self) -> None:
         self._blocked = False

@@ -14,11 +14,11 @@ from __future__ import annotations
 import binascii
 import hashlib
 import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _REASONS = {
-    101: "Switching Protocols",
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
@@ -35,6 +35,9 @@ _LONE_LINE_FEED = re.compile(rb"(?<!\r)\n")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
 
+_NONE: tuple[str, ...] = ()
+
+
 class BadRequest(Exception):
     """The bytes are no HTTP/1.x request head."""
 
@@ -45,20 +48,24 @@ class Request(NamedTuple):
     method: str
     path: str
     http10: bool
-    headers: list[tuple[str, str]]
+    headers: dict[str, list[str]]
 
-    def values(self, name: str) -> list[str]:
+    def values(self, name: str) -> Sequence[str]:
         """Return every value of a header, in order."""
-        return [value for key, value in self.headers if key == name]
+        return self.headers.get(name, _NONE)
 
     def has_token(self, name: str, token: str) -> bool:
         """True if a comma-separated header contains `token` (lower case), in any case."""
-        return any(part.strip().lower() == token for value in self.values(name) for part in value.split(","))
+        for value in self.values(name):
+            # Nearly all values are the token alone.
+            if value.lower() == token or token in [part.strip().lower() for part in value.split(",")]:
+                return True
+        return False
 
     @property
     def has_body(self) -> bool:
         """True if a body follows the head."""
-        return self.values("content-length") not in ([], ["0"]) or bool(self.values("transfer-encoding"))
+        return self.values("content-length") not in (_NONE, ["0"]) or "transfer-encoding" in self.headers
 
 
 class Answer(NamedTuple):
@@ -78,12 +85,20 @@ def parse_head(head: bytes) -> Request:
         raise BadRequest("request line") from None
     if version not in (b"HTTP/1.1", b"HTTP/1.0") or not _is_token(method) or not _is_target(target):
         raise BadRequest("request line")
-    headers = [_header(line) for line in lines[1:] if line]
+    headers = by_name([_header(line) for line in lines[1:] if line])
     path = target.split(b"?", 1)[0].decode("ascii")
     request = Request(method.decode("ascii"), path, version == b"HTTP/1.0", headers)
     if _is_ambiguous(request):
         raise BadRequest("more than one meaning")
     return request
+
+
+def by_name(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return headers with lower-case names in the form of a `Request`."""
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name, []).append(value)
+    return found
 
 
 def never_a_head(received: bytes) -> bool:
@@ -142,8 +157,11 @@ def _upgrade_refusal(request: Request) -> str | None:
 
 
 def _upgrade(key: str, date: str) -> Answer:
-    headers = ["connection: upgrade", "upgrade: websocket", f"sec-websocket-accept: {accept_value(key)}"]
-    return Answer(_head(101, headers, date), upgraded=True, keep_alive=True)
+    data = (
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+        f"sec-websocket-accept: {accept_value(key)}\r\ndate: {date}\r\n\r\n"
+    )
+    return Answer(data.encode(), upgraded=True, keep_alive=True)
 
 
 def _plain(
@@ -178,6 +196,8 @@ def _header(line: bytes) -> tuple[str, str]:
 def _is_ambiguous(request: Request) -> bool:
     """True if two parsers may find different ends of the body or different hosts (RFC 9112, 3.2 and 6.3)."""
     lengths, codings = request.values("content-length"), request.values("transfer-encoding")
+    if not codings and not lengths:
+        return len(request.values("host")) > 1
     if codings and (lengths or request.http10):
         return True
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):

@@ -171,8 +171,10 @@ class ServerFrames:
             return False
         if begin + length != size or length > self._short_bytes:
             return False
+        message = apply_mask(memoryview(data)[begin:], bytes(data[begin - 4 : begin]))
         self._text = data[0] == _TEXT_FINAL
-        self._take_short(data, begin, size, messages)
+        if message.isascii() or self._checked(message) is not None:
+            messages.append(message)
         return True
 
     def _is_whole(self, data: bytes | bytearray | memoryview, at: int) -> bool:

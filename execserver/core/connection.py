@@ -8,6 +8,7 @@ or an error from the client ends the connection, because those have no answer.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from execserver.protocol.errors import InvalidRequest
 
@@ -18,6 +19,11 @@ class ConnectionPhase(enum.Enum):
     FRESH = enum.auto()
     GREETED = enum.auto()
     READY = enum.auto()
+
+
+# Each request asks, and looking a member up costs more than the rest of the check.
+_FRESH: Final = ConnectionPhase.FRESH
+_GREETED: Final = ConnectionPhase.GREETED
 
 
 class ProtocolViolation(Exception):
@@ -43,9 +49,9 @@ class ConnectionRules:
 
     def check_request(self, family: str) -> None:
         """Refuse a method of `family` before the initialization is complete."""
-        if self.phase is ConnectionPhase.FRESH:
+        if self.phase is _FRESH:
             raise InvalidRequest(f"client must call initialize before using {family} methods")
-        if self.phase is ConnectionPhase.GREETED:
+        if self.phase is _GREETED:
             raise InvalidRequest(f"client must send initialized before using {family} methods")
 
     def notification(self, method: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
+from typing import Final
 
 from execserver.core.denial import looks_denied
 from execserver.core.output_log import OutputLog, Page
@@ -24,6 +25,9 @@ class ProcessPhase(enum.Enum):
     RUNNING = enum.auto()
     EXITED = enum.auto()
     CLOSED = enum.auto()
+
+
+_CLOSED: Final = ProcessPhase.CLOSED  # each chunk of output asks, and looking a member up costs more
 
 
 class WriteMemory:
@@ -89,7 +93,7 @@ class ProcessState:
     @property
     def closed(self) -> bool:
         """True once nothing can follow."""
-        return self.phase is ProcessPhase.CLOSED
+        return self.phase is _CLOSED
 
     def started(self) -> None:
         """Record that the program runs."""
@@ -97,7 +101,7 @@ class ProcessState:
 
     def record_output(self, stream: str, data: bytes, at_ms: int = 0) -> int:
         """Number and retain one chunk; return its number.  Raises ValueError after `closed`."""
-        if self.phase is ProcessPhase.CLOSED:
+        if self.phase is _CLOSED:
             raise ValueError("output after closed")
         return self.log.append(stream, data, at_ms)
 

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from execserver.core.shell_snapshot import Snapshot
 
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
+_ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
 _SIGNALS = {
     ProcessSignal.INTERRUPT: signal.SIGINT,
     ProcessSignal.HUP: signal.SIGHUP,
@@ -246,13 +247,12 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
         starting = table.is_starting(params.process_id)
         return WriteResponse(status=WriteStatus.STARTING if starting else WriteStatus.UNKNOWN_PROCESS)
     stdin, writes = process.stdin, process.state.writes
-    accepted = WriteResponse(status=WriteStatus.ACCEPTED)
     write_id = params.write_id
     if write_id is not None and process.owner is not table.attachment:
         write_id = f"{call.session.session_id} {write_id}"  # clients of two sessions may use the same ids
     # Before the state of the input: a repeated write was accepted, even if the input has ended since.
     if write_id in writes:
-        return accepted
+        return _ACCEPTED
     table.writable(process, params.process_id)
     if stdin is None or process.stdin_closed:
         return WriteResponse(status=WriteStatus.STDIN_CLOSED)
@@ -266,7 +266,7 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
         # Only now: if the client left during the wait, the repeat of this write must be written.
         if write_id is not None:
             writes.add(write_id)
-        return accepted
+        return _ACCEPTED
 
     return put() if stdin.has_room else Later(put)
 

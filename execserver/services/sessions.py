@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from typing import TYPE_CHECKING
 
 from gevent import sleep, spawn
@@ -12,6 +12,7 @@ from execserver.access.identity import NOBODY, Identity
 from execserver.core.sessions import Attachment, SessionRecord, SessionTable
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InvalidRequest
+from execserver.protocol.uuid_text import version_4
 from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
@@ -65,7 +66,7 @@ class SessionHost:
         self._spawner = spawner
         self._settings = settings
         self._table = SessionTable(
-            settings.detached_session_ttl_s, settings.max_detached_sessions, lambda: str(uuid.uuid4())
+            settings.detached_session_ttl_s, settings.max_detached_sessions, lambda: version_4(os.urandom(16))
         )
         self._sessions: dict[str, Session] = {}
         # Two queues for all sessions, not a timer for each process and session: every entry of a queue has

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gevent import spawn
+from gevent import spawn_raw
 
 from execserver.access.identity import Identity
 from execserver.access.tokens.holder import Holder
@@ -75,7 +75,7 @@ class WebSocketListener:
     def _accepted(self, sock: socket.socket, address: Any) -> None:
         self._waiting[sock] = None
         self._drop_oldest(self._settings.waiting_upgrades)
-        spawn(self._serve, sock, address)
+        spawn_raw(self._serve, sock, address)
 
     def _drop_oldest(self, kept: int) -> None:
         """Drop the peers that have waited longest, until `kept` peers without an upgrade are left.

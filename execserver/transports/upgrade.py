@@ -100,27 +100,26 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
     Line ends before a request are skipped, as RFC 9112 advises.
     """
     received = received.lstrip(b"\r\n")
-    watcher = get_hub().loop.io(sock.fileno(), _READY_READ)
-    found: tuple[bytes | None, bytes] = (None, b"")
-    with at_most(settings.upgrade_timeout_s):
-        while found[0] is None:
-            head, end, rest = received.partition(_END_OF_HEAD)
-            if end or len(head) > settings.max_header_bytes or never_a_head(head):
-                found = head, rest
-                continue
-            try:
-                data = sock.recv(_RECEIVE_BYTES)
-            except BlockingIOError:
-                get_hub().wait(watcher)
-                continue
-            except OSError:
-                data = b""
-            if not data:
-                break
-            received = (received + data).lstrip(b"\r\n")
-            if not received:
-                sleep(0)  # a flood of empty lines must meet the time limit, and must not stop the others
-    return found
+    deadline = time.monotonic() + settings.upgrade_timeout_s
+    while (left := deadline - time.monotonic()) > 0:
+        head, end, rest = received.partition(_END_OF_HEAD)
+        if end or len(head) > settings.max_header_bytes or never_a_head(head):
+            return head, rest
+        try:
+            data = sock.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            # Mostly the whole request is here already, and this costs more than reading it.
+            with at_most(left):
+                get_hub().wait(get_hub().loop.io(sock.fileno(), _READY_READ))
+            continue
+        except OSError:
+            break
+        if not data:
+            break
+        received = (received + data).lstrip(b"\r\n")
+        if not received:
+            sleep(0)  # a flood of empty lines must meet the time limit, and must not stop the others
+    return None, b""
 
 
 def _send(sock: socket.socket, data: bytes) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
+import uuid
 
 import pytest
 
-from execserver.protocol.uuid_text import PATTERN, error_text
+from execserver.protocol.uuid_text import PATTERN, error_text, version_4
 
 GOOD = "0b6b2b1e-6f0c-4f0e-8f59-1f0c5a3f7a11"
 CHARACTER = "invalid character: expected an optional prefix of `urn:uuid:` followed by [0-9a-fA-F-], found "
@@ -44,3 +46,9 @@ def test_the_mistake_is_told(text: str, message: str) -> None:
 
 def test_a_newline_behind_it_is_a_mistake() -> None:
     assert error_text(GOOD + "\n").startswith(CHARACTER)
+
+
+def test_a_random_uuid_is_the_one_the_standard_library_makes_of_these_bytes() -> None:
+    chance = random.Random(7)
+    for data in (bytes(16), b"\xff" * 16, *(chance.randbytes(16) for _ in range(1000))):
+        assert version_4(data) == str(uuid.UUID(bytes=data, version=4))

@@ -167,7 +167,8 @@ def test_each_request_has_its_own_time(pair: Pair, monkeypatch: pytest.MonkeyPat
     upgrading = Upgrading(pair, upgrade_timeout_s=7)
     upgrading.send(READY)
     upgrading.send(READY + b"GET")
-    assert times == [7, 7, 7]
+    assert len(times) == 3
+    assert all(6 < seconds <= 7 for seconds in times)
     upgrading.stop()
 
 

@@ -19,6 +19,7 @@ Usage: execserver [OPTIONS]
        execserver logs [BOX] <NAME>
        execserver wait [BOX] <NAME>
        execserver kill [BOX] <NAME>
+       execserver cp <SOURCE>... <TARGET>
        execserver completion <bash|zsh|fish>
        execserver help [VERB]
        execserver self-test
@@ -47,6 +48,7 @@ Commands:
   logs [BOX] <NAME>         Print what it has printed; -f goes on.
   wait [BOX] <NAME>         Wait for its end and return its status.
   kill [BOX] <NAME>         Send it a signal.
+  cp <SOURCE>... <TARGET>   Copy files and trees to a box or from it; NAME:PATH is a path on one.
   completion <SHELL>        Print what bash, zsh or fish needs to complete verbs, options and boxes.
   help [VERB]               Print the text about a verb.
   self-test                 Start a server on loopback, run commands and file calls through it, and report

@@ -44,6 +44,7 @@ VERBS = {
     "logs": "execserver.verbs.kept:logs",
     "wait": "execserver.verbs.kept:wait",
     "kill": "execserver.verbs.kept:kill",
+    "cp": "execserver.verbs.cp:main",
     "completion": "execserver.verbs.completion:main",
     "help": "execserver.verbs.help:main",
 }

@@ -70,6 +70,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.transports.transport": "transports/test_connection.py",
     "execserver.verbs.box": "box/test_run.py",
     "execserver.verbs.boxed": "box/test_run.py",
+    "execserver.verbs.cp": "box/test_cp.py",
     "execserver.verbs.kept": "box/test_kept.py",
     "execserver.verbs.program": "test_aliases.py",
     "execserver.verbs.usage": "test_aliases.py",

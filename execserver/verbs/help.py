@@ -11,6 +11,7 @@ TEXTS = {
     "box": "execserver.verbs.box:HELP",
     "completion": "execserver.verbs.completion:HELP",
     "attach": "execserver.verbs.kept:ATTACH_HELP",
+    "cp": "execserver.verbs.cp:HELP",
     "kill": "execserver.verbs.kept:KILL_HELP",
     "logs": "execserver.verbs.kept:LOGS_HELP",
     "ps": "execserver.verbs.kept:PS_HELP",

@@ -1,0 +1,208 @@
+"""Files and trees from here to a box and back, as an archive that flows through `tar` there.
+
+The box is trusted with nothing here: what it sends goes through `unpacking`, which stays below the target.
+Its messages are shown escaped, at most 64 KiB of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import gevent
+
+from execserver.box import packing, tar
+from execserver.box.connecting import Box, reaching
+from execserver.box.descriptors import Sink, read
+from execserver.box.progress import Progress
+from execserver.box.running import Command, open_client, start
+from execserver.box.shown import shown
+from execserver.box.tar import BadArchive, Reader
+from execserver.box.unpacking import Unpacker
+from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable
+from execserver.client.event_log import Output
+from execserver.leaving import failure, write
+
+if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
+    from execserver.client.process import RemoteProcess
+
+_MAX_SAID: Final = 64 * 1024
+# GNU's default form has whole seconds only.
+_PACK: Final = (
+    'cd -- "$1" || exit; if tar --version 2>/dev/null | grep -q GNU; '
+    'then exec tar --format=posix -cf - "./$2"; else exec tar -cf - "./$2"; fi'
+)
+_KIND: Final = 'if [ -d "$1" ]; then echo d; elif [ -e "$1" ]; then echo f; else echo n; fi'
+
+
+class Copier:
+    """Copies between this machine and one box; counts what was left out, which makes the status 1."""
+
+    def __init__(self, box: Box, *, quiet: bool) -> None:
+        self._box = box
+        self._quiet = quiet
+        self._client: ExecServerClient = open_client(box)
+        self._said = 0
+        self._begun = b""  # of a line of messages
+        self.failures = 0
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.close()
+
+    def upload(self, sources: Sequence[str], target: str) -> None:
+        """Copy files and trees to a path on the box.  Raises Leave."""
+        if list(sources) == ["-"]:
+            self._feed(["sh", "-c", 'cat > "$1"', "sh", target], _stdin(), 0)
+            return
+        into = self._is_folder(target)
+        if len(sources) > 1 and not into:
+            raise failure(f"{shown(target, 300)} is no folder on {self._box.name}", "name one that exists")
+        folder = target if into else os.path.dirname(target.rstrip("/")) or "."
+        new = os.path.basename(target.rstrip("/"))
+        names = [os.fsencode(os.path.basename(os.path.abspath(each)) if into else new) for each in sources]
+        try:
+            total = sum(packing.size_of(os.fsencode(each)) for each in sources)
+        except OSError as error:
+            raise failure(f"{shown(os.fsencode(error.filename), 300)}: {error.strerror}") from None
+        self._feed(["tar", "-x", "-p", "-o", "-f", "-", "-C", folder], self._archive(sources, names), total)
+
+    def download(self, sources: Sequence[str], target: str) -> None:
+        """Copy files and trees of the box to a path here.  Raises Leave."""
+        if target == "-":
+            for source in sources:
+                self._drain(["cat", "--", source], Sink(1).write)
+            return
+        into = os.path.isdir(target)
+        if len(sources) > 1 and not into:
+            raise failure(f"{shown(target, 300)} is no folder", "name one that exists")
+        for source in sources:
+            path = os.path.normpath(source)
+            base = os.path.basename(path)
+            if base in ("", ".", ".."):
+                raise failure(
+                    f"{shown(source, 300)} has no name of its own", "name the folder by its full path"
+                )
+            name = base if into else os.path.basename(target.rstrip("/"))
+            folder = target if into else os.path.dirname(target.rstrip("/")) or "."
+            self._fetch(os.path.dirname(path) or ".", base, folder, name)
+
+    def _fetch(self, parent: str, base: str, folder: str, name: str) -> None:
+        try:
+            unpacker = Unpacker(folder, os.fsencode(base), os.fsencode(name), self._say)
+        except OSError as error:
+            raise failure(f"{shown(os.fsencode(folder), 300)}: {error.strerror}") from None
+        reader = Reader()
+
+        def take(data: bytes) -> None:
+            for item in reader.feed(data):
+                unpacker.take(item)
+
+        try:
+            self._drain(["sh", "-c", _PACK, "sh", parent, base], take)
+            if not reader.is_complete:
+                raise BadArchive("it is cut off")
+            unpacker.finish()
+        except BadArchive as error:
+            raise failure(f"the archive from {shown(self._box.name, 200)} is refused: {error}") from None
+        except OSError as error:
+            raise failure(f"cannot write below {shown(os.fsencode(folder), 300)}: {error.strerror}") from None
+        finally:
+            unpacker.close()
+
+    def _archive(self, sources: Sequence[str], names: Sequence[bytes]) -> Iterator[bytes]:
+        for source, name in zip(sources, names, strict=True):
+            yield from packing.packed(os.fsencode(source), name, self._say)
+        yield tar.END
+
+    def _is_folder(self, path: str) -> bool:
+        answer: list[bytes] = []
+        self._drain(["sh", "-c", _KIND, "sh", path], answer.append)
+        return b"".join(answer).strip() == b"d"
+
+    def _feed(self, argv: Sequence[str], pieces: Iterator[bytes], total: int) -> None:
+        process = self._start(argv, pipe_stdin=True)
+        progress = Progress(total, self._quiet)
+        reader = gevent.spawn(self._follow, process, _ignore)
+        try:
+            with reaching(self._box):
+                for piece in _joined(pieces):
+                    process.write(piece)
+                    progress.count(len(piece))
+                process.close_stdin()
+        except StdinUnavailable:
+            pass  # it has ended: the status says how
+        finally:
+            progress.close()
+        reader.get()
+        self._check(process)
+
+    def _drain(self, argv: Sequence[str], take: Callable[[bytes], None]) -> None:
+        process = self._start(argv, pipe_stdin=False)
+        progress = Progress(0, self._quiet)
+
+        def counted(data: bytes) -> None:
+            take(data)
+            progress.count(len(data))
+
+        try:
+            self._follow(process, counted)
+        finally:
+            progress.close()
+        self._check(process)
+
+    def _start(self, argv: Sequence[str], *, pipe_stdin: bool) -> RemoteProcess:
+        return start(self._client, self._box, Command(argv, env={"LC_ALL": "C"}, pipe_stdin=pipe_stdin))
+
+    def _follow(self, process: RemoteProcess, take: Callable[[bytes], None]) -> None:
+        with reaching(self._box):
+            while True:
+                try:
+                    event = process.next_event()
+                except OutputGap as gap:
+                    raise ExecServerError(f"{gap}: the copy is not whole") from None
+                if event is None:
+                    self._pass_on(b"\n" if self._begun else b"")
+                    return
+                if isinstance(event, Output) and event.stream == "stderr":
+                    self._pass_on(event.data)
+                elif isinstance(event, Output):
+                    take(event.data)
+
+    def _check(self, process: RemoteProcess) -> None:
+        with reaching(self._box):
+            self.failures += process.wait() != 0
+
+    def _pass_on(self, data: bytes) -> None:
+        room = max(0, _MAX_SAID - self._said)
+        self._said += len(data)
+        *lines, self._begun = (self._begun + data[:room]).split(b"\n")
+        for line in lines:
+            write(2, f"{shown(self._box.name, 200)}: {shown(line, 1000)}\n")
+
+    def _say(self, text: str) -> None:
+        self.failures += 1
+        write(2, f"execserver: {text}\n")
+
+
+def _stdin() -> Iterator[bytes]:
+    while data := read(0):
+        yield data
+
+
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield larger pieces: each is a request, and a tree has many small files."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= tar.BLOCK * 512:
+            yield bytes(held)
+            held.clear()
+    if held:
+        yield bytes(held)
+
+
+def _ignore(data: bytes) -> None:
+    pass

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
 _INSECURE = "--insecure-listen"
-_OWN = ("--keep-max", "--spool-max")  # they go to `own_options`
+_OWN = ("--keep-max", "--spool-max", "--allow-forward")  # they go to `own_options`
 _NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, _INSECURE})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"

@@ -90,6 +90,8 @@ Options:
   --spool-max <SIZE>        How much output of a process in a kept session stays readable, on disk beyond the
                             1 MiB in memory: such as 64M (if not given) or 1G. 0: none. The files have no
                             names, and are in TMPDIR, else in /var/tmp.
+  --allow-forward <WHERE>   Where clients can have connections forwarded to, and listen: none, loopback, any;
+                            loopback if not given.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

@@ -13,6 +13,7 @@ _TIME = re.compile(r"([0-9]{1,6})([smhd])|0")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BYTES = re.compile(r"([0-9]{1,9})([KMG]?)")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_REACHES = ("none", "loopback", "any")
 _WRONG_TIME = "a number and s, m, h or d, such as 8h, or 0"
 
 
@@ -46,7 +47,12 @@ def _size(text: str) -> float | None:
     return None if 0 < size < _UNITS["M"] else size
 
 
+def _reach(text: str) -> float | None:
+    return float(_REACHES.index(text)) if text in _REACHES else None
+
+
 _READERS = {
     "--keep-max": ("keep_max_s", _seconds, _WRONG_TIME),
     "--spool-max": ("spool_bytes", _size, "a size of at least 1M, such as 64M or 1G, or 0"),
+    "--allow-forward": ("forward_reach", _reach, "none, loopback or any"),
 }

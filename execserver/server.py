@@ -101,6 +101,7 @@ class Server:
             inherited,
             sandbox,
             SandboxedFiles(files, sandbox, self._spawner.start_worker, settings),
+            settings,
         )
         load_handlers()
         self._idle_memory = IdleMemory(return_free_memory)
@@ -110,6 +111,8 @@ class Server:
         """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
         arrival = None if entry is None or entry.tls is None else self._tls_arrival(entry.tls)
         on_end_signals(self._stop.set, END_SIGNALS if arrival is None else (signal.SIGTERM, signal.SIGINT))
+        if sock.family != socket.AF_UNIX:
+            self._services.own_address = sock.getsockname()[:2]
         door = Door(None if entry is None else entry.authenticator, loopback=is_loopback(sock))
         listener = WebSocketListener(sock, self._settings, self._call, door, arrival)
         listener.start()

@@ -101,6 +101,9 @@ class Settings:
 
     inherit_pid_namespace = Count(0, "1: sandboxed commands see the processes that the server sees")
 
+    # Ports
+    forward_reach = Count(1, "port/open and port/listen: 0 nowhere, 1 loopback, 2 anywhere; --allow-forward")
+
     # Files
     inline_file_bytes = Count(256 * _KIB, "read or written without a thread when the file system is local")
     file_call_timeout_s = Seconds(30.0, "a call on a network file system is given up")

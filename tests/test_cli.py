@@ -143,6 +143,7 @@ def test_every_option_of_the_help_is_read() -> None:
             "--concurrent-requests": "2",
             "--keep-max": "8h",
             "--spool-max": "1G",
+            "--allow-forward": "any",
             "--linux-sandbox-pid-namespace": "isolate",
         }
         value = values.get(option.name, "v")

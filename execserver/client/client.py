@@ -16,6 +16,7 @@ from execserver.client.files import RemoteFiles
 from execserver.client.flow import Gate
 from execserver.client.http import HttpClient
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
+from execserver.client.ports import RemotePorts
 from execserver.client.process import RemoteProcess
 from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
@@ -83,6 +84,7 @@ class ExecServerClient:
         self._session.open()
 
     def _bind(self) -> None:
+        self.ports = self._router.ports = RemotePorts(self._session)
         self.sessions = RemoteSessions(self._session, self._gate, self._router)
         self.session_keep = self.sessions.session_keep
         self.session_list = self.sessions.session_list

@@ -11,10 +11,22 @@ from execserver.client import wire
 from execserver.client.errors import ExecServerError
 from execserver.client.event_log import Event, Output
 from execserver.client.http import HttpStream
+from execserver.client.ports import RemotePorts
 from execserver.client.process import RemoteProcess
 from execserver.protocol.http import HttpRequestBodyDeltaNotification
 from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
-from execserver.protocol.own_methods import PROCESS_GAP, PROCESS_TAKEN
+from execserver.protocol.own_methods import (
+    PORT_ACCEPTED,
+    PORT_BYTES,
+    PORT_CLOSED,
+    PROCESS_GAP,
+    PROCESS_TAKEN,
+)
+from execserver.protocol.ports import (
+    PortAcceptedNotification,
+    PortClosedNotification,
+    PortDataNotification,
+)
 from execserver.protocol.watching import GapNotification, TakenNotification
 
 
@@ -24,6 +36,7 @@ class Router:
     def __init__(self) -> None:
         self.processes: dict[str, RemoteProcess] = {}
         self.streams: dict[str, HttpStream] = {}
+        self.ports: RemotePorts | None = None
         self.on_change: Callable[[bool], None] | None = None
 
     def on_notification(self, method: str, params: msgspec.Raw) -> None:
@@ -33,6 +46,9 @@ class Router:
             stream = self.streams.get(delta.request_id)
             if stream is not None and stream.deliver(delta):
                 del self.streams[delta.request_id]
+            return
+        if method.startswith("port/") and self.ports is not None:
+            self._on_port(self.ports, method, params)
             return
         if method == PROCESS_GAP.name:
             gap = wire.decode(GapNotification, params, method)
@@ -47,6 +63,15 @@ class Router:
         addressed = wire.decode_event(method, params)
         if addressed is not None:
             self._deliver(*addressed)
+
+    def _on_port(self, ports: RemotePorts, method: str, params: msgspec.Raw) -> None:
+        if method == PORT_BYTES.name:
+            ports.on_data(wire.decode(PortDataNotification, params, method))
+        elif method == PORT_CLOSED.name:
+            closed = wire.decode(PortClosedNotification, params, method)
+            ports.on_closed(closed.port_id, closed.error)
+        elif method == PORT_ACCEPTED.name:
+            ports.on_accepted(wire.decode(PortAcceptedNotification, params, method))
 
     def on_output(self, process_id: str, output: Output) -> None:
         """Pass output to its process."""
@@ -71,6 +96,8 @@ class Router:
         # Each in a greenlet: `catch_up` waits for an answer, and the listener must not block.
         for process in list(self.processes.values()):
             gevent.spawn(self.catch_up, process)
+        if self.ports is not None:
+            self.ports.on_resumed()
         if self.on_change is not None:
             self.on_change(True)
 
@@ -84,6 +111,8 @@ class Router:
         processes, self.processes = self.processes, {}
         for process in processes.values():
             process.fail(error)
+        if self.ports is not None:
+            self.ports.on_ended(error)
         self.on_lost(error)
 
     def forget(self, process: RemoteProcess, instead: RemoteProcess | None) -> None:

@@ -13,6 +13,7 @@ def load_handlers() -> None:
         "session",
         "process",
         "watching",
+        "ports",
         "filesystem",
         "http",
         "environment",

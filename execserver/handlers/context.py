@@ -19,6 +19,8 @@ from execserver.services.sink import MessageSink
 if TYPE_CHECKING:
     from execserver.services.discovery.service import Discovery
     from execserver.services.missing_watch import ConnectionWatch, MissingWatches
+    from execserver.services.ports.forwarding import Forwarding
+    from execserver.settings import Settings
 
 
 class Services:
@@ -27,6 +29,8 @@ class Services:
     __slots__ = (
         *(
             "_discovery",
+            "_forwarding",
+            "_settings",
             "_watches",
             "environment",
             "filesystem",
@@ -35,7 +39,7 @@ class Services:
             "sandbox",
             "sandboxed_files",
         ),
-        "sessions",
+        *("own_address", "sessions"),
     )
 
     def __init__(
@@ -47,6 +51,7 @@ class Services:
         inherited: dict[bytes, bytes],
         sandbox: SandboxService,
         sandboxed_files: SandboxedFiles,
+        settings: Settings,
     ) -> None:
         self.sessions = sessions
         self.filesystem = filesystem
@@ -55,8 +60,20 @@ class Services:
         self.sandbox = sandbox
         self.sandboxed_files = sandboxed_files
         self.inherited = inherited  # the environment the server was started with, for envPolicy
+        self.own_address: tuple[str, int] | None = None  # where the server listens, if it does
+        self._settings = settings
+        self._forwarding: Forwarding | None = None
         self._watches: MissingWatches | None = None
         self._discovery: Discovery | None = None
+
+    @property
+    def forwarding(self) -> Forwarding:
+        """Where forwarded ports may lead; loaded by the first of them."""
+        from execserver.services.ports.forwarding import Forwarding
+
+        if self._forwarding is None:
+            self._forwarding = Forwarding(self._settings, self.own_address)
+        return self._forwarding
 
     def discovery(self) -> Discovery:
         """Return what finds plugins and skills; loaded by the first call."""

@@ -73,6 +73,13 @@ REACH = {
     own_methods.PROCESS_UNWATCH.name: Reach.OWN,
     own_methods.PROCESS_TAKE.name: Reach.OWN,
     own_methods.PROCESS_LOG.name: Reach.OWN,
+    own_methods.PORT_OPEN.name: Reach.NETWORK,
+    own_methods.PORT_LISTEN.name: Reach.NETWORK,
+    own_methods.PORT_DATA.name: Reach.OWN,
+    own_methods.PORT_ACK.name: Reach.OWN,
+    own_methods.PORT_RESUME.name: Reach.OWN,
+    own_methods.PORT_CLOSE.name: Reach.OWN,
+    own_methods.PORT_LIST.name: Reach.NETWORK,
 }
 
 # What a request without a sandbox context asks for: everything, under which the limits are all that counts.

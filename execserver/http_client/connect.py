@@ -34,12 +34,10 @@ class SocketConnector:
 
     def connect(self, host: str, port: int) -> socket.socket:
         """Return a connected socket, which the caller owns.  Raises OSError."""
-        addresses = self._addresses(host, port)
-        if len(addresses) == 1:
-            return _connect(addresses[0])
-        return _first_to_answer(addresses)
+        return connect_to(self.addresses(host, port))
 
-    def _addresses(self, host: str, port: int) -> list[Address]:
+    def addresses(self, host: str, port: int) -> list[Address]:
+        """Return the addresses of a host, best first.  Raises OSError, and UnicodeError for no name."""
         for family in (socket.AF_INET, socket.AF_INET6):
             try:
                 _socket.inet_pton(family, host)
@@ -52,6 +50,11 @@ class SocketConnector:
         if isinstance(found, OSError):
             raise found
         return found
+
+
+def connect_to(addresses: list[Address]) -> socket.socket:
+    """Return a socket connected to the first of some addresses that answers.  Raises OSError."""
+    return _connect(addresses[0]) if len(addresses) == 1 else _first_to_answer(addresses)
 
 
 def _look_up(host: str, port: int) -> list[Address] | OSError:

@@ -94,6 +94,21 @@ if TYPE_CHECKING:
     from execserver.protocol.legacy import CommandExecWriteResponse as CommandExecWriteResponse
     from execserver.protocol.permissions import PermissionProfile as PermissionProfile
     from execserver.protocol.permissions import SandboxEntry as SandboxEntry
+    from execserver.protocol.ports import ListeningPort as ListeningPort
+    from execserver.protocol.ports import PortAcceptedNotification as PortAcceptedNotification
+    from execserver.protocol.ports import PortAckParams as PortAckParams
+    from execserver.protocol.ports import PortAddress as PortAddress
+    from execserver.protocol.ports import PortClosedNotification as PortClosedNotification
+    from execserver.protocol.ports import PortDataNotification as PortDataNotification
+    from execserver.protocol.ports import PortDataParams as PortDataParams
+    from execserver.protocol.ports import PortEmptyResponse as PortEmptyResponse
+    from execserver.protocol.ports import PortIdParams as PortIdParams
+    from execserver.protocol.ports import PortListenResponse as PortListenResponse
+    from execserver.protocol.ports import PortListResponse as PortListResponse
+    from execserver.protocol.ports import PortOpenParams as PortOpenParams
+    from execserver.protocol.ports import PortOpenResponse as PortOpenResponse
+    from execserver.protocol.ports import PortReceivedResponse as PortReceivedResponse
+    from execserver.protocol.ports import PortStreamEntry as PortStreamEntry
     from execserver.protocol.process import CloseStdinParams as CloseStdinParams
     from execserver.protocol.process import CloseStdinResponse as CloseStdinResponse
     from execserver.protocol.process import ExecClosedNotification as ExecClosedNotification
@@ -157,6 +172,7 @@ else:
         "http",
         "legacy",
         "permissions",
+        "ports",
         "process",
         "sandbox",
         "session",

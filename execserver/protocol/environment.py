@@ -53,6 +53,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     process_watch: bool = False
     process_log: bool = False
     output_spool_bytes: U64 = 0
+    port_forward: str | None = None
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -1,13 +1,13 @@
-"""The methods and notifications of kept sessions and watched processes, which only this server has.
+"""The methods and notifications of kept sessions, watched processes and forwarded ports.
 
-`methods` puts them into its table.
+Only this server has them.  `methods` puts them into its table.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import session, watching
+from execserver.protocol import ports, session, watching
 from execserver.protocol.method import Family, Method, NotificationMethod
 
 _SINCE = "execserver"
@@ -87,6 +87,70 @@ PROCESS_LOG = Method(
     extension=True,
 )
 
+PORT_OPEN = Method(
+    "port/open",
+    ports.PortOpenParams,
+    ports.PortOpenResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="Open a TCP connection from the server's machine.",
+    extension=True,
+)
+PORT_LISTEN = Method(
+    "port/listen",
+    ports.PortOpenParams,
+    ports.PortListenResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="Listen on the server's machine, and pass connections on.",
+    extension=True,
+)
+PORT_DATA = Method(
+    "port/data",
+    ports.PortDataParams,
+    ports.PortReceivedResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="Write bytes to a connection.",
+    extension=True,
+)
+PORT_ACK = Method(
+    "port/ack",
+    ports.PortAckParams,
+    ports.PortEmptyResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="Tell how many bytes of a connection were taken.",
+    extension=True,
+)
+PORT_RESUME = Method(
+    "port/resume",
+    ports.PortAckParams,
+    ports.PortReceivedResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="Go on with a connection after the client was away.",
+    extension=True,
+)
+PORT_CLOSE = Method(
+    "port/close",
+    ports.PortIdParams,
+    ports.PortEmptyResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="End a connection or a listener.",
+    extension=True,
+)
+PORT_LIST = Method(
+    "port/list",
+    session.NoParams,
+    ports.PortListResponse,
+    family=Family.EXEC,
+    since=_SINCE,
+    doc="List who listens on the machine, and the connections of the session.",
+    extension=True,
+)
+
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
     watching.TakenNotification,
@@ -100,6 +164,25 @@ PROCESS_GAP = NotificationMethod(
     doc="A watcher was too slow, and some events will not come.",
 )
 
+PORT_BYTES = NotificationMethod(
+    "port/bytes",
+    ports.PortDataNotification,
+    since=_SINCE,
+    doc="A connection has received something.",
+)
+PORT_CLOSED = NotificationMethod(
+    "port/closed",
+    ports.PortClosedNotification,
+    since=_SINCE,
+    doc="A connection has ended.",
+)
+PORT_ACCEPTED = NotificationMethod(
+    "port/accepted",
+    ports.PortAcceptedNotification,
+    since=_SINCE,
+    doc="Somebody has connected to a listener.",
+)
+
 OWN_METHODS: tuple[Method[Any, Any], ...] = (
     SESSION_KEEP,
     SESSION_LIST,
@@ -109,5 +192,18 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     PROCESS_UNWATCH,
     PROCESS_TAKE,
     PROCESS_LOG,
+    PORT_OPEN,
+    PORT_LISTEN,
+    PORT_DATA,
+    PORT_ACK,
+    PORT_RESUME,
+    PORT_CLOSE,
+    PORT_LIST,
 )
-OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (PROCESS_TAKEN, PROCESS_GAP)
+OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
+    PROCESS_TAKEN,
+    PROCESS_GAP,
+    PORT_BYTES,
+    PORT_CLOSED,
+    PORT_ACCEPTED,
+)

@@ -22,6 +22,7 @@ from execserver.protocol.methods import (
     PROCESS_OUTPUT,
     NotificationMethod,
 )
+from execserver.protocol.own_methods import PORT_BYTES
 from execserver.protocol.process import ExecOutputStream
 
 Parts = tuple[bytes, ...]
@@ -102,6 +103,19 @@ class BodyDeltaTemplates:
     def last(self, seq: int, error: str | None = None) -> bytes:
         """Return the end of the stream, with the reason if it came too early."""
         return b'%b%d,"deltaBase64":"","done":true,"error":%b}}' % (self._head, seq, _text(error))
+
+
+class PortTemplates:
+    """The data of one forwarded connection."""
+
+    __slots__ = ("_head",)
+
+    def __init__(self, port_id: str) -> None:
+        self._head = _head(PORT_BYTES, b"portId", port_id) + b',"offset":'
+
+    def data(self, offset: int, data: bytes, *, eof: bool) -> Parts:
+        """Return `port/bytes` in parts."""
+        return (b'%b%d,"chunk":"' % (self._head, offset), encode(data), b'","eof":%b}}' % _TRUTH[eof])
 
 
 class OutputPage(Protocol):

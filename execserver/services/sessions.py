@@ -20,6 +20,8 @@ from execserver.settings import Settings
 
 if TYPE_CHECKING:
     from execserver.services.kept_sessions import KeptSessions
+    from execserver.services.ports.forwarding import Forwarding
+    from execserver.services.ports.table import PortTable
     from execserver.services.shell_snapshots import SessionSnapshots
 
 _TURNS_TO_LEAVE = 10  # each lets the loop read 256 KiB of what the old connection still has in its socket
@@ -29,7 +31,16 @@ _TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 class Session:
     """One session: its record in the session table, its processes, and who opened it."""
 
-    __slots__ = ("_snapshots", "client_name", "created_at", "identity", "name", "processes", "record")
+    __slots__ = (
+        "_ports",
+        "_snapshots",
+        "client_name",
+        "created_at",
+        "identity",
+        "name",
+        "processes",
+        "record",
+    )
 
     def __init__(self, record: SessionRecord, processes: ProcessTable, identity: Identity) -> None:
         self.record = record
@@ -39,6 +50,7 @@ class Session:
         self.client_name = ""
         self.created_at = time.time()
         self._snapshots: SessionSnapshots | None = None
+        self._ports: PortTable | None = None
 
     @property
     def snapshots(self) -> SessionSnapshots:
@@ -48,6 +60,20 @@ class Session:
 
             self._snapshots = SessionSnapshots()
         return self._snapshots
+
+    def ports(self, forwarding: Forwarding) -> PortTable:
+        """The forwarded ports of the session; few sessions have any."""
+        if self._ports is None:
+            from execserver.services.ports.table import PortTable
+
+            self._ports = PortTable(forwarding, self.processes.attachment)
+        return self._ports
+
+    def end(self) -> None:
+        """End the processes and ports; waits for the zygote."""
+        if self._ports is not None:
+            self._ports.close()
+        self.processes.end()
 
     @property
     def session_id(self) -> str:
@@ -170,7 +196,7 @@ class SessionHost:
         session = self._sessions.pop(record.session_id)
         if self._kept is not None:
             self._kept.forget(session)
-        spawn(session.processes.end)
+        spawn(session.end)
 
 
 def _forget(item: tuple[ProcessTable, str]) -> None:

@@ -45,7 +45,16 @@ class Server:
         self.sandbox = SandboxService(settings, INHERITED)
         self.sandboxed = SandboxedFiles(self.files, self.sandbox, start_plain_worker, settings)
         self.services = Services(
-            *(self.sessions, self.files, self.http, environment, INHERITED, self.sandbox, self.sandboxed)
+            *(
+                self.sessions,
+                self.files,
+                self.http,
+                environment,
+                INHERITED,
+                self.sandbox,
+                self.sandboxed,
+                settings,
+            )
         )
 
     def close(self) -> None:

@@ -1,0 +1,98 @@
+"""Where forwarded connections may lead: names are resolved once, and judged by the addresses that come out.
+
+`--allow-forward` decides: nowhere, to this machine's loopback addresses, or anywhere.  The server's own
+listener is refused in any case: a client is connected already, and another connection would be one of the
+server's user.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+import gevent
+from gevent import socket
+
+from execserver.http_client.connect import Address, SocketConnector, connect_to
+from execserver.protocol.errors import InternalError, InvalidRequest, os_error_text
+from execserver.settings import Settings
+
+NONE, LOOPBACK, ANY = 0, 1, 2
+MAX_PORTS: Final = 2048  # streams and listeners of all sessions
+_CONNECT_S = 10.0
+
+
+class Forwarding:
+    """What all sessions share: the rule, name look-ups and the number of open ports."""
+
+    def __init__(self, settings: Settings, own_address: tuple[str, int] | None) -> None:
+        """`own_address` is that of the server's listener, if it has one."""
+        self._reach = settings.forward_reach
+        self._connector = SocketConnector()
+        self.open_ports = 0
+        self.own_address = own_address
+
+    def connect(self, method: str, host: str, port: int) -> socket.socket:
+        """Return a connection to one of the allowed addresses of a host.  Raises RpcError."""
+        allowed = self._allowed(method, host, port)
+        try:
+            with gevent.Timeout(_CONNECT_S, TimeoutError(110, "timed out")):
+                return connect_to(allowed)
+        except OSError as error:
+            raise InternalError(os_error_text(error.errno) if error.errno else str(error)) from None
+
+    def listen(self, method: str, host: str, port: int) -> socket.socket:
+        """Return a socket that listens on an allowed address of a host; port 0 takes a free one."""
+        family, place = self._allowed(method, host, port)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(place)
+            sock.listen(64)
+        except OSError as error:
+            sock.close()
+            raise InternalError(os_error_text(error.errno) if error.errno else str(error)) from None
+        return sock
+
+    def _allowed(self, method: str, host: str, port: int) -> list[Address]:
+        if self._reach == NONE:
+            raise InvalidRequest(f"{method}: this server forwards nothing (--allow-forward none)")
+        try:
+            with gevent.Timeout(_CONNECT_S, TimeoutError("the name server does not answer")):
+                found = self._connector.addresses(host, port)
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise InternalError(f"cannot resolve {host}: {why}") from None
+        allowed = found if self._reach == ANY else [one for one in found if _is_loopback(one)]
+        if not allowed:
+            only = "loopback addresses only (--allow-forward loopback)"
+            raise InvalidRequest(f"{method}: this server forwards to {only}")
+        if port and any(self._is_own(one) for one in allowed):
+            raise InvalidRequest(f"{method}: {host}:{port} is this server's own")
+        return allowed
+
+    def _is_own(self, address: Address) -> bool:
+        """Return whether an address could be that of the server's listener."""
+        if self.own_address is None or address[1][1] != self.own_address[1]:
+            return False
+        ip, own = _ip(address[1][0]), _ip(self.own_address[0])
+        return ip == own or ip.is_unspecified or ip.is_loopback or _is_of_this_machine(address)
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    ip = ipaddress.ip_address(host.partition("%")[0])
+    return getattr(ip, "ipv4_mapped", None) or ip
+
+
+def _is_loopback(address: Address) -> bool:
+    return _ip(address[1][0]).is_loopback
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    family, place = address
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((place[0], 0, *place[2:]))
+        except OSError:
+            return False
+    return True

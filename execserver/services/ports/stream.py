@@ -1,0 +1,206 @@
+"""One forwarded TCP connection: a socket of the server, and offsets that survive a lost connection.
+
+Each direction has a window.  What came from the socket is kept until the client has acknowledged it, and the
+socket is not read while `WINDOW_BYTES` are not; so a client that was away gets it again.  What came from the
+client is acknowledged by the answer to its request, once the kernel has taken it.  Offsets count bytes from
+the beginning, so nothing is written twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import gevent
+from gevent import socket
+from gevent.event import Event
+
+from execserver.protocol.envelope import encode_notification
+from execserver.protocol.errors import InvalidRequest, os_error_text
+from execserver.protocol.own_methods import PORT_CLOSED
+from execserver.protocol.ports import PortAddress, PortClosedNotification
+from execserver.protocol.templates import PortTemplates
+from execserver.services.attachment import Attachment
+
+WINDOW_BYTES: Final = 256 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+
+
+class PortStream:
+    """Owns its socket from the start.  `on_end` is called once nothing of it is needed any more."""
+
+    def __init__(
+        self,
+        port_id: str,
+        sock: socket.socket,
+        attachment: Attachment,
+        on_end: Callable[[str], None],
+        listen_id: str | None = None,
+    ) -> None:
+        self.port_id = port_id
+        self.listen_id = listen_id
+        self.address = address_of(sock.getpeername())
+        self.sent = 0  # from the socket to the client
+        self.received = 0  # from the client to the kernel
+        self._sock = sock
+        self._attachment = attachment
+        self._on_end = on_end
+        self._templates = PortTemplates(port_id)
+        self._kept: deque[bytes] = deque()
+        self._acknowledged = 0
+        self._queue: deque[bytes] = deque()
+        self._queued = 0  # offset behind the queue
+        self._eof_from_client = self._eof_written = self._eof_from_socket = False
+        self._over = False
+        self._failure: str | None = None
+        self._moved = Event()
+        self._greenlets: list[gevent.Greenlet[[], None]] = []
+
+    def start(self) -> None:
+        """Begin to read and write; called once the answer is queued."""
+        if not self._over:
+            self._greenlets = [gevent.spawn(self._read), gevent.spawn(self._write)]
+
+    def put(self, offset: int, chunk: bytes, eof: bool) -> int:
+        """Queue bytes for the socket; return the offset behind them, for `wait_until_taken`.
+
+        What was received before is ignored.  Raises InvalidRequest for a hole and beyond the window, which
+        ends the stream.
+        """
+        if offset > self._queued:
+            raise InvalidRequest(f"port {self.port_id}: bytes are missing before offset {offset}")
+        fresh = chunk[self._queued - offset :]
+        if self._queued + len(fresh) - self.received > WINDOW_BYTES:
+            text = f"port {self.port_id}: more than {WINDOW_BYTES} bytes in flight"
+            self._end(text)
+            raise InvalidRequest(text)
+        end = offset + len(chunk)
+        if not self._over and not self._eof_from_client:
+            if fresh:
+                self._queue.append(fresh)
+                self._queued += len(fresh)
+            self._eof_from_client = eof and end == self._queued
+            self._stir()
+        return end
+
+    def wait_until_taken(self, end: int) -> int:
+        """Block until the kernel has the bytes before an offset, or the stream is over; return how many."""
+        while self.received < end and not self._over:
+            self._moved.wait()
+        return self.received
+
+    def acknowledge(self, received: int) -> None:
+        """Note that the client has so many bytes.  Raises InvalidRequest for more than were sent."""
+        if received > self.sent:
+            raise InvalidRequest(f"port {self.port_id}: only {self.sent} bytes were sent")
+        while self._kept and self._acknowledged + len(self._kept[0]) <= received:
+            self._acknowledged += len(self._kept.popleft())
+        if self._kept and received > self._acknowledged:
+            self._kept[0] = self._kept[0][received - self._acknowledged :]
+        self._acknowledged = max(received, self._acknowledged)
+        self._stir()
+        self._forget_if_done()
+
+    def send_again(self) -> None:
+        """Send everything that is not acknowledged to the client, which is back."""
+        offset = self._acknowledged
+        for data in list(self._kept):
+            self._attachment.send(*self._templates.data(offset, data, eof=False))
+            offset += len(data)
+        if self._eof_from_socket:
+            self._attachment.send(*self._templates.data(self.sent, b"", eof=True))
+        if self._over:
+            self._tell_closed()
+
+    def close(self) -> None:
+        """End at once; the client is told nothing."""
+        self._over = True
+        greenlets, self._greenlets = self._greenlets, []
+        current = gevent.getcurrent()
+        for greenlet in greenlets:
+            if greenlet is not current:
+                greenlet.kill(block=False)
+        self._sock.close()
+        self._stir()
+        self._kept.clear()
+        self._queue.clear()
+
+    def _read(self) -> None:
+        try:
+            while not self._over:
+                room = WINDOW_BYTES - (self.sent - self._acknowledged)
+                if room <= 0:
+                    self._moved.wait()
+                    continue
+                self._attachment.wait_for_room()
+                data = self._sock.recv(min(room, _PIECE_BYTES))
+                self._pass_on(data)
+                if not data:
+                    break
+        except OSError as error:
+            self._end(_text(error))
+        self._end_if_both_ended()
+
+    def _pass_on(self, data: bytes) -> None:
+        offset = self.sent
+        if data:
+            self._kept.append(data)
+            self.sent += len(data)
+        else:
+            self._eof_from_socket = True
+        self._attachment.send(*self._templates.data(offset, data, eof=not data))
+
+    def _write(self) -> None:
+        try:
+            while not self._over:
+                if self._queue:
+                    data = self._queue[0]
+                    self._sock.sendall(data)
+                    self._queue.popleft()
+                    self.received += len(data)
+                    self._stir()
+                elif self._eof_from_client:
+                    self._sock.shutdown(socket.SHUT_WR)
+                    self._eof_written = True
+                    break
+                else:
+                    self._moved.wait()
+        except OSError as error:
+            self._end(_text(error))
+        self._end_if_both_ended()
+
+    def _stir(self) -> None:
+        moved, self._moved = self._moved, Event()
+        moved.set()
+
+    def _end_if_both_ended(self) -> None:
+        if self._eof_written and self._eof_from_socket:
+            self._end(None)
+
+    def _end(self, failure: str | None) -> None:
+        if self._over:
+            return
+        self._failure = failure
+        kept = list(self._kept)
+        self.close()
+        self._kept.extend(kept)  # the client may still fetch what came before the end
+        self._tell_closed()
+        self._forget_if_done()
+
+    def _tell_closed(self) -> None:
+        note = PortClosedNotification(port_id=self.port_id, error=self._failure)
+        self._attachment.send(encode_notification(PORT_CLOSED.name, note))
+
+    def _forget_if_done(self) -> None:
+        if self._over and self._acknowledged == self.sent and self._attachment.sink is not None:
+            self._on_end(self.port_id)
+
+
+def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> PortAddress:
+    """Return what the socket library calls a place as an address."""
+    return PortAddress(host=name[0], port=name[1])
+
+
+def _text(error: OSError) -> str:
+    return os_error_text(error.errno) if error.errno else str(error)

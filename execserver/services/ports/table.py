@@ -1,0 +1,163 @@
+"""The forwarded ports of one session: streams and listeners by their ids, and who listens on the machine.
+
+They belong to the session and go on while its client is away; nothing is accepted meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import gevent
+from gevent import socket
+
+from execserver.protocol.envelope import encode_notification
+from execserver.protocol.errors import InvalidParams, InvalidRequest
+from execserver.protocol.own_methods import PORT_ACCEPTED
+from execserver.protocol.ports import PortAcceptedNotification, PortAddress
+from execserver.services.attachment import Attachment
+from execserver.services.ports.forwarding import MAX_PORTS, Forwarding
+from execserver.services.ports.stream import WINDOW_BYTES, PortStream, address_of
+
+MAX_STREAMS: Final = 256
+MAX_LISTENERS: Final = 32
+_MAX_ID_BYTES = 64
+_PAUSE_S = 0.25  # between looks whether more can be accepted
+
+
+class PortTable:
+    """Opens and finds the ports of one session."""
+
+    def __init__(self, forwarding: Forwarding, attachment: Attachment) -> None:
+        self.streams: dict[str, PortStream] = {}
+        self._forwarding = forwarding
+        self._attachment = attachment
+        self._listeners: dict[str, _Listener] = {}
+        self._opening: set[str] = set()
+        self._closed = False
+
+    def open(self, port_id: str, host: str, port: int) -> PortStream:
+        """Connect somewhere; the caller starts the stream.  Raises RpcError."""
+        self._check(port_id, len(self.streams) + len(self._opening), MAX_STREAMS, "streams")
+        self._opening.add(port_id)
+        try:
+            sock = self._forwarding.connect("port/open", host, port)
+        finally:
+            self._opening.discard(port_id)
+        return self._add(port_id, sock, None)
+
+    def listen(self, port_id: str, host: str, port: int) -> PortAddress:
+        """Listen somewhere, and pass on each connection as a stream.  Raises RpcError."""
+        self._check(port_id, len(self._listeners), MAX_LISTENERS, "listeners")
+        sock = self._forwarding.listen("port/listen", host, port)
+        listener = _Listener(port_id, sock, self._attachment, self)
+        self._listeners[port_id] = listener
+        self._forwarding.open_ports += 1
+        return listener.address
+
+    def known(self, port_id: str) -> PortStream:
+        """Return a stream.  Raises InvalidRequest."""
+        stream = self.streams.get(port_id)
+        if stream is None:
+            raise InvalidRequest(f"unknown port {port_id}")
+        return stream
+
+    def close_one(self, port_id: str) -> None:
+        """End a stream or a listener, if there is one with this id."""
+        stream = self.streams.get(port_id)
+        if stream is not None:
+            self._forget(port_id)
+            stream.close()
+        listener = self._listeners.pop(port_id, None)
+        if listener is not None:
+            self._forwarding.open_ports -= 1
+            listener.close()
+
+    def close(self) -> None:
+        """End everything: the session is over."""
+        self._closed = True
+        for port_id in [*self._listeners, *self.streams]:
+            self.close_one(port_id)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more stream may be accepted."""
+        return len(self.streams) < MAX_STREAMS and self._forwarding.open_ports < MAX_PORTS
+
+    def accepted(self, listener: _Listener, sock: socket.socket) -> None:
+        """Make a stream of an accepted connection and tell the client."""
+        try:
+            stream = self._add(listener.next_id(), sock, listener.port_id)
+        except OSError:  # it is gone again
+            sock.close()
+            return
+        note = PortAcceptedNotification(
+            listen_id=listener.port_id,
+            port_id=stream.port_id,
+            peer=stream.address,
+            window_bytes=WINDOW_BYTES,
+        )
+        self._attachment.send(encode_notification(PORT_ACCEPTED.name, note))
+        stream.start()
+
+    def _add(self, port_id: str, sock: socket.socket, listen_id: str | None) -> PortStream:
+        stream = PortStream(port_id, sock, self._attachment, self._forget, listen_id)
+        if self._closed:
+            stream.close()
+            raise InvalidRequest(f"unknown port {port_id}")
+        self.streams[port_id] = stream
+        self._forwarding.open_ports += 1
+        return stream
+
+    def _forget(self, port_id: str) -> None:
+        if self.streams.pop(port_id, None) is not None:
+            self._forwarding.open_ports -= 1
+
+    def _check(self, port_id: str, number: int, limit: int, what: str) -> None:
+        if not 0 < len(port_id.encode()) <= _MAX_ID_BYTES:
+            raise InvalidParams(f"portId must be 1 to {_MAX_ID_BYTES} bytes")
+        if port_id in self.streams or port_id in self._listeners or port_id in self._opening:
+            raise InvalidRequest(f"port {port_id} already exists")
+        if number >= limit:
+            raise InvalidRequest(f"at most {limit} {what} may be open in a session")
+        if self._forwarding.open_ports >= MAX_PORTS:
+            raise InvalidRequest(f"at most {MAX_PORTS} ports may be open on this server")
+
+
+class _Listener:
+    """One listening socket, and the greenlet that accepts."""
+
+    def __init__(self, port_id: str, sock: socket.socket, attachment: Attachment, table: PortTable) -> None:
+        self.port_id = port_id
+        self.address = address_of(sock.getsockname())
+        self._sock = sock
+        self._attachment = attachment
+        self._table: PortTable | None = table
+        self._number = 0
+        self._greenlet = gevent.spawn(self._accept)
+
+    def next_id(self) -> str:
+        """Return the id of the next stream."""
+        self._number += 1
+        return f"{self.port_id}/{self._number}"
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._table = None
+        self._sock.close()
+        greenlet = self._greenlet
+        del self._greenlet
+        greenlet.kill(block=False)
+
+    def _accept(self) -> None:
+        while (table := self._table) is not None:
+            if self._attachment.sink is None or not table.has_room:
+                gevent.sleep(_PAUSE_S)
+                continue
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:
+                if self._table is None:
+                    return
+                gevent.sleep(_PAUSE_S)  # no descriptor is left, for instance
+                continue
+            table.accepted(self, sock)

@@ -1,0 +1,171 @@
+"""Forwarded ports with the client and a real server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import pytest
+from gevent import socket
+
+from execserver.client import (
+    ExecServerClient,
+    InternalError,
+    InvalidRequestError,
+    TransportClosed,
+    UnsupportedByServer,
+)
+from execserver.protocol.environment import Extensions
+from tests.client.cutting_proxy import CuttingProxy
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
+
+MIB = 1024 * 1024
+RESTRICTED: dict[str, object] = {
+    "permissions": {"type": "managed", "file_system": {"type": "unrestricted"}, "network": "restricted"},
+    "windowsSandboxLevel": "disabled",
+}
+
+
+@contextmanager
+def listener() -> Iterator[Any]:
+    with socket.socket() as sock:  # that of gevent: `create_server` would make one that blocks all
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        yield sock
+
+
+def everything(stream: Any) -> bytes:
+    found = []
+    while data := stream.recv():
+        found.append(data)
+    return b"".join(found)
+
+
+def test_bytes_go_both_ways_and_each_end_may_stop(remote: ExecServerClient) -> None:
+    with listener() as there:
+        stream = remote.ports.open("localhost", there.getsockname()[1])
+        far, _ = there.accept()
+        data = os.urandom(2 * MIB)
+
+        def play() -> None:
+            stream.send(data)
+            stream.shutdown()
+
+        sender = gevent.spawn(play)
+        got = bytearray()
+        while piece := far.recv(65536):
+            got += piece
+        assert bytes(got) == data
+
+        def reply() -> None:
+            far.sendall(data)
+            far.close()
+
+        answer = gevent.spawn(reply)
+        assert everything(stream) == data
+        gevent.joinall([sender, answer], raise_error=True, timeout=20)
+        stream.close()
+        assert remote.ports.list().streams == ()
+
+
+def test_a_reader_that_takes_nothing_stops_the_sender(remote: ExecServerClient) -> None:
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        far.settimeout(20)
+        sender = gevent.spawn(far.sendall, b"x" * (64 * MIB))
+        wait_until(lambda: stream.arrived == 256 * 1024, 20.0, pause=gevent.sleep)
+        remote.environment_info()  # the connection is not held up
+        assert stream.arrived == 256 * 1024
+        assert not sender.ready()
+        sender.kill()
+        stream.close()
+        far.close()
+
+
+def test_what_connects_to_a_listener_is_passed_on(remote: ExecServerClient) -> None:
+    listening = remote.ports.listen("127.0.0.1")
+    assert listening.address.port
+    with socket.create_connection(("127.0.0.1", listening.address.port)) as near:
+        near.sendall(b"hello")
+        stream = listening.accept(20)
+        assert stream is not None
+        assert stream.recv() == b"hello"
+        stream.send(b"there")
+        assert near.recv(10) == b"there"
+        (entry,) = [one for one in remote.ports.list().listening if one.port == listening.address.port]
+        assert (entry.host, entry.uid) == ("127.0.0.1", os.getuid())
+        listening.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", listening.address.port))
+        stream.close()
+        assert near.recv(10) == b""
+
+
+def test_a_stream_goes_on_over_a_lost_connection(server: ServerProcess) -> None:
+    with (
+        CuttingProxy(server.url) as proxy,
+        listener() as there,
+        ExecServerClient.connect(proxy.url) as client,
+    ):
+        stream = client.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        data = os.urandom(MIB)
+
+        def play() -> None:
+            for start in range(0, len(data), 16384):
+                far.sendall(data[start : start + 16384])
+            far.shutdown(socket.SHUT_WR)
+
+        sender = gevent.spawn(play)
+        got = b""
+        while len(got) < len(data):
+            got += stream.recv()
+            if len(got) < len(data) and client.resumptions < 3 and len(got) > client.resumptions * 200_000:
+                proxy.cut()
+        assert got == data
+        assert client.resumptions
+        stream.send(b"still here")
+        assert far.recv(100) == b"still here"
+        sender.join(20)
+        far.close()
+        stream.close()
+
+
+def test_refusals_say_why(remote: ExecServerClient, server: ServerProcess) -> None:
+    with pytest.raises(InvalidRequestError, match=r"loopback addresses only \(--allow-forward loopback\)"):
+        remote.ports.open("192.0.2.1", 80)
+    with pytest.raises(InvalidRequestError, match="loopback addresses only"):
+        remote.ports.listen("0.0.0.0", 0)
+    with pytest.raises(InvalidRequestError, match="sandbox does not allow the network"):
+        remote.ports.open("127.0.0.1", 80, sandbox=RESTRICTED)
+    own = int(server.url.rpartition(":")[2])
+    for host in ("127.0.0.1", "localhost", "127.9.9.9", "::ffff:127.0.0.1"):
+        with pytest.raises(InvalidRequestError, match="is this server's own"):
+            remote.ports.open(host, own)
+    with listener() as there:
+        port = there.getsockname()[1]
+    with pytest.raises(InternalError, match=r"Connection refused \(os error 111\)"):
+        remote.ports.open("127.0.0.1", port)
+    with pytest.raises(InternalError, match=r"cannot resolve no\.such\.name\.invalid"):
+        remote.ports.open("no.such.name.invalid", 1)
+
+
+def test_a_reset_is_told(remote: ExecServerClient) -> None:
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        far.close()
+        with pytest.raises(TransportClosed, match="reset"):
+            everything(stream)
+
+
+def test_a_server_that_does_not_forward(remote: ExecServerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(remote._session), "extensions", Extensions())
+    with pytest.raises(UnsupportedByServer):
+        remote.ports.open("127.0.0.1", 1)

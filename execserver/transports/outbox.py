@@ -163,7 +163,14 @@ class Outbox:
     @property
     def may_go_on(self) -> bool:
         """Return whether `wait_for_room` would return True at once."""
-        return self._unlooked <= _LOOK_BYTES and not self.closed and self.queued <= HIGH_WATER_BYTES
+        if self.closed or not self.has_room:
+            return False
+        if self._unlooked > _LOOK_BYTES:
+            if self._unread() > UNREAD_BYTES:
+                return False
+            # Looked now, so `wait_for_room` need not: an echo beside a flood goes on at once.
+            self._unlooked = 0
+        return True
 
     def hold(self) -> None:
         """Begin to queue several messages, to be written together; `release` must follow in this turn."""

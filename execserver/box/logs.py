@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from execserver.box.connecting import Box, reaching
+from execserver.box.connecting import Box, reaching, unreachable
 from execserver.box.descriptors import Sink
 from execserver.box.kept import find
+from execserver.box.shown import shown
 from execserver.box.watching import lasting_client, leave
 from execserver.client.event_log import Output
 from execserver.leaving import write
 
 if TYPE_CHECKING:
-    from execserver.client.event_log import ReadState
     from execserver.client.process import RemoteProcess
 
 _BY_SIGNAL: Final = 128
@@ -25,16 +25,20 @@ _POLL_S: Final = 20.0
 _MAX_TAIL_BYTES: Final = 64 * 1024 * 1024
 
 
-def logs(box: Box, name: str, *, follow: bool, tail: int | None) -> int:
-    """Print what a process has printed, and with `follow` what it will; return 0.  Raises Leave."""
+def logs(box: Box, name: str, *, follow: bool, tail: int | None, since_ms: int | None) -> int:
+    """Print what a process has printed (`since_ms`: from so many Unix milliseconds on), with `follow` also
+    what it will; return 0.  Raises Leave.
+    """
     client = lasting_client(box)
     try:
         found = find(client, box, name)
+        if since_ms is not None and not client.extensions.process_log:
+            raise unreachable(f"{shown(box.name, 200)}: this server notes no times", "use a newer one there")
         with reaching(box):
             process = client.watch_process(
                 found.session_id, found.process_id, after_seq=0, collect_output=False
             )
-            pages = Pages(process)
+            pages = Pages(process, since_ms, from_disk=client.extensions.process_log)
             earlier = pages.earlier()
             return _print(
                 earlier if tail is None else last_lines(earlier, tail), pages.later() if follow else ()
@@ -46,35 +50,47 @@ def logs(box: Box, name: str, *, follow: bool, tail: int | None) -> int:
 class Pages:
     """Reads retained output in pages, in order; `position` is the last seq that was read."""
 
-    def __init__(self, process: RemoteProcess) -> None:
+    def __init__(self, process: RemoteProcess, since_ms: int | None, *, from_disk: bool) -> None:
         self._process = process
+        self._since_ms = since_ms
+        self._from_disk = from_disk
         self.position = 0
 
     def earlier(self) -> Iterator[Output]:
         """Yield what is there now: a process that prints faster than we read is not followed for ever."""
         end = self._process.read(after_seq=_BEYOND).next_seq
         while self.position < end - 1:
-            state = self._process.read(self.position, _PAGE_BYTES)
-            self._tell_loss(state)
-            if not state.chunks:
+            before = self.position
+            yield from self._logged() if self._from_disk else self._retained()
+            if self.position == before:
                 return
-            yield from state.chunks
-            self.position = state.next_seq - 1
 
     def later(self) -> Iterator[Output]:
         """Yield what comes, until the process has closed its output."""
         while True:
-            state = self._process.read(self.position, _PAGE_BYTES, _POLL_S)
-            self._tell_loss(state)
-            yield from state.chunks
-            self.position = max(self.position, state.next_seq - 1)
-            if state.closed and not state.chunks:
+            before = self.position
+            state = self._process.read(self.position, 1, _POLL_S)  # waits for news, wherever they are kept
+            yield from self._logged() if self._from_disk else self._retained()
+            if state.closed and self.position == before:
                 return
 
-    def _tell_loss(self, state: ReadState) -> None:
-        if state.oldest_seq is not None and state.oldest_seq > self.position + 1 and state.lost_bytes:
-            text = f"execserver: the box retains no more than this: {state.lost_bytes} bytes are gone\n"
-            write(2, text)
+    def _logged(self) -> Iterator[Output]:
+        page = self._process.log(self.position, _PAGE_BYTES, since_ms=self._since_ms)
+        if page.chunks and self._since_ms is None:
+            self._tell_loss(page.oldest_seq, page.lost_bytes)
+        for chunk in page.chunks:
+            yield Output(chunk.seq, chunk.stream.value, chunk.chunk)
+        self.position = max(self.position, page.next_seq - 1)
+
+    def _retained(self) -> Iterator[Output]:
+        state = self._process.read(self.position, _PAGE_BYTES)
+        self._tell_loss(state.oldest_seq, state.lost_bytes)
+        yield from state.chunks
+        self.position = max(self.position, state.next_seq - 1)
+
+    def _tell_loss(self, oldest_seq: int | None, lost_bytes: int | None) -> None:
+        if oldest_seq is not None and oldest_seq > self.position + 1 and lost_bytes:
+            write(2, f"execserver: the box retains no more than this: {lost_bytes} bytes are gone\n")
 
 
 def last_lines(outputs: Iterable[Output], count: int) -> list[Output]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
     from execserver.protocol.watching import SessionProcess
+_SCREEN_BYTES: Final = 256 * 1024
 _CLEAR: Final = b"\x1b[!p\x1b[H\x1b[2J"
 
 
@@ -37,12 +38,26 @@ def attach(box: Box, name: str, *, take: bool) -> int:
                 session.attached and session.session_id == found.session_id
                 for session in client.session_list()
             )
+            after_seq = _recent(client, found)
             process = client.watch_process(
-                found.session_id, found.process_id, after_seq=0, take=found.running and (take or alone)
+                found.session_id,
+                found.process_id,
+                after_seq=after_seq,
+                take=found.running and (take or alone),
             )
         return _converse(client, box, found, process)
     finally:
         leave(client)
+
+
+def _recent(client: ExecServerClient, found: SessionProcess) -> int:
+    """Return after which seq to show: a screen is made of the latest output, and a disk may hold more."""
+    if not client.extensions.process_log:
+        return 0
+    process = client.watch_process(found.session_id, found.process_id, after_seq=0, collect_output=False)
+    page = process.log(max_bytes=1, tail_bytes=_SCREEN_BYTES)
+    process.unwatch()
+    return max(0, page.chunks[0].seq - 1) if page.chunks else 0
 
 
 def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process: RemoteProcess) -> int:

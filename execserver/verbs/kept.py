@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 
-from execserver.arguments import Mistake
+from execserver.arguments import Mistake, Program
 from execserver.verbs.boxed import box_and_name, box_of, ended, only_box, program
 
 _BOX = """\
@@ -47,6 +48,7 @@ Usage: execserver logs [BOX] <NAME> [OPTIONS]
 Options:
   -f, --follow              Go on with what it prints, until it ends.
   --tail <N>                Only the last N lines of what it has printed so far.
+  --since <TIME>            Only what it has printed since 90s, 15m, 8h or 7d ago, by the box's clock.
 {_TOKEN}
 Exit status: 0; 1 there is none of that name; 2 wrong usage; 255 the box cannot be reached, or was lost.
 """
@@ -131,7 +133,19 @@ def _logs() -> int:
     from execserver.box.logs import logs as print_logs
 
     tail = None if given is None else min(int(given), _MAX_TAIL)
-    return print_logs(box_of(box, parsed), name, follow="--follow" in parsed.options, tail=tail)
+    follow, since_ms = "--follow" in parsed.options, _since(found, parsed.options.get("--since"))
+    return print_logs(box_of(box, parsed), name, follow=follow, tail=tail, since_ms=since_ms)
+
+
+def _since(found: Program, given: str | None) -> int | None:
+    if given is None:
+        return None
+    from execserver.box.kept import milliseconds
+
+    span = milliseconds(given)
+    if span is None:
+        raise found.mistaken(Mistake(f"invalid value '{given}' for '--since <TIME>': 90s, 15m, 8h or 7d"))
+    return max(0, round(time.time() * 1000) - span)
 
 
 def _wait() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import shutil
 import signal
@@ -158,6 +159,10 @@ def without_sshd() -> str:
     """Return why there is no real sshd to test with; empty if there is."""
     if os.geteuid() == 0 and not os.path.isdir(_SSHD_FOLDER) and not _may_mount():
         return f"sshd wants {_SSHD_FOLDER}, and nothing can be mounted here"
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return "ssh wants to find this user in passwd"
     if not os.path.exists(SSHD) or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         return "openssh-server is not installed"
     return ""

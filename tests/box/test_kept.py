@@ -47,13 +47,27 @@ def test_a_command_goes_on_alone_and_tells_all_later(person: Person, box: str) -
     assert person.run("wait", "job").returncode == 3
     logs = person.run("logs", "job")
     assert (logs.returncode, logs.stdout, logs.stderr) == (0, b"out\n", b"err\n")
-    assert person.run("logs", "--tail", "0", "job").stdout == b""
+    late = person.run("logs", "--tail", "1", "--since", "1h", "job")
+    assert late.stdout + late.stderr in (b"out\n", b"err\n")  # two pipes have no order
     done = person.run("ps", box)
     assert b"job " in done.stdout
     assert b"ended 3" in done.stdout
     late = person.run("kill", "job")
     assert late.returncode == 1
     assert b"job has ended with status 3" in late.stderr
+
+
+@pytest.mark.long
+def test_what_only_the_disk_has_is_printed_too(person: Person, box: str) -> None:
+    start(person, "much", "seq 1 400000; echo end")
+    assert person.run("wait", "much").returncode == 0
+    logs = person.run("logs", "much")
+    assert logs.stderr == b""
+    assert logs.stdout == b"".join(b"%d\n" % number for number in range(1, 400_001)) + b"end\n"
+    assert person.run("logs", "--tail", "2", "much").stdout == b"400000\nend\n"
+    with person.at_terminal("attach", "much") as screen:
+        screen.wait_for(b"400000")
+        assert screen.ended() == 0
 
 
 @pytest.mark.long
@@ -80,8 +94,9 @@ def test_a_shell_is_left_and_found_again(person: Person, box: str) -> None:
         assert not screen.is_raw()
     with person.at_terminal("attach", "mine", rows=30, cols=90) as screen:
         screen.wait_for(b"ready")  # what was on the screen before
-        screen.type(b"\x15\recho $X; stty size\r")
-        screen.wait_for(b"kept\r\n30 90\r\n")
+        # Its size changes twice, so that whatever is on it is drawn again.
+        screen.type(b"\x15\rwhile [ \"$(stty size)\" != '30 90' ]; do sleep 0.1; done; echo $X si'z'ed\r")
+        screen.wait_for(b"kept sized\r\n")
         with person.at_terminal("attach", "mine") as reader:
             reader.wait_for(b"somebody else writes to it")
             screen.type(b"echo see'n'\r")
@@ -148,6 +163,7 @@ def test_nothing_goes_on_without_a_server_that_listens(person: Person) -> None:
         (["run", "--name", "a b", "--", "x"], "invalid value 'a b' for '--name <NAME>'"),
         (["kill", "-s", "FOO", "x"], "invalid value 'FOO'"),
         (["logs", "--tail", "x", "y"], "invalid value 'x'"),
+        (["logs", "--since", "x", "y"], "invalid value 'x'"),
         (["attach"], "a name is missing"),
         (["wait", "a", "b", "c"], "unexpected argument 'c'"),
         (["ps", "a", "b"], "unexpected argument 'b'"),

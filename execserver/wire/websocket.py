@@ -1,9 +1,10 @@
 """WebSocket frames of the server role: bytes from the peer in, whole messages out.
 
 The `websockets` library does the parsing, masking, control frames and close handshake, and also decides what
-is wrong with a frame.  Two kinds of frame are handled here instead.  One is a short message in one whole
-frame, as nearly all are: in the library it costs four times as much, a tenth of a small request.  The other
+is wrong with a frame.  Three kinds of frame are handled here instead.  One is a short message in one whole
+frame, as nearly all are: in the library it costs four times as much, a tenth of a small request.  Another
 are pings and pongs: one read may hold 60,000 of them, for which the library made all others wait a second.
+The last is a Close frame with nothing wrong in it, with which most connections end.
 This module adds what the contract asks of a server: limits per frame, per message and on the number of
 fragments, text that is UTF-8, and frame headers for replies that are produced in pieces.  No I/O: the owner
 of the socket feeds and sends.
@@ -15,7 +16,7 @@ import logging
 from typing import Final, NamedTuple
 
 from websockets.exceptions import ProtocolError
-from websockets.frames import Frame, Opcode
+from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 from websockets.speedups import apply_mask
 
@@ -30,7 +31,7 @@ INTERNAL_ERROR: Final = 1011
 
 _TEXT_FINAL = 0x81
 _WHOLE_MESSAGES = (_TEXT_FINAL, 0x82)  # text and binary, in one frame and without reserved bits
-_PING, _PONG = 0x89, 0x8A
+_PING, _PONG, _CLOSE = 0x89, 0x8A, 0x88
 _MASKED = 0x80
 _MAX_CONTROL_BYTES = 125
 _LEAST_BYTES = 6  # of a frame with a mask: two bytes and the mask
@@ -76,6 +77,7 @@ class ServerFrames:
         "_limits",
         "_owed",
         "_parts",
+        "_peer_closed",
         "_protocol",
         "_short_bytes",
         "_text",
@@ -93,6 +95,7 @@ class ServerFrames:
         self._parts: list[bytes] = []
         self._fragments = 0  # of the message that is being put together
         self._text = False
+        self._peer_closed = False  # by a Close frame that the library has not seen
         self.control: list[bytes] = []
         self.finished = False
         self.failure: str | None = None
@@ -100,7 +103,7 @@ class ServerFrames:
     @property
     def peer_closed(self) -> bool:
         """True once the peer has sent a Close frame."""
-        return self._protocol is not None and self._protocol.close_rcvd is not None
+        return self._peer_closed or (self._protocol is not None and self._protocol.close_rcvd is not None)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """Take bytes as they came from the socket; return the messages they completed."""
@@ -127,6 +130,8 @@ class ServerFrames:
                 if data[at] == _PING:
                     self._answer_ping(data, begin, end)
                 at = end
+            elif end <= len(data) and data[at] == _CLOSE and self._take_close(data, at, begin, end):
+                at = end
             elif end <= len(data) and end - begin <= self._short_bytes and self._is_whole(data, at):
                 self._text = data[at] == _TEXT_FINAL
                 self._take_short(data, begin, end, messages)
@@ -137,6 +142,8 @@ class ServerFrames:
 
     def close(self, code: int, reason: str) -> None:
         """Put a Close frame into `control`, unless one was sent; nothing is parsed after this."""
+        if self._peer_closed:
+            return
         protocol = self._library()
         if protocol.state is OPEN:
             protocol.fail(code, _fit(reason))
@@ -188,6 +195,21 @@ class ServerFrames:
             return
         payload = apply_mask(bytes(data[begin:end]), bytes(data[begin - 4 : begin]))
         self.control.append(bytes((_PONG, end - begin)) + payload)
+
+    def _take_close(self, data: bytes | bytearray | memoryview, at: int, begin: int, end: int) -> bool:
+        """Answer a Close frame as the library does; return False if that must judge it."""
+        # Most connections end with one, and making the library's side takes longer than an upgrade's answer.
+        fits = end - begin <= min(_MAX_CONTROL_BYTES, self._short_bytes)
+        if self._protocol is not None or not fits or not data[at + 1] & _MASKED:
+            return False
+        payload = apply_mask(bytes(data[begin:end]), bytes(data[begin - 4 : begin]))
+        try:
+            Close.parse(payload)
+        except (ProtocolError, UnicodeDecodeError):
+            return False
+        self.control.append(bytes((_CLOSE, len(payload))) + payload)
+        self._peer_closed = self.finished = True
+        return True
 
     def _take_short(
         self, data: bytes | bytearray | memoryview, begin: int, end: int, messages: list[bytes]

@@ -169,6 +169,14 @@ FRAMES = st.one_of(
     st.sampled_from(
         [frame(Opcode.CLOSE, b"\x03\xe8"), frame(Opcode.TEXT, b"x", mask=False), text(b"x" * 1001)]
     ),
+    st.builds(lambda data: frame(Opcode.CLOSE, data), st.binary(max_size=5)),
+    st.builds(
+        lambda code, reason: frame(Opcode.CLOSE, code.to_bytes(2, "big") + reason.encode()),
+        st.one_of(
+            st.sampled_from([1000, 1001, 1005, 1006, 1012, 2999, 3000, 4999, 5000]), st.integers(0, 5000)
+        ),
+        st.text(max_size=3),
+    ),
     st.binary(min_size=1, max_size=4),
 )
 
@@ -188,6 +196,7 @@ def test_short_messages_are_taken_as_the_library_would_take_them(
         stream = stream[size:]
     assert seen == expected
     assert (ours.finished, ours.failure) == (library.finished, library.failure)
+    assert ours.peer_closed == library.peer_closed
     assert b"".join(ours.control) == b"".join(library.control)
 
 

@@ -4,7 +4,7 @@
 
 Unlike times, instructions hardly depend on the machine and on what else it does: two runs differ by some 2 %.
 They are of one process alone, in user mode; what the zygote and the kernel do for it is not in them.  That is
-the server, or of the rows through a relay the executor or the relay.
+the server, or of the rows through a relay the executor or the relay.  Starts are counted whole.
 Calls and switches depend a little on what arrives together.  Instructions are counted by callgrind, system
 calls by strace; a column whose tool is missing stays empty.  Each figure is the difference between N and 2N
 operations, so that whatever happens once cancels out, and the median of three such differences.
@@ -32,8 +32,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from bench.cost_doors import DOORS, lay_files
 from bench.cost_remote import PROGRAM, RemoteEnds, serving_remote
 from bench.cost_rows import ROWS, SERVER, CostRow
+from bench.cost_starts import STARTS, StartRow
+from bench.cost_starts import measure as start_cost
 from bench.counted_server import COUNT
 from bench.server import Server
 
@@ -55,20 +58,20 @@ Measure = Callable[[CostRow], float]
 def main(argv: list[str]) -> int:
     """Count and print; return the exit status."""
     options = _parser().parse_args(argv)
-    wanted = options.only.split(",") if options.only else [row.name for row in ROWS]
-    unknown = set(wanted) - {row.name for row in ROWS}
+    every: list[CostRow | StartRow] = [*ROWS, *DOORS, *STARTS]
+    wanted = options.only.split(",") if options.only else [row.name for row in every]
+    unknown = set(wanted) - {row.name for row in every}
     if unknown:
         print(f"bench: there is no row {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    rows = [row for row in ROWS if row.name in wanted]
+    rows = [row for row in every if row.name in wanted]
     figures: dict[str, Cost] = {row.name: {} for row in rows}
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as place:
-        for column, counting in COLUMNS.items():
-            for subject in dict.fromkeys(row.subject for row in rows):
-                with counting(Path(place), subject) as measure:
-                    for row in rows if measure else ():
-                        if measure is not None and row.subject == subject:
-                            figures[row.name][column] = measure(row)
+        lay_files(Path(place))
+        _count_operations([row for row in rows if isinstance(row, CostRow)], Path(place), figures)
+        for row in rows:
+            if isinstance(row, StartRow) and (found := start_cost(row, Path(place))) is not None:
+                figures[row.name][INSTRUCTIONS] = found
     print(table(rows, figures))
     if options.write:
         BUDGETS.write_text(budgets_text({**budgets(), **figures}))
@@ -78,7 +81,16 @@ def main(argv: list[str]) -> int:
     return 1 if excesses else 0
 
 
-def table(rows: Sequence[CostRow], figures: dict[str, Cost]) -> str:
+def _count_operations(rows: Sequence[CostRow], place: Path, figures: dict[str, Cost]) -> None:
+    for column, counting in COLUMNS.items():
+        for subject, options in dict.fromkeys((row.subject, row.options) for row in rows):
+            with counting(place, subject, [word.format(place=place) for word in options]) as measure:
+                for row in rows if measure else ():
+                    if measure is not None and (row.subject, row.options) == (subject, options):
+                        figures[row.name][column] = measure(row)
+
+
+def table(rows: Sequence[CostRow | StartRow], figures: dict[str, Cost]) -> str:
     """Return the figures as a Markdown table."""
     lines = ["| row | | instructions, thousands | system calls | switches |", "|---|---|---|---|---|"]
     for row in rows:
@@ -114,7 +126,7 @@ def budgets_text(figures: dict[str, Cost]) -> str:
 
 
 @contextmanager
-def counting_instructions(place: Path, subject: str) -> Iterator[Measure | None]:
+def counting_instructions(place: Path, subject: str, options: Sequence[str] = ()) -> Iterator[Measure | None]:
     """Run what is counted under callgrind."""
     if not shutil.which("valgrind"):
         print("bench: there is no valgrind, so no instructions are counted", file=sys.stderr)
@@ -122,7 +134,7 @@ def counting_instructions(place: Path, subject: str) -> Iterator[Measure | None]
         return
     # It changes the hash seed of nothing, but ours must be the same in each run.
     prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={place}/callgrind", "--"]
-    with _serving(subject, [*prefix, *PROGRAM]) as server:
+    with _serving(subject, [*prefix, *PROGRAM], options) as server:
 
         def count(row: CostRow, times: int) -> float:
             _control(server.pid, "-z")
@@ -136,13 +148,13 @@ def counting_instructions(place: Path, subject: str) -> Iterator[Measure | None]
 
 
 @contextmanager
-def counting_calls(place: Path, subject: str) -> Iterator[Measure | None]:
+def counting_calls(place: Path, subject: str, options: Sequence[str] = ()) -> Iterator[Measure | None]:
     """Trace the system calls of a running process."""
     if not shutil.which("strace"):
         print("bench: there is no strace, so no system calls are counted", file=sys.stderr)
         yield None
         return
-    with _serving(subject, PROGRAM) as server:
+    with _serving(subject, PROGRAM, options) as server:
 
         def count(row: CostRow, times: int) -> float:
             report = place / "strace"
@@ -159,11 +171,11 @@ def counting_calls(place: Path, subject: str) -> Iterator[Measure | None]:
 
 
 @contextmanager
-def counting_switches(place: Path, subject: str) -> Iterator[Measure | None]:
+def counting_switches(place: Path, subject: str, options: Sequence[str] = ()) -> Iterator[Measure | None]:
     """Count the greenlet switches of a program that notes them."""
     shown = place / "switches"
     shown.write_bytes(COUNT.pack(0))
-    with _serving(subject, [sys.executable, "-m", "bench.counted_server", str(shown)]) as server:
+    with _serving(subject, [sys.executable, "-m", "bench.counted_server", str(shown)], options) as server:
 
         def count(row: CostRow, times: int) -> float:
             (before,) = COUNT.unpack(shown.read_bytes())
@@ -191,13 +203,13 @@ def _difference(row: CostRow, count: Callable[[CostRow, int], float]) -> float:
 
 
 @contextmanager
-def _serving(subject: str, program: Sequence[str]) -> Iterator[Server | RemoteEnds]:
+def _serving(subject: str, program: Sequence[str], options: Sequence[str]) -> Iterator[Server | RemoteEnds]:
     # Without a fixed seed the order of sets, and so the work, would differ from run to run.
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = "0"
     try:
         starting: AbstractContextManager[Server | RemoteEnds] = (
-            Server("ours", shlex.join([*program, *_LISTEN]), None)
+            Server("ours", shlex.join([*program, *_LISTEN, *options]), None)
             if subject == SERVER
             else serving_remote(subject, program)
         )

@@ -32,13 +32,17 @@ READ_ONLY: dict[str, Any] = {
 
 
 class CostRow(NamedTuple):
-    """One operation: `times` is how often a measurement does it, `subject` whose cost is counted."""
+    """One operation: `times` is how often a measurement does it, `subject` whose cost is counted.
+
+    `options` are more words of the server's command line; `{place}` is the folder of the measurement.
+    """
 
     name: str
     title: str
     times: int
     act: Callable[[str, Path, int], None]
     subject: str = SERVER
+    options: tuple[str, ...] = ()
 
 
 def info(url: str, folder: Path, times: int) -> None:
@@ -98,17 +102,19 @@ def stream(url: str, folder: Path, times: int) -> None:
         client.wait_for("process/closed", process_id)
 
 
-def connect(url: str, folder: Path, times: int) -> None:
-    """Connect, upgrade, and leave."""
+def connect(url: str, folder: Path, times: int, token: str | None = None) -> None:
+    """Connect, upgrade, and leave; with the token in a file of the folder, if one is named."""
     parts = urlsplit(url)
+    shown = b"" if token is None else b"Authorization: Bearer %b\r\n" % (folder / token).read_bytes()
     for _ in range(times):
         with closing(socket.create_connection((str(parts.hostname), int(parts.port or 0)))) as connection:
             connection.sendall(
                 b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%b\r\n" % shown
             )
-            while b"\r\n\r\n" not in connection.recv(65536):
-                pass
+            answer = connection.recv(65536)
+            if not answer.startswith(b"HTTP/1.1 101"):
+                raise SystemExit(f"bench: the server does not let in: {answer!r}")
 
 
 def initialize(url: str, folder: Path, times: int) -> None:

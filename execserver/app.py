@@ -2,7 +2,7 @@
 
 The order is deliberate.  The zygote is executed before anything of the server exists that it could inherit.
 The socket is bound and its URL announced before gevent, msgspec and the rest are imported; meanwhile the
-kernel queues connections.
+kernel queues connections.  In remote mode the registry is asked before the server is imported.
 """
 
 from __future__ import annotations
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
 
 Announce = Callable[[str | None], None]
+
+# What remote mode loads while it waits for the registry, in portions that take some milliseconds each.
+_AFTER_REGISTERING = (
+    "execserver.handlers.context",
+    "execserver.services.http.service",
+    "execserver.services.sandbox",
+    "execserver.transports.listener",
+    "execserver.server",
+    "execserver.remote.serving",
+)
 
 
 def serve(
@@ -83,12 +93,15 @@ def serve_remote(
     zygote = start_zygote(command, soft_nofile)
     announce(None)
 
+    from execserver.remote.beginning import begin, load
+
+    beginning = begin(config, ends_with_stdin)
+    load(_AFTER_REGISTERING)
     from execserver.server import Server
 
     doctor = runtime_paths.doctor_command()
-    return Server(settings, command, doctor, zygote, soft_nofile, inherited).run_remote(
-        config, ends_with_stdin
-    )
+    server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
+    return server.run_remote(beginning)
 
 
 def forward(

@@ -6,6 +6,8 @@ library must not load those.  What remains is built into the carried one: files,
 
 from __future__ import annotations
 
+from functools import cache
+
 from execserver.runtime_paths import carries_its_c_library
 
 _SERVICES = (
@@ -17,8 +19,9 @@ _SERVICES = (
 )
 
 
+@cache
 def use_built_in_ones() -> None:
-    """Set the services for the whole process; do nothing if the C library is the machine's.
+    """Set the services for the whole process, once; do nothing if the C library is the machine's.
 
     To be called before the first look-up, while there is only one thread.
     """

@@ -53,7 +53,7 @@ from execserver.zygote.libc import Libc
 if TYPE_CHECKING:
     from execserver.access.entry import Entry
     from execserver.access.tls import TlsFiles
-    from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+    from execserver.remote.beginning import Beginning
 
 _log = logging.getLogger(__name__)
 
@@ -152,19 +152,17 @@ class Server:
         transport.restore()
         return 0
 
-    def run_remote(
-        self, config: RemoteEnvironmentConfig | RemoteExecutorConfig, ends_with_stdin: bool = False
-    ) -> int:
+    def run_remote(self, beginning: Beginning) -> int:
         """Serve as a remote environment until a signal; return the exit status.
 
-        With `ends_with_stdin` the end of stdin is one, too.  Raises RemoteError when that cannot go on;
-        everything has ended then.
+        Raises RemoteError when that cannot go on; everything has ended then.
         """
-        from execserver.remote import serving as remote  # late: only remote mode pays for it
+        from execserver.remote.serving import RemoteServing  # late: only remote mode pays for it
+        from execserver.remote.stdin_input import CredentialInput
 
+        self._stop, stdin = beginning.stop, beginning.stdin
         on_end_signals(self._stop.set)
-        stdin, tools = remote.take_stdin(config, self._stop.set, ends_with_stdin)
-        serving = remote.RemoteServing(config, self._settings, self._remote_call, tools)
+        serving = RemoteServing(beginning, self._settings, self._remote_call)
         self._sandbox_reports.start()
         worker = spawn(serving.run, self._stop.set)
         spawn(self._stale_masks.clean)
@@ -175,7 +173,7 @@ class Server:
         serving.close()
         worker.kill()
         self._end()
-        if isinstance(stdin, remote.CredentialInput) and stdin.failure is not None:
+        if isinstance(stdin, CredentialInput) and stdin.failure is not None:
             raise stdin.failure
         if serving.failure is not None:
             raise serving.failure

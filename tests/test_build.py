@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 import build
 from tools import environment, problems
 from tools.environment import fingerprint, pins, prepare
+from tools.interpreter import best_build
 from tools.problems import Problem, explain_pip, explain_venv, from_os_error
 
 ROOT = Path(build.ROOT)
@@ -101,7 +102,7 @@ def test_a_missing_environment_is_made(project: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(environment, "_run", lambda command, explain: commands.append(command))
     with pytest.raises(Problem, match="does not run") as raised:
         prepare(project, "run")
-    assert commands == [[sys.executable, "-I", "-m", "venv", "--clear", str(project / ".venv")]]
+    assert commands == [[best_build(), "-I", "-m", "venv", "--clear", str(project / ".venv")]]
     assert f"remove {project / '.venv'}" in raised.value.cure
 
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tools.interpreter import best_build
 from tools.problems import Problem, explain_pip, explain_venv, from_os_error, not_ours, say, too_new
 
 MINIMUM_PYTHON = (3, 11)
@@ -171,10 +172,10 @@ def _make(venv: Path) -> None:
 
 
 def _interpreter() -> str:
-    """Return the Python to make the environment of: this one, or an older one where this is too new."""
+    """Return the Python to make the environment of: this one in its best build, or an older one."""
     version = sys.version_info[:2]
     if version <= NEWEST_PYTHON:
-        return sys.executable
+        return best_build()
     for minor in range(NEWEST_PYTHON[1], MINIMUM_PYTHON[1] - 1, -1):
         found = shutil.which(f"python3.{minor}")
         if found and _facts(Path(found)):

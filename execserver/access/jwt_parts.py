@@ -42,7 +42,7 @@ def json_object(part: bytes) -> dict[str, object]:
 def strict_object(data: bytes) -> dict[str, object]:
     """Return the object of a JSON text, no member of which is there twice.  Raises Malformed."""
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        value = _DECODER.decode(data.decode())
     except (ValueError, RecursionError):
         raise Malformed("not one JSON object") from None
     if not isinstance(value, dict):
@@ -71,3 +71,6 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constant(name: str) -> object:
     raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from execserver.access.bearer import bearer_token
 from execserver.access.identity import Identity, NotAdmitted
 from execserver.access.jwt_parts import Malformed, decoded, json_object, split
+from execserver.access.verified_tokens import Verified, VerifiedTokens
 
 INVALID = "invalid websocket jwt"
 EXPIRED = "expired websocket jwt"
@@ -39,11 +40,12 @@ class Expected(NamedTuple):
 class SignedToken:
     """Whoever has a token signed with the secret may connect; an `Authenticator`."""
 
-    __slots__ = ("_expected", "_secret")
+    __slots__ = ("_expected", "_known", "_secret")
 
     def __init__(self, secret: bytes, expected: Expected) -> None:
         self._secret = secret
         self._expected = expected
+        self._known = VerifiedTokens()
 
     def identify(self, authorization: bytes | None, now: float) -> Identity:
         """Return the token's subject; raise NotAdmitted."""
@@ -55,12 +57,17 @@ class SignedToken:
         return Identity("jwt", subject_of(claims))
 
     def _verified(self, token: bytes) -> dict[str, object]:
+        known = self._known.get(token)
+        if known is not None:
+            return known.claims
         parts = split(token)
         _check_header(json_object(parts.header))
         wanted = hmac.digest(self._secret, parts.signed, hashlib.sha256)
         if not hmac.compare_digest(decoded(parts.signature), wanted):
             raise NotAdmitted(INVALID)
-        return json_object(parts.payload)
+        claims = json_object(parts.payload)
+        self._known.add(token, Verified(_ALGORITHM, None, None, claims))
+        return claims
 
 
 def check_claims(claims: dict[str, object], expected: Expected, now: float) -> None:

@@ -31,7 +31,8 @@ from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import ConfigurationError, RemoteError
 from execserver.remote.http import ApiClient, CallFailed, Fields, Response, registry_environment
 from execserver.remote.registry import Bundle, RegistryClient
-from execserver.remote.rendezvous import RendezvousSocket, Timing
+from execserver.remote.rendezvous import RendezvousSocket
+from execserver.remote.tools import Timing
 from execserver.wire.noise_keys import StaticKeys
 
 MAX_ABANDONED: Final = 8

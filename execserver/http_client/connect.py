@@ -10,11 +10,14 @@ from __future__ import annotations
 import _socket
 from collections.abc import Callable
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent import socket
 from gevent.queue import Empty, SimpleQueue
-from gevent.threadpool import ThreadPool
+
+if TYPE_CHECKING:
+    from gevent.threadpool import ThreadPool
 
 LOOKUP_THREADS = 4
 LOOKUP_IDLE_S = 30  # then a thread without work ends
@@ -45,6 +48,8 @@ class SocketConnector:
                 continue
             return [(family, (host, port))]
         if self._pool is None:
+            from gevent.threadpool import ThreadPool  # late: an address needs none
+
             self._pool = ThreadPool(LOOKUP_THREADS, idle_task_timeout=LOOKUP_IDLE_S)
         found = self._pool.apply(_look_up, (host, port))
         if isinstance(found, OSError):

@@ -1,8 +1,9 @@
 """One request and its response over one connection.
 
-h11 parses the response and refuses what is no HTTP/1.1.  It does no I/O, so waiting, limits and cooperative
-yielding stay here.  A body is read as it comes: `read` waits for something, joins what else has arrived
-already, and returns it; nothing is read ahead of the caller.
+`response_parser` refuses what is no HTTP/1.1.  It does no I/O, so waiting, limits and cooperative yielding
+stay here; and it is loaded after the first request has been sent, while the server thinks.  A body is read as
+it comes: `read` waits for something, joins what else has arrived already, and returns it; nothing is read
+ahead of the caller.
 
 Against a hostile server, the head, every line of the framing and the number of interim responses are bounded,
 and after some hundred framing events other greenlets get their turn.
@@ -10,28 +11,33 @@ and after some hundred framing events other greenlets get their turn.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
-import h11
 from gevent import socket
+
+if TYPE_CHECKING:
+    from execserver.http_client.response_parser import ResponseParser
 
 HEAD_BYTES = 64 * 1024  # of a response head; h11 needs 40 ms for the worst one of this size
 READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache and are slower
 JOINED_BYTES = 512 * 1024  # of body are returned together; the reference's client holds 256 pieces only
 MAX_INTERIM_RESPONSES = 100
 _TURN_EVENTS = 256
-_VERSIONS = (b"1.0", b"1.1")
 _INLINE_SEND_BYTES = 64 * 1024
 _TWO_LENGTHS = {b"content-length", b"transfer-encoding"}
-
-# What h11 learns of every request.  It needs the method, because some responses have no body, and a request
-# for an upgrade, because the reference accepts a 101 that was not asked for.
-_ASSUMED_HEADERS = [(b"host", b"-"), (b"connection", b"upgrade"), (b"upgrade", b"-")]
 
 
 class BrokenResponse(Exception):
     """The server broke the protocol or the connection."""
+
+
+class Framing(Enum):
+    """What a parser says where there is neither a head nor a piece of a body."""
+
+    NEED_DATA = auto()
+    ENDED = auto()
 
 
 class ResponseHead(NamedTuple):
@@ -60,13 +66,25 @@ class Exchange:
         self._sock = sock
         self._would_block = would_block
         self._sender: gevent.Greenlet[..., None] | None = None
-        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
-        self._parser.send(h11.Request(method=method, target=b"/", headers=_ASSUMED_HEADERS))
-        self._parser.send(h11.EndOfMessage())
+        self._method = method
+        self._made_parser: ResponseParser | None = None
         self._events = 0
         self._ended = False
         self._is_ambiguous = False
         self._failure = ""  # the text of an error; the error itself would hold this exchange by its traceback
+
+    @property
+    def _parser(self) -> ResponseParser:
+        if self._made_parser is None:
+            self.make_ready()
+        assert self._made_parser is not None
+        return self._made_parser
+
+    def make_ready(self) -> None:
+        """Do what can be done before the response; else it is done when the request has been sent."""
+        from execserver.http_client.response_parser import ResponseParser  # late: see above
+
+        self._made_parser = ResponseParser(self._method)
 
     def send(self, request: bytes) -> None:
         """Send the request; a large one in a greenlet of its own, as a server may answer while it reads."""
@@ -79,17 +97,15 @@ class Exchange:
         """Wait for the head of the final response.  Raises BrokenResponse."""
         for _ in range(MAX_INTERIM_RESPONSES + 1):
             event = self._next_event()
-            while event is h11.NEED_DATA:
+            while event is Framing.NEED_DATA:
                 self._receive(wait=True)
                 event = self._next_event()
-            if isinstance(event, h11.Response | h11.InformationalResponse):
-                if event.http_version not in _VERSIONS:
-                    raise BrokenResponse("the response is of another version of HTTP")
-                if event.status_code >= 200 or event.status_code == 101:
+            if isinstance(event, ResponseHead):
+                if event.status >= 200 or event.status == 101:
                     # With both, a proxy on the way may see another end of the body, and the next response
                     # elsewhere.  The length is ignored, as by the reference, and the connection not reused.
-                    self._is_ambiguous = {name for name, _ in event.headers} >= _TWO_LENGTHS
-                    return ResponseHead(event.status_code, list(event.headers))
+                    self._is_ambiguous = {name for name, _ in event.lines} >= _TWO_LENGTHS
+                    return event
             else:
                 raise BrokenResponse("the connection was closed before the response")
         raise BrokenResponse("too many interim responses")
@@ -101,7 +117,7 @@ class Exchange:
         """
         if self._failure:
             raise BrokenResponse(self._failure)
-        pieces: list[bytes] = []
+        pieces: list[bytes | bytearray] = []
         try:
             self._collect(pieces)
         except BrokenResponse as failure:
@@ -117,9 +133,9 @@ class Exchange:
         one side wants the connection to end.
         """
         is_sent = self._sender is None or self._sender.ready()
-        if self._is_ambiguous or not (self._ended and is_sent and self._parser.their_state is h11.DONE):
+        if self._is_ambiguous or not (self._ended and is_sent and self._parser.is_reusable):
             return None
-        return None if self._parser.trailing_data[0] else (self._sock, self._would_block)
+        return self._sock, self._would_block
 
     def close(self) -> None:
         """Close the connection.  May be called again."""
@@ -127,14 +143,14 @@ class Exchange:
             self._sender.kill(block=False)
         self._sock.close()
 
-    def _collect(self, pieces: list[bytes]) -> None:
+    def _collect(self, pieces: list[bytes | bytearray]) -> None:
         size = 0
         while not self._ended:
             event = self._next_event()
-            if isinstance(event, h11.Data):
-                pieces.append(event.data)
-                size += len(event.data)
-            elif event is not h11.NEED_DATA:
+            if isinstance(event, bytes | bytearray):
+                pieces.append(event)
+                size += len(event)
+            elif event is not Framing.NEED_DATA:
                 self._ended = True
             elif size >= JOINED_BYTES or not self._receive(wait=not pieces):
                 return
@@ -145,14 +161,11 @@ class Exchange:
         except OSError:
             pass  # a server may answer and close before it has read everything; reading reports an error
 
-    def _next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    def _next_event(self) -> ResponseHead | bytes | bytearray | Framing:
         self._events += 1
         if self._events % _TURN_EVENTS == 0:
             gevent.sleep(0)
-        try:
-            return self._parser.next_event()
-        except h11.RemoteProtocolError as error:
-            raise BrokenResponse(str(error)) from None
+        return self._parser.next_event()
 
     def _receive(self, *, wait: bool) -> bool:
         """Give received bytes to the parser; return False if there are none and `wait` is not set."""
@@ -163,7 +176,7 @@ class Exchange:
             self._parser.receive_data(data)
         except self._would_block:
             return False
-        except (OSError, h11.RemoteProtocolError) as error:
+        except OSError as error:
             raise BrokenResponse(str(error)) from None
         finally:
             if not wait:

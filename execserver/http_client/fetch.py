@@ -14,7 +14,6 @@ import gevent
 from gevent import socket
 
 from execserver.http_client.connect import SocketConnector
-from execserver.http_client.cookies import CookieJar
 from execserver.http_client.exchange import BrokenResponse, Exchange, ResponseHead
 from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy
 from execserver.http_client.redirects import UnfollowableRedirect, next_request
@@ -22,6 +21,7 @@ from execserver.http_client.request import MAX_URL_CHARACTERS, PreparedRequest
 from execserver.http_client.url import Url
 
 if TYPE_CHECKING:
+    from execserver.http_client.cookies import CookieJar
     from execserver.http_client.tls import Tls
 
 

@@ -6,7 +6,6 @@ Texts and order of the checks are the contract's (remote mode).
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from execserver.http_client.url import BadUrl, OtherScheme, parse
 from execserver.remote.errors import ConfigurationError
@@ -63,6 +62,8 @@ def check_chatgpt_url(text: str) -> None:
 
 def checked_destination(text: str) -> str:
     """Return the URL of a WebSocket to forward to, without credentials.  Raises ConfigurationError."""
+    from urllib.parse import urlsplit  # late: only `forward` has a destination
+
     prefix = "failed to configure exec-server websocket: "
     if not _SCHEME.match(text.strip()):
         raise ConfigurationError(f"{prefix}relative URL without a base")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from execserver.remote.errors import ConfigurationError
 
@@ -54,13 +53,11 @@ def read_config(codex_home: str, overrides: Sequence[str]) -> dict[str, object]:
     path = os.path.join(codex_home, "config.toml")
     try:
         with open(path, "rb") as file:
-            content = tomllib.load(file)
+            content = _parsed(path, file.read())
     except FileNotFoundError:
         content = {}
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {error}") from None
     found = {name: content[name] for name in _USED if name in content}
     for override in overrides:
         name, equals, value = override.partition("=")
@@ -69,8 +66,19 @@ def read_config(codex_home: str, overrides: Sequence[str]) -> dict[str, object]:
     return found
 
 
+def _parsed(path: str, data: bytes) -> dict[str, Any]:
+    import tomllib  # late: there may be no file, and the registry has not been asked yet
+
+    try:
+        return tomllib.loads(data.decode())
+    except ValueError as error:  # not TOML, or no UTF-8
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
 def _value(text: str) -> object:
     """Return the value of an override: parsed if it is valid TOML, else the text itself."""
+    import tomllib  # late: see above
+
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -47,6 +47,7 @@ class ReusingFetcher(Fetcher):
             return False
         # The exchange for the next request is made now, when nobody waits for it.
         following = Exchange(released[0], _METHOD, released[1])
+        following.make_ready()
         self._kept.append(_Kept(_place(request), released[0], following, time.monotonic() + KEPT_S))
         if len(self._kept) > KEPT_CONNECTIONS:
             self._kept.pop(0).exchange.close()

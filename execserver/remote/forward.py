@@ -20,13 +20,15 @@ from gevent import Greenlet, spawn
 from gevent.event import Event
 
 from execserver.eventloop.signals import on_end_signals
+from execserver.remote.beginning import take_stdin
 from execserver.remote.config import RemoteEnvironmentConfig
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.executor import RemoteExecutor
 from execserver.remote.relay_transport import RelayTransport
-from execserver.remote.rendezvous import ConnectFailed, ConnectionEnded, Kind, RendezvousSocket, Timing
+from execserver.remote.rendezvous import ConnectFailed, ConnectionEnded, Kind, RendezvousSocket
 from execserver.remote.running import Running
-from execserver.remote.serving import CredentialInput, take_stdin
+from execserver.remote.stdin_input import CredentialInput
+from execserver.remote.tools import Timing
 from execserver.wire.noise_records import MAX_JSON_BYTES
 from execserver.wire.websocket import INVALID_DATA
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
@@ -57,6 +56,8 @@ class Response(NamedTuple):
     @property
     def status_text(self) -> str:
         """The status as error texts show it, e.g. `503 Service Unavailable`."""
+        from http import HTTPStatus  # late: only errors show it
+
         try:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:

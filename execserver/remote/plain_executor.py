@@ -16,11 +16,11 @@ from execserver.remote.addresses import checked_base_url, checked_environment_id
 from execserver.remote.config import RemoteExecutorConfig
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import RegistryError, SignInError, one_line
-from execserver.remote.executor import Tools
 from execserver.remote.http import ApiClient, CallFailed, registry_environment
 from execserver.remote.plain_transport import PlainTransport, plain_kind
 from execserver.remote.registry import REGISTER_TIMEOUT_S, refusal
 from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, shown
+from execserver.remote.tools import Tools
 from execserver.settings import Settings
 from execserver.transports.transport import Receiver
 

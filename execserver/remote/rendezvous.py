@@ -30,6 +30,7 @@ from execserver.eventloop.deadline import at_most
 from execserver.protocol.errors import os_error_text
 from execserver.remote.connecting import ConnectingFailed, RendezvousConnector
 from execserver.remote.fair_writer import FairWriter
+from execserver.remote.tools import Timing
 from execserver.wire.client_end import BINARY_ONLY, TEXT_TOO, ClientEnd
 from execserver.wire.client_frames import (
     BINARY_MESSAGE,
@@ -70,14 +71,6 @@ class UpgradeRefused(ConnectFailed):
 
 class ConnectionEnded(Exception):
     """The connection has ended and nothing can be sent; the text says why."""
-
-
-class Timing(NamedTuple):
-    """The durations of one connection, in seconds."""
-
-    connect_s: float = 30.0
-    ping_interval_s: float = 30.0
-    pong_timeout_s: float = 60.0
 
 
 class Kind(NamedTuple):

@@ -16,7 +16,8 @@ from execserver.client.stdio_transport import StdioTransport
 from execserver.client.websocket_transport import WebSocketTransport
 from execserver.protocol import methods
 from execserver.protocol.files import FsOpenMode
-from execserver.remote.rendezvous import RendezvousSocket, Timing
+from execserver.remote.rendezvous import RendezvousSocket
+from execserver.remote.tools import Timing
 from execserver.wire.lines import LineSplitter
 
 READS = 50

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import cost, cost_rows
+from bench import cost, cost_doors, cost_rows, cost_starts
 from bench.cost_rows import CostRow
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import OURS, ServerProcess
+from tests.support.source import ROOT
+
+DIRECT = [row for row in cost_rows.ROWS if row.subject == cost_rows.SERVER]  # the others need a relay
 
 
-@pytest.mark.parametrize("row", cost_rows.ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", DIRECT, ids=lambda row: row.name)
 def test_each_operation_is_one_that_the_server_does(
     row: CostRow, server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -40,9 +43,25 @@ def test_budgets_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pyte
 
 
 def test_every_row_has_its_budgets() -> None:
-    assert {name: set(budget) for name, budget in cost.budgets().items()} == {
-        row.name: set(cost.COLUMNS) for row in cost_rows.ROWS
-    }
+    found = {name: set(budget) for name, budget in cost.budgets().items()}
+    operations = {row.name: set(cost.COLUMNS) for row in (*cost_rows.ROWS, *cost_doors.DOORS)}
+    assert found == operations | {row.name: {cost.INSTRUCTIONS} for row in cost_starts.STARTS}
+
+
+def test_to_ask_who_comes_costs_little_beside_the_connection() -> None:
+    """Of the server's own instructions, which are some of the time that a client waits; for a known token."""
+    budgets = cost.budgets()
+    plain = budgets["connect"][cost.INSTRUCTIONS]
+    for name, most in (("connect_token", 1.2), ("connect_jwt", 1.3), ("connect_oidc", 1.5)):
+        assert budgets[name][cost.INSTRUCTIONS] <= most * plain
+
+
+@pytest.mark.parametrize("row", cost_doors.DOORS, ids=lambda row: row.name)
+def test_each_door_opens_for_its_token(row: CostRow, tmp_path: Path) -> None:
+    cost_doors.lay_files(tmp_path)
+    options = [word.format(place=tmp_path) for word in row.options]
+    with ServerProcess(OURS, options=options, cwd=ROOT) as server:
+        row.act(server.url, tmp_path, 2)
 
 
 def test_the_table_leaves_open_what_was_not_counted() -> None:

@@ -13,8 +13,8 @@ import pytest
 from execserver.remote.backoff import Backoff, registration_pause
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
 from execserver.remote.errors import ConfigurationError, RemoteError
-from execserver.remote.executor import RemoteExecutor, Tools
-from execserver.remote.rendezvous import Timing
+from execserver.remote.executor import RemoteExecutor
+from execserver.remote.tools import Timing, Tools
 from execserver.wire.relay_frames import (
     RESET_PROTOCOL_ERROR,
     Data,

@@ -11,7 +11,8 @@ import pytest
 
 from execserver.remote.http import ApiClient, CallFailed, registry_environment
 from execserver.remote.registry import RegistryClient
-from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, Timing
+from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket
+from execserver.remote.tools import Timing
 from execserver.wire.noise_keys import StaticKeys
 from execserver.wire.relay_frames import RESET_CLOSED, RESET_HARNESS_LOST, Data, Handshake, Reset
 from execserver.wire.relay_stream import HarnessStream, Route

@@ -17,10 +17,10 @@ from execserver.remote.rendezvous import (
     ConnectFailed,
     ConnectionEnded,
     RendezvousSocket,
-    Timing,
     UpgradeRefused,
     shown,
 )
+from execserver.remote.tools import Timing
 from execserver.wire.client_frames import binary_frame
 from tests.support.certificates import make_authority
 from tests.support.relay import Peer, Relay, listen

@@ -7,11 +7,13 @@ import gevent.event
 import pytest
 
 from execserver.handlers.context import Call
+from execserver.remote.beginning import Beginning
 from execserver.remote.config import RemoteEnvironmentConfig
 from execserver.remote.errors import RemoteError
-from execserver.remote.executor import RemoteExecutor, Tools
+from execserver.remote.executor import RemoteExecutor
 from execserver.remote.outbox import StreamOutbox
 from execserver.remote.serving import RemoteServing
+from execserver.remote.tools import Tools
 from execserver.settings import Settings
 
 
@@ -20,7 +22,9 @@ def no_call(outbox: StreamOutbox) -> Call:
 
 
 def make() -> RemoteServing:
-    return RemoteServing(RemoteEnvironmentConfig("http://x", "e"), Settings(), no_call, Tools({}))
+    config = RemoteEnvironmentConfig("http://x", "e")
+    beginning = Beginning(config, Tools({}), gevent.event.Event(), None, None)
+    return RemoteServing(beginning, Settings(), no_call)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | None) -> RemoteError | None:

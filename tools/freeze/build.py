@@ -24,6 +24,7 @@ from tools.environment import locked
 from tools.freeze import archive, boot, head, licences, tree, zipapp
 from tools.freeze.analysis import analyse
 from tools.freeze.elf import read_elf
+from tools.interpreter import ask
 from tools.problems import Problem, from_os_error, not_ours, say, tell
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,18 @@ def build(*, anew: bool = False) -> None:
             _replace(ZIPAPP, zipped.result())
         made = {path.name: _digest(path) for path in (ONE_FILE, ZIPAPP)}
         (WORK / MARKER).write_text(json.dumps({"fingerprint": wanted, "files": made}))
-        say(f"built after {time.monotonic() - started:.0f} s")
+        say(f"built after {time.monotonic() - started:.0f} s; {_carried()}")
+
+
+def _carried() -> str:
+    """Return which interpreter the file carries, and what to do if there may be a faster one."""
+    carried = ask(sys.executable)
+    if carried is None:
+        return "the interpreter that it carries does not answer"
+    text = f"it carries {carried.described}"
+    if carried.is_optimized:
+        return text
+    return f"{text}; for one that starts faster install your system's python3-venv, remove .venv, build again"
 
 
 def one_file() -> bytes:

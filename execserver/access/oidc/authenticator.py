@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from execserver.access.bearer import bearer_token
 from execserver.access.identity import Identity, NotAdmitted
-from execserver.access.jwt_parts import Malformed, Parts, decoded, json_object, split
-from execserver.access.oidc.keys import KeySource, NoKeys
+from execserver.access.jwt_parts import Malformed, decoded, json_object, split
+from execserver.access.oidc.keys import Key, KeySource, NoKeys
+from execserver.access.verified_tokens import Verified, VerifiedTokens
 
 INVALID = "invalid oidc token"
 EXPIRED = "expired oidc token"
@@ -47,11 +48,12 @@ class Expected(NamedTuple):
 class OidcAuthenticator:
     """The tokens of one provider."""
 
-    __slots__ = ("_expected", "_keys")
+    __slots__ = ("_expected", "_keys", "_known")
 
     def __init__(self, keys: KeySource, expected: Expected) -> None:
         self._keys = keys
         self._expected = expected
+        self._known = VerifiedTokens()
 
     def identify(self, authorization: bytes | None, now: float) -> Identity:
         """Return who the token is about; may wait for the provider's keys.  Raises NotAdmitted."""
@@ -59,22 +61,31 @@ class OidcAuthenticator:
         if len(token) > MAX_TOKEN_BYTES:
             raise NotAdmitted(INVALID)
         try:
-            claims = self._verified(split(token))
+            claims = self._verified(token)
         except Malformed:
             raise NotAdmitted(INVALID) from None
         check_claims(claims, self._expected, now)
         return Identity("oidc", name_of(claims))
 
-    def _verified(self, parts: Parts) -> dict[str, object]:
+    def _verified(self, token: bytes) -> dict[str, object]:
+        known = self._known.get(token)
+        if known is not None and self._find(known.kid, known.algorithm) is known.key:
+            return known.claims
+        parts = split(token)
         algorithm, kid = _chosen(json_object(parts.header))
         signature = decoded(parts.signature)
-        try:
-            key = self._keys.find(kid, algorithm)
-        except NoKeys:
-            raise NotAdmitted(UNAVAILABLE) from None
+        key = self._find(kid, algorithm)
         if key is None or not key.verifies(algorithm, signature, parts.signed):
             raise NotAdmitted(INVALID)
-        return json_object(parts.payload)
+        claims = json_object(parts.payload)
+        self._known.add(token, Verified(algorithm, kid, key, claims))
+        return claims
+
+    def _find(self, kid: str | None, algorithm: str) -> Key | None:
+        try:
+            return self._keys.find(kid, algorithm)
+        except NoKeys:
+            raise NotAdmitted(UNAVAILABLE) from None
 
 
 def check_claims(claims: dict[str, object], expected: Expected, now: float) -> None:

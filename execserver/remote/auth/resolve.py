@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from execserver.remote.auth import personal_token
 from execserver.remote.auth.auth_file import AuthFile, Document, UnreadableAuthFile
-from execserver.remote.auth.chatgpt import ChatGptAuth
 from execserver.remote.auth.endpoints import CHATGPT_BASE_URL, AgentEndpoints, Endpoints
 from execserver.remote.auth.kinds import ApiKeyAuth, Auth, BearerAuth
 from execserver.remote.auth.tokens import BadToken, unverified_claims
@@ -88,6 +87,10 @@ def _from_file(file: AuthFile, config: Mapping[str, object], endpoints: Endpoint
     if mode == "apikey" and (key := _text(document, "OPENAI_API_KEY").strip()):
         return ApiKeyAuth(key, file.path)
     if mode in ("chatgpt", "chatgptAuthTokens") and isinstance(document.get("tokens"), dict):
+        from execserver.remote.auth.chatgpt import (
+            ChatGptAuth,
+        )  # late: it has locks and dates
+
         return ChatGptAuth(file, document, client, endpoints, refreshes=mode == "chatgpt")
     if mode == "personalAccessToken" and (token := _text(document, "personal_access_token").strip()):
         return _from_stored_token(token, file.path, endpoints, client)

@@ -188,12 +188,13 @@ class Counting:
     def __init__(self, has_keys: bool = True) -> None:
         self.asked = 0
         self.has_keys = has_keys
+        self.keys = KEYS
 
     def find(self, kid: str | None, algorithm: str) -> Key | None:
         self.asked += 1
         if not self.has_keys:
             raise NoKeys("none")
-        return KEYS.find(kid, algorithm)
+        return self.keys.find(kid, algorithm)
 
 
 def test_without_keys_nobody_gets_in() -> None:
@@ -202,6 +203,24 @@ def test_without_keys_nobody_gets_in() -> None:
 
 
 OTHERS = [key.token(CLAIMS | {"sub": "eve"}).split(".") for key in (STRANGER, RSA, EC, ED)]
+
+
+def test_a_token_that_was_good_is_judged_anew_but_for_its_signature() -> None:
+    first, second = rsa_key("k"), rsa_key("k")
+    source = Counting()
+    source.keys = read_key_set(key_set(first))
+    asking = OidcAuthenticator(source, Expected(ISSUER, "box", 0))
+    token = first.token(CLAIMS)
+    for _ in range(3):
+        assert identify(token, asking).name == "ada"
+    assert refusal(token, asking, NOW + 61) == oidc.EXPIRED
+    assert refusal(token[:-4] + "AAAA", asking) == oidc.INVALID
+    source.keys = read_key_set(key_set(second))  # the same name, another key
+    assert refusal(token, asking) == oidc.INVALID
+    source.has_keys = False
+    assert refusal(token, asking) == oidc.UNAVAILABLE
+
+
 Change = Callable[[random.Random, str], bytes]
 
 

@@ -1,0 +1,77 @@
+"""What a start costs until somebody can use the server: until its URL, and until it asks the registry.
+
+The kernel ends the server in the very moment in which that is reached: with SIGTERM, which it obeys at once
+as long as it is not all there.  So no other process has to be quick, and the figures are as repeatable as all
+of `bench cost`.  Instructions only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+_PATIENCE_S = 120.0
+_REPEATS = 3
+_KILO = 1000
+
+
+class StartRow(NamedTuple):
+    """One start; `asks` says that it is over when the registry is asked, and else with the URL."""
+
+    name: str
+    title: str
+    asks: bool
+
+
+STARTS = [
+    StartRow("to_url", "start to URL", asks=False),
+    StartRow("to_registration", "`--remote` to registration", asks=True),
+]
+
+
+def measure(row: StartRow, place: Path) -> float | None:
+    """Return thousands of instructions, the median of some starts; None where there is no valgrind."""
+    if not shutil.which("valgrind"):
+        return None
+    return statistics.median(_once(row, place) for _ in range(_REPEATS)) / _KILO
+
+
+def _once(row: StartRow, place: Path) -> float:
+    report = place / "callgrind-of-a-start"
+    prefix = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={report}.%p", "--"]
+    # A seed, so that sets have the same order each time, and a home without files.
+    env = {**os.environ, "PYTHONHASHSEED": "0", "CODEX_API_KEY": "a key for a start", "HOME": str(place)}
+    with socket.create_server(("127.0.0.1", 0)) as registry:
+        remote = ["--remote", f"http://127.0.0.1:{registry.getsockname()[1]}", "--environment-id", "e"]
+        options = remote if row.asks else ["--listen", "ws://127.0.0.1:0"]
+        with subprocess.Popen(
+            [*prefix, sys.executable, "-m", "execserver", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=env,
+        ) as server:
+            assert server.stdout is not None
+            _signalling(registry.fileno() if row.asks else server.stdout.fileno(), server.pid)
+            try:
+                server.wait(_PATIENCE_S)
+            finally:
+                server.kill()
+    found = re.search(r"^(?:totals|summary): (\d+)", Path(f"{report}.{server.pid}").read_text(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def _signalling(descriptor: int, pid: int) -> None:
+    """Have the kernel end a process when something arrives at a descriptor of ours."""
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)

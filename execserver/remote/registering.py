@@ -1,0 +1,144 @@
+"""Registers an environment: signs in, makes the keys, asks the registry, and asks again where it says so.
+
+Loads no more than that takes, so that an executor can ask while the rest of it is still loaded.  The keys are
+made once, and kept in memory only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gevent import Greenlet, spawn
+
+from execserver.log import active_redactor
+from execserver.remote.addresses import (
+    check_api_key_host,
+    check_chatgpt_url,
+    check_secure,
+    checked_base_url,
+    checked_environment_id,
+)
+from execserver.remote.auth.kinds import Auth
+from execserver.remote.auth.resolve import resolve_auth
+from execserver.remote.auth.stdin_credentials import CHATGPT, EXECUTOR
+from execserver.remote.backoff import registration_pause
+from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
+from execserver.remote.errors import RemoteError, one_line
+from execserver.remote.http import ApiClient, registry_environment
+from execserver.remote.registry import NotNow, Registration, RegistryClient
+from execserver.remote.tools import Tools
+from execserver.wire.noise_keys import StaticKeys
+
+_log = logging.getLogger(__name__)
+
+
+class Registered(NamedTuple):
+    """An environment that the registry knows, with what asks the registry about it, and its keys."""
+
+    environment_id: str
+    registry: RegistryClient
+    keys: StaticKeys
+    registration: Registration
+
+
+class Registering:
+    """The registrations of one environment, one after another; owns the connections to the registry."""
+
+    def __init__(self, config: RemoteEnvironmentConfig, tools: Tools) -> None:
+        self._config = config
+        self._tools = tools
+        self._client = ApiClient(registry_environment(tools.environ), keeps=True)
+        self._begun: Greenlet[[], None] | None = None
+        self._registered: Registered | None = None
+        self._failure: RemoteError | None = None
+
+    def begin(self) -> None:
+        """Register in a greenlet; `first` waits for it."""
+        self._begun = spawn(self._run)
+
+    def first(self) -> Registered:
+        """Return the first registration.  Raises RemoteError."""
+        if self._begun is None:
+            return self._first()
+        self._begun.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # its traceback holds this frame
+        if self._registered is None:  # what was wrong has been printed
+            raise RemoteError("remote mode ended by a mistake of this program")
+        return self._registered
+
+    def again(self, before: Registered) -> Registration:
+        """Register the same keys once more.  Raises RemoteError."""
+        return self._ask(before.registry, before.keys)
+
+    def close(self) -> None:
+        """Close the connections, and ask no more."""
+        if self._begun is not None:
+            self._begun.kill(block=False)
+        self._client.close()
+
+    def _run(self) -> None:
+        try:
+            self._registered = self._first()
+        except RemoteError as error:
+            self._failure = error.with_traceback(None)  # it holds this frame, which holds the error
+
+    def _first(self) -> Registered:
+        registry, environment_id = self._prepare()
+        keys = StaticKeys.generate()
+        return Registered(environment_id, registry, keys, self._ask(registry, keys))
+
+    def _prepare(self) -> tuple[RegistryClient, str]:
+        """Check all that can be checked without asking the registry, in the contract's order."""
+        config, environ = self._config, self._tools.environ
+        if config.stdin_credential is not None and self._tools.credential is not None:
+            return self._prepare_with(config.stdin_credential, self._tools.credential)
+        codex_home = find_codex_home(environ)
+        settings = read_config(codex_home, config.config_overrides)
+        auth = resolve_auth(environ, codex_home, settings, config.use_agent_identity_auth)
+        active_redactor().add(auth.secrets)
+        _log.info("signing in with %s", auth.described)
+        if auth.is_api_key:
+            check_api_key_host(config.base_url, config.api_key_host)
+        environment_id = checked_environment_id(config.environment_id)
+        base_url = checked_base_url(config.base_url)
+        return RegistryClient(base_url, environment_id, auth.headers, self._client), environment_id
+
+    def _prepare_with(self, kind: str, credential: Callable[[], Auth]) -> tuple[RegistryClient, str]:
+        """Prepare with a credential from stdin, which goes nowhere without TLS."""
+        find_codex_home(self._tools.environ)
+        environment_id = checked_environment_id(self._config.environment_id)
+        base_url = checked_base_url(self._config.base_url)
+        check_chatgpt_url(base_url) if kind == CHATGPT else check_secure(base_url)
+        auth = credential()
+        active_redactor().add(auth.secrets)
+        _log.info("signing in with %s", auth.described)
+        shows_bodies = kind != EXECUTOR
+        registry = RegistryClient(base_url, environment_id, auth.headers, self._client, shows_bodies)
+        return registry, environment_id
+
+    def _ask(self, registry: RegistryClient, keys: StaticKeys) -> Registration:
+        attempt = 0
+        while True:
+            try:
+                registration = registry.register(keys.public)
+            except NotNow as error:
+                pause = registration_pause(attempt, self._tools.chance)
+                _log.warning("%s; registering again in %.1f s", one_line(error.text), pause)
+                self._tools.sleep(pause)
+                attempt += 1
+                continue
+            if self._config.stdin_credential is not None:
+                check_secure(registration.url, "wss")
+            _log.info(
+                "registered as environment %s (registration %s)",
+                registration.environment_id,
+                one_line(registration.registration_id),
+            )
+            return registration

@@ -20,6 +20,7 @@ Usage: execserver [OPTIONS]
        execserver wait [BOX] <NAME>
        execserver kill [BOX] <NAME>
        execserver cp <SOURCE>... <TARGET>
+       execserver forward [BOX] <PORT:HOST:PORT>...
        execserver completion <bash|zsh|fish>
        execserver help [VERB]
        execserver self-test
@@ -49,6 +50,8 @@ Commands:
   wait [BOX] <NAME>         Wait for its end and return its status.
   kill [BOX] <NAME>         Send it a signal.
   cp <SOURCE>... <TARGET>   Copy files and trees to a box or from it; NAME:PATH is a path on one.
+  forward [BOX] <PORT:HOST:PORT>...
+                            Forward TCP connections through it; --reverse the other way, --socks for all.
   completion <SHELL>        Print what bash, zsh or fish needs to complete verbs, options and boxes.
   help [VERB]               Print the text about a verb.
   self-test                 Start a server on loopback, run commands and file calls through it, and report

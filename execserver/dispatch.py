@@ -45,6 +45,7 @@ VERBS = {
     "wait": "execserver.verbs.kept:wait",
     "kill": "execserver.verbs.kept:kill",
     "cp": "execserver.verbs.cp:main",
+    "forward": "execserver.verbs.forward_ports:main",
     "completion": "execserver.verbs.completion:main",
     "help": "execserver.verbs.help:main",
 }

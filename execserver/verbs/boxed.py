@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from execserver.box.connecting import Box
 
-_REPEATABLE = frozenset({"--env"})
+_REPEATABLE = frozenset({"--env", "--reverse", "--socks"})
 _CHOICES: dict[str, tuple[str, ...]] = {
     "--sandbox": ("read-only", "workspace-write", "danger-full-access"),
 }

@@ -1,0 +1,178 @@
+"""TCP connections through a box: from here to what the box reaches, from the box to what is reached here.
+
+Listens on the loopback unless another address is named.  At most 256 connections at a time; further ones
+wait in the kernel.  A connection holds one piece of 64 KiB each way; what is not read stops its sender.
+Streams go on over a lost connection to the box.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+import gevent
+from gevent import socket
+from gevent.event import AsyncResult
+from gevent.hub import get_hub
+from gevent.pool import Pool
+from gevent.server import StreamServer
+
+from execserver.box import socks
+from execserver.box.connecting import Box, reaching, unreachable
+from execserver.box.forwards import Forward, Place
+from execserver.box.notices import Notices
+from execserver.box.running import open_client
+from execserver.box.shown import shown
+from execserver.client.errors import ExecServerError, RequestFailed
+from execserver.client.session import SessionState
+from execserver.leaving import failure, write
+
+if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
+    from execserver.client.ports import PortListener, PortStream
+
+_AT_ONCE: Final = 256
+_PIECE: Final = 64 * 1024
+_CONNECT_S: Final = 10.0
+_CHECK_S: Final = 1.0
+_BY_SIGNAL: Final = 128
+
+
+class Forwarder:
+    """Owns the listeners and connections between `run` and its return."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._client: ExecServerClient = open_client(box)
+        self._notices = Notices(box.name, None, has_escapes=False)
+        self._pool = Pool(_AT_ONCE)
+        self._servers: list[StreamServer] = []
+        self._workers: list[gevent.Greenlet[[], None]] = []
+        self._end: AsyncResult[int] = AsyncResult()
+
+    def run(self, here: Sequence[Forward], there: Sequence[Forward], proxies: Sequence[Place]) -> int:
+        """Forward until a signal, or until the box is lost; return the exit status.  Raises Leave."""
+        watchers = []
+        try:
+            if self._client.extensions.port_forward is None:
+                raise unreachable(f"{shown(self._box.name, 200)}: this server forwards no ports", _CURE)
+            for forward in here:
+                self._listen(forward.listen, self._opener(forward.target), str(forward.target))
+            for proxy in proxies:
+                self._listen(proxy, self._serve_proxy, "SOCKS 5")
+            for forward in there:
+                self._listen_there(forward)
+            self._client.watch_connection(self._notices.changed)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                watcher = get_hub().loop.signal(number)
+                watcher.start(self._end.set, _BY_SIGNAL + number)
+                watchers.append(watcher)
+            self._workers.append(gevent.spawn(self._watch))
+            return cast(int, self._end.get())
+        finally:
+            for watcher in watchers:
+                watcher.close()
+            self._close()
+
+    def _watch(self) -> None:
+        while self._client.state is not SessionState.ENDED:
+            gevent.sleep(_CHECK_S)
+        self._notices.say(f"{shown(self._box.name, 200)} is lost")
+        self._end.set(255)
+
+    def _close(self) -> None:
+        self._client.watch_connection(lambda is_back: None)
+        self._notices.close()
+        for server in self._servers:
+            server.close()
+        gevent.killall(self._workers)
+        self._pool.kill()
+        self._client.close()
+
+    def _listen(self, at: Place, serve: Callable[[socket.socket], None], leads_to: str) -> None:
+        def take(sock: socket.socket, address: object) -> None:
+            with sock:
+                serve(sock)
+
+        server = StreamServer((at.host, at.port), take, spawn=self._pool)
+        try:
+            server.start()
+        except OSError as error:
+            raise failure(f"cannot listen on {at}: {error.strerror}", "choose another port") from None
+        self._servers.append(server)
+        found = Place(str(server.address[0]), int(server.address[1]))
+        write(1, f"{found} -> {leads_to} at {shown(self._box.name, 200)}\n")
+
+    def _opener(self, target: Place) -> Callable[[socket.socket], None]:
+        def serve(sock: socket.socket) -> None:
+            try:
+                stream = self._client.ports.open(target.host, target.port)
+            except ExecServerError as error:
+                self._notices.say(f"{target}: {shown(str(error), 300)}")
+                return
+            _join(sock, stream)
+
+        return serve
+
+    def _serve_proxy(self, sock: socket.socket) -> None:
+        try:
+            target = socks.wanted(sock)
+            try:
+                stream = self._client.ports.open(target.host, target.port)
+            except RequestFailed as error:
+                socks.answer(sock, socks.REFUSED if "os error" in error.message else socks.NOT_ALLOWED)
+                return
+            socks.answer(sock, socks.GRANTED)
+        except (OSError, ExecServerError, socks.NoRequest):
+            return
+        _join(sock, stream)
+
+    def _listen_there(self, forward: Forward) -> None:
+        with reaching(self._box):
+            listener = self._client.ports.listen(forward.listen.host, forward.listen.port)
+        self._workers.append(gevent.spawn(lambda: self._accept(listener, forward.target)))
+        found = Place(listener.address.host, listener.address.port)
+        where = shown(f"{found} at {self._box.name}", 300)
+        write(1, f"{where} -> {forward.target} here\n")
+
+    def _accept(self, listener: PortListener, target: Place) -> None:
+        while (stream := listener.accept()) is not None:
+            self._pool.spawn(self._connect, stream, target)
+
+    def _connect(self, stream: PortStream, target: Place) -> None:
+        try:
+            with socket.create_connection((target.host, target.port), _CONNECT_S) as sock:
+                sock.settimeout(None)
+                _join(sock, stream)
+        except OSError as error:
+            self._notices.say(f"{target}: {error.strerror or error}")
+            stream.close()
+
+
+def _join(sock: socket.socket, stream: PortStream) -> None:
+    """Pass bytes both ways until both have ended, or one has broken."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    up = gevent.spawn(_send, sock, stream)
+    try:
+        while data := stream.recv():
+            sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+        up.join()
+    except (OSError, ExecServerError):
+        pass  # either side is gone: the other one is told by the end
+    finally:
+        up.kill()
+        stream.close()
+
+
+def _send(sock: socket.socket, stream: PortStream) -> None:
+    try:
+        while data := sock.recv(_PIECE):
+            stream.send(data)
+        stream.shutdown()
+    except (OSError, ExecServerError):
+        stream.close()
+
+
+_CURE: Final = "use a newer execserver there, or one without `--allow-forward none`"

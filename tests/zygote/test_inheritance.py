@@ -84,7 +84,13 @@ def is_inside(found: Any) -> bool:
     return bool(found[0]["NoNewPrivs"] == "1")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=() if place in (NATIVE, FULL_ACCESS) else pytest.mark.long)
+        for place in PLACES
+    ],
+)
 def test_a_program_outside_is_what_it_would_be_inside(zygote: Supervised, place: str) -> None:
     outside = seen(zygote, HANDED_ON, *RULES, place=place)
     inside = seen(zygote, HANDED_ON, place=place)

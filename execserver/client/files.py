@@ -20,6 +20,16 @@ from execserver.client.session import Session
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
 from execserver.protocol import methods
+from execserver.protocol.changes import (
+    FsChmodParams,
+    FsRenameParams,
+    FsStatParams,
+    FsStatResponse,
+    FsTouchParams,
+)
+from execserver.protocol.files import FileVersion, FsWriteFileParams
+from execserver.protocol.methods import FS_WRITE_FILE
+from execserver.protocol.own_methods import FS_CHMOD, FS_RENAME, FS_STAT, FS_TOUCH
 from execserver.protocol.paths import PathUri
 
 BLOCK_BYTES: Final = 1024 * 1024
@@ -123,6 +133,69 @@ class RemoteFiles:
             sandbox=wire.sandbox_context(sandbox),
         )
         self._session.call(methods.FS_WRITE_FILE, params)
+
+    def stat(self, path: RemotePath, sandbox: Sandbox = None) -> FsStatResponse:
+        """Return the version and the permissions of a file (an extension, as the four that follow)."""
+        params = FsStatParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+        return self._session.call(FS_STAT, params)
+
+    def replace_file(
+        self,
+        path: RemotePath,
+        content: bytes,
+        *,
+        mode: int | None = None,
+        if_unchanged_since: FileVersion | None = None,
+        must_not_exist: bool = False,
+        sandbox: Sandbox = None,
+    ) -> None:
+        """Replace a file as a whole or not at all; only if it is still a version that `stat` has returned."""
+        params = FsWriteFileParams(
+            path=wire.path_uri(path),
+            data_base64=wire.base64_text(content),
+            sandbox=wire.sandbox_context(sandbox),
+            atomic=True,
+            mode=mode,
+            if_unchanged_since=if_unchanged_since,
+            must_not_exist=must_not_exist,
+        )
+        self._session.call(FS_WRITE_FILE, params)
+
+    def rename(
+        self, source: RemotePath, destination: RemotePath, *, replace: bool = True, sandbox: Sandbox = None
+    ) -> None:
+        """Give a file or directory another name."""
+        params = FsRenameParams(
+            source_path=wire.path_uri(source),
+            destination_path=wire.path_uri(destination),
+            replace=replace,
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        self._session.call(FS_RENAME, params)
+
+    def chmod(self, path: RemotePath, mode: int, sandbox: Sandbox = None) -> None:
+        """Set the permissions of what a path leads to."""
+        context = wire.sandbox_context(sandbox)
+        self._session.call(FS_CHMOD, FsChmodParams(path=wire.path_uri(path), mode=mode, sandbox=context))
+
+    def touch(
+        self,
+        path: RemotePath,
+        *,
+        modified_at_ns: int | None = None,
+        accessed_at_ns: int | None = None,
+        create: bool = True,
+        sandbox: Sandbox = None,
+    ) -> None:
+        """Set the times of what a path leads to, none for now; make an empty file where there is none."""
+        params = FsTouchParams(
+            path=wire.path_uri(path),
+            modified_at_ns=modified_at_ns,
+            accessed_at_ns=accessed_at_ns,
+            create=create,
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        self._session.call(FS_TOUCH, params)
 
     def open_file(self, path: RemotePath, mode: str = "read", *, sandbox: Sandbox = None) -> RemoteFile:
         """Open a regular file: mode `read`, or `replace` to create or empty it for writing.

@@ -15,6 +15,7 @@ def load_handlers() -> None:
         "watching",
         "ports",
         "filesystem",
+        "changes",
         "http",
         "environment",
         "discovery",

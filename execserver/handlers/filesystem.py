@@ -110,6 +110,11 @@ def write_file(call: Call, params: files.FsWriteFileParams) -> files.FsWriteFile
     except base64.InvalidBase64 as reason:
         raise InvalidRequest(f"fs/writeFile requires valid base64 dataBase64: {reason}") from None
     files_ = operations(call, params.sandbox, params.path)
+    if params.atomic:
+        from execserver.services.replacing import replace_file
+
+        replace_file(call.services.filesystem, files_, params, content)
+        return _WRITTEN
     files_.write_file(params.path.native(), content, params.follow_symlinks is not False)
     return _WRITTEN
 

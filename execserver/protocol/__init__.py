@@ -9,6 +9,14 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import for helper processes
 if TYPE_CHECKING:
+    from execserver.protocol.changes import FsChmodParams as FsChmodParams
+    from execserver.protocol.changes import FsChmodResponse as FsChmodResponse
+    from execserver.protocol.changes import FsRenameParams as FsRenameParams
+    from execserver.protocol.changes import FsRenameResponse as FsRenameResponse
+    from execserver.protocol.changes import FsStatParams as FsStatParams
+    from execserver.protocol.changes import FsStatResponse as FsStatResponse
+    from execserver.protocol.changes import FsTouchParams as FsTouchParams
+    from execserver.protocol.changes import FsTouchResponse as FsTouchResponse
     from execserver.protocol.discovery import CapabilityFile as CapabilityFile
     from execserver.protocol.discovery import CapabilityRoot as CapabilityRoot
     from execserver.protocol.discovery import CapabilityRootParams as CapabilityRootParams
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
     from execserver.protocol.environment import SandboxCheck as SandboxCheck
     from execserver.protocol.environment import SandboxPolicy as SandboxPolicy
     from execserver.protocol.environment import ShellInfo as ShellInfo
+    from execserver.protocol.files import FileVersion as FileVersion
     from execserver.protocol.files import FsCanonicalizeParams as FsCanonicalizeParams
     from execserver.protocol.files import FsCanonicalizeResponse as FsCanonicalizeResponse
     from execserver.protocol.files import FsCloseParams as FsCloseParams
@@ -166,6 +175,7 @@ if TYPE_CHECKING:
     from execserver.protocol.watching import WatchProcessResponse as WatchProcessResponse
 else:
     _RECORD_MODULES = (
+        "changes",
         "discovery",
         "environment",
         "files",

@@ -54,6 +54,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     process_log: bool = False
     output_spool_bytes: U64 = 0
     port_forward: str | None = None
+    fs_change: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

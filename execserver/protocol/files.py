@@ -6,10 +6,16 @@ If `follow_symlinks` is false, a symlink anywhere in the path is refused (no-sym
 from __future__ import annotations
 
 import enum
+from typing import Annotated
+
+import msgspec
 
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import U64, USIZE, Base64, Record, refuse_beyond_u64
 from execserver.protocol.sandbox import FileSystemSandboxContext
+
+NANOSECONDS = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, title="i64")]
+MODE = Annotated[int, msgspec.Meta(ge=0, le=0o7777, title="u16")]
 
 
 class FsReadFileParams(Record, frozen=True, kw_only=True):
@@ -91,16 +97,28 @@ class FsCloseResponse(Record, frozen=True, kw_only=True):
     """Empty."""
 
 
+class FileVersion(Record, frozen=True, kw_only=True):
+    """How a file was when it was looked at: its time of modification and its size."""
+
+    modified_at_ns: NANOSECONDS
+    size: U64
+
+
 class FsWriteFileParams(Record, frozen=True, kw_only=True):
     """The file to create or replace, and its content.
 
     `data_base64` stays text here: damage in it is an error of the file system family, with a text of its own.
+    `atomic`: as a whole or not at all; the last three count with it only.
     """
 
     path: PathUri
     data_base64: str
     follow_symlinks: bool | None = None
     sandbox: FileSystemSandboxContext | None = None
+    atomic: bool = False
+    mode: MODE | None = None
+    if_unchanged_since: FileVersion | None = None
+    must_not_exist: bool = False
 
 
 class FsWriteFileResponse(Record, frozen=True, kw_only=True):

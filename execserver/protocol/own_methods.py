@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import ports, session, watching
+from execserver.protocol import changes, ports, session, watching
 from execserver.protocol.method import Family, Method, NotificationMethod
 
 _SINCE = "execserver"
@@ -150,6 +150,42 @@ PORT_LIST = Method(
     doc="List who listens on the machine, and the connections of the session.",
     extension=True,
 )
+FS_STAT = Method(
+    "fs/stat",
+    changes.FsStatParams,
+    changes.FsStatResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Tell the version and the permissions of a regular file.",
+    extension=True,
+)
+FS_RENAME = Method(
+    "fs/rename",
+    changes.FsRenameParams,
+    changes.FsRenameResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Give a file or directory another name.",
+    extension=True,
+)
+FS_CHMOD = Method(
+    "fs/chmod",
+    changes.FsChmodParams,
+    changes.FsChmodResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Set the permissions of a file or directory.",
+    extension=True,
+)
+FS_TOUCH = Method(
+    "fs/touch",
+    changes.FsTouchParams,
+    changes.FsTouchResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Set the times of a file or directory, and make an empty file where there is none.",
+    extension=True,
+)
 
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
@@ -199,6 +235,10 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     PORT_RESUME,
     PORT_CLOSE,
     PORT_LIST,
+    FS_STAT,
+    FS_RENAME,
+    FS_CHMOD,
+    FS_TOUCH,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PROCESS_TAKEN,

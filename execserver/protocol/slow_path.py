@@ -34,7 +34,8 @@ _OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
 
 # Members of later contracts, which have no position in an array: the older contract counts without them.
 _BY_NAME_ONLY = frozenset(
-    {"followSymlinks", "keepMs", "managedNetwork", "metadata", "processName"}
+    {"atomic", "followSymlinks", "ifUnchangedSince", "mode", "mustNotExist"}
+    | {"keepMs", "managedNetwork", "metadata", "processName"}
     | {"resumeSessionName", "sessionName", "shellSnapshot"}
 )
 

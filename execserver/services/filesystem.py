@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gevent import sleep
 
 from execserver.core.file_handles import OpenFile
-from execserver.files import copy, metadata, no_symlinks, opening, reading, remove, walk, writing
+from execserver.files import change, copy, metadata, no_symlinks, opening, reading, remove, walk, writing
 from execserver.protocol import base64
 from execserver.protocol.files import FsOpenMode
 from execserver.services.file_pool import FilePool
@@ -108,6 +108,27 @@ class FileService:
             remove.remove(path, recursive, force)
         else:
             self._for_trees().call(lambda pause: remove.remove(path, recursive, force, pause))
+
+    def rename(self, source: bytes, destination: bytes, replace: bool) -> None:
+        """Give a file or directory another name."""
+
+        def run(_: object = None) -> None:
+            change.rename((source, None), (destination, None), replace)
+
+        if self._mounts.is_local(source) and self._mounts.is_local(destination):
+            run()
+        else:
+            self._slow.call(run)
+
+    def chmod(self, path: bytes, mode: int) -> None:
+        """Set the permissions of what a path leads to."""
+        self._short(path, lambda pause: change.chmod((os.path.realpath(path), None), mode))
+
+    def touch(self, path: bytes, times: change.Times, create: bool) -> None:
+        """Set the times of what a path leads to; make an empty file where there is none."""
+        if create:
+            os.close(self._opened(path, opening.open_target))
+        self._short(path, lambda pause: change.touch((os.path.realpath(path), None), times))
 
     def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
         """Copy a file, a symlink, or with `recursive` a tree."""

@@ -130,6 +130,26 @@ class ConfinedFiles:
         flags = (records.RECURSIVE if recursive else 0) | (records.FORCE if force else 0)
         self._ask(records.REMOVE, path, flags | _links(links))
 
+    def rename(self, source: bytes, destination: bytes, replace: bool) -> None:
+        """Give a file or symlink another name; directories are refused."""
+        self._ask(records.RENAME, source, records.FORCE if replace else 0, destination)
+
+    def chmod(self, path: bytes, mode: int) -> None:
+        """Set permissions; those that lend a user's rights to others are refused."""
+        if mode & ~0o777:
+            raise InvalidRequest("a sandbox sets no bits for setuid, setgid or sticky")
+        self._ask(records.CHMOD, path, limits=(mode, 0, 0))
+
+    def touch(self, path: bytes, times: tuple[int, int], create: bool) -> None:
+        """Set times; make an empty file where there is none."""
+        if create:
+            self._service.files.release(self.open_target(path))
+        self._ask(records.TOUCH, path, target=b"/%d/%d" % times)
+
+    def open_target(self, path: bytes) -> int:
+        """Open or create a file for writing; the caller owns the descriptor."""
+        return self._open(records.WRITE, path)
+
     def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
         """Copy a file, a symlink, or with `recursive` a tree."""
         self._ask(records.COPY, source, records.RECURSIVE if recursive else 0, destination)

@@ -15,6 +15,7 @@ from errno import EIO
 from execserver.files.copy import CopyOptions
 from execserver.files.walk import WalkOptions
 from execserver.protocol.errors import RpcError
+from execserver.sandbox.files import changes
 from execserver.sandbox.files import guarded_no_symlinks as no_symlinks
 from execserver.sandbox.files import worker_records as records
 from execserver.sandbox.files.guard import Denied, PathGuard
@@ -187,6 +188,22 @@ def _walk(worker: Worker, request: Request) -> Reply:
     return records.Walked(request.request_id, found.entries, found.errors, found.truncated)
 
 
+def _rename(worker: Worker, request: Request) -> Reply:
+    changes.rename(worker.files.guard, request.path, request.target, bool(request.flags & records.FORCE))
+    return records.Done(request.request_id)
+
+
+def _chmod(worker: Worker, request: Request) -> Reply:
+    changes.chmod(worker.files.guard, request.path, request.limits[0])
+    return records.Done(request.request_id)
+
+
+def _touch(worker: Worker, request: Request) -> Reply:
+    accessed, modified = map(int, request.target.split(b"/")[1:])
+    changes.touch(worker.files.guard, request.path, (accessed, modified))
+    return records.Done(request.request_id)
+
+
 _OPERATIONS: dict[int, Perform] = {
     records.READ: _read,
     records.REPLACE: _replace,
@@ -198,4 +215,7 @@ _OPERATIONS: dict[int, Perform] = {
     records.REMOVE: _remove,
     records.COPY: _copy,
     records.WALK: _walk,
+    records.RENAME: _rename,
+    records.CHMOD: _chmod,
+    records.TOUCH: _touch,
 }

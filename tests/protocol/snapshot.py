@@ -16,7 +16,18 @@ from execserver.protocol.record import Base64, Record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 
 FILE = Path(__file__).with_name("schema.json")
-MODULES = ("discovery", "environment", "files", "http", "legacy", "ports", "process", "session", "watching")
+MODULES = (
+    "changes",
+    "discovery",
+    "environment",
+    "files",
+    "http",
+    "legacy",
+    "ports",
+    "process",
+    "session",
+    "watching",
+)
 
 
 def all_records() -> list[type[Record]]:

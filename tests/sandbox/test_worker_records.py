@@ -74,7 +74,7 @@ def test_a_damaged_request_is_refused_or_is_another_request(
     except RecordError:
         return
     assert found.path.startswith(b"/")
-    assert bool(found.target) == (found.operation == records.COPY)
+    assert bool(found.target) == (found.operation in (records.COPY, records.RENAME, records.TOUCH))
 
 
 @given(REPLIES, st.data())
@@ -94,6 +94,8 @@ def test_a_damaged_reply_is_refused_or_is_another_reply(reply: records.Reply, da
         records.Request(1, records.READ, b"/a\0b"),
         records.Request(1, records.READ, b""),
         records.Request(1, records.COPY, b"/a"),
+        records.Request(1, records.RENAME, b"/a"),
+        records.Request(1, records.CHMOD, b"/a", target=b"/b"),
         records.Request(1, records.COPY, b"/a", target=b"b"),
         records.Request(1, records.READ, b"/a", target=b"/b"),
     ],
@@ -108,7 +110,7 @@ def test_a_request_without_proper_paths_is_refused(request_: records.Request) ->
     [
         records.Request(1, records.READ, b"/" * 4096),
         records.Request(1, 0, b"/a"),
-        records.Request(1, 11, b"/a"),
+        records.Request(1, 14, b"/a"),
         records.Request(-1, records.READ, b"/a"),
         records.Request(1, records.WALK, b"/a", limits=(2**32, 0, 0)),
     ],

@@ -25,7 +25,11 @@ READ_DIRECTORY = 7
 REMOVE = 8
 COPY = 9
 WALK = 10
-_OPERATIONS = range(READ, WALK + 1)
+RENAME = 11  # with FORCE also over what is there
+CHMOD = 12  # the mode is the first limit
+TOUCH = 13  # the second path is /ACCESS/MODIFICATION, times in nanoseconds
+_WITH_TARGET = (COPY, RENAME, TOUCH)
+_OPERATIONS = range(READ, TOUCH + 1)
 
 # Flags of a request.
 RECURSIVE = 1
@@ -64,7 +68,7 @@ class RecordError(Exception):
 
 
 class Request:
-    """One operation.  `target` is a copy's second path; `limits` are a walk's depth, directories, entries."""
+    """One operation.  `target` is the second path of some; `limits` are depth, directories, entries."""
 
     __slots__ = ("flags", "limits", "operation", "path", "request_id", "target")
 
@@ -208,7 +212,7 @@ def decode_request(data: bytes) -> Request:
     path, target = body[:path_bytes], body[path_bytes:]
     if not path.startswith(b"/") or b"\0" in body or max(path_bytes, target_bytes) > MAX_PATH_BYTES:
         raise RecordError("request with a path that is none")
-    if bool(target) != (operation == COPY) or (target and not target.startswith(b"/")):
+    if bool(target) != (operation in _WITH_TARGET) or (target and not target.startswith(b"/")):
         raise RecordError("a second path belongs to a copy, and to nothing else")
     return Request(number, operation, path, flags, target, (limits[0], limits[1], limits[2]))
 

@@ -1,0 +1,52 @@
+"""Changes names, modes and times: `fs/rename`, `fs/chmod` and `fs/touch` as plain functions.
+
+Each takes a name and the descriptor of its directory, or an absolute path and None.  No symlink is followed
+by itself: the caller has resolved what is to be followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Name = tuple[bytes, "int | None"]
+Times = tuple[int, int]  # of access and of modification, in nanoseconds since 1970; -1 stands for now
+
+
+def rename(source: Name, target: Name, replace: bool) -> None:
+    """Give a name another one.  Without `replace`, an existing target is an error, without a race."""
+    (name, folder), (new_name, new_folder) = source, target
+    if not replace:
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.mkdir(new_name, dir_fd=new_folder)  # fails for anything there; a rename replaces it if empty
+        else:
+            os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder, follow_symlinks=False)
+            os.unlink(name, dir_fd=folder)
+            return
+    os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+
+
+def chmod(name: Name, mode: int) -> None:
+    """Set the permissions of a file or directory; a symlink is an error of the system."""
+    fd = os.open(name[0], _LOOK, dir_fd=name[1])
+    try:
+        os.chmod(b"/proc/self/fd/%d" % fd, mode)
+    finally:
+        os.close(fd)
+
+
+def touch(name: Name, times: Times) -> None:
+    """Set the times of what is there."""
+    fd = os.open(name[0], _LOOK, dir_fd=name[1])
+    try:
+        if times == (-1, -1):
+            os.utime(b"/proc/self/fd/%d" % fd)  # also for who may write and does not own it
+            return
+        now = time.time_ns()
+        accessed, modified = (now if each == -1 else each for each in times)
+        os.utime(b"/proc/self/fd/%d" % fd, ns=(accessed, modified))
+    finally:
+        os.close(fd)

@@ -163,10 +163,10 @@ ROWS = [
     CostRow("x_info", "info through a relay, the executor", 150, cost_remote.info, EXECUTOR),
     CostRow("x_metadata", "metadata through a relay, the executor", 150, cost_remote.metadata, EXECUTOR),
     CostRow("x_key", "key through a relay, the executor", 150, cost_remote.key, EXECUTOR),
-    CostRow("x_shake", "a harness that comes and goes, the executor", 20, cost_remote.initialize, EXECUTOR),
+    CostRow("x_shake", "a harness that comes and goes, the executor", 10, cost_remote.initialize, EXECUTOR),
     CostRow("r_info", "info through a relay, the relay", 150, cost_remote.info, RELAY),
     CostRow("r_key", "key through a relay, the relay", 150, cost_remote.key, RELAY),
-    CostRow("r_shake", "a harness that comes and goes, the relay", 20, cost_remote.initialize, RELAY),
+    CostRow("r_shake", "a harness that comes and goes, the relay", 10, cost_remote.initialize, RELAY),
 ]
 
 

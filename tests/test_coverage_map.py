@@ -51,7 +51,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.relay.listener": "relay/test_life.py",
     "execserver.relay.rendezvous": "relay/test_routing.py",
     "execserver.relay.routes": "relay/test_routing.py",
-    "execserver.relay.send_queue": "relay/test_flow.py",
     "execserver.remote.auth.": "remote/test_auth_resolve.py",
     "execserver.remote.running": "remote/test_serving.py",
     "execserver.remote.plain_executor": "remote/test_remote_mode.py",

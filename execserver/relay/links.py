@@ -21,7 +21,7 @@ from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.send_queue import SendQueue
-from execserver.relay.ws_frames import end_of_frames, size_of_frame
+from execserver.relay.ws_frames import end_of_frames, is_one_frame, size_of_frame
 from execserver.wire.websocket import PING_FRAME, POLICY_VIOLATION, FrameLimits, ServerFrames
 
 _log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class WebSocketLink:
     def _readable(self) -> None:
         view, begun = self._shared.view, len(self._begun)
         try:
-            count = self._stream.read(view[begun:])
+            count = self._stream.read(view[begun:] if begun else view)
         except BlockingIOError:
             return
         except OSError:  # a reset connection, say: an end like any other
@@ -271,7 +271,9 @@ class WebSocketLink:
         That frame is joined only once it is whole.  Joined at every read, a frame sent in single bytes would
         cost its peer nothing and the relay the square of its size.
         """
-        if end < self._begun_size:
+        if not begun and is_one_frame(view, end):  # as nearly all are
+            self._feed(view[:end])
+        elif end < self._begun_size:
             self._begun += view[begun:end]
         else:
             view[:begun] = self._begun

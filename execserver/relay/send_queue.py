@@ -26,7 +26,10 @@ class SendQueue:
 
     def push(self, turn: Hashable, message: bytes) -> None:
         """Add a message after the others of its turn."""
-        self._messages.push(turn, message)
+        if self.line or self._messages or len(message) >= _SMALL_BYTES:
+            self._messages.push(turn, message)
+        else:
+            self._put_in_line(message)  # where nothing waits it is the first, whosever turn it is
 
     def put(self, frame: bytes) -> None:
         """Add a control frame ahead of the messages that wait for their turn."""
@@ -41,18 +44,26 @@ class SendQueue:
     def fill(self, *, everything: bool = False) -> bool:
         """Move messages into the line, up to 64 KiB; return whether it holds anything."""
         while self._messages and (everything or self._line_bytes < _LINE_BYTES):
-            message = self._messages.pop()
-            header = binary_header(len(message))
-            self.line.extend((header + message,) if len(message) < _SMALL_BYTES else (header, message))
-            self._line_bytes += len(header) + len(message)
+            self._put_in_line(self._messages.pop())
         if not self.line:
             self.control_bytes = 0
         return bool(self.line)
 
+    def _put_in_line(self, message: bytes) -> None:
+        header = binary_header(len(message))
+        if len(message) < _SMALL_BYTES:
+            self.line.append(header + message)
+        else:
+            self.line.extend((header, message))
+        self._line_bytes += len(header) + len(message)
+
     def took(self, count: int) -> None:
         """Remove the bytes that were written from the front of the line."""
         self._line_bytes -= count
-        drop_sent(self.line, count)
+        if self._line_bytes:
+            drop_sent(self.line, count)
+        else:
+            self.line.clear()
 
     def clear(self) -> None:
         """Drop everything."""

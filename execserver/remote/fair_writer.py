@@ -131,9 +131,10 @@ class FairWriter:
             idle.switch(None)
 
     def _batch(self) -> list[bytes]:
-        buffers = [buffer for frame in self._urgent for buffer in frame]
-        self._urgent.clear()
-        size = sum(map(len, buffers))
+        buffers: list[bytes] = []
+        while self._urgent:
+            buffers += self._urgent.popleft()
+        size = sum(map(len, buffers)) if buffers else 0
         while self._ready and size < BATCH_BYTES:
             source = next(iter(self._ready))
             del self._ready[source]

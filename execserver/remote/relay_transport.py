@@ -19,7 +19,7 @@ from execserver.transports.transport import Receiver
 from execserver.wire.noise_records import MAX_JSON_BYTES
 from execserver.wire.relay_frames import RelayFrame
 from execserver.wire.relay_stream import ExecutorStream, StreamError, StreamReset
-from execserver.wire.reliability import PROBE_S
+from execserver.wire.reliability import ACK_DELAY_S, PROBE_S
 from execserver.wire.websocket import INVALID_DATA
 
 # libev starts a timer at its cached time, so the timer may fire a moment early by our clock.
@@ -94,7 +94,8 @@ class RelayTransport:
         if self._stream.is_reliable:
             if self._stream.has_frames_at(now):
                 self._want_turn()
-            self._arm()
+            if self._due is None or self._due > now + ACK_DELAY_S:  # nothing new is due sooner than that
+                self._arm()
 
     def queue(self, message: bytes) -> None:
         """Queue one message, to be sent when the stream's turn comes; too long a one ends the stream."""

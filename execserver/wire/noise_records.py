@@ -65,6 +65,15 @@ class RecordSender:
         """Return the records of one message with their sequence numbers.  Raises `StreamError`."""
         return list(self.pieces(message))
 
+    def seal_short(self, message: bytes) -> tuple[int, bytes] | None:
+        """Seal a message that fits into one record, as nearly all do; None, and nothing done, for others.
+
+        It is the one item of `pieces`.  Raises `StreamError` when the numbers are used up.
+        """
+        if not 0 < len(message) <= MAX_PLAINTEXT_BYTES - _LENGTH_BYTES:
+            return None
+        return self._seal(len(message).to_bytes(_LENGTH_BYTES, "big") + message)
+
     def pieces(self, message: bytes) -> Iterator[tuple[int, bytes]]:
         """Seal one message lazily, record by record; no other message may be sealed meanwhile.
 

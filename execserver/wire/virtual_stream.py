@@ -173,10 +173,7 @@ class RelayStream:
 
     @property
     def has_frames(self) -> bool:
-        """True if `next_frame` may have something.
-
-        False means that nothing is ready now.  The clock (`deadline`) or the peer (`feed`) may change that.
-        """
+        """True if `next_frame` may have something; the clock (`deadline`) or the peer may change a False."""
         if self._control or self._messages or self._pieces is not None:
             return True
         return self._acknowledgements is not None and self._reliable and self._acknowledgements.has_frames
@@ -272,7 +269,10 @@ class RelayStream:
                 return None
             message = self._messages.popleft()
             self.queued_bytes -= len(message)
-            self._pieces = self._sender.pieces(self._outgoing(message))
+            outgoing = self._outgoing(message)
+            if (record := self._sender.seal_short(outgoing)) is not None:
+                return record
+            self._pieces = self._sender.pieces(outgoing)
 
     def _outgoing(self, message: bytes) -> bytes:
         """Return the text to send for a message; the first one may carry the announcement."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from execserver.relay.fair_queue import FairQueue
 from execserver.relay.keys import InvalidKey, fingerprint_of, key_text
 from execserver.relay.limits import Bucket, LimitError, Limits
 from execserver.relay.metrics import Metrics
+from execserver.relay.send_queue import SendQueue
+from execserver.relay.ws_frames import binary_header
 from tests.support.relay_process import key_object
 
 
@@ -81,6 +84,30 @@ def test_senders_take_turns() -> None:
     assert [queue.pop() for _ in range(6)] == [b"a0", b"b0", b"c0", b"a1", b"b1", b"a2"]
     assert not queue
     assert queue.size == 0
+
+
+def test_what_goes_into_line_at_once_keeps_the_order_of_turns() -> None:
+    """The short way of a message where nothing waits, against the turns of a plain queue."""
+    chance = random.Random(4)
+    for _ in range(500):
+        queue, turns, expected = SendQueue(), FairQueue(), []
+        for number in range(20):
+            message = bytes((number,)) * chance.choice([1, 10, 126, 4095, 4096, 5000])
+            turn = chance.choice("abc")
+            queue.push(turn, message)
+            if number == 0 and len(message) < 4096:
+                expected.append(binary_header(len(message)) + message)  # as if it were written by now
+            else:
+                turns.push(turn, message)
+        while turns:
+            message = turns.pop()
+            expected.append(binary_header(len(message)) + message)
+        assert queue.fill(everything=True)
+        written = b"".join(queue.line)
+        assert written == b"".join(expected)
+        while queue.line:  # written in pieces, nothing is left over
+            queue.took(min(len(queue.line[0]), chance.choice([1, 1000, 5000])))
+        assert not queue.fill()
 
 
 def test_a_bucket_lets_its_size_through_and_then_its_rate() -> None:

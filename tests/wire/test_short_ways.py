@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 from execserver.wire.client_frames import BINARY_MESSAGE, ClientFrames
+from execserver.wire.noise_records import MAX_PLAINTEXT_BYTES, RecordReceiver, RecordSender
+from execserver.wire.noise_state import TransportCipher
 from execserver.wire.relay_frames import (
     InvalidFrame,
     RelayFrame,
@@ -95,3 +97,19 @@ def test_messages_of_a_relay_are_cut_alike() -> None:
                     each.frames.take(piece)
                 at += len(piece)
         assert quick.found == slow.found
+
+
+def test_short_messages_are_sealed_alike() -> None:
+    chance = random.Random(9)
+    key = bytearray(range(32))
+    short, general = RecordSender(TransportCipher(key)), RecordSender(TransportCipher(key))
+    receiver = RecordReceiver(TransportCipher(key))
+    most = MAX_PLAINTEXT_BYTES - 4
+    for number in range(COUNT // 10):
+        message = chance.randbytes(chance.choice([1, 2, 100, 1000] if number % 50 else [most, most + 1]))
+        record = short.seal_short(message)
+        records = list(short.pieces(message)) if record is None else [record]
+        assert records == general.seal(message)
+        assert [each for one in records for each in receiver.feed(*one)] == [message]
+        assert (record is None) == (len(message) > most)
+    assert short.seal_short(b"") is None

@@ -143,7 +143,7 @@ def test_no_name_leads_out(target: Target, name: bytes, kind: str) -> None:
 
 def test_no_link_leads_out(target: Target) -> None:
     outside = os.fsencode(target.outside)
-    top = Entry(b"x", tar.DIRECTORY)
+    top = Entry(b"x", tar.DIRECTORY, mode=0o755)
     link = Entry(b"x/l", tar.SYMLINK, target=outside)
     with pytest.raises(OSError, match="Not a directory"):
         target.unpack(top, link, Entry(b"x/l/kept", tar.FILE, 4), b"evil")

@@ -22,14 +22,14 @@ from execserver.protocol import files as fs
 from execserver.protocol import methods
 from execserver.protocol.changes import (
     FsChmodParams,
+    FsGetVersionParams,
+    FsGetVersionResponse,
     FsRenameParams,
-    FsStatParams,
-    FsStatResponse,
     FsTouchParams,
 )
 from execserver.protocol.files import FileVersion, FsWriteFileParams
 from execserver.protocol.methods import FS_WRITE_FILE
-from execserver.protocol.own_methods import FS_CHMOD, FS_RENAME, FS_STAT, FS_TOUCH
+from execserver.protocol.own_methods import FS_CHMOD, FS_GET_VERSION, FS_RENAME, FS_TOUCH
 from execserver.protocol.paths import PathUri
 
 BLOCK_BYTES: Final = 1024 * 1024
@@ -134,10 +134,10 @@ class RemoteFiles:
         )
         self._session.call(methods.FS_WRITE_FILE, params)
 
-    def stat(self, path: RemotePath, sandbox: Sandbox = None) -> FsStatResponse:
+    def stat(self, path: RemotePath, sandbox: Sandbox = None) -> FsGetVersionResponse:
         """Return the version and the permissions of a file (an extension, as the four that follow)."""
-        params = FsStatParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
-        return self._session.call(FS_STAT, params)
+        params = FsGetVersionParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+        return self._session.call(FS_GET_VERSION, params)
 
     def replace_file(
         self,

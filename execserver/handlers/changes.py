@@ -1,4 +1,4 @@
-"""`fs/stat`, `fs/rename`, `fs/chmod` and `fs/touch` (wire contract, section 18)."""
+"""`fs/getVersion`, `fs/rename`, `fs/chmod` and `fs/touch` (wire contract, section 18)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from execserver.handlers.context import Call
 from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import changes
-from execserver.protocol.own_methods import FS_CHMOD, FS_RENAME, FS_STAT, FS_TOUCH
+from execserver.protocol.own_methods import FS_CHMOD, FS_GET_VERSION, FS_RENAME, FS_TOUCH
 from execserver.services.replacing import version_of
 
 
-@handles(FS_STAT)
-def look(call: Call, params: changes.FsStatParams) -> changes.FsStatResponse:
+@handles(FS_GET_VERSION)
+def look(call: Call, params: changes.FsGetVersionParams) -> changes.FsGetVersionResponse:
     """Tell the version and the permissions of a regular file."""
     files = operations(call, params.sandbox, params.path)
     version, mode = version_of(call.services.filesystem, files, params.path.native())
-    return changes.FsStatResponse(version=version, mode=mode)
+    return changes.FsGetVersionResponse(version=version, mode=mode)
 
 
 @handles(FS_RENAME)

@@ -73,7 +73,7 @@ REACH = {
     own_methods.PROCESS_UNWATCH.name: Reach.OWN,
     own_methods.PROCESS_TAKE.name: Reach.OWN,
     own_methods.PROCESS_LOG.name: Reach.OWN,
-    own_methods.FS_STAT.name: Reach.SANDBOX,
+    own_methods.FS_GET_VERSION.name: Reach.SANDBOX,
     own_methods.FS_RENAME.name: Reach.SANDBOX,
     own_methods.FS_CHMOD.name: Reach.SANDBOX,
     own_methods.FS_TOUCH.name: Reach.SANDBOX,

@@ -11,10 +11,10 @@ TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import f
 if TYPE_CHECKING:
     from execserver.protocol.changes import FsChmodParams as FsChmodParams
     from execserver.protocol.changes import FsChmodResponse as FsChmodResponse
+    from execserver.protocol.changes import FsGetVersionParams as FsGetVersionParams
+    from execserver.protocol.changes import FsGetVersionResponse as FsGetVersionResponse
     from execserver.protocol.changes import FsRenameParams as FsRenameParams
     from execserver.protocol.changes import FsRenameResponse as FsRenameResponse
-    from execserver.protocol.changes import FsStatParams as FsStatParams
-    from execserver.protocol.changes import FsStatResponse as FsStatResponse
     from execserver.protocol.changes import FsTouchParams as FsTouchParams
     from execserver.protocol.changes import FsTouchResponse as FsTouchResponse
     from execserver.protocol.discovery import CapabilityFile as CapabilityFile

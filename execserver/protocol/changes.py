@@ -8,14 +8,14 @@ from execserver.protocol.record import Record
 from execserver.protocol.sandbox import FileSystemSandboxContext
 
 
-class FsStatParams(Record, frozen=True, kw_only=True):
+class FsGetVersionParams(Record, frozen=True, kw_only=True):
     """The regular file to look at; links are followed."""
 
     path: PathUri
     sandbox: FileSystemSandboxContext | None = None
 
 
-class FsStatResponse(Record, frozen=True, kw_only=True):
+class FsGetVersionResponse(Record, frozen=True, kw_only=True):
     """What `ifUnchangedSince` takes, and the permissions."""
 
     version: FileVersion

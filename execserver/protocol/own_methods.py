@@ -150,10 +150,10 @@ PORT_LIST = Method(
     doc="List who listens on the machine, and the connections of the session.",
     extension=True,
 )
-FS_STAT = Method(
-    "fs/stat",
-    changes.FsStatParams,
-    changes.FsStatResponse,
+FS_GET_VERSION = Method(
+    "fs/getVersion",
+    changes.FsGetVersionParams,
+    changes.FsGetVersionResponse,
     family=Family.FILESYSTEM,
     since=_SINCE,
     doc="Tell the version and the permissions of a regular file.",
@@ -235,7 +235,7 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     PORT_RESUME,
     PORT_CLOSE,
     PORT_LIST,
-    FS_STAT,
+    FS_GET_VERSION,
     FS_RENAME,
     FS_CHMOD,
     FS_TOUCH,

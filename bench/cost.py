@@ -39,9 +39,12 @@ from bench.cost_starts import STARTS, StartRow
 from bench.cost_starts import measure as start_cost
 from bench.counted_server import COUNT
 from bench.server import Server
+from bench.trapped_calls import TRAPPED, TrappedRow
+from bench.trapped_calls import calls as trapped_calls
 
 BUDGETS = Path(__file__).with_name("budgets.toml")
 MARGIN = 0.05
+CALLS_MARGIN = 0.15  # of an exec supervisor; how often it waits depends on the others
 _LISTEN = ["--listen", "ws://127.0.0.1:0"]
 _ATTACH_S = 20.0
 _KILO = 1000
@@ -52,13 +55,14 @@ _SETTLED_S = (
 
 # What one row costs: the name of a column and its figure.  Instructions are in thousands.
 Cost = dict[str, float]
+AnyRow = CostRow | StartRow | TrappedRow
 Measure = Callable[[CostRow], float]
 
 
 def main(argv: list[str]) -> int:
     """Count and print; return the exit status."""
     options = _parser().parse_args(argv)
-    every: list[CostRow | StartRow] = [*ROWS, *DOORS, *STARTS]
+    every: list[AnyRow] = [*ROWS, *DOORS, *STARTS, *TRAPPED]
     wanted = options.only.split(",") if options.only else [row.name for row in every]
     unknown = set(wanted) - {row.name for row in every}
     if unknown:
@@ -72,6 +76,8 @@ def main(argv: list[str]) -> int:
         for row in rows:
             if isinstance(row, StartRow) and (found := start_cost(row, Path(place))) is not None:
                 figures[row.name][INSTRUCTIONS] = found
+            if isinstance(row, TrappedRow) and (number := trapped_calls(row)) is not None:
+                figures[row.name][CALLS] = number
     print(table(rows, figures))
     if options.write:
         BUDGETS.write_text(budgets_text({**budgets(), **figures}))
@@ -90,7 +96,7 @@ def _count_operations(rows: Sequence[CostRow], place: Path, figures: dict[str, C
                         figures[row.name][column] = measure(row)
 
 
-def table(rows: Sequence[CostRow | StartRow], figures: dict[str, Cost]) -> str:
+def table(rows: Sequence[AnyRow], figures: dict[str, Cost]) -> str:
     """Return the figures as a Markdown table."""
     lines = ["| row | | instructions, thousands | system calls | switches |", "|---|---|---|---|---|"]
     for row in rows:
@@ -106,6 +112,10 @@ def over_budget(figures: dict[str, Cost], budgets: dict[str, Cost]) -> list[str]
         figure, budget = cost.get(INSTRUCTIONS), budgets.get(name, {}).get(INSTRUCTIONS)
         if figure is not None and budget is not None and figure > budget * (1 + MARGIN):
             found.append(f"{name}: {_shown(figure)} thousand instructions, budget {_shown(budget)}")
+    for row in TRAPPED:
+        figure, budget = figures.get(row.name, {}).get(CALLS), budgets.get(row.name, {}).get(CALLS)
+        if figure is not None and budget is not None and figure > budget * (1 + CALLS_MARGIN):
+            found.append(f"{row.name}: {_shown(figure)} system calls, budget {_shown(budget)}")
     return found
 
 
@@ -187,9 +197,10 @@ def counting_switches(place: Path, subject: str, options: Sequence[str] = ()) ->
 
 
 INSTRUCTIONS = "instructions"
+CALLS = "calls"
 COLUMNS = {
     INSTRUCTIONS: counting_instructions,
-    "calls": counting_calls,
+    CALLS: counting_calls,
     "switches": counting_switches,
 }
 

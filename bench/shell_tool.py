@@ -27,6 +27,7 @@ from bench.shell_rows import RULES, rows
 
 ROOT = Path(__file__).resolve().parents[1]
 BASH = "/bin/bash"
+OURS = (sys.executable, "-m", "execserver")
 LIMIT_MS = 120_000
 # A filter that refuses ptrace, as in containers: ours falls back to the wrapper.
 REFUSING = (sys.executable, "-m", "tests.support.without_ptrace")
@@ -48,7 +49,9 @@ class Tool:
     """
 
     def __init__(self, contestant: Contestant, home: str, folder: str) -> None:
-        env = {**os.environ, "CODEX_HOME": home, "CODEX_BASH_PATH": contestant.bash, "PYTHONPATH": str(ROOT)}
+        own = {"CODEX_HOME": home, "CODEX_BASH_PATH": contestant.bash, "PYTHONPATH": str(ROOT)}
+        # Without SHLVL the reference's Bash reads ~/.bashrc at each call.
+        env = {"SHLVL": "1", **os.environ, **own}
         self._process = subprocess.Popen(
             contestant.command,
             stdin=subprocess.PIPE,
@@ -80,9 +83,14 @@ class Tool:
         seconds = time.monotonic() - started
         for answer in answers:
             result = json.loads(answer["result"]["content"][0]["text"])
-            if result["exit_code"] or result["output"]:
+            if result["exit_code"]:  # what a profile complains about is not the tool's
                 raise SystemExit(f"bench: unexpected result: {result}")
         return seconds
+
+    @property
+    def pid(self) -> int:
+        """The process of the shell tool."""
+        return self._process.pid
 
     def close(self) -> None:
         """End it."""
@@ -189,7 +197,7 @@ def measure(those: Sequence[Contestant], options: argparse.Namespace) -> dict[st
 def main(argv: list[str]) -> int:
     """Measure and print; return the exit status."""
     parser = argparse.ArgumentParser(prog="build.py bench shell")
-    parser.add_argument("--ours", default=f"{sys.executable} -m execserver", help="how to start our program")
+    parser.add_argument("--ours", default=shlex.join(OURS), help="how to start our program")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--sources", type=int, default=300, help="how many C files are compiled")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import cost, cost_doors, cost_rows, cost_starts
+from bench import cost, cost_doors, cost_rows, cost_starts, trapped_calls
 from bench.cost_rows import CostRow
 from tests.support.server_process import OURS, ServerProcess
 from tests.support.source import ROOT
@@ -45,7 +45,14 @@ def test_budgets_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pyte
 def test_every_row_has_its_budgets() -> None:
     found = {name: set(budget) for name, budget in cost.budgets().items()}
     operations = {row.name: set(cost.COLUMNS) for row in (*cost_rows.ROWS, *cost_doors.DOORS)}
-    assert found == operations | {row.name: {cost.INSTRUCTIONS} for row in cost_starts.STARTS}
+    starts = {row.name: {cost.INSTRUCTIONS} for row in cost_starts.STARTS}
+    assert found == operations | starts | {row.name: {cost.CALLS} for row in trapped_calls.TRAPPED}
+
+
+def test_an_exec_supervisor_has_a_budget_of_calls() -> None:
+    budgets = {"trapped_inside": {"calls": 10.0}, "trapped_outside": {"calls": 100.0}}
+    figures = {"trapped_inside": {"calls": 11.4}, "trapped_outside": {"calls": 116.0}}
+    assert cost.over_budget(figures, budgets) == ["trapped_outside: 116.0 system calls, budget 100.0"]
 
 
 def test_to_ask_who_comes_costs_little_beside_the_connection() -> None:

@@ -37,6 +37,7 @@ class Client:
     """One initialized connection."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         parts = urlsplit(url)
         address = (str(parts.hostname), int(parts.port or 0))
         self._socket = socket.create_connection(address, TIMEOUT_S)

@@ -61,6 +61,28 @@ def pipe_meta(setting: Setting) -> float:
     return total / (time.perf_counter() - started)
 
 
+def info_of(count: int) -> Callable[[Setting], float]:
+    """Return what keeps a request under way on each of so many connections, all from one thread."""
+
+    def measure(setting: Setting) -> float:
+        clients = [Client(setting.client.url) for _ in range(count)]
+        frame, rounds = request_frame(0, "environment/info", {}), setting.scaled(8_000, 800) // count
+        started = time.perf_counter()
+        for client in clients:
+            client.send_prepared(frame)
+        for left in reversed(range(rounds)):
+            for client in clients:
+                client.receive()
+                if left:
+                    client.send_prepared(frame)
+        rate = rounds * count / (time.perf_counter() - started)
+        for client in clients:
+            client.close()
+        return rate
+
+    return measure
+
+
 def true_p50(setting: Setting) -> float:
     """Start /bin/true with pipes and wait until it is closed."""
     return _true(setting, tty=False)
@@ -127,6 +149,9 @@ def dir10k(setting: Setting) -> float:
 ROWS = [
     Row("meta_p50", "fs/getMetadata round trip", "us", False, meta_p50),
     Row("pipe_meta", "fs/getMetadata, 64 under way", "req/s", True, pipe_meta),
+    Row("info2", "environment/info, 2 clients", "req/s", True, info_of(2)),
+    Row("info4", "environment/info, 4 clients", "req/s", True, info_of(4)),
+    Row("info8", "environment/info, 8 clients", "req/s", True, info_of(8)),
     Row("true_p50", "/bin/true, pipe, start to closed", "ms", False, true_p50),
     Row("truetty_p50", "/bin/true, tty, start to closed", "ms", False, truetty_p50),
     Row("key_p50", "key to echo on a tty", "ms", False, key_p50),

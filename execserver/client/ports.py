@@ -1,6 +1,8 @@
 """TCP connections from and to the server's machine, as streams: an extension of this project's server.
 
-A stream goes on over a lost connection to the server: both sides know how many bytes the other one has.
+A stream goes on over a lost connection to the server: both sides know how many bytes the other one has.  At
+most 4 MiB of a stream wait to be read, and 256 connections of a listener to be taken; what a server sends
+beyond is closed.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ from execserver.protocol.ports import (
 from execserver.protocol.session import NoParams
 
 _PIECE: Final = 64 * 1024
+# Far beyond the server's own window and limit: one that gets here is at fault.
+_MOST_UNREAD: Final = 4 * 1024 * 1024
+_MOST_ACCEPTED: Final = 256
 
 
 class PortStream:
@@ -103,7 +108,11 @@ class PortStream:
 
     def deliver(self, note: PortDataNotification) -> None:
         """Take bytes in order; what comes twice, or too early after a lost connection, is left out."""
-        if note.offset != self._arrived:
+        if note.offset != self._arrived or self.error is not None:
+            return
+        if self._arrived - self._taken + len(note.chunk) > _MOST_UNREAD:
+            self.fail(TransportClosed("the server sent more than its window allows"))
+            self._ports.drop(self.port_id)
             return
         if note.chunk:
             self._ready.append(note.chunk)
@@ -199,6 +208,10 @@ class RemotePorts:
         except ExecServerError:
             pass  # it ends with the session
 
+    def drop(self, port_id: str) -> None:
+        """Close a stream without waiting for the answer."""
+        gevent.spawn(self.close, port_id)
+
     def on_data(self, note: PortDataNotification) -> None:
         """Pass bytes to their stream."""
         stream = self._streams.get(note.port_id)
@@ -216,8 +229,8 @@ class RemotePorts:
         listener = self._listeners.get(note.listen_id)
         stream = PortStream(self, note.port_id)
         stream.address = note.peer
-        if listener is None:
-            gevent.spawn(self.close, note.port_id)
+        if listener is None or listener.accepted.qsize() >= _MOST_ACCEPTED:
+            self.drop(note.port_id)
             return
         self._streams[note.port_id] = stream
         listener.accepted.put(stream)

@@ -19,6 +19,7 @@ from execserver.client import (
     UnsupportedByServer,
 )
 from execserver.protocol.environment import Extensions
+from execserver.protocol.ports import PortAcceptedNotification, PortAddress, PortDataNotification
 from tests.client.cutting_proxy import CuttingProxy
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
@@ -169,3 +170,30 @@ def test_a_server_that_does_not_forward(remote: ExecServerClient, monkeypatch: p
     monkeypatch.setattr(type(remote._session), "extensions", Extensions())
     with pytest.raises(UnsupportedByServer):
         remote.ports.open("127.0.0.1", 1)
+
+
+def test_a_server_that_sends_beyond_its_window_loses_the_stream(remote: ExecServerClient) -> None:
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        piece = b"x" * MIB
+        for number in range(5):
+            note = PortDataNotification(port_id=stream.port_id, offset=number * MIB, chunk=piece, eof=False)
+            remote.ports.on_data(note)
+        assert stream.arrived == 4 * MIB
+        assert b"".join(stream.recv() for _ in range(4)) == piece * 4
+        with pytest.raises(TransportClosed, match="sent more than its window allows"):
+            stream.recv()
+        wait_until(lambda: remote.ports.list().streams == (), 20.0, pause=gevent.sleep)
+
+
+def test_connections_that_nobody_takes_are_closed_beyond_the_limit(remote: ExecServerClient) -> None:
+    entry = remote.ports.listen("127.0.0.1")
+    for number in range(300):
+        peer = PortAddress(host="127.0.0.1", port=1)
+        remote.ports.on_accepted(
+            PortAcceptedNotification(
+                listen_id=entry.port_id, port_id=f"{entry.port_id}/{number}", peer=peer, window_bytes=1
+            )
+        )
+    assert entry.accepted.qsize() == 256
+    entry.close()

@@ -21,7 +21,7 @@ from execserver.sandbox.policy.policy import file_policy
 from execserver.sandbox.rootfs.builder import RootFailed
 from execserver.zygote.confine.standalone import confine_self_then_call
 
-from . import fs_no_symlinks, fs_open
+from . import fs_discovery, fs_no_symlinks, fs_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from execserver.protocol.sandbox import FileSystemSandboxContext
 
-PRELOADED = (base64, fs_no_symlinks, fs_open, pieces, reading, walk, writing)
+PRELOADED = (base64, fs_discovery, fs_no_symlinks, fs_open, pieces, reading, walk, writing)
 
 
 def call_confined(context: FileSystemSandboxContext, function: Callable[[GuardedFiles], int]) -> int:

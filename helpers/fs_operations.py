@@ -223,7 +223,17 @@ def _open(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]
     yield _EMPTY
 
 
+def _discover_roots(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    from .fs_discovery import answer, restricting_sandbox
+
+    request.sandbox = restricting_sandbox(request.roots)
+    if request.sandbox is not None and guarded is None:
+        raise NeedsSandbox
+    yield from answer(request.roots, guarded or PlainFiles())
+
+
 _OPERATIONS: dict[str, Callable[[FileRequest, GuardedFiles | None], Iterator[bytes]]] = {
+    "capabilityRoots/discoverV1": _discover_roots,
     "fs/open": _open,
     "fs/readFile": _read_file,
     "fs/writeFile": _write_file,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Field = tuple[str, str, Reader, bool]
     # Levels, directories, entries; whether symlinks are followed, and hidden directories left out.
     WalkLimits = tuple[int, int, int, bool, bool]
+    # A folder to search: its name in the answer, where it is, and what may be read there.
+    Root = tuple[str, PathUri, FileSystemSandboxContext | None]
 
 
 class FileRequest:
@@ -27,7 +29,7 @@ class FileRequest:
 
     __slots__ = (
         *("content", "destination", "force", "links", "mode"),
-        *("operation", "path", "recursive", "sandbox", "walk"),
+        *("operation", "path", "recursive", "roots", "sandbox", "walk"),
     )
 
     path: PathUri  # the source of a copy
@@ -42,6 +44,7 @@ class FileRequest:
         self.mode = READ  # of an opened file
         self.walk: WalkLimits = (0, 0, 0, False, False)
         self.sandbox: FileSystemSandboxContext | None = None
+        self.roots: tuple[Root, ...] = ()  # of a search for capabilities only
 
 
 def read_request(value: object) -> FileRequest:
@@ -87,11 +90,12 @@ def _take(request: FileRequest, members: Iterable[tuple[str, object]], fields: t
 
 
 def _check_length(length: int, fields: tuple[Field, ...], kind: str, where: str = "") -> None:
-    # Of the optional members only the last one can be left out of an array, but for an operation that newer
+    # Of the optional members only the last one can be left out of an array, but for operations that newer
     # versions added.
-    least = 1 if kind == _OPEN else len(fields) - 1
+    least = 1 if kind in (_OPEN, _DISCOVER) else len(fields) - 1
     if length < least:
-        raise refuse(f"invalid length {length}, expected struct {kind} with {len(fields)} elements", where)
+        elements = "1 element" if len(fields) == 1 else f"{len(fields)} elements"
+        raise refuse(f"invalid length {length}, expected struct {kind} with {elements}", where)
     if length > len(fields):
         raise refuse(f"invalid length {length}, expected fewer elements in array", where)
 
@@ -160,8 +164,34 @@ def _walk_limits(value: object, where: str) -> WalkLimits:
     return tuple(found[name] for name, *_ in _WALK)  # type: ignore[return-value]
 
 
+def _roots(value: object, where: str) -> tuple[Root, ...]:
+    if not isinstance(value, list):
+        raise wrong_type(value, "a sequence", where)
+    return tuple(_root(member, f"{where}[{number}]") for number, member in enumerate(value))
+
+
+def _root(value: object, where: str) -> Root:
+    """Return one folder to search."""
+    names = [field[0] for field in _ROOT]
+    if isinstance(value, list):
+        members: Iterable[tuple[str, object]] = zip(names, value, strict=False)
+    elif isinstance(value, dict):
+        members = value.items()
+    else:
+        raise wrong_type(value, f"struct {_ROOT_KIND}", where)
+    readers = {name: read for name, _, read, _ in _ROOT}
+    found = {name: readers[name](member, f"{where}.{name}") for name, member in members if name in readers}
+    if isinstance(value, list):
+        _check_length(len(value), _ROOT, _ROOT_KIND, where)
+    for name, _, _, required in _ROOT:
+        if required and name not in found:
+            raise missing_field(name)
+    return tuple(map(found.get, names))  # type: ignore[return-value]
+
+
 READ, REPLACE = "read", "replace"
 _OPEN = "FsHelperOpenParams"
+_DISCOVER = "CapabilityRootsDiscoverParams"
 _MODES = (READ, REPLACE)
 _WALK: tuple[Field, ...] = (
     ("maxDepth", "", _size, True),
@@ -174,9 +204,17 @@ _PATH: Field = ("path", "path", _path, True)
 _SANDBOX: Field = ("sandbox", "sandbox", _sandbox, False)
 _RECURSIVE: Field = ("recursive", "recursive", _optional_flag, False)
 
+_ROOT: tuple[Field, ...] = (
+    ("id", "", _text, True),
+    ("path", "", _path, True),
+    ("sandbox", "", _sandbox, False),
+)
+_ROOT_KIND = "CapabilityRootDiscoverRequest"
+
 # Operation -> what its params are called in error texts, and their members in declaration order: name,
 # attribute, reader, whether it must be there.
 _PARAMS: dict[str, tuple[str, tuple[Field, ...]]] = {
+    "capabilityRoots/discoverV1": (_DISCOVER, (("roots", "roots", _roots, True),)),
     "fs/open": (_OPEN, (_PATH, ("mode", "mode", _mode, False), _SANDBOX)),
     "fs/readFile": ("FsReadFileParams", (_PATH, _SANDBOX)),
     "fs/writeFile": ("FsWriteFileParams", (_PATH, ("dataBase64", "content", _text, True), _SANDBOX)),

@@ -77,3 +77,10 @@ def variant_name(value: object, accepted: tuple[str, ...], where: str = "") -> s
     if content is not None:
         raise wrong_type(content, "unit", where)
     return value
+
+
+def utf8_fault(error: UnicodeDecodeError) -> str:
+    """Return why bytes are not UTF-8, in the contract's words."""
+    if error.end == len(error.object) and error.reason == "unexpected end of data":
+        return f"incomplete utf-8 byte sequence from index {error.start}"
+    return f"invalid utf-8 sequence of {error.end - error.start} bytes from index {error.start}"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _SPACE = " \t\n\r"
+# SystemError: some versions of the scanner fail so unless the `json` module is loaded.
+_FAULTS = (StopIteration, ValueError, RecursionError, SystemError)
 _EXACT_DIGITS = 20  # as many as the longest number of the contract has, a sign included
 
 
@@ -29,13 +31,28 @@ def parse(data: bytes, halves: bool = False) -> object:
     (surrogateescape).
     """
     try:
-        text = data.decode()
-        value, end = _scan(text, len(text) - len(text.lstrip(_SPACE)))
-        if text[end:].strip(_SPACE) or (not halves and "\\u" in text and _has_lone_surrogates(value)):
-            raise ValueError
-    # SystemError: some versions of the scanner fail so unless the `json` module is loaded.
-    except (StopIteration, ValueError, RecursionError, SystemError):
+        return _value(data.decode(), halves)
+    except _FAULTS:
         raise _damage(data) from None
+
+
+def parse_object(text: str) -> dict[str, object] | None:
+    """Return the JSON object that a text is, None if it is none; what is wrong with it is not searched for.
+
+    Escapes may be halves of surrogate pairs.
+    """
+    try:
+        value = _value(text, halves=True)
+    except _FAULTS:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _value(text: str, halves: bool) -> object:
+    """Return the value of a JSON text.  Raises one of _FAULTS."""
+    value, end = _scan(text, len(text) - len(text.lstrip(_SPACE)))
+    if text[end:].strip(_SPACE) or (not halves and "\\u" in text and _has_lone_surrogates(value)):
+        raise ValueError
     return value
 
 

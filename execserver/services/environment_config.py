@@ -24,17 +24,19 @@ from execserver.core.config_layers import (
 )
 from execserver.core.toml_errors import TomlFault
 from execserver.core.toml_text import Table, to_text
+from execserver.files.reading import FileTooLarge
 from execserver.protocol.discovery import (
     ConfigLayer,
     ConfigStack,
     EnvironmentConfigReadParams,
     EnvironmentConfigReadResponse,
 )
+from execserver.protocol.error_texts import utf8_fault
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, NotFound, RpcError
 from execserver.protocol.paths import PathUri, display
 from execserver.services.environment import user_home
 from execserver.services.filesystem import FileService
-from execserver.services.small_files import FileTooLarge, read_small, utf8_fault
+from execserver.services.small_files import read_small
 
 MAX_FILE_BYTES = 1024 * 1024
 _INLINE_BYTES = 4096  # parsed at once, in 4 ms at most
@@ -156,7 +158,7 @@ class ConfigFiles:
         """Return the main working tree of a worktree, whose `.git` is a file that leads there."""
         try:
             text = read_small(self._files, self._files, dot_git, _POINTER_BYTES)
-        except (RpcError, FileTooLarge):
+        except RpcError:
             return None
         word, _, place = text.strip().partition(b": ")
         folder = os.path.normpath(os.path.join(os.path.dirname(dot_git), place))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from execserver.core.file_handles import OpenFile
+from execserver.files.reading import FileTooLarge
 from execserver.protocol.errors import from_os_error
 from execserver.protocol.files import FsOpenMode
 from execserver.services.filesystem import FileService
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
     from execserver.services.sandboxed_files import ConfinedFiles
 
 _BLOCK_BYTES = 64 * 1024
-
-
-class FileTooLarge(Exception):
-    """The file has more bytes than the caller takes."""
 
 
 def read_small(files: FileService, operations: FileService | ConfinedFiles, path: bytes, limit: int) -> bytes:
@@ -42,12 +39,5 @@ def _content(files: FileService, file: OpenFile, limit: int) -> bytes:
         if len(block) < _BLOCK_BYTES:
             break
     if len(content) > limit:
-        raise FileTooLarge
+        raise FileTooLarge(limit)
     return bytes(content)
-
-
-def utf8_fault(error: UnicodeDecodeError) -> str:
-    """Return why bytes are not UTF-8, in the contract's words."""
-    if error.end == len(error.object) and error.reason == "unexpected end of data":
-        return f"incomplete utf-8 byte sequence from index {error.start}"
-    return f"invalid utf-8 sequence of {error.end - error.start} bytes from index {error.start}"

@@ -26,17 +26,36 @@ MEMBERS = {
     "recursive": ("recursive",),
     "force": ("force",),
     "sandbox": ("sandbox",),
+    "roots": ("roots",),
 }
 Outcome = dict[str, object] | str
+# Structs that have another name in the helper, at the reference, too.
+HELPER_NAMES = {
+    "WireCapabilityRootsDiscoverParams": "CapabilityRootsDiscoverParams",
+    "CapabilityRootParams": "CapabilityRootDiscoverRequest",
+}
+
+
+def of_the_helpers_name(text: str) -> str:
+    for name, other in HELPER_NAMES.items():
+        text = text.replace(f"struct {name}", f"struct {other}")
+    return text
+
+
+def plain(value: object) -> object:
+    """Return a member as the helper keeps it."""
+    if isinstance(value, tuple):
+        return tuple((root.id, root.path, root.sandbox) for root in value)
+    return value
 
 
 def of_the_server(operation: str, params: bytes) -> Outcome:
     try:
         record = decode_params(METHODS[operation], msgspec.Raw(params))
     except InvalidParams as error:
-        return error.message
+        return of_the_helpers_name(error.message)
     return {
-        attribute: getattr(record, member)
+        attribute: plain(getattr(record, member))
         for attribute, members in MEMBERS.items()
         for member in members
         if hasattr(record, member)
@@ -113,6 +132,7 @@ def test_params_of_any_kind_have_the_same_outcome(operation: str, params: str) -
 
 def test_the_operations_are_those_of_the_contract_in_its_order() -> None:
     assert OPERATIONS == (
+        "capabilityRoots/discoverV1",
         "fs/open",
         "fs/readFile",
         "fs/writeFile",

@@ -74,11 +74,14 @@ def ask(box: Box, operation: str, params: dict[str, object], after: str = "", ro
             "fs/copy",
             {"sourcePath": "file:///mnt/w/f", "destinationPath": "file:///mnt/w/c", "recursive": False},
         ),
+        ("capabilityRoots/discoverV1", {"roots": [{"id": "w", "path": "file:///mnt/w"}]}),
     ],
 )
 def test_every_operation_is_answered_silently_and_leaves_nothing(
     operation: str, params: dict[str, object], sandbox: object, box: Box
 ) -> None:
+    if "roots" in params:
+        params = {"roots": [{"id": "w", "path": "file:///mnt/w", "sandbox": sandbox}]}
     done = ask(box, operation, {**params, "sandbox": sandbox}, after="find /dev/shm -name '?new-*'")
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(done.stdout.splitlines()) == 1

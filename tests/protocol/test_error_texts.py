@@ -9,6 +9,7 @@ from execserver.protocol.error_texts import (
     quoted,
     refuse,
     unknown_variant,
+    utf8_fault,
     variant_name,
     wrong_type,
 )
@@ -78,3 +79,17 @@ def test_another_spelling_of_a_name_is_refused(value: object, message: str) -> N
     with pytest.raises(InvalidParams) as caught:
         variant_name(value, ("a", "b"))
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"\xff\xfe", "invalid utf-8 sequence of 1 bytes from index 0"),
+        (b"ab\xe2\x82", "incomplete utf-8 byte sequence from index 2"),
+        (b"a\xe2\x28", "invalid utf-8 sequence of 1 bytes from index 1"),
+    ],
+)
+def test_what_is_no_utf8_is_told_in_the_contracts_words(content: bytes, text: str) -> None:
+    with pytest.raises(UnicodeDecodeError) as raised:
+        content.decode()
+    assert utf8_fault(raised.value) == text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.protocol.json_text import NotJson, parse, quote
+from execserver.protocol.json_text import NotJson, parse, parse_object, quote
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -85,3 +85,21 @@ def test_halves_of_pairs_can_be_let_through() -> None:
     assert parse(b'["\\udcff"]', halves=True) == ["\udcff"]
     with pytest.raises(NotJson):
         parse(b'["\xff"]', halves=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a":[1]}', {"a": [1]}),
+        (' {"a":"\\ud800"}\n', {"a": "\ud800"}),
+        ("", None),
+        ("null", None),
+        ("[]", None),
+        ('{"a":NaN}', None),
+        ("{} x", None),
+        ("{", None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_an_object_is_asked_for_without_a_reason(text: str, found: object) -> None:
+    assert parse_object(text) == found

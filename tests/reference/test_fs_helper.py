@@ -220,8 +220,79 @@ def test_what_cannot_be_understood_is_refused_for_the_same_reason(
     ours, theirs = ask(COMMAND, request_text, tmp_path), ask(helper, request_text, tmp_path)
     assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
     # What only the newest helper takes is in the list of ours, too.
-    reason = bare(ours.reason).replace("`fs/open`, ", "").replace("`fs/walk`, ", "")
+    reason = bare(ours.reason)
+    for newer in ("capabilityRoots/discoverV1", "fs/open", "fs/walk"):
+        reason = reason.replace(f"`{newer}`, ", "")
     assert reason == bare(theirs.reason)
+
+
+NO_ROOTS: list[Any] = []
+NEWEST = [
+    call("capabilityRoots/discoverV1", roots=roots)
+    for roots in (
+        NO_ROOTS,
+        [{"id": "p", "path": f"file://{R}/dir"}],
+        [{"id": "", "path": f"file://{R}/{name}"} for name in ("", "file", "missing", "fifo")],
+        [
+            {"id": "h", "path": "file://host/x"},
+            {"id": "link", "path": f"file://{R}/dirlink", "sandbox": None},
+        ],
+        [{"id": "", "path": "file:///none"}] * 129,
+    )
+]
+BROKEN_ROOTS: list[Any] = [
+    None,
+    3,
+    [3],
+    [[]],
+    [{}],
+    [{"id": 3}],
+    [{"id": "x"}],
+    [{"path": "file:///x"}],
+    [{"id": "", "path": "file:///x", "sandbox": {}}],
+]
+NEWEST_UNREADABLE = [
+    *(call("capabilityRoots/discoverV1", roots=roots) for roots in BROKEN_ROOTS),
+    *(f'{{"operation":"capabilityRoots/discoverV1","params":{params}}}' for params in ("3", "[]", "null")),
+]
+
+
+@pytest.fixture(scope="session")
+def newest_helper() -> list[str]:
+    """The command of the newest reference's helper."""
+    try:
+        return [str(reference_binary("0.169.0")), "--codex-run-as-fs-helper"]
+    except ReferenceMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("request_text", NEWEST)
+def test_folders_are_searched_as_by_the_newest(
+    tmp_path: Path, newest_helper: list[str], request_text: str
+) -> None:
+    root = Path(os.path.realpath(tmp_path), "tree")
+    root.mkdir()
+    grow(root)
+    for name in (
+        "dir/s/SKILL.md",
+        "dir/s/agents/openai.yaml",
+        "dir/.codex-plugin/plugin.json",
+        "dir/.mcp.json",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text('{"apps":"no"}')
+    ours, theirs = (ask(command, request_text, root) for command in (COMMAND, newest_helper))
+    assert ours == theirs
+    assert (ours.status, ours.reason) == (0, "")
+
+
+@pytest.mark.parametrize("request_text", NEWEST_UNREADABLE)
+def test_a_search_that_cannot_be_understood_is_refused_as_by_the_newest(
+    tmp_path: Path, newest_helper: list[str], request_text: str
+) -> None:
+    ours, theirs = ask(COMMAND, request_text, tmp_path), ask(newest_helper, request_text, tmp_path)
+    assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
+    assert bare(ours.reason) == bare(theirs.reason)
 
 
 def test_a_sandbox_that_restricts_is_ignored_there_and_refused_here(

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from execserver.files import capability_bundle, capability_roots
 from execserver.protocol.discovery import (
     CapabilityRoot,
     CapabilityRootParams,
@@ -16,7 +17,7 @@ from execserver.protocol.discovery import (
 )
 from execserver.protocol.errors import InternalError
 from execserver.protocol.paths import PathUri
-from execserver.services.discovery import bundle, roots, service
+from execserver.services.discovery import roots, service
 from execserver.services.filesystem import FileService
 from execserver.settings import Settings
 
@@ -131,7 +132,7 @@ def test_the_nearest_manifest_upwards_comes_before_those_below(folders: Folders)
 
 
 def test_too_many_directories_are_a_warning(folders: Folders) -> None:
-    for number in range(bundle.MAX_DIRECTORIES + 1):
+    for number in range(capability_bundle.MAX_DIRECTORIES + 1):
         (folders.root / f"r/{number}").mkdir(parents=True)
     uri = f"{folders.uri}/r"
     warning = f"capability scan reached its traversal limit (root: {uri})"
@@ -139,7 +140,7 @@ def test_too_many_directories_are_a_warning(folders: Folders) -> None:
 
 
 def test_a_folder_has_a_limit(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "MAX_BUNDLE_BYTES", 5)
+    monkeypatch.setattr(capability_bundle, "MAX_BUNDLE_BYTES", 5)
     for name in "abc":
         folders.write(f"r/{name}/SKILL.md", "xx")
     found = folders.found("r")[0]
@@ -148,7 +149,7 @@ def test_a_folder_has_a_limit(folders: Folders, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_all_folders_together_have_a_limit(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roots, "MAX_BYTES", 5)
+    monkeypatch.setattr(capability_roots, "MAX_BYTES", 5)
     for name in "abc":
         folders.write(f"{name}/SKILL.md", "xx")
     found = folders.found("a", "b", "c")

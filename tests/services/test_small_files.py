@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from execserver.files.reading import FileTooLarge
 from execserver.protocol.errors import InvalidRequest, NotFound
 from execserver.services.filesystem import FileService
-from execserver.services.small_files import FileTooLarge, read_small, utf8_fault
+from execserver.services.small_files import read_small
 from execserver.settings import Settings
 from tests.files.tools import open_descriptors
 
@@ -40,17 +41,3 @@ def test_what_the_system_refuses_has_the_contracts_error(files: FileService, tmp
         read_small(files, files, os.fsencode(tmp_path / "missing"), 10)
     with pytest.raises(InvalidRequest, match="is not a file"):
         read_small(files, files, os.fsencode(tmp_path), 10)
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (b"\xff\xfe", "invalid utf-8 sequence of 1 bytes from index 0"),
-        (b"ab\xe2\x82", "incomplete utf-8 byte sequence from index 2"),
-        (b"a\xe2\x28", "invalid utf-8 sequence of 1 bytes from index 1"),
-    ],
-)
-def test_what_is_no_utf8_is_told_in_the_contracts_words(content: bytes, text: str) -> None:
-    with pytest.raises(UnicodeDecodeError) as raised:
-        content.decode()
-    assert utf8_fault(raised.value) == text

@@ -13,6 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from execserver.files.capability_bundle import (
+    MAX_BUNDLE_BYTES,
+    METADATA,
+    SKILL,
+    Budget,
+    Bundle,
+    BundleFull,
+)
 from execserver.protocol.discovery import (
     DiscoveredPlugin,
     DiscoveredSkill,
@@ -22,14 +30,7 @@ from execserver.protocol.discovery import (
 from execserver.protocol.errors import NotFound, RpcError
 from execserver.protocol.paths import PathUri, display
 from execserver.protocol.record import encode_record
-from execserver.services.discovery.bundle import (
-    MAX_BUNDLE_BYTES,
-    METADATA,
-    SKILL,
-    Budget,
-    Bundle,
-    BundleFull,
-)
+from execserver.services.discovery.folders import Folders, plugin_record
 from execserver.services.discovery.manifest import compared, names_of, remote_id
 from execserver.services.discovery.skill_text import (
     MAX_TEXT_BYTES,
@@ -142,7 +143,7 @@ class Search:
             self._warnings.append(METADATA_LOST)
             return []
         name, display_name = names
-        files, installed = bundle.plugin(manifest), self._remote_id(bundle, folder)
+        files, installed = plugin_record(bundle.plugin(manifest)), self._remote_id(bundle, folder)
         plugin = DiscoveredPlugin(
             id=identity,
             display_name=display_name,
@@ -170,7 +171,7 @@ class Search:
 
     def _bundle(self, root: bytes) -> Bundle | None:
         """Return a folder with what is in it, None if there is none."""
-        bundle = Bundle(self._files, self._operations, root, self._total)
+        bundle = Folders(self._files, self._operations).bundle(root, self._total)
         try:
             if not bundle.is_directory():
                 return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
+
+from execserver.protocol.json_text import parse_object
 
 _SEMANTIC = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
@@ -26,7 +27,7 @@ def _semantic(version: re.Match[str]) -> tuple[int, int, int, bool, tuple[tuple[
 
 def names_of(manifest: str, folder: str) -> tuple[str, str] | None:
     """Return the name of a plugin and the one to show, None if its manifest is not usable."""
-    said = json_object(manifest)
+    said = parse_object(manifest)
     if said is None or not isinstance(said.get("name", ""), str):
         return None
     name = str(said.get("name", "")).strip() or folder
@@ -37,17 +38,8 @@ def names_of(manifest: str, folder: str) -> tuple[str, str] | None:
 
 def remote_id(text: str) -> str | None:
     """Return the id that a plugin has where it was installed from, by the record of its installation."""
-    said = json_object(text)
+    said = parse_object(text)
     if said is None or said.get("schema_version") != 1:
         return None
     found = said.get("remote_plugin_id")
     return found if isinstance(found, str) and found else None
-
-
-def json_object(text: str) -> dict[str, object] | None:
-    """Return the JSON object in a text, None if there is none."""
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None

@@ -2,25 +2,40 @@
 
 A walk goes six levels deep and follows symlinks to directories.  What cannot be read because of a sandbox
 does not exist.  A file has at most 1 MiB, all files of a folder 16 MiB; each one left out is a warning.
+Who asks says how files are looked at (`Reading`): the server, or the file helper in a sandbox root.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
-import gevent
-
+from execserver.files.reading import FileTooLarge
 from execserver.files.walk import WalkOptions
-from execserver.protocol.discovery import CapabilityFile, PluginFiles
+from execserver.files.yielding import no_pause
+from execserver.protocol.error_texts import utf8_fault
 from execserver.protocol.errors import RpcError, from_os_error
+from execserver.protocol.json_text import parse_object
 from execserver.protocol.paths import PathUri
-from execserver.services.discovery.manifest import json_object
-from execserver.services.filesystem import FileService
-from execserver.services.small_files import FileTooLarge, read_small, utf8_fault
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from execserver.services.sandboxed_files import ConfinedFiles
+    from typing import Protocol
+
+    from execserver.files.walk import Walk
+    from execserver.files.yielding import Pause
+
+    class Reading(Protocol):
+        """How a folder is looked at.  Each raises OSError or RpcError."""
+
+        def is_directory(self, path: bytes) -> bool:
+            """Return whether a path leads to a directory."""
+
+        def walk(self, root: bytes, options: WalkOptions) -> Walk:
+            """List what is below a directory."""
+
+        def read(self, path: bytes, limit: int) -> bytes:
+            """Return the content of a regular file; raise FileTooLarge above `limit` bytes."""
+
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_BUNDLE_BYTES = 16 * 1024 * 1024
@@ -51,16 +66,35 @@ class Budget:
         self.left -= size
 
 
+class TextFile:
+    """A file with its text."""
+
+    __slots__ = ("contents", "path")
+
+    def __init__(self, path: PathUri, contents: str) -> None:
+        self.path = path
+        self.contents = contents
+
+
+class Plugin:
+    """The files of a plugin: its manifest and what that names."""
+
+    __slots__ = ("apps_config", "manifest", "mcp_config")
+
+    def __init__(self, manifest: TextFile, mcp_config: TextFile | None, apps_config: TextFile | None) -> None:
+        self.manifest = manifest
+        self.mcp_config = mcp_config
+        self.apps_config = apps_config
+
+
 class Bundle:
     """One folder: what is in it, and its files as they are read."""
 
-    def __init__(
-        self, files: FileService, operations: FileService | ConfinedFiles, root: bytes, total: Budget
-    ) -> None:
-        self._files = files
-        self._operations = operations
+    def __init__(self, reading: Reading, root: bytes, total: Budget, pause: Pause = no_pause) -> None:
+        self._reading = reading
         self._own = Budget(MAX_BUNDLE_BYTES)
         self._total = total
+        self._pause = pause
         self.root = root
         self.warnings: list[str] = []
         self.paths: set[bytes] = set()
@@ -68,7 +102,7 @@ class Bundle:
     def is_directory(self) -> bool:
         """Return whether the folder is one.  Raises RpcError if it is missing."""
         try:
-            return self._operations.get_metadata(self.root)[0]
+            return self._reading.is_directory(self.root)
         except OSError as error:
             raise from_os_error(error) from None
 
@@ -76,7 +110,7 @@ class Bundle:
         """Find the files.  Raises RpcError."""
         options = WalkOptions(MAX_DEPTH, MAX_DIRECTORIES, MAX_ENTRIES, follow_links=True, prune_hidden=False)
         try:
-            found = self._operations.walk(self.root, options)
+            found = self._reading.walk(self.root, options)
         except OSError as error:
             raise from_os_error(error) from None
         self.paths = {PathUri.parse(uri).native() for uri, is_directory in found.entries if not is_directory}
@@ -88,29 +122,29 @@ class Bundle:
         """Return the files that were found with this name, by path."""
         return sorted(path for path in self.paths if os.path.basename(path) == name)
 
-    def read(self, path: bytes) -> CapabilityFile | None:
+    def read(self, path: bytes) -> TextFile | None:
         """Return a file, None if there is none to read.  Raises BundleFull."""
-        gevent.sleep(0)
+        self._pause()
         uri = PathUri.from_native(path)
         try:
-            content = read_small(self._files, self._operations, path, MAX_FILE_BYTES)
+            content = self._reading.read(path, MAX_FILE_BYTES)
             self._own.take(len(content))
             self._total.take(len(content))
-            return CapabilityFile(path=uri, contents=content.decode())
-        except RpcError:
-            return None
+            return TextFile(uri, content.decode())
         except FileTooLarge:
             text = f"capability file {uri.uri} exceeds the {MAX_FILE_BYTES}-byte limit"
         except UnicodeDecodeError as error:
             text = f"capability file {uri.uri} is not UTF-8: {utf8_fault(error)}"
+        except (OSError, RpcError):
+            return None
         self.warnings.append(text)
         return None
 
-    def read_found(self, path: bytes) -> CapabilityFile | None:
+    def read_found(self, path: bytes) -> TextFile | None:
         """Return a file that the scan has found, else None.  Raises BundleFull."""
         return self.read(path) if path in self.paths else None
 
-    def manifest(self, folder: bytes) -> CapabilityFile | None:
+    def manifest(self, folder: bytes) -> TextFile | None:
         """Return the manifest of a folder, found by the scan unless it is above.  Raises BundleFull."""
         for name in MANIFESTS:
             path = os.path.join(folder, name)
@@ -119,18 +153,16 @@ class Bundle:
                 return found
         return None
 
-    def plugin(self, manifest: CapabilityFile) -> PluginFiles:
+    def plugin(self, manifest: TextFile) -> Plugin:
         """Return a manifest with the files that it names.  Raises BundleFull."""
-        members = json_object(manifest.contents) or {}
-        return PluginFiles(
+        members = parse_object(manifest.contents) or {}
+        return Plugin(
             manifest=manifest,
             mcp_config=self._config(manifest, "mcpServers", members.get("mcpServers"), b".mcp.json"),
             apps_config=self._config(manifest, "apps", members.get("apps"), b".app.json"),
         )
 
-    def _config(
-        self, manifest: CapabilityFile, member: str, said: object, default: bytes
-    ) -> CapabilityFile | None:
+    def _config(self, manifest: TextFile, member: str, said: object, default: bytes) -> TextFile | None:
         if isinstance(said, dict):
             return None  # all of it is in the manifest
         if isinstance(said, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import gevent
 import msgspec
@@ -16,7 +16,6 @@ from execserver.client.files import RemoteFiles
 from execserver.client.flow import Gate
 from execserver.client.http import HttpClient
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
-from execserver.client.ports import RemotePorts
 from execserver.client.process import RemoteProcess
 from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
@@ -49,6 +48,9 @@ from execserver.protocol.process import (
 )
 from execserver.protocol.session import KeptSession, NoParams
 
+if TYPE_CHECKING:
+    from execserver.client.ports import RemotePorts
+
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
 REMOTE_IN_FLIGHT: Final = 64
 
@@ -79,12 +81,22 @@ class ExecServerClient:
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._router = Router()
         self._options = options
+        self._ports: RemotePorts | None = None
         self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
         self._bind()
         self._session.open()
 
+    @property
+    def ports(self) -> RemotePorts:
+        """TCP connections from and to the server's machine."""
+        if self._ports is None:
+            from execserver.client.ports import RemotePorts  # late: few programs forward anything
+
+            self._ports = RemotePorts(self._session)
+            self._router.follow_ports(self._ports)
+        return self._ports
+
     def _bind(self) -> None:
-        self.ports = self._router.ports = RemotePorts(self._session)
         self.sessions = RemoteSessions(self._session, self._gate, self._router)
         self.session_keep = self.sessions.session_keep
         self.session_list = self.sessions.session_list
@@ -290,7 +302,7 @@ class ExecServerClient:
             pipe_stdin=pipe_stdin,
             arg0=arg0,
             sandbox=wire.sandbox_context(sandbox),
-            process_name=process_name,
+            process_name=msgspec.UNSET if process_name is None else process_name,
         )
         return self._start(params, collect_output)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import gevent
 import msgspec
@@ -11,7 +12,6 @@ from execserver.client import wire
 from execserver.client.errors import ExecServerError
 from execserver.client.event_log import Event, Output
 from execserver.client.http import HttpStream
-from execserver.client.ports import RemotePorts
 from execserver.client.process import RemoteProcess
 from execserver.protocol.http import HttpRequestBodyDeltaNotification
 from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
@@ -29,6 +29,9 @@ from execserver.protocol.ports import (
 )
 from execserver.protocol.watching import GapNotification, TakenNotification
 
+if TYPE_CHECKING:
+    from execserver.client.ports import RemotePorts
+
 
 class Router:
     """The session's listener.  Notifications of unknown ids or kinds are ignored."""
@@ -36,8 +39,14 @@ class Router:
     def __init__(self) -> None:
         self.processes: dict[str, RemoteProcess] = {}
         self.streams: dict[str, HttpStream] = {}
-        self.ports: RemotePorts | None = None
+        self._ports: RemotePorts | None = None  # until the session ends, which they refer to
+        self._ended = False
         self.on_change: Callable[[bool], None] | None = None
+
+    def follow_ports(self, ports: RemotePorts) -> None:
+        """Pass on what concerns forwarded ports, until the session ends."""
+        if not self._ended:
+            self._ports = ports
 
     def on_notification(self, method: str, params: msgspec.Raw) -> None:
         """Pass a notification to its process or stream.  Raises `ProtocolViolation` for an invalid one."""
@@ -47,8 +56,8 @@ class Router:
             if stream is not None and stream.deliver(delta):
                 del self.streams[delta.request_id]
             return
-        if method.startswith("port/") and self.ports is not None:
-            self._on_port(self.ports, method, params)
+        if method.startswith("port/") and self._ports is not None:
+            self._on_port(self._ports, method, params)
             return
         if method == PROCESS_GAP.name:
             gap = wire.decode(GapNotification, params, method)
@@ -96,8 +105,8 @@ class Router:
         # Each in a greenlet: `catch_up` waits for an answer, and the listener must not block.
         for process in list(self.processes.values()):
             gevent.spawn(self.catch_up, process)
-        if self.ports is not None:
-            self.ports.on_resumed()
+        if self._ports is not None:
+            self._ports.on_resumed()
         if self.on_change is not None:
             self.on_change(True)
 
@@ -111,8 +120,10 @@ class Router:
         processes, self.processes = self.processes, {}
         for process in processes.values():
             process.fail(error)
-        if self.ports is not None:
-            self.ports.on_ended(error)
+        self._ended = True
+        if self._ports is not None:
+            self._ports.on_ended(error)
+            self._ports = None
         self.on_lost(error)
 
     def forget(self, process: RemoteProcess, instead: RemoteProcess | None) -> None:

@@ -1,9 +1,9 @@
 """Which requests of a connection may be worked on at the same time, where its server is asked to do so.
 
-Requests for one process keep their order, and so do those for files: all files together, since two paths
-may name the same one.  Requests that only look at files are shared.  What waits (`replies.Later`) has left
-its lane by then: a long poll delays neither input nor a signal.  A method without an entry goes alone, so
-a new one keeps its order until somebody has decided about it.
+Requests for one process or one forwarded port keep their order, and so do those for files: all files
+together, since two paths may name the same one.  Requests that only look at files are shared.  What waits
+(`replies.Later`) has left its lane by then: a long poll delays neither input nor a signal.  A method without
+an entry goes alone, so a new one keeps its order until somebody has decided about it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Final, NamedTuple
 
-from execserver.protocol import methods
+from execserver.protocol import methods, own_methods
 from execserver.protocol.methods import Method
 
 FILES: Final = "files"
@@ -31,6 +31,7 @@ AT_ONCE = frozenset(
         *(methods.ENVIRONMENT_INFO, methods.ENVIRONMENT_STATUS, methods.ENVIRONMENT_SANDBOX),
         *(methods.ENVIRONMENT_CONFIG_READ, methods.HTTP_REQUEST, methods.PROCESS_LIST),
         *(methods.CAPABILITY_ROOTS_DISCOVER_V1, methods.CAPABILITIES_DISCOVER_V2),
+        *(own_methods.SESSION_LIST, own_methods.SESSION_PROCESSES, own_methods.PORT_LIST),
     )
 )
 _OF_FILES = {
@@ -38,6 +39,7 @@ _OF_FILES = {
         (
             *(methods.FS_READ_FILE.name, methods.FS_READ_BLOCK.name, methods.FS_GET_METADATA.name),
             *(methods.FS_CANONICALIZE.name, methods.FS_READ_DIRECTORY.name, methods.FS_WALK.name),
+            own_methods.FS_GET_VERSION.name,
         ),
         Lane(FILES, alone=False),
     ),
@@ -46,6 +48,7 @@ _OF_FILES = {
             *(methods.FS_WRITE_FILE.name, methods.FS_CREATE_DIRECTORY.name, methods.FS_REMOVE.name),
             *(methods.FS_COPY.name, methods.FS_OPEN.name, methods.FS_WRITE_BLOCK.name),
             *(methods.FS_CLOSE.name, methods.FS_WATCH_MISSING.name),
+            *(own_methods.FS_RENAME.name, own_methods.FS_CHMOD.name, own_methods.FS_TOUCH.name),
         ),
         Lane(FILES, alone=True),
     ),
@@ -55,6 +58,14 @@ _OF_A_PROCESS = frozenset(
     for method in (
         *(methods.PROCESS_START, methods.PROCESS_READ, methods.PROCESS_WRITE, methods.PROCESS_SIGNAL),
         *(methods.PROCESS_TERMINATE, methods.PROCESS_RESIZE, methods.PROCESS_CLOSE_STDIN),
+        *(own_methods.PROCESS_LOG, own_methods.PROCESS_TAKE, own_methods.PROCESS_UNWATCH),
+    )
+)
+_OF_A_PORT = frozenset(
+    method.name
+    for method in (
+        *(own_methods.PORT_OPEN, own_methods.PORT_LISTEN, own_methods.PORT_DATA, own_methods.PORT_ACK),
+        *(own_methods.PORT_RESUME, own_methods.PORT_CLOSE),
     )
 )
 
@@ -63,4 +74,6 @@ def lane_of(method: Method[Any, Any], params: object) -> Lane | None:
     """Return the lane of a request, None for one that goes alone among all."""
     if method.name in _OF_A_PROCESS:
         return Lane(("process", getattr(params, "process_id")), alone=True)  # noqa: B009 - all of these have it
+    if method.name in _OF_A_PORT:
+        return Lane(("port", getattr(params, "port_id")), alone=True)  # noqa: B009 - and these that
     return _OF_FILES.get(method.name)

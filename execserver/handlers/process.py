@@ -135,7 +135,7 @@ def _planner(call: Call, params: ExecParams, cwd: bytes) -> Callable[[], Confine
 def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
     """Start a process, under its name if it gets one."""
     name = params.process_name
-    if name is None:
+    if not isinstance(name, str):
         return _start_plainly(call, params, spec)[0]
     release = call.services.sessions.kept.reserve_process_name(call.session, name)
     try:

@@ -69,7 +69,7 @@ class ExecParams(Record, frozen=True, kw_only=True):
     sandbox: FileSystemSandboxContext | None = None
     enforce_managed_network: bool = False
     managed_network: ManagedNetworkSandboxContext | None = None
-    process_name: str | None = None
+    process_name: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ExecSandboxType(enum.Enum):

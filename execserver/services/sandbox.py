@@ -77,7 +77,7 @@ class SandboxService:
     ) -> None:
         """`choose` is for file workers and, unless they have a choice of their own, for commands."""
         self.choose = choose
-        self._choose_for_commands = choose_for_commands or choose
+        self.choose_for_commands = choose_for_commands or choose
         self._server_cwd = os.getcwdb()
         self._inherited = inherited
         self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
@@ -165,7 +165,7 @@ class SandboxService:
         # network namespace.
         if plan.root == ROOT_HOST and plan.network != NETWORK_PROXY:
             return UNCONFINED if plan.syscall_filter == FILTER_NONE else filtered(plan.syscall_filter)
-        chosen = self._choose_for_commands(plan)
+        chosen = self.choose_for_commands(plan)
         if isinstance(chosen, str):
             raise InvalidParams(f"failed to prepare process sandbox: {chosen}")
         return chosen.with_plan(record)

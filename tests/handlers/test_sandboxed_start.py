@@ -148,13 +148,13 @@ def test_with_a_managed_network_there_is_a_view_for_every_policy(asking: Client)
 
 
 def test_where_no_back_end_enforces_it_nothing_is_started(asking: Client, tmp_path: Path) -> None:
-    asking.server.sandbox.choose = lambda plan: "no sandbox here"
+    asking.server.sandbox.choose_for_commands = lambda plan: "no sandbox here"
     assert start(asking, sandbox=read_only(tmp_path)) == (-32602, f"{PREFIX}no sandbox here")
     assert asking.server.spawner.runs == []
 
 
 def test_a_back_end_without_an_init_of_its_own(asking: Client, tmp_path: Path) -> None:
-    asking.server.sandbox.choose = lambda plan: Confinement(LANDLOCK)
+    asking.server.sandbox.choose_for_commands = lambda plan: Confinement(LANDLOCK)
     found = confinement(asking, sandbox=read_only(tmp_path))
     assert (found.kind, found.has_own_init) == (LANDLOCK, False)
 

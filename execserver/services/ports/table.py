@@ -5,6 +5,7 @@ They belong to the session and go on while its client is away; nothing is accept
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import gevent
@@ -141,8 +142,11 @@ class _Listener:
         return f"{self.port_id}/{self._number}"
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, before this returns."""
         self._table = None
+        # gevent closes a socket that is waited for only in its next turn.
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         greenlet = self._greenlet
         del self._greenlet

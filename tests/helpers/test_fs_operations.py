@@ -20,7 +20,7 @@ from execserver.handlers import load_handlers
 from execserver.handlers.context import Call
 from execserver.handlers.guard import guarded
 from execserver.handlers.registry import HANDLERS
-from execserver.handlers.replies import InParts, Streamed
+from execserver.handlers.replies import InParts, InTurn, Streamed
 from execserver.protocol.decoding import decode_params
 from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import METHODS
@@ -61,6 +61,8 @@ class Server:
     def _text(self, operation: str, params: dict[str, object]) -> bytes:
         decoded = decode_params(METHODS[operation], msgspec.Raw(json.dumps(params).encode()))
         answer = HANDLERS[operation](self._call, decoded)
+        if isinstance(answer, InTurn):
+            answer = answer.run()
         if isinstance(answer, Streamed):
             return b"".join(answer.pieces)
         if isinstance(answer, InParts):

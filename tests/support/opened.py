@@ -54,7 +54,9 @@ def open_python() -> str:
 
 def open_search_path() -> str:
     """Return what PYTHONPATH has to be for such an interpreter: this project, and what it needs."""
-    packages = [path if is_open(path) else _copied_packages(path) for path in site.getsitepackages()]
+    # Debian's names folders that are not there.
+    places = filter(os.path.isdir, site.getsitepackages())
+    packages = [path if is_open(path) else _copied_packages(path) for path in places]
     return os.pathsep.join((str(open_source()), *packages))
 
 

@@ -68,12 +68,12 @@ class Settings:
     waiting_upgrades = Count(1024, "peers that are not upgraded yet; the oldest is dropped for a further one")
     ping_interval_s = Seconds(30.0, "an empty ping per WebSocket connection, this long apart")
     close_timeout_s = Seconds(5.0, "how long a WebSocket close handshake may take")
-    keepalive_idle_s = Count(10, "silence before the kernel probes whether a peer is alive")
+    keepalive_idle_s = Count(8, "silence before the kernel probes whether a peer is alive")
     keepalive_interval_s = Count(5, "between two such probes")
     keepalive_probes = Count(2, "unanswered probes that end the connection")
     # Of a silent peer, since its last sign of life.  More than idle time and interval, or one lost probe ends
     # the connection; less than with a further interval, or a dead peer is noticed late.
-    tcp_user_timeout_s = Seconds(18.0, "unacknowledged data that ends the connection")
+    tcp_user_timeout_s = Seconds(16.0, "unacknowledged data that ends the connection")
     listen_backlog = Count(1024, "connections the kernel holds until they are accepted")
     max_header_bytes = Count(16 * _KIB, "of one HTTP request head")
     max_frame_bytes = Count(16 * _MIB, "of one inbound WebSocket frame")

@@ -19,7 +19,7 @@ from tools.freeze.contents import PRODUCT_PACKAGES, is_left_out
 from tools.freeze.elf import Elf, is_elf, read_elf
 from tools.freeze.head import join
 
-SIZE_BAR = 20 * 2**20
+SIZE_BAR = 22 * 2**20
 ZIPAPP_SIZE_BAR = 30 * 2**20  # it carries the compiled modules of four Pythons
 MIRROR_LIMIT_S = 600
 # One of our modules after the other, and what failed; run by the interpreter of the tree.

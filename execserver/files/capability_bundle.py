@@ -97,6 +97,7 @@ class Bundle:
         self._pause = pause
         self.root = root
         self.warnings: list[str] = []
+        self.misses_files = False  # that its manifest names
         self.paths: set[bytes] = set()
 
     def is_directory(self) -> bool:
@@ -153,6 +154,35 @@ class Bundle:
                 return found
         return None
 
+    def namespace_manifests(self, own: TextFile | None) -> list[TextFile]:
+        """Return the manifests that give skills in the folder a name, the topmost one first.
+
+        That is the folder's `own` one, else the nearest above it; and of every folder below it the first kind
+        that is there.  Raises BundleFull.
+        """
+        found = [own or self._above(), *map(self.read, self._first_manifests())]
+        return [manifest for manifest in found if manifest is not None]
+
+    def _above(self) -> TextFile | None:
+        """Return the manifest of the nearest folder above."""
+        folder = self.root
+        while folder != b"/":
+            folder = os.path.dirname(folder)
+            found = self.manifest(folder)
+            if found is not None:
+                return found
+        return None
+
+    def _first_manifests(self) -> list[bytes]:
+        """Return the path of one manifest for each folder below that has some."""
+        first: dict[bytes, bytes] = {}
+        for name in MANIFESTS:
+            for path in self.paths:
+                if path.endswith(b"/" + name):
+                    first.setdefault(path.removesuffix(b"/" + name), path)
+        first.pop(self.root.rstrip(b"/"), None)
+        return [first[folder] for folder in sorted(first)]
+
     def plugin(self, manifest: TextFile) -> Plugin:
         """Return a manifest with the files that it names.  Raises BundleFull."""
         members = parse_object(manifest.contents) or {}
@@ -167,7 +197,9 @@ class Bundle:
             return None  # all of it is in the manifest
         if isinstance(said, str):
             try:
-                return self.read_found(_below(self.root, said))
+                found = self.read_found(_below(self.root, said))
+                self.misses_files |= found is None
+                return found
             except ValueError as reason:
                 self.warnings.append(f"ignoring {member} in {manifest.path.uri}: {reason}")
         return self.read_found(os.path.join(self.root, default))

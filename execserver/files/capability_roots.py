@@ -7,14 +7,7 @@ from __future__ import annotations
 
 import os
 
-from execserver.files.capability_bundle import (
-    MANIFESTS,
-    MAX_BUNDLE_BYTES,
-    METADATA,
-    SKILL,
-    Bundle,
-    BundleFull,
-)
+from execserver.files.capability_bundle import MAX_BUNDLE_BYTES, METADATA, SKILL, Bundle, BundleFull
 from execserver.files.yielding import no_pause
 from execserver.protocol.errors import InvalidRequest, RpcError
 
@@ -77,30 +70,4 @@ def _read(bundle: Bundle, found: Root) -> None:
         if instructions is not None:
             metadata = bundle.read_found(os.path.join(os.path.dirname(path), METADATA))
             found.skills.append((instructions, metadata))
-    nearest = manifest or _above(bundle)
-    if nearest is not None:
-        found.namespace_manifests.append(nearest)
-    for folder in _folders_with_manifest(bundle):
-        below = bundle.manifest(folder)
-        if below is not None:
-            found.namespace_manifests.append(below)
-
-
-def _above(bundle: Bundle) -> TextFile | None:
-    """Return the manifest of the nearest folder upwards, from the root itself on."""
-    folder = bundle.root
-    while True:
-        found = bundle.manifest(folder)
-        if found is not None or folder == b"/":
-            return found
-        folder = os.path.dirname(folder)
-
-
-def _folders_with_manifest(bundle: Bundle) -> list[bytes]:
-    folders = {
-        path.removesuffix(b"/" + name)
-        for name in MANIFESTS
-        for path in bundle.paths
-        if path.endswith(b"/" + name)
-    }
-    return sorted(folders - {bundle.root.rstrip(b"/")})
+    found.namespace_manifests = bundle.namespace_manifests(manifest)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SPACE = " \t\n\r"
 # SystemError: some versions of the scanner fail so unless the `json` module is loaded.
 _FAULTS = (StopIteration, ValueError, RecursionError, SystemError)
+_WORDS = {None: "null", True: "true", False: "false"}
 _EXACT_DIGITS = 20  # as many as the longest number of the contract has, a sign included
 
 
@@ -41,11 +42,16 @@ def parse_object(text: str) -> dict[str, object] | None:
 
     Escapes may be halves of surrogate pairs.
     """
+    value = parse_quietly(text)
+    return value if isinstance(value, dict) else None
+
+
+def parse_quietly(text: str) -> object:
+    """Return the value of a JSON text, None if it is no JSON, as for `parse_object`."""
     try:
-        value = _value(text, halves=True)
+        return _value(text, halves=True)
     except _FAULTS:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _value(text: str, halves: bool) -> object:
@@ -59,6 +65,17 @@ def _value(text: str, halves: bool) -> object:
 def quote(text: str) -> str:
     """Return a text as a JSON string; characters that are not ASCII stay as they are."""
     return encode_basestring(text)
+
+
+def write(value: object) -> str:
+    """Return objects, arrays, texts, integers, truth values and nulls as JSON."""
+    if isinstance(value, dict):
+        return f"{{{','.join([f'{quote(name)}:{write(member)}' for name, member in value.items()])}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(write, value))}]"
+    if isinstance(value, str):
+        return quote(value)
+    return _WORDS[value] if value is None or isinstance(value, bool) else f"{value:d}"
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -6,14 +6,24 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from execserver.files import capability_loading
+from execserver.files.capability_loading import FULL, METADATA_LOST
 from execserver.protocol.discovery import DiscoverV2CapabilitiesResponse
-from execserver.services.discovery import machine
-from execserver.services.discovery.machine import FULL, LOCATION, METADATA_LOST, Places, Search
+from execserver.protocol.record import decode_value, encode_record
+from execserver.services.discovery.machine import LOCATION, Places, Search
 from execserver.services.discovery.manifest import compared
 from execserver.services.filesystem import FileService
 from execserver.settings import Settings
+
+
+def decode(text: str) -> DiscoverV2CapabilitiesResponse:
+    """Return an answer; it is written as records are."""
+    answer = msgspec.json.decode(text, type=DiscoverV2CapabilitiesResponse, dec_hook=decode_value)
+    assert encode_record(answer).decode() == text
+    return answer
 
 
 class Machine:
@@ -42,7 +52,7 @@ class Machine:
     def found(self) -> DiscoverV2CapabilitiesResponse:
         """Search it."""
         home, codex, etc = (os.fsencode(self.root / name) for name in ("home", "codex", "etc"))
-        return Search(self.files, self.files, Places(home, codex, etc)).run()
+        return decode(Search(self.files, self.files, Places(home, codex, etc)).run())
 
 
 @pytest.fixture
@@ -88,6 +98,15 @@ def test_a_plugin_is_named_by_its_manifest_and_its_skills_by_the_plugin(place: M
         ("p@market", "Shown"),
     ]
     assert [skill.name for skill in found.plugins[1].skills] == ["manif:s"]
+
+
+def test_skills_outside_plugins_have_the_name_of_the_nearest_manifest_before_theirs(place: Machine) -> None:
+    place.skill("codex/skills/a/q")
+    place.skill("home/.agents/skills/b")
+    place.skill("etc/skills/c")
+    place.write("codex/skills/a/.claude-plugin/plugin.json", '{"name":"inner"}')
+    place.write("home/.codex-plugin/plugin.json", '{"name":"above"}')
+    assert [skill.name for skill in place.found().skills] == ["inner:q", "above:b", "c"]
 
 
 def test_plugins_without_a_usable_manifest_are_left_out_with_a_warning_each(place: Machine) -> None:
@@ -148,7 +167,7 @@ def test_an_installed_plugin_knows_where_it_came_from(
 def test_more_than_fits_is_left_out_and_the_first_warning_says_so(
     place: Machine, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(machine, limit, value)
+    monkeypatch.setattr(capability_loading, limit, value)
     for name in "abcd":
         place.skill(f"codex/skills/{name}")
     found = place.found()

@@ -167,3 +167,11 @@ def test_an_answer_that_no_client_takes_is_an_error(
     monkeypatch.setattr(service, "MAX_ANSWER_BYTES", 500)
     with pytest.raises(InternalError, match="the result is too large"):
         made.in_roots(lambda *_: folders.files, folders.wanted("r"))
+
+
+def test_below_the_root_one_manifest_counts_for_a_folder_also_unread(folders: Folders) -> None:
+    """As at the newest reference."""
+    folders.write("r/in/.codex-plugin/plugin.json", b"\xff")
+    folders.write("r/in/.claude-plugin/plugin.json")
+    [found] = folders.found("r")
+    assert (found.namespace_manifests, len(found.warnings)) == ((), 1)

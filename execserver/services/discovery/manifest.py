@@ -1,4 +1,4 @@
-"""What a plugin's manifest says, and which of its versions is the highest."""
+"""Which of a plugin's versions is the highest, and where it was installed from."""
 
 from __future__ import annotations
 
@@ -23,17 +23,6 @@ def _semantic(version: re.Match[str]) -> tuple[int, int, int, bool, tuple[tuple[
     parts = version[4].split(".") if version[4] else []
     before = tuple((0, int(part[:18]), "") if part.isdecimal() else (1, 0, part) for part in parts)
     return major, minor, patch, not parts, before
-
-
-def names_of(manifest: str, folder: str) -> tuple[str, str] | None:
-    """Return the name of a plugin and the one to show, None if its manifest is not usable."""
-    said = parse_object(manifest)
-    if said is None or not isinstance(said.get("name", ""), str):
-        return None
-    name = str(said.get("name", "")).strip() or folder
-    interface = said.get("interface")
-    shown = interface.get("displayName") if isinstance(interface, dict) else None
-    return name, shown if isinstance(shown, str) and shown.strip() else name
 
 
 def remote_id(text: str) -> str | None:

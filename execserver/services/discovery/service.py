@@ -42,10 +42,11 @@ class Discovery:
 
     def of_machine(self, operations: FileService | ConfinedFiles) -> Raw:
         """Answer `capabilities/discoverV2`; `operations` reads within the sandbox."""
-        self._files.in_thread(lambda pause: import_module("yaml"))  # takes some 50 ms the first time
+        # With PyYAML's parser: takes some 50 ms the first time.
+        self._files.in_thread(lambda pause: import_module("execserver.protocol.skill_text"))
         from execserver.services.discovery.machine import Places, Search
 
         home = user_home(self._environ)
         places = Places(home, codex_home(self._environ, home))
         with self._turns:
-            return Raw(encode_record(Search(self._files, operations, places).run()))
+            return Raw(Search(self._files, operations, places).run().encode())

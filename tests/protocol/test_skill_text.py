@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.services.discovery.skill_text import (
+from execserver.protocol.skill_text import (
     MAX_TEXT_BYTES,
-    Head,
     Unreadable,
     head_of,
     read_head,
@@ -68,7 +67,7 @@ def test_a_text_without_a_head_is_refused(text: str) -> None:
     ],
 )
 def test_a_description_is_its_text_on_one_line(description: str, read: str) -> None:
-    assert read_head(f"name: a\ndescription: {description}") == Head("a", read, None)
+    assert read_head(f"name: a\ndescription: {description}") == ("a", read, None)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +92,8 @@ def test_a_description_is_its_text_on_one_line(description: str, read: str) -> N
         "name: a\ndescription: d\n---\nname: b",
         "x: " + "[" * 5_000,
         "name: &a\n  x: *a\ndescription: d",
+        'name: a\ndescription: "\\ud800"',
+        'name: a\ndescription: "\\UFFFFFFFF"',
     ],
 )
 def test_a_head_without_a_description_or_of_another_form_is_refused(head: str) -> None:
@@ -101,17 +102,17 @@ def test_a_head_without_a_description_or_of_another_form_is_refused(head: str) -
 
 
 def test_a_name_may_be_missing_and_more_may_be_there() -> None:
-    assert read_head("description: d\nname: null") == Head(None, "d", None)
-    assert read_head('name: ""\ndescription: d').name is None
-    assert read_head("name: 5\ndescription: d\nallowed-tools: [a, b]\nother: &x 1\nagain: *x").name == "5"
+    assert read_head("description: d\nname: null") == (None, "d", None)
+    assert read_head('name: ""\ndescription: d')[0] is None
+    assert read_head("name: 5\ndescription: d\nallowed-tools: [a, b]\nother: &x 1\nagain: *x")[0] == "5"
     head = read_head("name: a\ndescription: d\nmetadata:\n  short-description: s  t\n")
-    assert head.short_description == "s t"
+    assert head[2] == "s t"
 
 
 def test_aliases_that_multiply_cost_nothing() -> None:
     lines = ["description: d", "a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
-    assert read_head("\n".join(lines)).description == "d"
+    assert read_head("\n".join(lines))[1] == "d"
 
 
 def test_metadata_has_tools_and_policy() -> None:
@@ -120,10 +121,9 @@ def test_metadata_has_tools_and_policy() -> None:
         "dependencies:\n  tools:\n  - type: mcp\n    value: v\n    oauth_callback_port: 80\n"
         "policy:\n  allow_implicit_invocation: false\n  products: [codex]\n"
     )
-    assert dependencies is not None
-    assert (dependencies.tools[0].type, dependencies.tools[0].oauth_callback_port) == ("mcp", 80)
-    assert policy is not None
-    assert (policy.allow_implicit_invocation, policy.products) == (False, ("codex",))
+    unsaid = dict.fromkeys(("description", "transport", "command", "url"))
+    assert dependencies == {"tools": [{"type": "mcp", "value": "v", **unsaid, "oauthCallbackPort": 80}]}
+    assert policy == {"allowImplicitInvocation": False, "products": ["codex"]}
 
 
 def test_empty_metadata_says_nothing_but_an_empty_policy_is_one() -> None:

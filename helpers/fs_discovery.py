@@ -1,7 +1,8 @@
-"""`capabilityRoots/discoverV1` for the file helper: the folders of a request, and the answer in JSON.
+"""`capabilityRoots/discoverV1` and `capabilities/loadDiscoveries` for the file helper, answered in JSON.
 
-The server's search (`execserver.files.capability_roots`) does the work.  The process can be in one sandbox
-root only: where a folder's sandbox restricts files, all folders of the request must have that same sandbox.
+The server's searches (`execserver.files.capability_roots`, `capability_loading`) do the work.  The process
+can be in one sandbox root only: where a folder's sandbox restricts files, all folders of the request must
+have that same sandbox.  Places to load have no sandbox.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from execserver.files import capability_roots
 from execserver.files.capability_bundle import Budget
 from execserver.files.reading import FileReader
+from execserver.files.yielding import no_pause
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.json_text import quote
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.files.operations import GuardedFiles
 
     from .fs_operations import PlainFiles
-    from .fs_request import Root
+    from .fs_request import Location, Root
 
 _NULL = "null"
 
@@ -76,6 +78,16 @@ def answer(roots: tuple[Root, ...], files: PlainFiles | GuardedFiles) -> Iterato
         yield f'{opening}{{"id":{quote(identity)},"path":{quote(path.uri)},{_contents(found)}}}'.encode()
         opening = ","
     yield b"]}" if roots else f"{opening}]}}".encode()
+
+
+def load(locations: tuple[Location, ...], warnings: tuple[str, ...], files: PlainFiles) -> bytes:
+    """Return the response about the plugins and skills at some places; the caller's warnings come first."""
+    from execserver.files.capability_loading import Loading
+
+    loading = Loading(FolderFiles(files), lambda describe: describe(no_pause), warnings=warnings)
+    for location in locations:
+        loading.add(location)
+    return loading.text().encode()
 
 
 def _contents(found: capability_roots.Root) -> str:

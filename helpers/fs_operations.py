@@ -232,7 +232,14 @@ def _discover_roots(request: FileRequest, guarded: GuardedFiles | None) -> Itera
     yield from answer(request.roots, guarded or PlainFiles())
 
 
+def _load_discoveries(request: FileRequest, guarded: GuardedFiles | None) -> Iterator[bytes]:
+    from .fs_discovery import load
+
+    yield load(request.locations, request.warnings, PlainFiles())
+
+
 _OPERATIONS: dict[str, Callable[[FileRequest, GuardedFiles | None], Iterator[bytes]]] = {
+    "capabilities/loadDiscoveries": _load_discoveries,
     "capabilityRoots/discoverV1": _discover_roots,
     "fs/open": _open,
     "fs/readFile": _read_file,

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     Field = tuple[str, str, Reader, bool]
     # Levels, directories, entries; whether symlinks are followed, and hidden directories left out.
     WalkLimits = tuple[int, int, int, bool, bool]
+    # A plugin: its id, its version, its id where it was installed from.
+    Installed = tuple[str, str, str | None]
+    # A place to load: where it is, the id under which its skills were looked for, the plugin that it is.
+    Location = tuple[PathUri, str | None, Installed | None]
     # A folder to search: its name in the answer, where it is, and what may be read there.
     Root = tuple[str, PathUri, FileSystemSandboxContext | None]
 
@@ -29,7 +33,7 @@ class FileRequest:
 
     __slots__ = (
         *("content", "destination", "force", "links", "mode"),
-        *("operation", "path", "recursive", "roots", "sandbox", "walk"),
+        *("locations", "operation", "path", "recursive", "roots", "sandbox", "walk", "warnings"),
     )
 
     path: PathUri  # the source of a copy
@@ -45,6 +49,8 @@ class FileRequest:
         self.walk: WalkLimits = (0, 0, 0, False, False)
         self.sandbox: FileSystemSandboxContext | None = None
         self.roots: tuple[Root, ...] = ()  # of a search for capabilities only
+        self.locations: tuple[Location, ...] = ()  # of loading capabilities only, as the next
+        self.warnings: tuple[str, ...] = ()
 
 
 def read_request(value: object) -> FileRequest:
@@ -72,11 +78,11 @@ def read_params(operation: str, params: object) -> FileRequest:
         for name, _, _, required in fields:
             if required and name not in params:
                 raise missing_field(name)
-    elif isinstance(params, list):
+    elif isinstance(params, list) and operation != LOAD:
         _take(request, zip([field[0] for field in fields], params, strict=False), fields)
         _check_length(len(params), fields, kind)
     else:
-        raise wrong_type(params, f"struct {kind}")
+        raise wrong_type(params, f"struct {'variant ' if operation == LOAD else ''}{kind}")
     return request
 
 
@@ -89,10 +95,13 @@ def _take(request: FileRequest, members: Iterable[tuple[str, object]], fields: t
             setattr(request, attribute, read(value, name))
 
 
-def _check_length(length: int, fields: tuple[Field, ...], kind: str, where: str = "") -> None:
+def _check_length(
+    length: int, fields: tuple[Field, ...], kind: str, where: str = "", least: int | None = None
+) -> None:
     # Of the optional members only the last one can be left out of an array, but for operations that newer
     # versions added.
-    least = 1 if kind in (_OPEN, _DISCOVER) else len(fields) - 1
+    if least is None:
+        least = 1 if kind in (_OPEN, _DISCOVER) else len(fields) - 1
     if length < least:
         elements = "1 element" if len(fields) == 1 else f"{len(fields)} elements"
         raise refuse(f"invalid length {length}, expected struct {kind} with {elements}", where)
@@ -172,24 +181,55 @@ def _roots(value: object, where: str) -> tuple[Root, ...]:
 
 def _root(value: object, where: str) -> Root:
     """Return one folder to search."""
-    names = [field[0] for field in _ROOT]
+    return _structure(value, where, _ROOT_KIND, _ROOT, len(_ROOT) - 1)  # type: ignore[return-value]
+
+
+def _locations(value: object, where: str) -> tuple[Location, ...]:
+    if not isinstance(value, list):
+        raise wrong_type(value, "a sequence", where)
+    return tuple(
+        _structure(member, f"{where}[{number}]", "CapabilityLocation", _LOCATION)  # type: ignore[misc]
+        for number, member in enumerate(value)
+    )
+
+
+def _plugin(value: object, where: str) -> object:
+    return None if value is None else _structure(value, where, "InstalledPlugin", _PLUGIN)
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise wrong_type(value, "a sequence", where)
+    return tuple(_text(member, f"{where}[{number}]") for number, member in enumerate(value))
+
+
+def _optional_text(value: object, where: str) -> str | None:
+    return None if value is None else _text(value, where)
+
+
+def _structure(
+    value: object, where: str, kind: str, fields: tuple[Field, ...], least: int | None = None
+) -> tuple[object, ...]:
+    """Return the members of a record, in the order of `fields`; an array needs `least` of them, else all."""
+    names = [field[0] for field in fields]
     if isinstance(value, list):
         members: Iterable[tuple[str, object]] = zip(names, value, strict=False)
     elif isinstance(value, dict):
         members = value.items()
     else:
-        raise wrong_type(value, f"struct {_ROOT_KIND}", where)
-    readers = {name: read for name, _, read, _ in _ROOT}
+        raise wrong_type(value, f"struct {kind}", where)
+    readers = {name: read for name, _, read, _ in fields}
     found = {name: readers[name](member, f"{where}.{name}") for name, member in members if name in readers}
     if isinstance(value, list):
-        _check_length(len(value), _ROOT, _ROOT_KIND, where)
-    for name, _, _, required in _ROOT:
+        _check_length(len(value), fields, kind, where, least or len(fields))
+    for name, _, _, required in fields:
         if required and name not in found:
             raise missing_field(name)
-    return tuple(map(found.get, names))  # type: ignore[return-value]
+    return tuple(map(found.get, names))
 
 
 READ, REPLACE = "read", "replace"
+LOAD = "capabilities/loadDiscoveries"  # params by name only
 _OPEN = "FsHelperOpenParams"
 _DISCOVER = "CapabilityRootsDiscoverParams"
 _MODES = (READ, REPLACE)
@@ -211,9 +251,24 @@ _ROOT: tuple[Field, ...] = (
 )
 _ROOT_KIND = "CapabilityRootDiscoverRequest"
 
+_LOCATION: tuple[Field, ...] = (
+    ("root", "", _path, True),
+    ("standalone_root_id", "", _optional_text, False),
+    ("plugin", "", _plugin, False),
+)
+_PLUGIN: tuple[Field, ...] = (
+    ("id", "", _text, True),
+    ("version", "", _text, True),
+    ("remote_plugin_id", "", _optional_text, False),
+)
+
 # Operation -> what its params are called in error texts, and their members in declaration order: name,
 # attribute, reader, whether it must be there.
 _PARAMS: dict[str, tuple[str, tuple[Field, ...]]] = {
+    LOAD: (
+        "FsHelperRequest::LoadCapabilityDiscoveries",
+        (("locations", "locations", _locations, True), ("warnings", "warnings", _texts, True)),
+    ),
     "capabilityRoots/discoverV1": (_DISCOVER, (("roots", "roots", _roots, True),)),
     "fs/open": (_OPEN, (_PATH, ("mode", "mode", _mode, False), _SANDBOX)),
     "fs/readFile": ("FsReadFileParams", (_PATH, _SANDBOX)),

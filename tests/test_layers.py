@@ -295,6 +295,7 @@ FILE_REQUESTS = [
     '{"operation":"fs/remove","params":{"path":"/dev/null/x"}}',
     '{"operation":"fs/copy","params":{"sourcePath":"/","destinationPath":"/","recursive":true}}',
     '{"operation":"capabilityRoots/discoverV1","params":{"roots":[{"id":"x","path":"file:///dev/null"}]}}',
+    '{"operation":"capabilities/loadDiscoveries","params":{"locations":[{"root":"file:///dev"}],"warnings":[]}}',
 ]
 
 

@@ -104,7 +104,9 @@ def spoilt(data: st.DataObject, value: Any) -> Any:
     return data.draw(junk)
 
 
-SHARED = tuple(name for name in OPERATIONS if name != "fs/open")  # its params are not those of the server
+# Those of which the server knows nothing, or takes other params.
+OWN = ("fs/open", "capabilities/loadDiscoveries")
+SHARED = tuple(name for name in OPERATIONS if name not in OWN)
 
 
 @pytest.mark.parametrize("operation", SHARED)
@@ -132,6 +134,7 @@ def test_params_of_any_kind_have_the_same_outcome(operation: str, params: str) -
 
 def test_the_operations_are_those_of_the_contract_in_its_order() -> None:
     assert OPERATIONS == (
+        "capabilities/loadDiscoveries",
         "capabilityRoots/discoverV1",
         "fs/open",
         "fs/readFile",
@@ -173,3 +176,74 @@ def test_unknown_members_are_ignored_and_the_order_does_not_matter() -> None:
     request = read_request({"x": 1, "params": {"y": 2, "path": "/a"}, "operation": "fs/remove"})
     assert (request.operation, request.path.native()) == ("fs/remove", b"/a")
     assert (request.recursive, request.force, request.sandbox) == (None, None, None)
+
+
+def load_params(*locations: object, warnings: object = ()) -> object:
+    return {"locations": list(locations), "warnings": list(warnings) if warnings == () else warnings}
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        (
+            [],
+            "invalid type: sequence, expected struct variant FsHelperRequest::LoadCapabilityDiscoveries",
+        ),
+        (None, "invalid type: null, expected struct variant FsHelperRequest::LoadCapabilityDiscoveries"),
+        ({}, "missing field `locations`"),
+        ({"locations": []}, "missing field `warnings`"),
+        (
+            {"locations": None, "warnings": []},
+            "invalid type: null, expected a sequence (in `locations`)",
+        ),
+        (
+            {"warnings": [5], "locations": 5},
+            "invalid type: number, expected a string (in `warnings[0]`)",
+        ),
+        (load_params(warnings=None), "invalid type: null, expected a sequence (in `warnings`)"),
+        (
+            load_params(3),
+            "invalid type: number, expected struct CapabilityLocation (in `locations[0]`)",
+        ),
+        (load_params({}), "missing field `root`"),
+        (load_params({"root": 5}), "invalid type: number, expected a string (in `locations[0].root`)"),
+        (
+            load_params(["file:///x", None]),
+            "invalid length 2, expected struct CapabilityLocation with 3 elements (in `locations[0]`)",
+        ),
+        (
+            load_params(["file:///x", 5, None]),
+            "invalid type: number, expected a string (in `locations[0].standalone_root_id`)",
+        ),
+        (
+            load_params(["file:///x", None, 5]),
+            "invalid type: number, expected struct InstalledPlugin (in `locations[0].plugin`)",
+        ),
+        (load_params(["file:///x", None, {"id": "a"}]), "missing field `version`"),
+        (
+            load_params(["file:///x", None, ["a", "1"]]),
+            "invalid length 2, expected struct InstalledPlugin with 3 elements (in `locations[0].plugin`)",
+        ),
+    ],
+)
+def test_places_to_load_are_refused_with_the_texts_of_the_newest_helper(params: object, text: str) -> None:
+    with pytest.raises(InvalidParams) as refused:
+        read_params("capabilities/loadDiscoveries", params)
+    assert refused.value.message == text
+
+
+def test_places_to_load_may_be_records_or_arrays_of_all_members() -> None:
+    plugin = {"id": "a@m", "version": "1", "remote_plugin_id": "r"}
+    places = [
+        {"root": "file:///x", "standaloneRootId": 5},
+        {"root": "file:///x", "standalone_root_id": "s", "plugin": plugin},
+        ["file:///x", None, ["a@m", "1", None]],
+    ]
+    request = read_params("capabilities/loadDiscoveries", load_params(*places, warnings=["w"]))
+    assert [place[1:] for place in request.locations] == [
+        (None, None),
+        ("s", ("a@m", "1", "r")),
+        (None, ("a@m", "1", None)),
+    ]
+    assert [place[0].native() for place in request.locations] == [b"/x"] * 3
+    assert request.warnings == ("w",)

@@ -36,11 +36,13 @@ def box(one_file: Box) -> Box:
 def ask(box: Box, operation: str, params: dict[str, object], after: str = "", room: str = "64m") -> Done:
     """Ask the helper where every folder is read-only but for an empty /dev/shm."""
     request = shlex.quote(json.dumps({"operation": operation, "params": params}))
+    skill = r"---\ndescription: d\n---\n"
     closed = " ".join(
         f"mount -t tmpfs -o ro none {shlex.quote(str(each))};" for each in (box.home, "/var/tmp", "/tmp")
     )
     return box.run_in_new_mounts(
         f'mount -t tmpfs none /mnt; cp "$1" /mnt/x; {closed} mkdir /mnt/w; echo hi > /mnt/w/f;'
+        f"printf -- '{skill}' > /mnt/w/SKILL.md;"
         f"mount -t tmpfs -o mode=1777,size={room} none /dev/shm;"
         f"echo {request} | env -i PATH=/usr/bin:/bin /mnt/x {HELPER}; {after}"
     )
@@ -75,6 +77,7 @@ def ask(box: Box, operation: str, params: dict[str, object], after: str = "", ro
             {"sourcePath": "file:///mnt/w/f", "destinationPath": "file:///mnt/w/c", "recursive": False},
         ),
         ("capabilityRoots/discoverV1", {"roots": [{"id": "w", "path": "file:///mnt/w"}]}),
+        ("capabilities/loadDiscoveries", {"locations": [{"root": "file:///mnt/w"}], "warnings": []}),
     ],
 )
 def test_every_operation_is_answered_silently_and_leaves_nothing(
@@ -92,6 +95,15 @@ def test_every_operation_is_answered_silently_and_leaves_nothing(
         assert (
             answer["status"] == "ok" or "sandbox" in answer["payload"]["message"] or "system" in str(answer)
         )
+
+
+def test_skills_are_read_with_the_parser_of_that_part(box: Box) -> None:
+    """PyYAML is in it."""
+    params: dict[str, object] = {"locations": [["file:///mnt/w", None, None]], "warnings": []}
+    done = ask(box, "capabilities/loadDiscoveries", params, room=str(MOST_WRITTEN))
+    assert (done.returncode, done.stderr) == (0, b"")
+    response = json.loads(done.stdout)["payload"]["response"]
+    assert [skill["name"] for skill in response["skills"]] == ["w"]
 
 
 def test_it_writes_a_part_of_the_tree_only(box: Box) -> None:

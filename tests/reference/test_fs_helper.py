@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.files.test_capability_loading import MANIFESTS, put, skill
 from tests.helpers.test_codex_fs import COMMAND, DISABLED, RESTRICTED
+from tests.helpers.test_fs_loading import COMMAND as LOADING_COMMAND
 from tests.helpers.test_fs_operations import comparable, grow, look
 from tests.reference.install import ReferenceMissing, reference_binary
 
@@ -221,7 +223,7 @@ def test_what_cannot_be_understood_is_refused_for_the_same_reason(
     assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
     # What only the newest helper takes is in the list of ours, too.
     reason = bare(ours.reason)
-    for newer in ("capabilityRoots/discoverV1", "fs/open", "fs/walk"):
+    for newer in ("capabilities/loadDiscoveries", "capabilityRoots/discoverV1", "fs/open", "fs/walk"):
         reason = reason.replace(f"`{newer}`, ", "")
     assert reason == bare(theirs.reason)
 
@@ -291,6 +293,101 @@ def test_a_search_that_cannot_be_understood_is_refused_as_by_the_newest(
     tmp_path: Path, newest_helper: list[str], request_text: str
 ) -> None:
     ours, theirs = ask(COMMAND, request_text, tmp_path), ask(newest_helper, request_text, tmp_path)
+    assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
+    assert bare(ours.reason) == bare(theirs.reason)
+
+
+def load(*locations: object, warnings: tuple[str, ...] = ()) -> str:
+    return call("capabilities/loadDiscoveries", locations=locations, warnings=warnings)
+
+
+PLUGIN = {"id": "p@m", "version": "1", "remote_plugin_id": "r"}
+WAYS: list[dict[str, object]] = [
+    {},
+    {"standalone_root_id": "s"},
+    {"plugin": PLUGIN},
+    {"plugin": PLUGIN, "standalone_root_id": "s"},
+]
+
+
+def same_answer(request: str, root: Path, newest: list[str]) -> Any:
+    """Return the response of both helpers."""
+    ours, theirs = (ask(command, request, root) for command in (LOADING_COMMAND, newest))
+    assert ours == theirs
+    assert (ours.status, ours.reason) == (0, "")
+    return ours.reply["payload"]["response"]
+
+
+def test_manifests_name_skills_as_for_the_newest(tmp_path: Path, newest_helper: list[str]) -> None:
+    """Each kind of manifest in a folder of its own, in one nested folder, and above."""
+    broken = [b"\xff", b'{"name":"' + b"n" * 200 + b'"}', b'{"name":"n","apps":"./x"}', b'{"mcpServers":"x"}']
+    # Theirs looks for the files that a manifest names in an array, too.
+    texts = [*(text.encode() for text in MANIFESTS if not text.startswith('["')), *broken]
+    for number, text in enumerate(texts):
+        root = tmp_path / f"{number}"
+        for name in ("in/q", "outer/in/q", "outer/out", "above/x/q"):
+            skill(root / name)
+        for name in ("in", "outer/in", "above"):
+            (root / name).mkdir(exist_ok=True)
+            put(root / name / ".codex-plugin/plugin.json", text)
+            put(root / name / ".claude-plugin/plugin.json", '{"name":"claude"}')
+        put(root / "outer/.cursor-plugin/plugin.json", '{"name":"outer"}')
+        request = load(
+            *(
+                {"root": f"file://{R}/{number}/{name}", **way}
+                for name in ("", "in", "outer", "above/x")
+                for way in WAYS[:: 1 if number == 0 else 2]
+            )
+        )
+        same_answer(request, tmp_path, newest_helper)
+
+
+def test_places_are_loaded_as_by_the_newest(tmp_path: Path, newest_helper: list[str]) -> None:
+    root = Path(os.path.realpath(tmp_path), "tree")
+    root.mkdir()
+    grow(root)
+    skill(root / "dir/s")
+    put(root / "dir/s/agents/openai.yaml", "dependencies:\n  tools:\n  - {type: mcp, value: v}\npolicy: {}\n")
+    put(root / "dir/bad/SKILL.md", "x")
+    skill(root / "dir/folder", "metadata: {short-description: s}")
+    names = ("", "dir", "dirlink", "file", "fifo", "missing", "file/x", "loop", "n" * 300, "dir", "dir/s")
+    places = [{"root": f"file://{R}/{name}", **way} for name in names for way in WAYS]
+    found = same_answer(load({"root": "file://host/x"}, *places, warnings=("", "w")), root, newest_helper)
+    assert len(found["skills"]) > 4
+    full = load(*places, warnings=tuple(f"w{number}" for number in range(70)))
+    assert len(same_answer(full, root, newest_helper)["warnings"]) == 64
+
+
+def test_a_full_answer_is_that_of_the_newest(tmp_path: Path, newest_helper: list[str]) -> None:
+    put(tmp_path / "big/.codex-plugin/plugin.json", json.dumps({"x": "y" * 1_000_000}))
+    skill(tmp_path / "big/q")
+    plugin = {"root": f"file://{R}/big", "plugin": PLUGIN}
+    warnings = tuple(f"w{number}" for number in range(64))
+    found = same_answer(load(*[plugin] * 6, warnings=warnings), tmp_path, newest_helper)
+    assert (len(found["plugins"]), len(found["warnings"])) == (4, 64)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *("[]", "null", "3", "{}", '{"locations":[]}', '{"locations":{},"warnings":[]}'),
+        *('{"locations":[],"warnings":[5]}', '{"warnings":[5],"locations":[5]}'),
+        *(
+            f'{{"locations":[{place}],"warnings":[]}}'
+            for place in (
+                *("3", "null", "{}", '{"root":5}', '{"root":"http://x"}', "[]"),
+                *('["file:///x",null]', '["file:///x",null,[]]', '["file:///x",null,["a","1"]]'),
+                *('{"root":"file:///x","standalone_root_id":5}', '{"root":"file:///x","plugin":5}'),
+                *('{"root":"file:///x","plugin":{"id":"a"}}', '{"root":"file:///x","plugin":{"id":5}}'),
+            )
+        ),
+    ],
+)
+def test_places_that_cannot_be_understood_are_refused_as_by_the_newest(
+    tmp_path: Path, newest_helper: list[str], params: str
+) -> None:
+    request = f'{{"operation":"capabilities/loadDiscoveries","params":{params}}}'
+    ours, theirs = ask(COMMAND, request, tmp_path), ask(newest_helper, request, tmp_path)
     assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
     assert bare(ours.reason) == bare(theirs.reason)
 

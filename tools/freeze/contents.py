@@ -173,6 +173,19 @@ HELPER_MODULES = (
     "stat",
     "struct",
     "types",
+    # PyYAML's parser, and what that loads
+    "yaml",
+    *(f"yaml.{name}" for name in ("composer", "error", "events", "nodes", "parser", "reader", "resolver")),
+    *("yaml.scanner", "yaml.tokens"),
+    "collections",
+    "copyreg",
+    "enum",
+    "functools",
+    "keyword",
+    "operator",
+    "re",
+    "re.",
+    "reprlib",
 )
 HELPER_EXTENSIONS = ("_ctypes", "_json", "_socket", "_struct", "binascii", "fcntl", "resource", "select")
 
@@ -188,10 +201,10 @@ def replaced_modules(root: Path) -> dict[str, str]:
     """Return module -> the text that stands in for it.
 
     `websockets.version` imports `importlib.metadata`, and with it the email package, for a look-up that
-    releases never make: 40 ms of a start.
+    releases never make: 40 ms of a start.  `yaml` imports all of PyYAML, of which only the parser is used.
     """
     versions = dict(pin.split("==") for pin in pins([root / "requirements.txt"]))
-    return {"websockets.version": f"tag = version = commit = {versions['websockets']!r}\n"}
+    return {"websockets.version": f"tag = version = commit = {versions['websockets']!r}\n", "yaml": ""}
 
 
 def product_modules(root: Path) -> list[str]:

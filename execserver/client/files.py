@@ -17,6 +17,7 @@ from execserver.client.errors import (
     UnsupportedByServer,
 )
 from execserver.client.session import Session
+from execserver.client.trees import TreeMethods
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
 from execserver.protocol import methods
@@ -96,7 +97,7 @@ class RemoteFile:
                 raise
 
 
-class RemoteFiles:
+class RemoteFiles(TreeMethods):
     """The file methods; every path is absolute or a `file:` URI, every `sandbox` the contract's object.
 
     A refusal of the server is a `RequestFailed`: `NotFoundError` for a missing file, else the code's class.

@@ -16,6 +16,7 @@ def load_handlers() -> None:
         "ports",
         "filesystem",
         "changes",
+        "trees",
         "http",
         "environment",
         "discovery",

@@ -39,7 +39,7 @@ _OF_FILES = {
         (
             *(methods.FS_READ_FILE.name, methods.FS_READ_BLOCK.name, methods.FS_GET_METADATA.name),
             *(methods.FS_CANONICALIZE.name, methods.FS_READ_DIRECTORY.name, methods.FS_WALK.name),
-            own_methods.FS_GET_VERSION.name,
+            *(own_methods.FS_GET_VERSION.name, own_methods.FS_HASH.name),
         ),
         Lane(FILES, alone=False),
     ),

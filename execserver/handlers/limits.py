@@ -77,6 +77,7 @@ REACH = {
     own_methods.FS_RENAME.name: Reach.SANDBOX,
     own_methods.FS_CHMOD.name: Reach.SANDBOX,
     own_methods.FS_TOUCH.name: Reach.SANDBOX,
+    own_methods.FS_HASH.name: Reach.SANDBOX,
     own_methods.PORT_OPEN.name: Reach.NETWORK,
     own_methods.PORT_LISTEN.name: Reach.NETWORK,
     own_methods.PORT_DATA.name: Reach.OWN,

@@ -160,6 +160,9 @@ if TYPE_CHECKING:
     from execserver.protocol.session import SessionKeepParams as SessionKeepParams
     from execserver.protocol.session import SessionListEntry as SessionListEntry
     from execserver.protocol.session import SessionListResponse as SessionListResponse
+    from execserver.protocol.trees import FsHashEntry as FsHashEntry
+    from execserver.protocol.trees import FsHashParams as FsHashParams
+    from execserver.protocol.trees import FsHashResponse as FsHashResponse
     from execserver.protocol.watching import GapNotification as GapNotification
     from execserver.protocol.watching import LogChunk as LogChunk
     from execserver.protocol.watching import LogParams as LogParams
@@ -186,6 +189,7 @@ else:
         "process",
         "sandbox",
         "session",
+        "trees",
         "watching",
     )
 

@@ -55,6 +55,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     output_spool_bytes: U64 = 0
     port_forward: str | None = None
     fs_change: bool = False
+    fs_hash: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import changes, ports, session, watching
+from execserver.protocol import changes, ports, session, trees, watching
 from execserver.protocol.method import Family, Method, NotificationMethod
 
 _SINCE = "execserver"
@@ -186,6 +186,15 @@ FS_TOUCH = Method(
     doc="Set the times of a file or directory, and make an empty file where there is none.",
     extension=True,
 )
+FS_HASH = Method(
+    "fs/hash",
+    trees.FsHashParams,
+    trees.FsHashResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Tell the hashes of a file, or of the files below a directory.",
+    extension=True,
+)
 
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
@@ -239,6 +248,7 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     FS_RENAME,
     FS_CHMOD,
     FS_TOUCH,
+    FS_HASH,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PROCESS_TAKEN,

@@ -126,6 +126,7 @@ def extensions(settings: Settings) -> Extensions:
         process_log="process/log" in METHODS,
         output_spool_bytes=settings.spool_bytes,
         fs_change="fs/rename" in METHODS,
+        fs_hash="fs/hash" in METHODS,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

@@ -26,6 +26,7 @@ MODULES = (
     "ports",
     "process",
     "session",
+    "trees",
     "watching",
 )
 

@@ -55,6 +55,7 @@ ARGUMENTS = {
     "--execserver-zygote": "execserver._helpers.zygote:main",
     "--execserver-doctor": VERBS["doctor"],
     "--execserver-fs-worker": "execserver._helpers.fs_worker:main",
+    "--execserver-search-lines": "execserver._helpers.search_lines:main",
     "--codex-run-as-fs-helper": NAMES["codex-fs"],
     **NAMES,
 }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ZYGOTE_ARGUMENT = "--execserver-zygote"
 DOCTOR_ARGUMENT = "--execserver-doctor"
+SEARCH_ARGUMENT = "--execserver-search-lines"
 TOKEN_STORE_VARIABLE = "EXECSERVER_TOKEN_STORE"
 TOKEN_STORE_FILE = b"tokens.json"
 

@@ -69,7 +69,11 @@ COVERED_BY: dict[str, str] = {
     "execserver.sandbox.files.changes": "client/test_file_changes.py",
     "execserver.handlers.trees": "client/test_trees.py",
     "execserver.protocol.trees": "client/test_trees.py",
+    "execserver.services.archiving": "client/test_archive.py",
+    "execserver.services.extracting": "client/test_extract.py",
+    "execserver.services.globbing": "client/test_trees.py",
     "execserver.services.hashing": "client/test_trees.py",
+    "execserver.services.searching": "client/test_search.py",
     "execserver.services.tree_pages": "client/test_trees.py",
     "execserver.services.replacing": "client/test_file_changes.py",
     "execserver.handlers.ports": "client/test_ports.py",
@@ -99,6 +103,7 @@ COVERED_BY: dict[str, str] = {
     "helpers.fs_worker": "e2e/test_sandbox_back_ends.py",
     "helpers.linux_sandbox_cleanup": "helpers/test_linux_sandbox.py",
     "helpers.linux_sandbox_routes": "helpers/test_linux_sandbox_stages.py",
+    "helpers.search_lines": "client/test_search.py",
     "helpers.zygote": "zygote/test_launch.py",
 }
 

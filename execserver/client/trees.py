@@ -5,17 +5,32 @@ They are extensions, announced in `environmentInfo`; another server refuses them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from execserver.client import wire
 from execserver.client.errors import ProtocolViolation
 from execserver.client.session import Session
 from execserver.client.wire import RemotePath, Sandbox
-from execserver.protocol.files import FsWalkError
-from execserver.protocol.own_methods import FS_HASH
+from execserver.protocol.files import FsWalkEntry, FsWalkError
+from execserver.protocol.own_methods import FS_ARCHIVE, FS_EXTRACT, FS_GLOB, FS_HASH, FS_SEARCH
 from execserver.protocol.paths import PathUri
-from execserver.protocol.trees import FsHashEntry, FsHashParams
+from execserver.protocol.trees import (
+    ArchivePosition,
+    ExtractPosition,
+    FsArchiveParams,
+    FsExtractParams,
+    FsGlobParams,
+    FsHashEntry,
+    FsHashParams,
+    FsSearchMatch,
+    FsSearchParams,
+    FsSearchResponse,
+)
+
+_CHUNK_BYTES = 1024 * 1024  # of an archive, in one request
 
 Entry = TypeVar("Entry", covariant=True)
 
@@ -48,6 +63,100 @@ class TreeMethods:
                 FsHashParams(path=root, after=after, offset=offset, length=length, sandbox=context),
             )
         )
+
+    def glob(
+        self, path: RemotePath, pattern: str, *, sandbox: Sandbox = None
+    ) -> Iterator[FsWalkEntry | FsWalkError]:
+        """Find files and directories below a directory; `pattern` is relative to it."""
+        root, context = wire.path_uri(path), wire.sandbox_context(sandbox)
+        return _paged(
+            lambda after: self._session.call(
+                FS_GLOB, FsGlobParams(path=root, pattern=pattern, after=after, sandbox=context)
+            )
+        )
+
+    def search(
+        self,
+        path: RemotePath,
+        pattern: str,
+        *,
+        literal: bool = False,
+        ignore_case: bool = False,
+        include: str | None = None,
+        hidden: bool = False,
+        sandbox: Sandbox = None,
+    ) -> Iterator[FsSearchMatch | FsWalkError]:
+        """Search a file, or the files below a directory, for lines with a match of a regular expression."""
+        first = FsSearchParams(
+            path=wire.path_uri(path),
+            pattern=pattern,
+            literal=literal,
+            ignore_case=ignore_case,
+            include=include,
+            hidden=hidden,
+            sandbox=wire.sandbox_context(sandbox),
+        )
+
+        def ask(after: PathUri | None) -> _Matches:
+            return _Matches(self._session.call(FS_SEARCH, msgspec.structs.replace(first, after=after)))
+
+        return _paged(ask)
+
+    def archive(
+        self, path: RemotePath, errors: list[FsWalkError], *, sandbox: Sandbox = None
+    ) -> Iterator[bytes]:
+        """Yield the pieces of a tar archive of a file or of what is in a directory.
+
+        What could not be packed is added to `errors`.
+        """
+        root, context = wire.path_uri(path), wire.sandbox_context(sandbox)
+        position: ArchivePosition | None = None
+        while True:
+            params = FsArchiveParams(path=root, position=position, sandbox=context)
+            page = self._session.call(FS_ARCHIVE, params)
+            errors += page.errors
+            yield page.chunk
+            if page.next is None:
+                return
+            if page.next == position:
+                raise ProtocolViolation("the server sends the same page again and again")
+            position = page.next
+
+    def extract(
+        self, path: RemotePath, pieces: Iterable[bytes], *, sandbox: Sandbox = None
+    ) -> list[FsWalkError]:
+        """Unpack a tar archive into a directory; return what could not be unpacked.
+
+        Raises ValueError for an archive that ends too early.
+        """
+        root, context = wire.path_uri(path), wire.sandbox_context(sandbox)
+        position: ExtractPosition | None = None
+        errors: list[FsWalkError] = []
+        rest, source, ended = b"", iter(pieces), False
+        while True:
+            while not ended and len(rest) < _CHUNK_BYTES:
+                piece = next(source, None)
+                ended = piece is None
+                rest += piece or b""
+            chunk = rest[: min(_CHUNK_BYTES, len(rest) // 512 * 512)]
+            params = FsExtractParams(path=root, chunk=chunk, position=position, sandbox=context)
+            page = self._session.call(FS_EXTRACT, params)
+            errors += page.errors
+            position = page.position
+            rest = rest[page.consumed :]
+            if page.done:
+                return errors
+            if not page.consumed:
+                raise ValueError("the archive ends too early")
+
+
+class _Matches:
+    """The page of a search in the form of the others."""
+
+    def __init__(self, page: FsSearchResponse) -> None:
+        self.entries = page.matches
+        self.errors = page.errors
+        self.next = page.next
 
 
 def _paged(ask: Callable[[PathUri | None], _Page[Entry]]) -> Iterator[Entry | FsWalkError]:

@@ -1,4 +1,4 @@
-"""Changes names, modes and times: `fs/rename`, `fs/chmod` and `fs/touch` as plain functions.
+"""Changes and tells names, modes and times: `fs/rename`, `fs/chmod` and `fs/touch` as plain functions.
 
 Each takes a name and the descriptor of its directory, or an absolute path and None.  No symlink is followed
 by itself: the caller has resolved what is to be followed.
@@ -13,6 +13,7 @@ import time
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Name = tuple[bytes, "int | None"]
+Look = tuple[int, int, bytes]  # permissions, time of modification in ns, target of a symlink or nothing
 Times = tuple[int, int]  # of access and of modification, in nanoseconds since 1970; -1 stands for now
 
 
@@ -50,3 +51,11 @@ def touch(name: Name, times: Times) -> None:
         os.utime(b"/proc/self/fd/%d" % fd, ns=(accessed, modified))
     finally:
         os.close(fd)
+
+
+def look(name: Name) -> Look:
+    """Tell what is there; a symlink is not followed."""
+    status = os.stat(name[0], dir_fd=name[1], follow_symlinks=False)
+    is_link = stat.S_ISLNK(status.st_mode)
+    target = os.readlink(name[0], dir_fd=name[1]) if is_link else b""
+    return stat.S_IMODE(status.st_mode), status.st_mtime_ns, target

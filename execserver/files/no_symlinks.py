@@ -129,6 +129,12 @@ def create_directory_at(dir_fd: int, name: bytes, recursive: bool) -> None:
             raise
 
 
+def symlink(text: bytes, path: bytes) -> None:
+    """Make a symlink."""
+    with ResolvedName(path) as resolved:
+        os.symlink(text, resolved.name, dir_fd=resolved.fd)
+
+
 def get_metadata(path: bytes) -> tuple[tuple[bool, bool, bool, int, int], int]:
     """Return what `metadata.get_metadata` does, and the time of birth in ms, 0 if unknown."""
     with ResolvedName(path) as resolved:

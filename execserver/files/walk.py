@@ -25,10 +25,16 @@ class WalkOptions:
     Raises InvalidRequest for limits that the contract does not allow.
     """
 
-    __slots__ = ("follow_links", "max_depth", "max_directories", "max_entries", "prune_hidden")
+    __slots__ = ("follow_links", "list_links", "max_depth", "max_directories", "max_entries", "prune_hidden")
 
     def __init__(
-        self, max_depth: int, max_directories: int, max_entries: int, follow_links: bool, prune_hidden: bool
+        self,
+        max_depth: int,
+        max_directories: int,
+        max_entries: int,
+        follow_links: bool,
+        prune_hidden: bool,
+        list_links: bool = False,
     ) -> None:
         if not max_directories or not max_entries:
             raise InvalidRequest("filesystem walk limits must be greater than zero")
@@ -42,6 +48,7 @@ class WalkOptions:
         self.max_entries = max_entries
         self.follow_links = follow_links
         self.prune_hidden = prune_hidden
+        self.list_links = list_links  # as files
 
 
 class Walk:
@@ -119,6 +126,8 @@ class Walk:
             if entry.is_file(follow_symlinks=False):
                 return False
             return True if entry.is_dir(follow_symlinks=False) else None
+        if self._options.list_links:
+            return False
         try:
             return True if self._options.follow_links and entry.is_dir() else None
         except OSError:

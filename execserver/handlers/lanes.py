@@ -39,7 +39,8 @@ _OF_FILES = {
         (
             *(methods.FS_READ_FILE.name, methods.FS_READ_BLOCK.name, methods.FS_GET_METADATA.name),
             *(methods.FS_CANONICALIZE.name, methods.FS_READ_DIRECTORY.name, methods.FS_WALK.name),
-            *(own_methods.FS_GET_VERSION.name, own_methods.FS_HASH.name),
+            *(own_methods.FS_GET_VERSION.name, own_methods.FS_HASH.name, own_methods.FS_GLOB.name),
+            *(own_methods.FS_SEARCH.name, own_methods.FS_ARCHIVE.name),
         ),
         Lane(FILES, alone=False),
     ),
@@ -49,6 +50,7 @@ _OF_FILES = {
             *(methods.FS_COPY.name, methods.FS_OPEN.name, methods.FS_WRITE_BLOCK.name),
             *(methods.FS_CLOSE.name, methods.FS_WATCH_MISSING.name),
             *(own_methods.FS_RENAME.name, own_methods.FS_CHMOD.name, own_methods.FS_TOUCH.name),
+            own_methods.FS_EXTRACT.name,
         ),
         Lane(FILES, alone=True),
     ),

@@ -1,4 +1,4 @@
-"""`fs/hash`: what is asked about whole trees, page by page (wire contract, section 19)."""
+"""`fs/hash`, `fs/glob`, `fs/search`, `fs/archive`, `fs/extract`: trees (wire contract, section 19)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from execserver.handlers.context import Call
 from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import trees
-from execserver.protocol.own_methods import FS_HASH
+from execserver.protocol.own_methods import FS_ARCHIVE, FS_EXTRACT, FS_GLOB, FS_HASH, FS_SEARCH
+from execserver.services.globbing import glob_paths
 from execserver.services.hashing import hash_files
 
 
@@ -16,3 +17,42 @@ def hash_(call: Call, params: trees.FsHashParams) -> trees.FsHashResponse:
     paths = [params.path] if params.after is None else [params.path, params.after]
     files = operations(call, params.sandbox, *paths)
     return hash_files(call.services.filesystem, files, params)
+
+
+@handles(FS_GLOB)
+def glob(call: Call, params: trees.FsGlobParams) -> trees.FsGlobResponse:
+    """Find paths by a pattern."""
+    paths = [params.path] if params.after is None else [params.path, params.after]
+    return glob_paths(operations(call, params.sandbox, *paths), params)
+
+
+@handles(FS_SEARCH)
+def search(call: Call, params: trees.FsSearchParams) -> trees.FsSearchResponse:
+    """Search the lines of files."""
+    from execserver.services.searching import Search  # late: few clients search
+
+    paths = [params.path] if params.after is None else [params.path, params.after]
+    files = operations(call, params.sandbox, *paths)
+    return Search(call.session.processes.spawn, call.services.filesystem, files, params).run()
+
+
+@handles(FS_ARCHIVE)
+def archive(call: Call, params: trees.FsArchiveParams) -> trees.FsArchiveResponse:
+    """Pack a file or a tree."""
+    from execserver.services.archiving import ArchivePage  # late: tarfile is large
+
+    at = params.position
+    paths = [params.path] if at is None else [params.path, at.path]
+    files = operations(call, params.sandbox, *paths)
+    return ArchivePage(call.services.filesystem, files, params).run()
+
+
+@handles(FS_EXTRACT)
+def extract(call: Call, params: trees.FsExtractParams) -> trees.FsExtractResponse:
+    """Unpack a chunk of an archive."""
+    from execserver.services.extracting import Extraction  # late, as above
+
+    at = params.position
+    paths = [params.path] if at is None else [params.path, at.path]
+    files = operations(call, params.sandbox, *paths)
+    return Extraction(call.services.filesystem, files, params).run(params.path.native())

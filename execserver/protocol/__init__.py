@@ -160,9 +160,20 @@ if TYPE_CHECKING:
     from execserver.protocol.session import SessionKeepParams as SessionKeepParams
     from execserver.protocol.session import SessionListEntry as SessionListEntry
     from execserver.protocol.session import SessionListResponse as SessionListResponse
+    from execserver.protocol.trees import ArchivePosition as ArchivePosition
+    from execserver.protocol.trees import ExtractPosition as ExtractPosition
+    from execserver.protocol.trees import FsArchiveParams as FsArchiveParams
+    from execserver.protocol.trees import FsArchiveResponse as FsArchiveResponse
+    from execserver.protocol.trees import FsExtractParams as FsExtractParams
+    from execserver.protocol.trees import FsExtractResponse as FsExtractResponse
+    from execserver.protocol.trees import FsGlobParams as FsGlobParams
+    from execserver.protocol.trees import FsGlobResponse as FsGlobResponse
     from execserver.protocol.trees import FsHashEntry as FsHashEntry
     from execserver.protocol.trees import FsHashParams as FsHashParams
     from execserver.protocol.trees import FsHashResponse as FsHashResponse
+    from execserver.protocol.trees import FsSearchMatch as FsSearchMatch
+    from execserver.protocol.trees import FsSearchParams as FsSearchParams
+    from execserver.protocol.trees import FsSearchResponse as FsSearchResponse
     from execserver.protocol.watching import GapNotification as GapNotification
     from execserver.protocol.watching import LogChunk as LogChunk
     from execserver.protocol.watching import LogParams as LogParams

@@ -56,6 +56,10 @@ class Extensions(Record, frozen=True, kw_only=True):
     port_forward: str | None = None
     fs_change: bool = False
     fs_hash: bool = False
+    fs_glob: bool = False
+    fs_search: bool = False
+    fs_archive: bool = False
+    fs_extract: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -195,6 +195,42 @@ FS_HASH = Method(
     doc="Tell the hashes of a file, or of the files below a directory.",
     extension=True,
 )
+FS_GLOB = Method(
+    "fs/glob",
+    trees.FsGlobParams,
+    trees.FsGlobResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Find files and directories below a directory by a pattern.",
+    extension=True,
+)
+FS_SEARCH = Method(
+    "fs/search",
+    trees.FsSearchParams,
+    trees.FsSearchResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Search the lines of files for a regular expression.",
+    extension=True,
+)
+FS_ARCHIVE = Method(
+    "fs/archive",
+    trees.FsArchiveParams,
+    trees.FsArchiveResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Pack a file, or what is in a directory, as a tar archive.",
+    extension=True,
+)
+FS_EXTRACT = Method(
+    "fs/extract",
+    trees.FsExtractParams,
+    trees.FsExtractResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Unpack a chunk of a tar archive into a directory.",
+    extension=True,
+)
 
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
@@ -249,6 +285,10 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     FS_CHMOD,
     FS_TOUCH,
     FS_HASH,
+    FS_GLOB,
+    FS_SEARCH,
+    FS_ARCHIVE,
+    FS_EXTRACT,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PROCESS_TAKEN,

@@ -127,6 +127,10 @@ def extensions(settings: Settings) -> Extensions:
         output_spool_bytes=settings.spool_bytes,
         fs_change="fs/rename" in METHODS,
         fs_hash="fs/hash" in METHODS,
+        fs_glob="fs/glob" in METHODS,
+        fs_search="fs/search" in METHODS,
+        fs_archive="fs/archive" in METHODS,
+        fs_extract="fs/extract" in METHODS,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

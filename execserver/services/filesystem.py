@@ -120,15 +120,37 @@ class FileService:
         else:
             self._slow.call(run)
 
-    def chmod(self, path: bytes, mode: int) -> None:
+    def chmod(self, path: bytes, mode: int, links: bool = True) -> None:
         """Set the permissions of what a path leads to."""
-        self._short(path, lambda pause: change.chmod((os.path.realpath(path), None), mode))
+        self._change(path, lambda name: change.chmod(name, mode), links)
 
-    def touch(self, path: bytes, times: change.Times, create: bool) -> None:
-        """Set the times of what a path leads to; make an empty file where there is none."""
+    def touch(self, path: bytes, times: change.Times, create: bool, links: bool = True) -> None:
+        """Set the times of what a path leads to; with `create` make an empty file where there is none."""
         if create:
             os.close(self._opened(path, opening.open_target))
-        self._short(path, lambda pause: change.touch((os.path.realpath(path), None), times))
+        self._change(path, lambda name: change.touch(name, times), links)
+
+    def _change(self, path: bytes, function: Callable[[change.Name], None], links: bool) -> None:
+        def run(_: Pause) -> None:
+            if links:
+                function((os.path.realpath(path), None))
+                return
+            with no_symlinks.ResolvedName(path) as resolved:
+                function((resolved.name, resolved.fd))
+
+        self._short(path, run)
+
+    def look(self, path: bytes) -> change.Look:
+        """Return permissions, time of modification in ns, and the target of a symlink or nothing."""
+        return self._short(path, lambda pause: change.look((path, None)))
+
+    def symlink(self, text: bytes, path: bytes) -> None:
+        """Make a symlink; no symlink is followed on the way."""
+        self._short(path, lambda pause: no_symlinks.symlink(text, path))
+
+    def open_part(self, path: bytes) -> OpenFile:
+        """Open a file to write a part of it, without symlinks; the caller closes it with `release`."""
+        return self.adopt(self._opened(path, no_symlinks.open_target), FsOpenMode.REPLACE)
 
     def copy(self, source: bytes, destination: bytes, recursive: bool) -> None:
         """Copy a file, a symlink, or with `recursive` a tree."""

@@ -34,7 +34,7 @@ _EXPLAINED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT))
 _READING = frozenset(
     (
         *(records.READ, records.GET_METADATA, records.CANONICALIZE),
-        *(records.READ_DIRECTORY, records.WALK, records.COPY),
+        *(records.READ_DIRECTORY, records.WALK, records.COPY, records.LOOK),
     )
 )
 _PROCESSES = "processes under /proc are not shown"
@@ -134,17 +134,33 @@ class ConfinedFiles:
         """Give a file or symlink another name; directories are refused."""
         self._ask(records.RENAME, source, records.FORCE if replace else 0, destination)
 
-    def chmod(self, path: bytes, mode: int) -> None:
-        """Set permissions; those that lend a user's rights to others are refused."""
+    def chmod(self, path: bytes, mode: int, links: bool = True) -> None:
+        """Set permissions, links followed anyway; those that lend a user's rights to others are refused."""
         if mode & ~0o777:
             raise InvalidRequest("a sandbox sets no bits for setuid, setgid or sticky")
         self._ask(records.CHMOD, path, limits=(mode, 0, 0))
 
-    def touch(self, path: bytes, times: tuple[int, int], create: bool) -> None:
-        """Set times; make an empty file where there is none."""
+    def touch(self, path: bytes, times: tuple[int, int], create: bool, links: bool = True) -> None:
+        """Set times, links followed in any case; with `create` make an empty file where there is none."""
         if create:
             self._service.files.release(self.open_target(path))
         self._ask(records.TOUCH, path, target=b"/%d/%d" % times)
+
+    def look(self, path: bytes) -> tuple[int, int, bytes]:
+        """Return permissions, time of modification in ns, and the target of a symlink or nothing."""
+        reply = self._ask(records.LOOK, path)
+        assert isinstance(reply, records.Path)
+        _, mode, modified_ns, target = reply.path.split(b"/", 3)
+        return int(mode), int(modified_ns), target
+
+    def symlink(self, text: bytes, path: bytes) -> None:
+        """Make a symlink; no symlink is followed on the way."""
+        self._ask(records.SYMLINK, path, target=b"/" + text)
+
+    def open_part(self, path: bytes) -> OpenFile:
+        """Open a file to write a part of it, without symlinks; closed with `FileService.release`."""
+        fd = self._open(records.WRITE, path, records.NO_SYMLINKS)
+        return self._service.files.adopt(fd, FsOpenMode.REPLACE)
 
     def open_target(self, path: bytes) -> int:
         """Open or create a file for writing; the caller owns the descriptor."""
@@ -158,6 +174,7 @@ class ConfinedFiles:
         """List what is below a directory."""
         flags = records.FOLLOW_LINKS if options.follow_links else 0
         flags |= records.PRUNE_HIDDEN if options.prune_hidden else 0
+        flags |= records.LIST_LINKS if options.list_links else 0
         limits = (options.max_depth, options.max_directories, options.max_entries)
         reply = self._ask(records.WALK, root, flags, limits=limits)
         assert isinstance(reply, records.Walked)

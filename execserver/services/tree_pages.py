@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import count
 
 from gevent import sleep
 
@@ -22,8 +21,10 @@ from execserver.services.sandboxed_files import ConfinedFiles
 
 PAGE_S = 5.0  # a page ends after this long, before the next entry
 _PENDING = 200_000
-_TURNS = 500  # names between two chances for others to run: about a millisecond
+_TURN_S = 0.002  # between two chances for others to run
+_TURNS = 1000  # names that are made of URIs in that time
 _ONE_LEVEL = WalkOptions(0, 1, MAX_ENTRIES, follow_links=False, prune_hidden=False)
+_WITH_LINKS = WalkOptions(0, 1, MAX_ENTRIES, follow_links=False, prune_hidden=False, list_links=True)
 _Names = list[tuple[bytes, bool]]  # in reverse: the next one is popped
 
 
@@ -35,9 +36,18 @@ class TreePage:
     """
 
     def __init__(
-        self, files: FileService | ConfinedFiles, root: PathUri, after: PathUri | None, most: int
+        self,
+        files: FileService | ConfinedFiles,
+        root: PathUri,
+        after: PathUri | None,
+        most: int,
+        links: bool = False,
     ) -> None:
-        """`most` bounds entries and errors together.  Raises InvalidRequest if `after` is elsewhere."""
+        """`most` bounds entries and errors together; with `links` symlinks are yielded as files.
+
+        Raises InvalidRequest if `after` is not below the root.
+        """
+        self._options = _WITH_LINKS if links else _ONE_LEVEL
         self.errors: list[FsWalkError] = []
         self.next: PathUri | None = None
         self._files = files
@@ -53,11 +63,11 @@ class TreePage:
     def __iter__(self) -> Iterator[tuple[bytes, bool]]:
         levels = [self._list([])]
         names: list[bytes] = []
-        for turn in count(1):
-            if not turn % _TURNS:
+        turn = time.monotonic()
+        while levels:
+            if time.monotonic() - turn > _TURN_S:
                 sleep(0)
-            if not levels:
-                return
+                turn = time.monotonic()
             if not levels[-1]:
                 levels.pop()
                 del names[-1:]
@@ -78,13 +88,17 @@ class TreePage:
         """Return the path to open for a path below the root."""
         return self._root + b"/" + below
 
+    def below(self, uri: PathUri) -> bytes:
+        """Return the path below the root of one that the client names.  Raises InvalidRequest."""
+        return b"/".join(self._below(uri))
+
     def uri(self, below: bytes) -> PathUri:
         """Return the path as the client names it."""
         return PathUri.from_native(self._shown + b"/" + below if below else self._shown or b"/")
 
-    def count(self) -> None:
-        """Count an entry that is part of the page; the page ends behind the entry that makes it full."""
-        self._counted += 1
+    def count(self, entries: int = 1) -> None:
+        """Count entries that are part of the page; the page ends behind the one that makes it full."""
+        self._counted += entries
 
     def prune(self) -> None:
         """Do not enter the directory that was yielded last; if it ended a page, the next one may enter it."""
@@ -121,7 +135,7 @@ class TreePage:
             self.refuse(below, InvalidRequest(f"directories deeper than {MAX_DEPTH} levels are not entered"))
             return []
         try:
-            found = self._files.walk(self.path(below) if below else self._root or b"/", _ONE_LEVEL)
+            found = self._files.walk(self.path(below) if below else self._root or b"/", self._options)
         except (OSError, RpcError) as error:
             if not names:
                 raise

@@ -183,6 +183,7 @@ def _walk(worker: Worker, request: Request) -> Reply:
         *request.limits,
         follow_links=bool(request.flags & records.FOLLOW_LINKS),
         prune_hidden=bool(request.flags & records.PRUNE_HIDDEN),
+        list_links=bool(request.flags & records.LIST_LINKS),
     )
     found = worker.files.walk(request.path, options, worker.pause)
     return records.Walked(request.request_id, found.entries, found.errors, found.truncated)
@@ -204,6 +205,16 @@ def _touch(worker: Worker, request: Request) -> Reply:
     return records.Done(request.request_id)
 
 
+def _look(worker: Worker, request: Request) -> Reply:
+    mode, modified_ns, target = changes.look(worker.files.guard, request.path)
+    return records.Path(request.request_id, b"/%d/%d/%b" % (mode, modified_ns, target))
+
+
+def _symlink(worker: Worker, request: Request) -> Reply:
+    changes.symlink(worker.files.guard, request.target[1:], request.path)
+    return records.Done(request.request_id)
+
+
 _OPERATIONS: dict[int, Perform] = {
     records.READ: _read,
     records.REPLACE: _replace,
@@ -218,4 +229,6 @@ _OPERATIONS: dict[int, Perform] = {
     records.RENAME: _rename,
     records.CHMOD: _chmod,
     records.TOUCH: _touch,
+    records.LOOK: _look,
+    records.SYMLINK: _symlink,
 }

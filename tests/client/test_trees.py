@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from execserver.client import ExecServerClient, InvalidRequestError, NotFoundError
+from execserver.client import ExecServerClient, InvalidParamsError, InvalidRequestError, NotFoundError
 from execserver.client.trees import _paged
-from execserver.protocol.files import FsWalkError
+from execserver.protocol.files import FsWalkEntry, FsWalkError
 from execserver.protocol.own_methods import FS_HASH
 from execserver.protocol.paths import PathUri
 from execserver.protocol.trees import FsHashEntry, FsHashParams, FsHashResponse
@@ -105,6 +105,48 @@ def test_a_file_of_more_than_the_limit_is_hashed_in_parts(remote: ExecServerClie
     assert part.sha256 == sha(bytes(10))
 
 
+def found(remote: ExecServerClient, root: Path, pattern: str) -> list[bytes]:
+    """Return the paths below a folder that match; directories end with a slash."""
+    names = []
+    for each in remote.files.glob(root, pattern):
+        assert isinstance(each, FsWalkEntry)
+        end = b"/" if each.kind.value == "directory" else b""
+        names.append(os.path.relpath(each.path.native(), os.fsencode(root)) + end)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*", [b"a/", b"a.txt", b"b", ODD]),
+        ("**/*", [b"a/", b"a/deep/", b"a/deep/one", b"a/two", b"a.txt", b"b", ODD]),
+        ("a/**", [b"a/deep/", b"a/deep/one", b"a/two"]),
+        ("**/{one,two}", [b"a/deep/one", b"a/two"]),
+        ("a/deep/one", [b"a/deep/one"]),
+        ("a.[st]xt", [b"a.txt"]),
+        ("a/deep/one/more", []),
+        ("??\\?", [ODD]),
+    ],
+)
+def test_paths_are_found_by_patterns(
+    remote: ExecServerClient, tree: Path, pattern: str, expected: list[bytes]
+) -> None:
+    assert found(remote, tree, pattern) == expected
+
+
+def test_many_paths_come_in_pages(remote: ExecServerClient, folder: Path) -> None:
+    names = [f"{number:04}" for number in range(2500)]
+    for name in names:
+        (folder / name).touch()
+    assert found(remote, folder, "**/*") == [name.encode() for name in names]
+
+
+@pytest.mark.parametrize("pattern", ["", "/a", "a{b", "[b-a]", "{a,b}" * 7 + "c" * 20, "\x00", "\\"])
+def test_a_malformed_pattern_is_refused(remote: ExecServerClient, tree: Path, pattern: str) -> None:
+    with pytest.raises(InvalidParamsError, match="pattern"):
+        found(remote, tree, pattern)
+
+
 def test_pages_that_do_not_go_on_end_the_client(remote: ExecServerClient) -> None:
     same = FsHashResponse(entries=(), errors=(), next=PathUri.from_native(b"/a"))
     with pytest.raises(Exception, match="the same page"):
@@ -133,6 +175,9 @@ def test_a_sandbox_holds_for_what_is_asked_about_trees(remote: ExecServerClient,
     found_hashes = hashes(remote, folder, only(folder))
     assert found_hashes[b"kept"] == sha(b"kept")
     assert sha(b"secret") not in found_hashes.values()
+    seen = [each.path.native() for each in remote.files.glob(folder, "**/*", sandbox=only(folder))]
+    assert os.fsencode(folder / "kept") in seen
+    assert os.fsencode(folder / "hidden" / "secret") not in seen
     for secret in (folder / "hidden" / "secret", folder / "way" / "secret"):
         with pytest.raises((InvalidRequestError, NotFoundError)):
             list(remote.files.hash(secret, sandbox=only(folder)))

@@ -5,6 +5,7 @@ A directory is not renamed: what the policy says about names below it would no l
 
 from __future__ import annotations
 
+import os
 import stat
 
 from execserver.files import change
@@ -48,6 +49,21 @@ def touch(guard: PathGuard, path: bytes, times: change.Times) -> None:
     with guard.find(path, WRITE) as resolved:
         _check(guard, resolved)
         change.touch((resolved.name, resolved.fd), times)
+
+
+def look(guard: PathGuard, path: bytes) -> change.Look:
+    """Return what `change.look` does."""
+    with guard.find(path, READ, follow=False) as resolved:
+        guard.check_resolved(resolved, resolved.status())
+        guard.check_pattern(resolved.path)
+        return change.look((resolved.name, resolved.fd))
+
+
+def symlink(guard: PathGuard, text: bytes, path: bytes) -> None:
+    """Make a symlink; no symlink is followed on the way."""
+    with guard.find(path, WRITE, follow=False, links=False) as resolved:
+        guard.check_pattern(resolved.path)
+        os.symlink(text, resolved.name, dir_fd=resolved.fd)
 
 
 def _check(guard: PathGuard, resolved: ResolvedName) -> None:

@@ -28,8 +28,10 @@ WALK = 10
 RENAME = 11  # with FORCE also over what is there
 CHMOD = 12  # the mode is the first limit
 TOUCH = 13  # the second path is /ACCESS/MODIFICATION, times in nanoseconds
-_WITH_TARGET = (COPY, RENAME, TOUCH)
-_OPERATIONS = range(READ, TOUCH + 1)
+LOOK = 14  # replies with a path: /MODE/MODIFICATION/ and the target of a symlink, see `changes.Look`
+SYMLINK = 15  # the second path is `/` and what the symlink holds
+_WITH_TARGET = (COPY, RENAME, TOUCH, SYMLINK)
+_OPERATIONS = range(READ, SYMLINK + 1)
 
 # Flags of a request.
 RECURSIVE = 1
@@ -37,7 +39,8 @@ FORCE = 2
 FOLLOW_LINKS = 4
 PRUNE_HIDDEN = 8
 NO_SYMLINKS = 16  # no symlink in the path
-_FLAGS = RECURSIVE | FORCE | FOLLOW_LINKS | PRUNE_HIDDEN | NO_SYMLINKS
+LIST_LINKS = 32
+_FLAGS = RECURSIVE | FORCE | FOLLOW_LINKS | PRUNE_HIDDEN | NO_SYMLINKS | LIST_LINKS
 
 # Who refused a path: the kernel, or the path guard for one of these reasons.
 BY_KERNEL = 0

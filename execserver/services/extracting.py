@@ -1,0 +1,199 @@
+"""Unpacks a tar archive below a directory, chunk by chunk; nothing is kept between two chunks.
+
+Each entry is made by the operations of `FileService` or of a sandboxed request that refuse every symlink on
+their way, so an archive leads nowhere else.  Absolute names, `..`, hard links and devices are refused.  A
+refused entry is an error among others; the rest of the archive is unpacked.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+
+from gevent import sleep
+
+from execserver.protocol.errors import InvalidParams, InvalidRequest, NotFound, RpcError, from_os_error
+from execserver.protocol.files import FsWalkError
+from execserver.protocol.paths import PathUri
+from execserver.protocol.trees import ExtractPosition, FsExtractParams, FsExtractResponse
+from execserver.services.filesystem import FileService
+from execserver.services.sandboxed_files import ConfinedFiles
+
+MAX_CHUNK_BYTES = 1024 * 1024
+_BLOCK = tarfile.BLOCKSIZE
+_HEADER_BYTES = 64 * 1024  # of an entry with all that pax adds
+_MOST_BYTES = 2**63 - 1
+_NS = 10**9
+
+
+class Extraction:
+    """One chunk of an archive."""
+
+    def __init__(
+        self, service: FileService, files: FileService | ConfinedFiles, params: FsExtractParams
+    ) -> None:
+        """Raises InvalidParams for a chunk that is none."""
+        chunk = bytes(params.chunk)
+        if len(chunk) % _BLOCK or len(chunk) > MAX_CHUNK_BYTES:
+            raise InvalidParams(f"a chunk has whole blocks of {_BLOCK} bytes, and at most {MAX_CHUNK_BYTES}")
+        self._service = service
+        self._files = files
+        self._shown = params.path.native().rstrip(b"/")
+        self._chunk = chunk
+        self._at = 0
+        self._position = params.position
+        self._errors: list[FsWalkError] = []
+
+    def run(self, root: bytes) -> FsExtractResponse:
+        """Unpack what is whole.  Raises OSError and RpcError for the root, and for what is no tar."""
+        self._root = self._files.canonicalize(root).rstrip(b"/")
+        if self._position is not None:
+            self._go_on(self._position)
+        done = False
+        while self._at < len(self._chunk) and not done:
+            sleep(0)
+            if not any(self._chunk[self._at : self._at + _BLOCK]):
+                done = True
+                self._at = len(self._chunk)
+            elif not self._entry():
+                break
+        return FsExtractResponse(
+            consumed=self._at, position=self._position, errors=tuple(self._errors), done=done
+        )
+
+    def _entry(self) -> bool:
+        """Make the next entry; return False if its header is not whole yet."""
+        head = self._chunk[self._at : self._at + _HEADER_BYTES]
+        try:
+            with tarfile.TarFile(
+                fileobj=io.BytesIO(head), encoding="utf-8", errors="surrogateescape"
+            ) as archive:
+                info = archive.firstmember  # type: ignore[attr-defined]
+        except (tarfile.TarError, ValueError, OverflowError) as error:
+            if len(head) < _HEADER_BYTES and self._at:
+                return False
+            raise InvalidRequest(f"malformed archive: {error}") from None
+        if info is None or not 0 <= info.size <= _MOST_BYTES or info.issparse():
+            raise InvalidRequest("malformed archive: a size is wrong, or a file is sparse")
+        self._at += info.offset_data
+        if self._at > len(self._chunk):
+            raise InvalidRequest("malformed archive: a header is too long")
+        name = info.name.encode("utf-8", "surrogateescape")
+        begun = ExtractPosition(
+            path=PathUri.from_native(self._shown + b"/" + name.strip(b"/")),
+            offset=0,
+            size=info.size if _has_content(info) else 0,
+            mode=info.mode & 0o777,
+            modified_at_ns=_modified_ns(info),
+            refused=False,
+        )
+        self._make(info, name, begun)
+        return True
+
+    def _make(self, info: tarfile.TarInfo, name: bytes, begun: ExtractPosition) -> None:
+        try:
+            below = _checked(name)
+            path = self._root + b"/" + below
+            if info.isdir():
+                if below:
+                    self._files.create_directory(path, recursive=True, links=False)
+                    self._files.chmod(path, begun.mode | 0o700, links=False)
+            elif info.issym():
+                self._link(info.linkname.encode("utf-8", "surrogateescape"), path)
+            elif info.isreg() and below:
+                self._clear(path)
+                self._files.write_file(path, b"", links=False)
+            else:
+                raise InvalidRequest("only files, directories and symlinks are unpacked")
+        except (OSError, RpcError) as error:
+            self._refuse(begun, error)
+            begun = ExtractPosition(
+                path=begun.path, offset=0, size=begun.size, mode=0, modified_at_ns=0, refused=True
+            )
+        if begun.size or (info.isreg() and not begun.refused):
+            self._go_on(begun)
+
+    def _link(self, text: bytes, path: bytes) -> None:
+        try:
+            if self._files.look(path)[2] == text:
+                return  # it is there already
+        except (OSError, RpcError):
+            pass  # the next steps say what is wrong
+        self._clear(path)
+        self._files.symlink(text, path)
+
+    def _clear(self, path: bytes) -> None:
+        """Make the parents of a name, and take away a file that has it: it may have other names elsewhere."""
+        self._files.create_directory(os.path.dirname(path), recursive=True, links=False)
+        try:
+            is_directory = self._files.get_metadata_without_symlinks(path)[0][0]
+        except (FileNotFoundError, NotFound):
+            return
+        if is_directory:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        self._files.remove(path, recursive=False, force=True, links=False)
+
+    def _go_on(self, at: ExtractPosition) -> None:
+        """Write what the chunk has of a file's content, and finish the file if that is all."""
+        part = self._chunk[self._at : self._at + at.size - at.offset]
+        end = at.offset + len(part)
+        self._at = min(self._at + len(part) + -len(part) % _BLOCK, len(self._chunk))
+        refused = at.refused
+        if not refused:
+            try:
+                self._write(at, part, end)
+            except (OSError, RpcError) as error:
+                self._refuse(at, error)
+                refused = True
+        self._position = None
+        if end < at.size:
+            self._position = ExtractPosition(
+                path=at.path,
+                offset=end,
+                size=at.size,
+                mode=at.mode,
+                modified_at_ns=at.modified_at_ns,
+                refused=refused,
+            )
+
+    def _write(self, at: ExtractPosition, part: bytes, end: int) -> None:
+        shown = at.path.native()
+        if not shown.startswith(self._shown + b"/"):
+            raise InvalidRequest("the position must be below `path`")
+        path = self._root + b"/" + _checked(shown[len(self._shown) + 1 :])
+        if part:
+            file = self._files.open_part(path)
+            try:
+                self._service.write_block(file, at.offset, part)
+            finally:
+                self._service.release(file.fd)
+        if end == at.size:
+            self._files.chmod(path, at.mode, links=False)
+            self._files.touch(path, (-1, at.modified_at_ns), create=False, links=False)
+
+    def _refuse(self, at: ExtractPosition, error: OSError | RpcError) -> None:
+        known = from_os_error(error) if isinstance(error, OSError) else error
+        self._errors.append(FsWalkError(path=at.path, message=known.message))
+
+
+def _checked(name: bytes) -> bytes:
+    """Return a relative name without `.`.  Raises InvalidRequest for one that could lead elsewhere."""
+    names = [each for each in name.split(b"/") if each not in (b"", b".")]
+    if name.startswith(b"/") or b".." in names or b"\0" in name:
+        raise InvalidRequest("the name is absolute, or has `..` in it")
+    return b"/".join(names)
+
+
+def _has_content(info: tarfile.TarInfo) -> bool:
+    # As everybody reads it: a type that is not known is one of a file.
+    return info.isreg() or info.type not in tarfile.SUPPORTED_TYPES
+
+
+def _modified_ns(info: tarfile.TarInfo) -> int:
+    text = info.pax_headers.get("mtime", "")
+    seconds, _, rest = text.partition(".")
+    if seconds.isdigit() and (rest.isdigit() or not rest) and len(seconds) < 11:
+        return int(seconds) * _NS + int(rest[:9].ljust(9, "0"))
+    return int(min(max(info.mtime, 0), 2**33)) * _NS

@@ -14,7 +14,6 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 MAX_PAGE = 10_000
 PAGE = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE, title="u16")]
 MATCHES = Annotated[int, msgspec.Meta(ge=1, le=2000, title="u16")]
-PATTERN = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 
 
 class FsHashParams(Record, frozen=True, kw_only=True):
@@ -71,7 +70,7 @@ class FsSearchParams(Record, frozen=True, kw_only=True):
     """A file, or a directory whose files to search, and the regular expression to search their lines for."""
 
     path: PathUri
-    pattern: PATTERN
+    pattern: str
     literal: bool = False
     ignore_case: bool = False
     include: str | None = None

@@ -28,6 +28,7 @@ from execserver.services.start_request import SpawnSpec
 from execserver.services.tree_pages import TreePage
 
 MAX_BYTES = 16 * 1024 * 1024  # of a file that is searched
+MAX_PATTERN = 4096  # characters
 MAX_OF_A_FILE = 1000  # lines; the searcher stops there
 _BLOCK_BYTES = 1024 * 1024
 _BINARY_BYTES = 8192  # looked at for a NUL byte
@@ -49,6 +50,8 @@ class Searcher:
 
     def __init__(self, spawn: Spawn, params: FsSearchParams) -> None:
         """Raises InvalidParams for a pattern that is none, InternalError if there is no process."""
+        if not 0 < len(params.pattern) <= MAX_PATTERN:
+            raise InvalidParams(f"malformed pattern: it has 1 to {MAX_PATTERN} characters")
         flags = b"f" + (b"i" if params.ignore_case else b"") + (b"l" if params.literal else b"")
         self.usable = True
         command = ExecServerRuntimePaths.detect().command(SEARCH_ARGUMENT)

@@ -106,10 +106,10 @@ def check_options(accepted: socket.socket) -> None:
     assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     assert tcp == {
         "TCP_NODELAY": 1,
-        "TCP_KEEPIDLE": 10,
+        "TCP_KEEPIDLE": 8,
         "TCP_KEEPINTVL": 5,
         "TCP_KEEPCNT": 2,
-        "TCP_USER_TIMEOUT": 18_000,
+        "TCP_USER_TIMEOUT": 16_000,
     }
 
 

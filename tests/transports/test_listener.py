@@ -176,10 +176,10 @@ def test_accepted_sockets_are_tuned(listen: Listen, monkeypatch: pytest.MonkeyPa
             (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
             (socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 128 * 1024),
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 8),
             (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
             (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 18_000),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 16_000),
         ]
         for level, option, value in options:
             assert sock.getsockopt(level, option) == value

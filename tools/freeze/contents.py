@@ -89,7 +89,6 @@ LEFT_OUT = (
     "readline",
     "runpy",
     "statistics",
-    "tarfile",
     "test",
     "tkinter",
     "unittest",

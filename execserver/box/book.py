@@ -147,15 +147,15 @@ def _locked(path: str) -> Iterator[None]:
 
 def _text(path: str) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - closed by the with below
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise BookError(
             f"{path} cannot be read: {error.strerror}", "make it readable for you alone"
         ) from None
-    with open(fd, "rb") as file:
-        _check_own(path, os.fstat(fd), is_folder=False)
+    with file:
+        _check_own(path, os.fstat(file.fileno()), is_folder=False)
         folder = os.path.dirname(os.path.realpath(path))
         _check_own(folder, os.stat(folder), is_folder=True)
         data = file.read(MAX_BYTES + 1)
@@ -165,6 +165,10 @@ def _text(path: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise BookError(f"{path} is no UTF-8", "write it again") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for its writer
 
 
 def _check_own(path: str, found: os.stat_result, *, is_folder: bool) -> None:

@@ -89,15 +89,15 @@ def read(path: str) -> list[Token]:
     Raises TokenFileError, also for a file that anyone but this user and root could have written.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open(path, "rb")  # noqa: SIM115 - closed below, and by itself where it is a directory
     except FileNotFoundError as error:
         hint = "make a first token: execserver relay token create --environment-id ID"
         raise TokenFileError(f"{_failed(path, error)}; {hint}") from None
     except OSError as error:
         raise _failed(path, error) from None
-    with open(descriptor, "rb") as file:
+    with file:
         # Asked of the descriptor, so it is the file that is read; anyone who can write it can add a token.
-        facts = os.fstat(descriptor)
+        facts = os.fstat(file.fileno())
         if facts.st_uid not in (os.geteuid(), 0) or facts.st_mode & 0o022:
             raise TokenFileError(f"{path}: somebody else may write to it; make it yours: chmod 600 {path}")
         data = file.read(_MAX_FILE_BYTES)

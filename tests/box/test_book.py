@@ -122,6 +122,12 @@ def test_a_fifo_in_its_place_hangs_nobody(path: str) -> None:
         book.entries(path)
 
 
+def test_a_directory_in_its_place_is_told(path: str) -> None:
+    os.makedirs(path, 0o700)
+    with pytest.raises(BookError, match="cannot be read: Is a directory"):
+        book.entries(path)
+
+
 def test_names_and_urls_are_checked_before_anything_is_written(path: str) -> None:
     for entry in (Entry("-x", "ssh:x"), Entry("x", "nothing:x"), Entry('a"]', "ssh:x")):
         with pytest.raises(BadBox):

@@ -60,14 +60,16 @@ def scene() -> Iterator[ForwardingScene]:
 
 
 def test_a_stream_gets_a_connection_once_its_harness_was_let_in(scene: ForwardingScene) -> None:
-    let_in = gevent.event.Event()
+    let_in, asked = gevent.event.Event(), gevent.event.Event()
 
     def judge(authorization: str) -> None:
+        asked.set()
         let_in.wait()
 
     scene.judge = judge
     harness = Harness(scene, "a").begin()
-    gevent.sleep(0.01)
+    assert asked.wait(20)
+    turns()
     assert scene.destination.executors == []
     let_in.set()
     scene.answers("a", 1)

@@ -104,18 +104,24 @@ def read(folder: bytes) -> Listed:
     path = folder + b"/" + TOKEN_STORE_FILE
     try:
         _check_folder(folder)
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        # It closes what it cannot use, a directory for example.
+        file = open(path, "rb", opener=_as_it_is)  # noqa: SIM115 - closed by the with below
     except FileNotFoundError as error:
         hint = "make a first token: execserver token new"
         raise TokenStoreError(f"{_failed(path, error)}; {hint}") from None
     except OSError as error:
         raise _failed(path, error) from None
-    with open(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)  # asked of the descriptor, so it is the file that is read
+    with file:
+        facts = os.fstat(file.fileno())  # asked of the descriptor, so it is the file that is read
         if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS:
             raise TokenStoreError(f"{_shown(path)}: others can come to it; make it yours: chmod 600")
         data = file.read(_MAX_FILE_BYTES + 1)
     return _parsed(path, data)
+
+
+def _as_it_is(path: bytes, flags: int) -> int:
+    """Open no other file through a symlink, and wait for nobody where a FIFO lies."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _parsed(path: bytes, data: bytes) -> Listed:

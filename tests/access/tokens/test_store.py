@@ -109,6 +109,13 @@ def test_a_symlink_is_no_list(folder: bytes, tmp_path: Path) -> None:
         store.read(folder)
 
 
+def test_a_directory_is_no_list(folder: bytes) -> None:
+    file_of(folder).mkdir(0o700, parents=True)
+    file_of(folder).parent.chmod(0o700)
+    with pytest.raises(TokenStoreError, match="Is a directory"):
+        store.read(folder)
+
+
 GOOD = {"version": 1, "key": "00" * 32, "tokens": []}
 ENTRY = {"id": "0" * 16, "caveats": [], "created": 1, "revoked": None}
 BROKEN = [

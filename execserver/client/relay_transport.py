@@ -11,7 +11,6 @@ back), 1 MiB of messages that are not sealed yet (then `send` blocks), and those
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver.client.errors import ConnectFailed, ExecServerError, RegistryRefused, TransportClosed, kept
+from execserver.client.losses import Losses
 from execserver.client.relay_connector import RelayConnector
 from execserver.remote.registry import Bundle
 from execserver.remote.rendezvous import ConnectionEnded, RendezvousSocket
@@ -38,11 +38,7 @@ from execserver.wire.relay_stream import HarnessStream, Route, StreamError, Stre
 
 INBOX_BYTES: Final = 4 * 1024 * 1024
 UNSEALED_BYTES: Final = 1024 * 1024
-FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 2.0
-USEFUL_AFTER_S: Final = 1.0  # a WebSocket that lasted so long is replaced at once
 DOUBT_S: Final = 6.0  # of silence although an answer is due; then the WebSocket is replaced
-_FREE_LOSSES: Final = 3
 _LEAST_PAUSE_S: Final = 0.001
 _FOREVER: Final = float("inf")
 
@@ -54,7 +50,8 @@ class RelayTransport:
         self._connector = connector
         self._socket: RendezvousSocket | None = socket
         self._connected_at = time.monotonic()
-        self._short_lived = 0  # WebSockets in a row that were lost at once
+        self._losses = Losses()
+        self._has_brought = False  # a message, since this socket is there
         self._messages: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._holding = False
@@ -195,6 +192,7 @@ class RelayTransport:
 
     def _take(self, messages: list[bytes]) -> None:
         if messages:
+            self._has_brought = True
             self._messages.extend(messages)
             self._inbox_bytes += sum(map(len, messages))
             self._arrived.set()
@@ -272,8 +270,8 @@ class RelayTransport:
             return
         self._socket = None
         socket.close()
-        is_short = time.monotonic() < self._connected_at + USEFUL_AFTER_S
-        self._short_lived = self._short_lived + 1 if is_short else 0
+        self._losses.add(time.monotonic() - self._connected_at, brought=self._has_brought)
+        self._has_brought = False
         try:
             self._stream.lost(time.monotonic())
         except StreamError:
@@ -284,16 +282,14 @@ class RelayTransport:
 
     def _replace(self) -> None:
         """Connect again for a reliable stream; the stream's own silence limit bounds the time."""
-        pause = FIRST_PAUSE_S
-        if self._short_lived > _FREE_LOSSES:  # a relay that accepts and drops must not be asked without pause
-            pause = min(pause * 2 ** min(self._short_lived - _FREE_LOSSES, 16), LONGEST_PAUSE_S)
-            gevent.sleep(pause * random.uniform(0.5, 1.5))
+        gevent.sleep(self._losses.first_pause())
+        attempt = 0
         while self._end is None:
             try:
                 socket = self._connector.connect(self._connector.options.connect_timeout)[1]
             except ConnectFailed:
-                gevent.sleep(pause * random.uniform(0.5, 1.5))
-                pause = min(2 * pause, LONGEST_PAUSE_S)
+                gevent.sleep(self._losses.next_pause(attempt))
+                attempt += 1
             except ExecServerError as error:
                 self._fail(error)
             else:

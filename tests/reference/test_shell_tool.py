@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from execserver.mcp.interception import _make_wrapper
-from tests.helpers.test_execve_wrapper import NO_ANSWER, finish
+from tests.helpers.wrapper_process import NO_ANSWER, finish
 from tests.mcp.recorded_differences import KNOWN
 from tests.mcp.replaying import FLAGS, FOLDER, OTHER_RULES, RULES, SCRIPT, Machine
 from tests.mcp.test_recorded_sessions import outcome, same

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 import gevent
 import pytest
@@ -11,67 +11,20 @@ from gevent.event import Event
 
 from execserver.transports.outbox import HIGH_WATER_BYTES, UNREAD_BYTES, Outbox
 from tests.support.greenlets import is_active, turns
-from tests.support.waiting import wait_until
-from tests.transports.wires import Marks, take, take_packets
+from tests.transports.outboxes import (
+    LOW_WATER_BYTES,
+    MUCH,
+    Pair,
+    fill,
+    outbox,
+    outbox_on,
+    packets,
+    read_all,
+    waiters,
+)
+from tests.transports.wires import take, take_packets
 
-Pair = tuple[socket.socket, socket.socket]
-LOW_WATER_BYTES = HIGH_WATER_BYTES // 2
-MUCH = b"m" * (4 * HIGH_WATER_BYTES)  # more than the kernel takes from a small send buffer
-
-
-def never() -> None:
-    raise AssertionError("the peer is not gone")
-
-
-@pytest.fixture
-def packets() -> Iterator[Pair]:
-    """A pair of sockets on which each write is a packet of its own."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        yield ours, theirs
-
-
-def outbox_on(
-    sock: socket.socket,
-    on_broken: Callable[[], None] = never,
-    on_written: Callable[[], None] = lambda: None,
-    unread: Callable[[], int] = lambda: 0,
-) -> Outbox:
-    return Outbox(sock.fileno(), Marks(), on_broken, on_written, unread)
-
-
-@pytest.fixture
-def outbox(pair: Pair) -> Iterator[Outbox]:
-    made = outbox_on(pair[0])
-    yield made
-    made.close()
-
-
-def read_all(outbox: Outbox, peer: socket.socket) -> bytes:
-    """Read until nothing is queued any more."""
-    data = bytearray()
-
-    def empty() -> bool:
-        data.extend(take(peer))
-        return not outbox.queued
-
-    wait_until(empty, pause=gevent.sleep)
-    return bytes(data + take(peer))
-
-
-def fill(outbox: Outbox) -> None:
-    """Queue more than the high-water mark behind a peer that does not read."""
-    outbox.send(MUCH)
-    assert outbox.queued > HIGH_WATER_BYTES
-
-
-def waiters(outbox: Outbox) -> list[gevent.Greenlet[..., object]]:
-    """Let a producer and an answer in pieces wait for room."""
-    made: list[gevent.Greenlet[..., object]] = [gevent.spawn(outbox.wait_for_room)]
-    made.append(gevent.spawn(outbox.stream, [b"a", b"b"]))
-    return made
+__all__ = ["outbox", "packets"]
 
 
 def test_what_is_queued_in_one_turn_leaves_in_one_write(packets: Pair) -> None:
@@ -197,98 +150,6 @@ def test_producers_wait_above_the_high_and_wake_at_the_low_mark(pair: Pair, outb
         turns()
     gevent.joinall(producers, timeout=5)
     assert [producer.value for producer in producers] == [True, True]
-
-
-def test_a_message_in_pieces_is_one_message(pair: Pair, outbox: Outbox) -> None:
-    for pieces in ([], [b"a"], [b"a", b"b"], [b"a", b"b", b"c"]):
-        outbox.stream(pieces)
-    assert read_all(outbox, pair[1]) == b"()(a)(a|b)(a|b|c)"
-
-
-def test_other_messages_queue_up_behind_the_pieces_and_control_frames_between_them(
-    pair: Pair, outbox: Outbox
-) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield b"a"
-        outbox.send(b"one")
-        yield b"b"
-        yield b"c"
-        outbox.send_control(b"ping")
-        outbox.send(b"two")
-        yield b"d"
-
-    outbox.stream(pieces())
-    outbox.send(b"three")
-    assert read_all(outbox, pair[1]) == b"(a|bping|c|d)<one><two><three>"
-
-
-def test_what_is_held_back_does_not_stop_the_pieces(pair: Pair, outbox: Outbox) -> None:
-    """It can only leave after the last piece, so the pieces must not wait for its room."""
-
-    def pieces() -> Iterator[bytes]:
-        yield b"a"
-        outbox.send(MUCH)
-        producers.append(gevent.spawn(outbox.wait_for_room))
-        yield b"b"
-        turns()
-        assert not producers[0].ready()
-        yield b"c"
-
-    producers: list[gevent.Greenlet[[], bool]] = []
-    outbox.stream(pieces())
-    assert read_all(outbox, pair[1]) == b"(a|b|c)<" + MUCH + b">"
-    assert producers[0].get(timeout=5)
-
-
-def test_pieces_are_produced_as_the_peer_reads(pair: Pair, outbox: Outbox) -> None:
-    produced = 0
-
-    def pieces() -> Iterator[bytes]:
-        nonlocal produced
-        for _ in range(40):
-            produced += 1
-            yield b"p" * 64 * 1024
-
-    sender = gevent.spawn(outbox.stream, pieces())
-    turns(10)
-    assert produced < 20
-    assert outbox.queued < 2 * HIGH_WATER_BYTES
-    data = bytearray()
-
-    def sent() -> bool:
-        data.extend(take(pair[1]))
-        return sender.ready() and not outbox.queued
-
-    wait_until(sent, pause=gevent.sleep)
-    assert len(data + take(pair[1])) == 40 * (64 * 1024 + 1) + 1
-
-
-def test_others_get_turns_between_pieces(pair: Pair, outbox: Outbox) -> None:
-    order: list[str] = []
-
-    def pieces() -> Iterator[bytes]:
-        for number in range(3):
-            order.append(f"piece {number}")
-            yield b"x"
-
-    gevent.spawn(outbox.stream, pieces())
-    gevent.spawn(order.append, "other")
-    turns()
-    assert order.index("other") < order.index("piece 2")
-
-
-def test_a_failing_producer_leaves_half_a_message_and_nothing_behind_it(pair: Pair, outbox: Outbox) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield b"a"
-        yield b"b"
-        outbox.send(b"held back")
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-        outbox.stream(pieces())
-    outbox.finish()
-    outbox.send_control(b"close")
-    assert read_all(outbox, pair[1]) == b"(aclose"
 
 
 def test_finish_takes_no_more_messages_but_writes_what_is_queued(pair: Pair, outbox: Outbox) -> None:

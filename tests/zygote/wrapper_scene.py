@@ -14,7 +14,7 @@ from execserver.zygote.supervision.trap.callers import Caller, Execution, Means
 from execserver.zygote.supervision.wrapper.wrapper_end import (
     WrapperEnd,
 )
-from tests.helpers.test_execve_wrapper import COMMAND
+from tests.helpers.wrapper_process import COMMAND
 from tests.support.wrapper_peer import frame
 
 LIMIT_S = 20.0

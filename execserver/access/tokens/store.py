@@ -105,7 +105,7 @@ def read(folder: bytes) -> Listed:
     try:
         _check_folder(folder)
         # It closes what it cannot use, a directory for example.
-        file = open(path, "rb", opener=_as_it_is)  # noqa: SIM115 - closed by the with below
+        file = open(os.fsdecode(path), "rb", opener=_as_it_is)  # noqa: SIM115 - closed by the with below
     except FileNotFoundError as error:
         hint = "make a first token: execserver token new"
         raise TokenStoreError(f"{_failed(path, error)}; {hint}") from None
@@ -119,7 +119,7 @@ def read(folder: bytes) -> Listed:
     return _parsed(path, data)
 
 
-def _as_it_is(path: bytes, flags: int) -> int:
+def _as_it_is(path: str, flags: int) -> int:
     """Open no other file through a symlink, and wait for nobody where a FIFO lies."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 

@@ -5,7 +5,7 @@ They are extensions, announced in `environmentInfo`; another server refuses them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -14,10 +14,29 @@ from execserver.client import wire
 from execserver.client.errors import ProtocolViolation
 from execserver.client.session import Session
 from execserver.client.wire import RemotePath, Sandbox
+from execserver.protocol.batches import (
+    FsListEntry,
+    FsListParams,
+    FsReadManyFile,
+    FsReadManyParams,
+    FsWriteEntry,
+    FsWriteError,
+    FsWriteManyParams,
+)
 from execserver.protocol.files import FsWalkEntry, FsWalkError
-from execserver.protocol.own_methods import FS_ARCHIVE, FS_EXTRACT, FS_GLOB, FS_HASH, FS_SEARCH
+from execserver.protocol.own_methods import (
+    FS_ARCHIVE,
+    FS_EXTRACT,
+    FS_GLOB,
+    FS_HASH,
+    FS_LIST,
+    FS_READ_MANY,
+    FS_SEARCH,
+    FS_WRITE_MANY,
+)
 from execserver.protocol.paths import PathUri
 from execserver.protocol.trees import (
+    MAX_PAGE,
     ArchivePosition,
     ExtractPosition,
     FsArchiveParams,
@@ -148,6 +167,42 @@ class TreeMethods:
                 return errors
             if not page.consumed:
                 raise ValueError("the archive ends too early")
+
+    def list(self, path: RemotePath, *, sandbox: Sandbox = None) -> Iterator[FsListEntry | FsWalkError]:
+        """List a file, or a directory with all that is below it; names are relative, its own is empty."""
+        root, context = wire.path_uri(path), wire.sandbox_context(sandbox)
+        after: bytes | None = None
+        while True:
+            params = FsListParams(path=root, after=after, max_entries=MAX_PAGE, sandbox=context)
+            page = self._session.call(FS_LIST, params, resend=True)
+            yield from page.entries
+            yield from page.errors
+            if page.next is None:
+                return
+            if page.next == after:
+                raise ProtocolViolation("the server sends the same page again and again")
+            after = page.next
+
+    def read_many(
+        self, path: RemotePath, names: Sequence[bytes], *, sandbox: Sandbox = None
+    ) -> tuple[FsReadManyFile, ...]:
+        """Read files below a directory, each of 1 MiB at most; the answer may be about the first only."""
+        params = FsReadManyParams(
+            path=wire.path_uri(path), names=tuple(names), sandbox=wire.sandbox_context(sandbox)
+        )
+        files = self._session.call(FS_READ_MANY, params, resend=True).files
+        if len(files) > len(names) or (names and not files):
+            raise ProtocolViolation(f"asked for {len(names)} files, got {len(files)}")
+        return files
+
+    def write_many(
+        self, path: RemotePath, entries: Sequence[FsWriteEntry], *, sandbox: Sandbox = None
+    ) -> tuple[FsWriteError, ...]:
+        """Make, replace and remove what is below a directory, each entry as a whole; return what failed."""
+        params = FsWriteManyParams(
+            path=wire.path_uri(path), entries=tuple(entries), sandbox=wire.sandbox_context(sandbox)
+        )
+        return self._session.call(FS_WRITE_MANY, params, resend=True).errors
 
 
 class _Matches:

@@ -13,7 +13,7 @@ import time
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Name = tuple[bytes, "int | None"]
-Look = tuple[int, int, bytes]  # permissions, time of modification in ns, target of a symlink or nothing
+Look = tuple[int, int, int, bytes]  # permissions, modified at (ns), size, target of a symlink or nothing
 Times = tuple[int, int]  # of access and of modification, in nanoseconds since 1970; -1 stands for now
 
 
@@ -58,4 +58,4 @@ def look(name: Name) -> Look:
     status = os.stat(name[0], dir_fd=name[1], follow_symlinks=False)
     is_link = stat.S_ISLNK(status.st_mode)
     target = os.readlink(name[0], dir_fd=name[1]) if is_link else b""
-    return stat.S_IMODE(status.st_mode), status.st_mtime_ns, target
+    return stat.S_IMODE(status.st_mode), status.st_mtime_ns, status.st_size, target

@@ -17,6 +17,7 @@ def load_handlers() -> None:
         "filesystem",
         "changes",
         "trees",
+        "batches",
         "http",
         "environment",
         "discovery",

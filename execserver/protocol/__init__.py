@@ -9,6 +9,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # the usual name; `typing` itself is too slow to import for helper processes
 if TYPE_CHECKING:
+    from execserver.protocol.batches import FsListEntry as FsListEntry
+    from execserver.protocol.batches import FsListParams as FsListParams
+    from execserver.protocol.batches import FsListResponse as FsListResponse
+    from execserver.protocol.batches import FsNodeKind as FsNodeKind
+    from execserver.protocol.batches import FsReadManyFile as FsReadManyFile
+    from execserver.protocol.batches import FsReadManyParams as FsReadManyParams
+    from execserver.protocol.batches import FsReadManyResponse as FsReadManyResponse
+    from execserver.protocol.batches import FsWriteEntry as FsWriteEntry
+    from execserver.protocol.batches import FsWriteError as FsWriteError
+    from execserver.protocol.batches import FsWriteManyParams as FsWriteManyParams
+    from execserver.protocol.batches import FsWriteManyResponse as FsWriteManyResponse
     from execserver.protocol.changes import FsChmodParams as FsChmodParams
     from execserver.protocol.changes import FsChmodResponse as FsChmodResponse
     from execserver.protocol.changes import FsGetVersionParams as FsGetVersionParams
@@ -189,6 +200,7 @@ if TYPE_CHECKING:
     from execserver.protocol.watching import WatchProcessResponse as WatchProcessResponse
 else:
     _RECORD_MODULES = (
+        "batches",
         "changes",
         "discovery",
         "environment",

@@ -60,6 +60,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     fs_search: bool = False
     fs_archive: bool = False
     fs_extract: bool = False
+    fs_many: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import changes, ports, session, trees, watching
+from execserver.protocol import batches, changes, ports, session, trees, watching
 from execserver.protocol.method import Family, Method, NotificationMethod
 
 _SINCE = "execserver"
@@ -231,6 +231,33 @@ FS_EXTRACT = Method(
     doc="Unpack a chunk of a tar archive into a directory.",
     extension=True,
 )
+FS_LIST = Method(
+    "fs/list",
+    batches.FsListParams,
+    batches.FsListResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Tell kinds, sizes, times and permissions of all that is below a directory.",
+    extension=True,
+)
+FS_READ_MANY = Method(
+    "fs/readMany",
+    batches.FsReadManyParams,
+    batches.FsReadManyResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Read many small files.",
+    extension=True,
+)
+FS_WRITE_MANY = Method(
+    "fs/writeMany",
+    batches.FsWriteManyParams,
+    batches.FsWriteManyResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Make, replace and remove many files, directories and symlinks, each as a whole.",
+    extension=True,
+)
 
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
@@ -289,6 +316,9 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     FS_SEARCH,
     FS_ARCHIVE,
     FS_EXTRACT,
+    FS_LIST,
+    FS_READ_MANY,
+    FS_WRITE_MANY,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PROCESS_TAKEN,

@@ -87,7 +87,7 @@ class ArchivePage:
 
     def _add(self, page: TreePage, below: bytes, is_directory: bool) -> None:
         path, uri = page.path(below), page.uri(below)
-        mode, modified_ns, target = self._files.look(path)
+        mode, modified_ns, _, target = self._files.look(path)
         if not target and not is_directory:
             self._add_file(page, path, below, uri)
             return

@@ -131,6 +131,7 @@ def extensions(settings: Settings) -> Extensions:
         fs_search="fs/search" in METHODS,
         fs_archive="fs/archive" in METHODS,
         fs_extract="fs/extract" in METHODS,
+        fs_many="fs/writeMany" in METHODS,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

@@ -117,7 +117,7 @@ class Extraction:
 
     def _link(self, text: bytes, path: bytes) -> None:
         try:
-            if self._files.look(path)[2] == text:
+            if self._files.look(path)[3] == text:
                 return  # it is there already
         except (OSError, RpcError):
             pass  # the next steps say what is wrong

@@ -141,12 +141,16 @@ class FileService:
         self._short(path, run)
 
     def look(self, path: bytes) -> change.Look:
-        """Return permissions, time of modification in ns, and the target of a symlink or nothing."""
+        """Return permissions, time of modification in ns, size, and the target of a symlink or nothing."""
         return self._short(path, lambda pause: change.look((path, None)))
 
     def symlink(self, text: bytes, path: bytes) -> None:
         """Make a symlink; no symlink is followed on the way."""
         self._short(path, lambda pause: no_symlinks.symlink(text, path))
+
+    def place(self, path: bytes, function: Callable[[], None]) -> None:
+        """Run a function that puts something in its place; it owns all that it opens."""
+        self._short(path, lambda pause: function())
 
     def open_part(self, path: bytes) -> OpenFile:
         """Open a file to write a part of it, without symlinks; the caller closes it with `release`."""

@@ -146,12 +146,12 @@ class ConfinedFiles:
             self._service.files.release(self.open_target(path))
         self._ask(records.TOUCH, path, target=b"/%d/%d" % times)
 
-    def look(self, path: bytes) -> tuple[int, int, bytes]:
-        """Return permissions, time of modification in ns, and the target of a symlink or nothing."""
+    def look(self, path: bytes) -> tuple[int, int, int, bytes]:
+        """Return permissions, time of modification in ns, size, and the target of a symlink or nothing."""
         reply = self._ask(records.LOOK, path)
         assert isinstance(reply, records.Path)
-        _, mode, modified_ns, target = reply.path.split(b"/", 3)
-        return int(mode), int(modified_ns), target
+        _, mode, modified_ns, size, target = reply.path.split(b"/", 4)
+        return int(mode), int(modified_ns), int(size), target
 
     def symlink(self, text: bytes, path: bytes) -> None:
         """Make a symlink; no symlink is followed on the way."""

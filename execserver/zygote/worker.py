@@ -206,8 +206,8 @@ def _touch(worker: Worker, request: Request) -> Reply:
 
 
 def _look(worker: Worker, request: Request) -> Reply:
-    mode, modified_ns, target = changes.look(worker.files.guard, request.path)
-    return records.Path(request.request_id, b"/%d/%d/%b" % (mode, modified_ns, target))
+    look = changes.look(worker.files.guard, request.path)
+    return records.Path(request.request_id, b"/%d/%d/%d/%b" % look)
 
 
 def _symlink(worker: Worker, request: Request) -> Reply:

@@ -17,6 +17,7 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 
 FILE = Path(__file__).with_name("schema.json")
 MODULES = (
+    "batches",
     "changes",
     "discovery",
     "environment",

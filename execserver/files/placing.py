@@ -1,0 +1,172 @@
+"""Puts files, directories and symlinks in their places: whole, with permissions and time, or not at all.
+
+A path is absolute, and no symlink is followed on it; missing directories are made.  A new file or symlink
+gets another name first and is then renamed, so what was there is replaced at once; a directory never is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+
+from execserver.files.no_symlinks import ResolvedName, create_directory_at
+from execserver.protocol.errors import InvalidRequest
+
+Stamp = tuple["int | None", "int | None"]  # permissions; time of modification in ns since 1970
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PERMISSIONS = 0o777
+_NEW_MODE = 0o666
+
+
+def fresh_name() -> bytes:
+    """Return a name under which something may be made before it gets its own."""
+    return b".execserver-" + secrets.token_hex(8).encode()
+
+
+def put_file(path: bytes, content: bytes, stamp: Stamp) -> None:
+    """Make or replace a file.  Raises OSError, EISDIR for a directory."""
+    with ResolvedName(path, make=True) as place:
+        fresh = fresh_name()
+        # Until it has its content it is for its owner only, if its permissions are known.
+        fd = os.open(fresh, _NEW, _NEW_MODE if stamp[0] is None else 0o600, dir_fd=place.fd)
+        try:
+            try:
+                write_all(fd, content, 0)
+                _stamp(fd, stamp)
+            finally:
+                os.close(fd)
+            os.rename(fresh, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+        except BaseException:
+            _forget(fresh, place.fd)
+            raise
+
+
+def put_part(path: bytes, part: bytes, piece: tuple[int, bytes], size: int, stamp: Stamp) -> None:
+    """Add (offset, content) to the file `part` beside a path, and give it its name when it has `size` bytes.
+
+    A part at offset 0 begins anew.  The last part may come again.  Raises InvalidRequest for a hole.
+    """
+    offset, content = piece
+    with ResolvedName(path, make=True) as place:
+        if offset and _is_done(place, size, stamp) and not _is_there(part, place.fd):
+            return
+        fd = os.open(part, _PART, 0o600, dir_fd=place.fd)
+        try:
+            check_part(os.fstat(fd), offset)
+            if not offset:
+                os.ftruncate(fd, 0)
+            write_all(fd, content, offset)
+            if offset + len(content) < size:
+                return
+            os.ftruncate(fd, size)
+            _stamp(fd, stamp)
+        finally:
+            os.close(fd)
+        os.rename(part, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+
+
+def put_directory(path: bytes, stamp: Stamp) -> None:
+    """Make a directory unless it is there.  Raises OSError, ENOTDIR for anything else of the name."""
+    with ResolvedName(path, make=True) as place:
+        create_directory_at(place.fd, place.name, recursive=True)
+        _stamp_name(place, stamp, os.O_DIRECTORY)
+
+
+def put_symlink(path: bytes, text: bytes, modified_ns: int | None) -> None:
+    """Make or replace a symlink.  Raises OSError, EISDIR for a directory."""
+    with ResolvedName(path, make=True) as place:
+        fresh = fresh_name()
+        os.symlink(text, fresh, dir_fd=place.fd)
+        try:
+            if modified_ns is not None:
+                os.utime(fresh, ns=(modified_ns, modified_ns), dir_fd=place.fd, follow_symlinks=False)
+            os.rename(fresh, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+        except BaseException:
+            _forget(fresh, place.fd)
+            raise
+
+
+def stamp_file(path: bytes, stamp: Stamp) -> None:
+    """Set permissions and time of a regular file."""
+    with ResolvedName(path) as place:
+        _stamp_name(place, stamp, 0)
+
+
+def take_away(path: bytes) -> None:
+    """Remove a file, a symlink itself or an empty directory; what is not there is fine."""
+    try:
+        with ResolvedName(path) as place:
+            if stat.S_ISDIR(place.status().st_mode):
+                os.rmdir(place.name, dir_fd=place.fd)
+            else:
+                os.unlink(place.name, dir_fd=place.fd)
+    except FileNotFoundError:
+        pass
+
+
+def write_all(fd: int, content: bytes, offset: int) -> None:
+    """Write all of a content at an offset."""
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(fd, rest, offset)
+        offset += written
+        rest = rest[written:]
+
+
+def check_part(status: os.stat_result, offset: int) -> None:
+    """Raise InvalidRequest unless a part may be written to an open file at an offset."""
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        raise InvalidRequest("the part is no regular file of its own")
+    if status.st_size < offset:
+        raise InvalidRequest(f"bytes are missing before offset {offset}")
+
+
+def _stamp_name(place: ResolvedName, stamp: Stamp, flags: int) -> None:
+    if stamp == (None, None):
+        return
+    status = place.status()
+    wanted = stat.S_ISDIR if flags else stat.S_ISREG
+    if not wanted(status.st_mode):
+        number = errno.ENOTDIR if flags else errno.EINVAL
+        raise OSError(number, os.strerror(number))
+    fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=place.fd)
+    try:
+        # By /proc: what may not be opened for reading can still be changed by its owner.
+        _stamp(b"/proc/self/fd/%d" % fd, stamp)
+    finally:
+        os.close(fd)
+
+
+def _stamp(file: int | bytes, stamp: Stamp) -> None:
+    mode, modified_ns = stamp
+    if mode is not None:
+        os.chmod(file, mode & _PERMISSIONS)
+    if modified_ns is not None:
+        os.utime(file, ns=(modified_ns, modified_ns))
+
+
+def _is_done(place: ResolvedName, size: int, stamp: Stamp) -> bool:
+    try:
+        status = place.status()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == (size, stamp[1])
+
+
+def _is_there(name: bytes, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _forget(name: bytes, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        pass  # the first error says what is wrong

@@ -1,0 +1,28 @@
+"""`fs/list`, `fs/readMany`, `fs/writeMany`: many files in one request (wire contract, section 19)."""
+
+from __future__ import annotations
+
+from execserver.handlers.context import Call
+from execserver.handlers.filesystem import operations
+from execserver.handlers.registry import handles
+from execserver.protocol import batches
+from execserver.protocol.own_methods import FS_LIST, FS_READ_MANY, FS_WRITE_MANY
+from execserver.services.batches import list_tree, read_many, write_many
+
+
+@handles(FS_LIST)
+def list_(call: Call, params: batches.FsListParams) -> batches.FsListResponse:
+    """List what is below a directory."""
+    return list_tree(operations(call, params.sandbox, params.path), params)
+
+
+@handles(FS_READ_MANY)
+def read(call: Call, params: batches.FsReadManyParams) -> batches.FsReadManyResponse:
+    """Read many files."""
+    return read_many(call.services.filesystem, operations(call, params.sandbox, params.path), params)
+
+
+@handles(FS_WRITE_MANY)
+def write(call: Call, params: batches.FsWriteManyParams) -> batches.FsWriteManyResponse:
+    """Write many files."""
+    return write_many(call.services.filesystem, operations(call, params.sandbox, params.path), params)

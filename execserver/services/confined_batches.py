@@ -1,0 +1,100 @@
+"""Writes one entry of `fs/writeMany` within a sandbox, by the operations of sandboxed requests.
+
+Every step is under the rules of the sandbox.  Symlinks get no time, since a sandboxed change follows them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from execserver.files.placing import check_part, fresh_name
+from execserver.protocol.batches import FsNodeKind, FsWriteEntry
+from execserver.protocol.errors import InvalidRequest, NotFound, RpcError
+from execserver.services.filesystem import FileService
+from execserver.services.sandboxed_files import ConfinedFiles
+
+_PERMISSIONS = 0o777
+
+
+def write_confined(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:
+    """Write an entry.  Raises OSError and RpcError."""
+    folder = os.path.dirname(path)
+    if entry.kind is FsNodeKind.ABSENT:
+        _remove(files, path)
+    elif entry.kind is FsNodeKind.DIRECTORY:
+        files.create_directory(path, recursive=True, links=False)
+        _stamp(files, path, entry)
+    elif entry.kind is FsNodeKind.SYMLINK:
+        files.create_directory(folder, recursive=True, links=False)
+        fresh = os.path.join(folder, fresh_name())
+        files.symlink(bytes(entry.target or b""), fresh)
+        _rename(files, fresh, path)
+    elif entry.content is None:
+        _refuse_links(files, path)
+        _stamp(files, path, entry)
+    elif entry.part is not None:
+        files.create_directory(folder, recursive=True, links=False)
+        _add(service, files, path, entry)
+    else:
+        files.create_directory(folder, recursive=True, links=False)
+        fresh = os.path.join(folder, fresh_name())
+        try:
+            files.write_file(fresh, bytes(entry.content), links=False)
+            _stamp(files, fresh, entry)
+        except BaseException:
+            _forget(files, fresh)
+            raise
+        _rename(files, fresh, path)
+
+
+def _add(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:
+    content = bytes(entry.content or b"")
+    part = os.path.join(os.path.dirname(path), bytes(entry.part or b""))
+    if not entry.offset:
+        files.write_file(part, b"", links=False)
+    file = files.open_part(part)
+    try:
+        check_part(os.fstat(file.fd), entry.offset)
+        service.write_block(file, entry.offset, content)
+        if entry.offset + len(content) < entry.size:
+            return
+        os.ftruncate(file.fd, entry.size)
+    finally:
+        service.release(file.fd)
+    _stamp(files, part, entry)
+    files.rename(part, path, replace=True)
+
+
+def _stamp(files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:
+    if entry.mode is not None:
+        files.chmod(path, entry.mode & _PERMISSIONS)
+    if entry.modified_at_ns is not None:
+        files.touch(path, (entry.modified_at_ns, entry.modified_at_ns), create=False)
+
+
+def _remove(files: ConfinedFiles, path: bytes) -> None:
+    try:
+        _refuse_links(files, os.path.dirname(path))
+        files.remove(path, recursive=False, force=True)
+    except (FileNotFoundError, NotFound):
+        pass
+
+
+def _refuse_links(files: ConfinedFiles, path: bytes) -> None:
+    if files.canonicalize(path) != path:
+        raise InvalidRequest("path contains a symbolic link")
+
+
+def _rename(files: ConfinedFiles, fresh: bytes, path: bytes) -> None:
+    try:
+        files.rename(fresh, path, replace=True)
+    except BaseException:
+        _forget(files, fresh)
+        raise
+
+
+def _forget(files: ConfinedFiles, fresh: bytes) -> None:
+    try:
+        files.remove(fresh, recursive=False, force=True)
+    except (OSError, RpcError):
+        pass  # the first error says what is wrong

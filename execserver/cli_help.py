@@ -21,6 +21,7 @@ Usage: execserver [OPTIONS]
        execserver kill [BOX] <NAME>
        execserver cp <SOURCE>... <TARGET>
        execserver forward [BOX] <PORT:HOST:PORT>...
+       execserver web [BOX]
        execserver completion <bash|zsh|fish>
        execserver help [VERB]
        execserver self-test
@@ -52,6 +53,7 @@ Commands:
   cp <SOURCE>... <TARGET>   Copy files and trees to a box or from it; NAME:PATH is a path on one.
   forward [BOX] <PORT:HOST:PORT>...
                             Forward TCP connections through it; --reverse the other way, --socks for all.
+  web [BOX]                 Open a console in the browser: processes, terminals, files and ports of boxes.
   completion <SHELL>        Print what bash, zsh or fish needs to complete verbs, options and boxes.
   help [VERB]               Print the text about a verb.
   self-test                 Start a server on loopback, run commands and file calls through it, and report

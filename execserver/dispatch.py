@@ -46,6 +46,7 @@ VERBS = {
     "kill": "execserver.verbs.kept:kill",
     "cp": "execserver.verbs.cp:main",
     "forward": "execserver.verbs.forward_ports:main",
+    "web": "execserver.verbs.web:main",
     "completion": "execserver.verbs.completion:main",
     "help": "execserver.verbs.help:main",
 }

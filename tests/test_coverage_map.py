@@ -30,6 +30,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.server": "e2e/test_server_end.py",
     "execserver.access.tokens.holder": "access/tokens/test_authenticator.py",
     "execserver.box.": "box/test_run.py",
+    "execserver.box.web.": "box/web/test_console.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",
     "execserver.client.remote_env": "client/test_against_server.py",
@@ -98,6 +99,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.verbs.kept": "box/test_kept.py",
     "execserver.verbs.program": "test_aliases.py",
     "execserver.verbs.usage": "test_aliases.py",
+    "execserver.verbs.web": "box/web/test_console.py",
     "execserver.wire.ended_protocol": "e2e/test_nothing_left.py",
     # The zygote's parts are tested whole, in a zygote: who forks whom is what matters there.
     "execserver.zygote.confine.": "zygote/test_confined.py",

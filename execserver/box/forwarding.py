@@ -111,7 +111,7 @@ class Forwarder:
             except ExecServerError as error:
                 self._notices.say(f"{target}: {shown(str(error), 300)}")
                 return
-            _join(sock, stream)
+            join(sock, stream)
 
         return serve
 
@@ -126,7 +126,7 @@ class Forwarder:
             socks.answer(sock, socks.GRANTED)
         except (OSError, ExecServerError, socks.NoRequest):
             return
-        _join(sock, stream)
+        join(sock, stream)
 
     def _listen_there(self, forward: Forward) -> None:
         with reaching(self._box):
@@ -144,13 +144,13 @@ class Forwarder:
         try:
             with socket.create_connection((target.host, target.port), _CONNECT_S) as sock:
                 sock.settimeout(None)
-                _join(sock, stream)
+                join(sock, stream)
         except OSError as error:
             self._notices.say(f"{target}: {error.strerror or error}")
             stream.close()
 
 
-def _join(sock: socket.socket, stream: PortStream) -> None:
+def join(sock: socket.socket, stream: PortStream) -> None:
     """Pass bytes both ways until both have ended, or one has broken."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     up = gevent.spawn(_send, sock, stream)

@@ -22,6 +22,7 @@ NOT_FOUND: Final = 127
 NOT_STARTED: Final = 126
 POLICIES: Final = ("read-only", "workspace-write", "danger-full-access")
 _OF_THE_TERMINAL: Final = ("TERM", "COLORTERM")
+_PLAIN_SHELL: Final = "/bin/sh"
 _NO_SUCH: Final = "os error 2)"
 
 
@@ -75,6 +76,12 @@ def home_of(client: ExecServerClient, box: Box) -> PathUri:
     if info is not None:
         return info.user_home_dir or info.cwd or PathUri.from_native(b"/")
     return PathUri.from_native(b"/")
+
+
+def login_shell(client: ExecServerClient) -> str:
+    """Return the login shell of the box's user, /bin/sh if the box does not say."""
+    info = client.server_info
+    return info.shell.path if info is not None and info.shell.path.startswith("/") else _PLAIN_SHELL
 
 
 def _folder(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:

@@ -10,7 +10,7 @@ from execserver.box import kept
 from execserver.box.connecting import Box
 from execserver.box.conversation import Conversation
 from execserver.box.manner import Manner
-from execserver.box.running import Command, open_client, start
+from execserver.box.running import Command, login_shell, open_client, start
 from execserver.box.shown import shown
 from execserver.box.terminal import Terminal
 from execserver.box.watching import leave
@@ -19,8 +19,6 @@ from execserver.leaving import write
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
-
-_PLAIN_SHELL = "/bin/sh"
 
 
 class Stay(NamedTuple):
@@ -60,7 +58,7 @@ def shell(box: Box, command: Command, stay: Stay) -> int:
     stay = stay._replace(keep_ms=stay.keep_ms or kept.SHELL_MS) if box.can_resume else Stay()
     client = _open(box, stay)
     try:
-        command = command._replace(argv=(_login_shell(client), "-l"))
+        command = command._replace(argv=(login_shell(client), "-l"))
         return _talk(client, box, command, stay, is_shell=True)
     finally:
         leave(client)
@@ -97,8 +95,3 @@ def _leave_running(client: ExecServerClient, box: Box, name: str | None, process
     hours = (client.kept.keep_ms if client.kept is not None else 0) / 3600_000
     way = f"execserver attach {shown(box.name, 200)} {name or process.process_id[:8]}"
     write(2, f"execserver: left running for {hours:g} h; come back with: {way}\n")
-
-
-def _login_shell(client: ExecServerClient) -> str:
-    info = client.server_info
-    return info.shell.path if info is not None and info.shell.path.startswith("/") else _PLAIN_SHELL

@@ -27,7 +27,7 @@ For every shell:  execserver completion bash > ~/.local/share/bash-completion/co
 `boxes` prints the names of the boxes, a line each, which the scripts ask for.
 """
 
-_WITH_BOX = ("run", "shell", "ps", "attach", "logs", "wait", "kill", "forward")
+_WITH_BOX = ("run", "shell", "ps", "attach", "logs", "wait", "kill", "forward", "web")
 _BASH = """\
 _execserver() {{
     local cur=${{COMP_WORDS[COMP_CWORD]}} word

@@ -20,6 +20,7 @@ TEXTS = {
     "relay": "execserver.verbs.relay:HELP",
     "run": "execserver.verbs.run:HELP",
     "shell": "execserver.verbs.run:SHELL_HELP",
+    "web": "execserver.verbs.web:HELP",
     "token": "execserver.verbs.token:HELP",
     "rules": "execserver.verbs.rules:HELP",
 }

@@ -34,9 +34,9 @@ class Gone(Exception):
 
 
 class Client:
-    """One initialized connection."""
+    """One initialized connection, with a session of its own or the one that it resumes."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, resumed: str | None = None) -> None:
         self.url = url
         parts = urlsplit(url)
         address = (str(parts.hostname), int(parts.port or 0))
@@ -46,7 +46,8 @@ class Client:
         self._messages: deque[bytes] = deque()
         self._next_id = 0
         self._upgrade(f"{address[0]}:{address[1]}")
-        self.call("initialize", {"clientName": "bench"})
+        more = {} if resumed is None else {"resumeSessionId": resumed}
+        self.session_id: str = self.call("initialize", {"clientName": "bench", **more})["sessionId"]
         self.send({"method": "initialized"})
 
     def __enter__(self) -> Client:
@@ -59,6 +60,13 @@ class Client:
 
     def close(self) -> None:
         """End the connection without ceremony."""
+        self._socket.close()
+
+    def leave(self) -> None:
+        """End the connection, and wait until the server has ended it, too: its session is detached then."""
+        self._socket.shutdown(socket.SHUT_WR)
+        while self._socket.recv(_RECEIVE_BYTES):
+            pass
         self._socket.close()
 
     def send(self, message: Json) -> None:

@@ -123,6 +123,15 @@ def initialize(url: str, folder: Path, times: int) -> None:
         Client(url).close()
 
 
+def resume(url: str, folder: Path, times: int) -> None:
+    """Connect, upgrade, initialize with the session of the connection before, and leave."""
+    client = Client(url)
+    for _ in range(times):
+        client.leave()
+        client = Client(url, client.session_id)
+    client.leave()
+
+
 def start_true(url: str, folder: Path, times: int) -> None:
     """Run /bin/true with pipes to its end."""
     with Client(url) as client:
@@ -157,6 +166,7 @@ ROWS = [
     CostRow("stream", "a MiB of output", 32, stream),
     CostRow("connect", "connect and upgrade", 100, connect),
     CostRow("initialize", "connect, upgrade, initialize", 100, initialize),
+    CostRow("resume", "connect, upgrade, resume a session", 100, resume),
     CostRow("start", "/bin/true, start to closed", 60, start_true),
     CostRow("sb_start", "the same in a sandbox", 80, sandboxed_true),
     CostRow("sb_metadata", "fs/getMetadata in a sandbox", 200, sandboxed_metadata),

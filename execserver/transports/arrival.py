@@ -30,10 +30,14 @@ class Arrived(NamedTuple):
 
 
 class Arrival(Protocol):
-    """The way connections arrive at one listener."""
+    """The way connections arrive at one listener; `may_wait` if `receive` may block its greenlet."""
+
+    @property
+    def may_wait(self) -> bool:
+        """See above."""
 
     def receive(self, sock: socket.socket, address: Any) -> Arrived:
-        """Return the connection; may block its greenlet.  Raises NotWelcome, OSError.
+        """Return the connection.  Raises NotWelcome, OSError.
 
         What it returns is the caller's, and stands for the socket that it was given; when it raises, that one
         stays the caller's.
@@ -43,6 +47,8 @@ class Arrival(Protocol):
 class TcpArrival:
     """Plain TCP."""
 
+    may_wait = False
+
     def receive(self, sock: socket.socket, address: Any) -> Arrived:
         """See `Arrival`."""
         return Arrived(sock, address_text(address), NOBODY, True)
@@ -50,6 +56,8 @@ class TcpArrival:
 
 class UnixArrival:
     """A Unix socket."""
+
+    may_wait = False
 
     def receive(self, sock: socket.socket, address: Any) -> Arrived:
         """See `Arrival`."""

@@ -36,6 +36,11 @@ class Door:
         self._authenticator = authenticator
         self._loopback = loopback
 
+    @property
+    def may_wait(self) -> bool:
+        """Whether `admit` may block its greenlet."""
+        return self._authenticator is not None
+
     def admit(self, request: Request, now: float, standing: Identity = NOBODY) -> Identity:
         """Return who sent a request; raise Refused.
 

@@ -9,18 +9,20 @@ from functools import partial
 from typing import Any
 
 from gevent import spawn_raw
+from gevent.hub import get_hub
 
 from execserver.access.identity import Identity
 from execserver.access.tokens.holder import Holder
 from execserver.eventloop.acceptor import Acceptor
 from execserver.handlers.context import Call
 from execserver.settings import Settings
-from execserver.transports.arrival import Arrival, NotWelcome, arrival_for
+from execserver.transports.arrival import Arrival, Arrived, NotWelcome, arrival_for
 from execserver.transports.connection import connection_over
 from execserver.transports.door import OPEN_DOOR, Door
 from execserver.transports.lapsing import LapseSweep
 from execserver.transports.outbox import Outbox
-from execserver.transports.upgrade import upgrade
+from execserver.transports.silent_peers import SilentPeers
+from execserver.transports.upgrade import Upgraded, upgrade, upgrade_at_once
 from execserver.transports.ws_server import Shared, WebSocketTransport
 from execserver.wire.websocket import GOING_AWAY
 
@@ -47,9 +49,11 @@ class WebSocketListener:
         self._acceptor = Acceptor(sock, self._accepted, self._make_room, _log)
         self._arrival = arrival_for(sock) if arrival is None else arrival
         self._settings = settings
+        self._run_callback = get_hub().loop.run_callback
         self._make_call = make_call
         self._door = door
         self._shared = Shared(settings)
+        self._silent = SilentPeers(settings.upgrade_timeout_s, self._dropped)
         self._lapses = LapseSweep()
         self._transports: set[WebSocketTransport] = set()
         self._waiting: dict[socket.socket, None] = {}  # not upgraded yet, in the order they came
@@ -75,7 +79,11 @@ class WebSocketListener:
     def _accepted(self, sock: socket.socket, address: Any) -> None:
         self._waiting[sock] = None
         self._drop_oldest(self._settings.waiting_upgrades)
-        spawn_raw(self._serve, sock, address)
+        if self._arrival.may_wait:
+            spawn_raw(self._serve, sock, address)
+        else:
+            # Not now: what a watcher's callback raises would stop the watcher, and nobody could connect.
+            self._run_callback(self._serve_at_once, sock, address)
 
     def _drop_oldest(self, kept: int) -> None:
         """Drop the peers that have waited longest, until `kept` peers without an upgrade are left.
@@ -86,21 +94,57 @@ class WebSocketListener:
             sock = next(iter(self._waiting))
             del self._waiting[sock]
             try:
-                sock.shutdown(socket.SHUT_RDWR)  # its greenlet sees the end of file and closes it
+                sock.shutdown(socket.SHUT_RDWR)  # who waits for it sees the end of file and closes it
             except OSError:
                 pass  # the peer has left already
 
     def _serve(self, sock: socket.socket, address: Any) -> None:
-        arrived = upgraded = None
+        """Wait until the connection has arrived and is upgraded."""
+        arrived = self._arrived(sock, address)
+        if arrived is not None:
+            self._upgrade(sock, arrived, b"")
+
+    def _serve_at_once(self, sock: socket.socket, address: Any) -> None:
+        arrived = self._arrived(sock, address)
+        if arrived is not None:
+            self._begin(sock, arrived)
+
+    def _begin(self, sock: socket.socket, arrived: Arrived) -> None:
+        """Upgrade a connection in the event loop, if its request came in one piece; else in a greenlet."""
+        done = upgrade_at_once(arrived.sock, self._settings, self._door, arrived.identity)
+        if done == b"" and not self._door.may_wait:
+            self._silent.wait(sock, partial(self._begin, sock, arrived))
+        elif isinstance(done, bytes):
+            spawn_raw(self._upgrade, sock, arrived, done)
+        else:
+            self._upgraded(sock, arrived, done)
+
+    def _dropped(self, sock: socket.socket) -> None:
+        self._waiting.pop(sock, None)
+        sock.close()
+
+    def _arrived(self, sock: socket.socket, address: Any) -> Arrived | None:
         try:
             sock.setblocking(False)
-            arrived = self._arrival.receive(sock, address)
-            upgraded = upgrade(arrived.sock, self._settings, self._door, arrived.identity)
+            return self._arrival.receive(sock, address)
         except (OSError, NotWelcome) as error:
-            _log.info("a connection was lost before its upgrade: %s", error)
+            _lost(error)
+            self._dropped(sock)
+            return None
+
+    def _upgrade(self, sock: socket.socket, arrived: Arrived, received: bytes) -> None:
+        upgraded = None
+        try:
+            upgraded = upgrade(arrived.sock, self._settings, self._door, arrived.identity, received)
+        except OSError as error:
+            _lost(error)
+        self._upgraded(sock, arrived, upgraded)
+
+    def _upgraded(self, sock: socket.socket, arrived: Arrived, upgraded: Upgraded | None) -> None:
+        """Begin the conversation with a peer, or close a socket that is of no use."""
         self._waiting.pop(sock, None)
-        if arrived is None or upgraded is None:
-            (sock if arrived is None else arrived.sock).close()
+        if upgraded is None:
+            arrived.sock.close()
             return
         transport = WebSocketTransport(
             arrived.sock,
@@ -123,3 +167,7 @@ class WebSocketListener:
     def _ended(self, transport: WebSocketTransport) -> None:
         self._transports.discard(transport)
         self._lapses.forget(transport)
+
+
+def _lost(error: Exception) -> None:
+    _log.info("a connection was lost before its upgrade: %s", error)

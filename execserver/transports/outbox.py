@@ -15,7 +15,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from gevent import sleep
 from gevent.event import Event
@@ -73,7 +73,7 @@ class Outbox:
         self._flush_due = False  # a callback of the loop will flush
         self._blocked = False  # the kernel takes nothing; the watcher tells when it does again
         self._loop = get_hub().loop
-        self._watcher = self._loop.io(fd, _READY_WRITE)
+        self._watcher: Any = None  # made when the kernel first takes nothing: most connections never need one
         self._room: Event | None = None  # made by the first that waits: most connections never need one
         self._broken = False  # nothing can be written any more
         self.closed = False  # no message is taken any more, but what is queued may still be written
@@ -201,7 +201,8 @@ class Outbox:
         """Drop what is queued and wake all waiting greenlets.  The descriptor is not used after this."""
         self.closed = True
         self._broken = True
-        self._watcher.stop()  # the transport may close the descriptor now, and nothing may watch it then
+        if self._watcher is not None:
+            self._watcher.stop()  # the transport may close the descriptor now, and nothing may watch it then
         self._queue.clear()
         self._queued = 0
         self._held_bytes = 0
@@ -286,6 +287,8 @@ class Outbox:
                     queue.clear()
         except BlockingIOError:
             self._blocked = True
+            if self._watcher is None:
+                self._watcher = self._loop.io(self._fd, _READY_WRITE)
             self._watcher.start(self._unblocked)
         except OSError:
             self._break()

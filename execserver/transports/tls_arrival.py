@@ -30,6 +30,8 @@ _READ_BYTES = 64 * 1024
 class TlsArrival:
     """TCP with TLS; an `Arrival`."""
 
+    may_wait = True
+
     def __init__(self, files: TlsFiles, settings: Settings) -> None:
         """Read the certificate.  Raises TlsError."""
         self._files = files

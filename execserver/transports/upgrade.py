@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 _READY_READ = 1
 _RECEIVE_BYTES = 8192
+_LINE_ENDS = b"\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _HEADER_TOO_LARGE = 431
 
@@ -43,28 +44,62 @@ class Upgraded(NamedTuple):
     identity: Identity
 
 
-def upgrade(
+def upgrade_at_once(
     sock: socket.socket, settings: Settings, door: Door = OPEN_DOOR, standing: Identity = NOBODY
+) -> Upgraded | bytes | None:
+    """Serve the request on a fresh socket if it is here already; never blocks.
+
+    Returns what `upgrade` returns, or the bytes with which `upgrade` has to go on, in a greenlet.
+    """
+    # Mostly the whole request is here: a greenlet and its stack take longer than all that is done here.
+    if door.may_wait:
+        return b""
+    try:
+        received = sock.recv(_RECEIVE_BYTES)
+    except BlockingIOError:
+        return b""
+    except OSError:
+        return None
+    cut = _cut_head(received.lstrip(_LINE_ENDS), settings)
+    if cut is None:
+        return received or None
+    return _served(sock, *cut, settings, door, standing)
+
+
+def upgrade(
+    sock: socket.socket,
+    settings: Settings,
+    door: Door = OPEN_DOOR,
+    standing: Identity = NOBODY,
+    received: bytes = b"",
 ) -> Upgraded | None:
     """Serve HTTP requests on a non-blocking socket; block until one upgrades it.
 
     Returns None if the socket is of no further use: the peer left, was silent for too long, or sent something
-    other than HTTP.  `standing` is who the connection has proven its peer to be.  The caller still
-    owns the socket.
+    other than HTTP.  `standing` is who the connection has proven its peer to be, `received` what has been
+    read from it.  The caller still owns the socket.
     """
-    received = b""
     while True:
         head, received = _read_head(sock, received, settings)
         if head is None:
             return None
-        reply, identity = _decide(head, settings, door, standing)
-        if not _send(sock, reply.data):
-            return None
-        if identity is not None:
-            return Upgraded(received, identity)
-        if not reply.keep_alive:  # the answer has been sent; the caller closes the socket
-            return None
+        served = _served(sock, head, received, settings, door, standing)
+        if not isinstance(served, bytes):
+            return served
+        received = served
         sleep(0)  # a peer that sends requests without pause must not keep the others from being served
+
+
+def _served(
+    sock: socket.socket, head: bytes, rest: bytes, settings: Settings, door: Door, standing: Identity
+) -> Upgraded | bytes | None:
+    """Answer a request; return `rest` where a further one may follow, None if the socket is of no use."""
+    reply, identity = _decide(head, settings, door, standing)
+    if not _send(sock, reply.data):
+        return None
+    if identity is not None:
+        return Upgraded(rest, identity)
+    return rest if reply.keep_alive else None  # the answer has been sent; the caller closes the socket
 
 
 def _decide(
@@ -99,16 +134,14 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
 
     Line ends before a request are skipped, as RFC 9112 advises.
     """
-    received = received.lstrip(b"\r\n")
+    received = received.lstrip(_LINE_ENDS)
     deadline = time.monotonic() + settings.upgrade_timeout_s
     while (left := deadline - time.monotonic()) > 0:
-        head, end, rest = received.partition(_END_OF_HEAD)
-        if end or len(head) > settings.max_header_bytes or never_a_head(head):
-            return head, rest
+        if (cut := _cut_head(received, settings)) is not None:
+            return cut
         try:
             data = sock.recv(_RECEIVE_BYTES)
         except BlockingIOError:
-            # Mostly the whole request is here already, and this costs more than reading it.
             with at_most(left):
                 get_hub().wait(get_hub().loop.io(sock.fileno(), _READY_READ))
             continue
@@ -116,10 +149,16 @@ def _read_head(sock: socket.socket, received: bytes, settings: Settings) -> tupl
             break
         if not data:
             break
-        received = (received + data).lstrip(b"\r\n")
+        received = (received + data).lstrip(_LINE_ENDS)
         if not received:
             sleep(0)  # a flood of empty lines must meet the time limit, and must not stop the others
     return None, b""
+
+
+def _cut_head(received: bytes, settings: Settings) -> tuple[bytes, bytes] | None:
+    """Return a request head, or bytes that can be none, and what is behind it; None if more must come."""
+    head, end, rest = received.partition(_END_OF_HEAD)
+    return (head, rest) if end or len(head) > settings.max_header_bytes or never_a_head(head) else None
 
 
 def _send(sock: socket.socket, data: bytes) -> bool:

@@ -39,17 +39,20 @@ class WebSocketFraming:
 
 
 class Shared:
-    """What all connections of a server share: the liveness check of their peers, and one receive buffer.
+    """What all connections of a server share: limits, the liveness check, and one receive buffer.
 
     One buffer is enough, since each read is parsed before the next one begins.
     """
 
-    __slots__ = ("buffers", "liveness", "view")
+    __slots__ = ("buffers", "limits", "liveness", "view")
 
     def __init__(self, settings: Settings) -> None:
         buffer = bytearray(RECEIVE_BYTES)
         self.buffers = [buffer]
         self.view = memoryview(buffer)
+        self.limits = FrameLimits(
+            settings.max_frame_bytes, settings.max_message_bytes, settings.max_fragments
+        )
         self.liveness = LivenessSweep(settings.tcp_user_timeout_s)
 
 
@@ -71,8 +74,7 @@ class WebSocketTransport:
         self._settings = settings
         self._shared = shared
         self._early = early
-        limits = FrameLimits(settings.max_frame_bytes, settings.max_message_bytes, settings.max_fragments)
-        self._frames = ServerFrames(limits)
+        self._frames = ServerFrames(shared.limits)
         self._receiver: Receiver | None = None
         loop = get_hub().loop
         self._reading = loop.io(self._fd, _READY_READ)

@@ -186,10 +186,22 @@ def test_accepted_sockets_are_tuned(listen: Listen, monkeypatch: pytest.MonkeyPa
         assert not sock.getblocking()
         assert not sock.get_inheritable()
 
-    monkeypatch.setattr(listener_module, "upgrade", upgrade)
+    monkeypatch.setattr(listener_module, "upgrade_at_once", upgrade)
     server = listen()
     server.connect()
     wait_until(lambda: accepted and accepted[0].fileno() == -1, pause=gevent.sleep)
+
+
+def test_a_request_that_is_here_already_needs_no_greenlet(
+    listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(listener_module, "spawn_raw", lambda *work: made.append(work))
+    server = listen()
+    client = server.connect()
+    client.sendall(UPGRADE)
+    wait_until(lambda: server.listener.connections == 1, pause=gevent.sleep)
+    assert made == []
 
 
 @pytest.mark.parametrize("request_text", [b"", b"GET /readyz HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n"])

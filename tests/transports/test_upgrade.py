@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -8,12 +9,14 @@ from typing import cast
 import gevent
 import pytest
 
+from execserver.access.bearer import CapabilityToken
 from execserver.eventloop.deadline import at_most
 from execserver.settings import Settings
 from execserver.transports import upgrade as upgrade_module
-from execserver.transports.upgrade import Upgraded, upgrade
+from execserver.transports.door import OPEN_DOOR, Door
+from execserver.transports.upgrade import Upgraded, upgrade, upgrade_at_once
 from tests.support.greenlets import turns
-from tests.transports.wires import fill, take
+from tests.transports.wires import fill, take, tcp_connection
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -214,3 +217,73 @@ def test_a_flood_leaves_others_their_turns(pair: Pair, flood: bytes) -> None:
         reads.append(flooding.received)
     greenlet.kill()
     assert reads[0] < reads[-1] < 10
+
+
+def at_once(pair: Pair, sent: bytes, door: Door = OPEN_DOOR) -> tuple[bytes, Upgraded | bytes | None]:
+    """Serve what is here already; return the answer and the result."""
+    pair[1].sendall(sent)
+    result = upgrade_at_once(pair[0], Settings(max_header_bytes=300), door)
+    return take(pair[1]), result
+
+
+def test_a_whole_request_is_upgraded_at_once(pair: Pair) -> None:
+    reply, upgraded = at_once(pair, UPGRADE + b"\x81\x80early")
+    assert reply.startswith(SWITCHING)
+    assert isinstance(upgraded, Upgraded)
+    assert upgraded.early == b"\x81\x80early"
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", UPGRADE[:-1]])
+def test_half_a_request_is_left_to_a_greenlet(pair: Pair, begun: bytes) -> None:
+    assert at_once(pair, begun) == (b"", begun)
+
+
+def test_what_follows_another_request_is_left_to_a_greenlet(pair: Pair) -> None:
+    reply, left = at_once(pair, READY + UPGRADE)
+    assert reply.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert left == UPGRADE
+
+
+def test_a_door_that_may_wait_is_left_to_a_greenlet(pair: Pair) -> None:
+    assert at_once(pair, UPGRADE, Door(CapabilityToken.of("token"))) == (b"", b"")
+
+
+def test_a_peer_that_is_gone_already_is_given_up_at_once(pair: Pair) -> None:
+    pair[1].shutdown(socket.SHUT_WR)
+    assert upgrade_at_once(pair[0], Settings()) is None
+
+
+def test_a_peer_that_takes_no_answer_is_given_up_at_once(pair: Pair) -> None:
+    fill(pair[0])
+    pair[1].sendall(UPGRADE)
+    assert upgrade_at_once(pair[0], Settings()) is None
+
+
+def test_both_ways_give_the_same_answers() -> None:
+    """Damaged requests, at once and in a greenlet."""
+    chance = random.Random(7)
+    for _ in range(400):
+        sent = _damaged(chance)
+        answers = []
+        for begin in (upgrade_at_once, lambda *_: b""):
+            with tcp_connection() as pair:
+                pair[1].sendall(sent)
+                pair[1].shutdown(socket.SHUT_WR)
+                result = begin(pair[0], Settings(max_header_bytes=300))
+                if isinstance(result, bytes):
+                    result = upgrade(pair[0], Settings(max_header_bytes=300), received=result)
+                answers.append((_without_date(take(pair[1])), result))
+        assert answers[0] == answers[1], sent
+
+
+def _damaged(chance: random.Random) -> bytes:
+    parts = [chance.choice((UPGRADE, READY, b"\r\n", UPGRADE[:-2])) for _ in range(chance.randrange(1, 4))]
+    data = bytearray(b"".join(parts))
+    for _ in range(chance.randrange(3)):
+        at = chance.randrange(len(data) + 1)
+        data[at : at + chance.randrange(3)] = chance.choice((b"", b"\n", b"\r", b"\0", b" ", b"x" * 200))
+    return bytes(data)
+
+
+def _without_date(reply: bytes) -> list[bytes]:
+    return [line for line in reply.split(b"\r\n") if not line.startswith(b"date:")]

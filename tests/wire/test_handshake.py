@@ -148,6 +148,23 @@ def test_what_is_no_request_is_refused(head: str) -> None:
         parse_head(head.encode("latin-1"))
 
 
+def test_which_bytes_names_and_values_hold() -> None:
+    for byte in range(256):
+        between = bytes([byte])
+        in_name = between.isalnum() or between in b"!#$%&'*+-.^_`|~:"
+        for name in (b"a%bc" % between, b"a%bc" % between + b"x" * 100):
+            assert is_head(b"%b: v" % name) is in_name, between
+        assert is_head(b"a: v%bw" % between) is (byte == ord("\t") or 0x20 <= byte != 0x7F), between
+
+
+def is_head(line: bytes) -> bool:
+    try:
+        parse_head(b"GET / HTTP/1.1\r\n" + line)
+    except BadRequest:
+        return False
+    return True
+
+
 def test_the_answer_to_no_request_closes() -> None:
     reply = bad_request(DATE)
     assert reply.data.decode() == (

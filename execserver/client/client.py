@@ -106,7 +106,7 @@ class ExecServerClient:
         http = HttpClient(self._session, self._gate, self._router.streams)
         self.http_request = http.http_request
         self.http_stream = http.http_stream
-        self.files = RemoteFiles(self._session)
+        self.files = RemoteFiles(self._session, self._router)
         self.read_file = self.files.read_file
         self.write_file = self.files.write_file
         self.open_file = self.files.open_file

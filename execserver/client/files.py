@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from itertools import count
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
+from uuid import uuid4
 
 from execserver.client import wire
 from execserver.client.errors import (
@@ -28,10 +29,14 @@ from execserver.protocol.changes import (
     FsRenameParams,
     FsTouchParams,
 )
+from execserver.protocol.file_watches import FsWatchParams
 from execserver.protocol.files import FileVersion, FsWriteFileParams
 from execserver.protocol.methods import FS_WRITE_FILE
 from execserver.protocol.own_methods import FS_CHMOD, FS_GET_VERSION, FS_RENAME, FS_TOUCH
 from execserver.protocol.paths import PathUri
+
+if TYPE_CHECKING:
+    from execserver.client.file_watches import FileWatch, Watches
 
 BLOCK_BYTES: Final = 1024 * 1024
 """The most one block read may ask for."""
@@ -103,8 +108,10 @@ class RemoteFiles(TreeMethods):
     A refusal of the server is a `RequestFailed`: `NotFoundError` for a missing file, else the code's class.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, watches: Watches) -> None:
+        """`watches` are those of the session, by their ids."""
         self._session = session
+        self._watches = watches
         self._handle_prefix = os.urandom(4).hex()
         self._handles = count(1)
 
@@ -213,6 +220,30 @@ class RemoteFiles(TreeMethods):
             sandbox=wire.sandbox_context(sandbox),
         )
         return RemoteFile(self._session, self._session.call(methods.FS_OPEN, params).handle_id, wanted)
+
+    def watch(
+        self,
+        path: RemotePath,
+        *,
+        recursive: bool = True,
+        coalesce: float = 0.1,
+        sandbox: Sandbox = None,
+    ) -> FileWatch:
+        """Watch a directory and all below it; iterating the result yields batches of what has changed.
+
+        Changes are collected for `coalesce` seconds, at most 10.  When this returns everything is watched.
+        Raises `RequestFailed`, with the cure where a limit is reached, or `UnsupportedByServer`.
+        """
+        from execserver.client.file_watches import FileWatch  # late: few programs watch anything
+
+        params = FsWatchParams(
+            watch_id=uuid4().hex,
+            path=wire.path_uri(path),
+            recursive=recursive,
+            coalesce_ms=round(coalesce * 1000),
+            sandbox=wire.sandbox_context(sandbox),
+        )
+        return FileWatch.open(self._session, self._watches, params)
 
     def create_directory(self, path: RemotePath, *, recursive: bool = True, sandbox: Sandbox = None) -> None:
         """Make a directory, with its parents unless `recursive` is False."""

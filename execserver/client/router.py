@@ -13,9 +13,11 @@ from execserver.client.errors import ExecServerError
 from execserver.client.event_log import Event, Output
 from execserver.client.http import HttpStream
 from execserver.client.process import RemoteProcess
+from execserver.protocol.file_watches import FsChangesNotification
 from execserver.protocol.http import HttpRequestBodyDeltaNotification
 from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
 from execserver.protocol.own_methods import (
+    FS_CHANGES,
     PORT_ACCEPTED,
     PORT_BYTES,
     PORT_CLOSED,
@@ -30,6 +32,7 @@ from execserver.protocol.ports import (
 from execserver.protocol.watching import GapNotification, TakenNotification
 
 if TYPE_CHECKING:
+    from execserver.client.file_watches import FileWatch
     from execserver.client.ports import RemotePorts
 
 
@@ -39,6 +42,7 @@ class Router:
     def __init__(self) -> None:
         self.processes: dict[str, RemoteProcess] = {}
         self.streams: dict[str, HttpStream] = {}
+        self.watches: dict[str, FileWatch] = {}
         self._ports: RemotePorts | None = None  # until the session ends, which they refer to
         self._ended = False
         self.on_change: Callable[[bool], None] | None = None
@@ -58,6 +62,11 @@ class Router:
             return
         if method.startswith("port/") and self._ports is not None:
             self._on_port(self._ports, method, params)
+            return
+        if method == FS_CHANGES.name:
+            batch = wire.decode(FsChangesNotification, params, method)
+            if (watch := self.watches.get(batch.watch_id)) is not None:
+                watch.deliver(batch)
             return
         if method == PROCESS_GAP.name:
             gap = wire.decode(GapNotification, params, method)
@@ -105,6 +114,8 @@ class Router:
         # Each in a greenlet: `catch_up` waits for an answer, and the listener must not block.
         for process in list(self.processes.values()):
             gevent.spawn(self.catch_up, process)
+        for watch in list(self.watches.values()):
+            gevent.spawn(watch.resume)
         if self._ports is not None:
             self._ports.on_resumed()
         if self.on_change is not None:
@@ -120,6 +131,9 @@ class Router:
         processes, self.processes = self.processes, {}
         for process in processes.values():
             process.fail(error)
+        watches, self.watches = self.watches, {}
+        for watch in watches.values():
+            watch.fail(error)
         self._ended = True
         if self._ports is not None:
             self._ports.on_ended(error)

@@ -27,17 +27,22 @@ IN_IGNORED = 0x8000
 IN_ONLYDIR = 0x1000000
 IN_DONT_FOLLOW = 0x2000000
 IN_MASK_ADD = 0x20000000
+IN_ISDIR = 0x40000000
 
 _HEAD = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024
 
 
 class Event(NamedTuple):
-    """What happened: to the watched object itself, or with a name to what it has under this name."""
+    """What happened: to the watched object itself, or with a name to what it has under this name.
+
+    The two halves of a rename have the same `cookie`; for everything else it is 0.
+    """
 
     watch: int
     mask: int
     name: bytes
+    cookie: int = 0
 
 
 class Inotify:
@@ -84,7 +89,7 @@ class Inotify:
 def _events(data: bytes) -> Iterator[Event]:
     at = 0
     while at < len(data):
-        watch, mask, _cookie, length = _HEAD.unpack_from(data, at)
+        watch, mask, cookie, length = _HEAD.unpack_from(data, at)
         at += _HEAD.size
-        yield Event(watch, mask, data[at : at + length].rstrip(b"\0"))
+        yield Event(watch, mask, data[at : at + length].rstrip(b"\0"), cookie)
         at += length

@@ -18,6 +18,7 @@ def load_handlers() -> None:
         "changes",
         "trees",
         "batches",
+        "file_watches",
         "http",
         "environment",
         "discovery",

@@ -18,6 +18,7 @@ from execserver.services.sink import MessageSink
 
 if TYPE_CHECKING:
     from execserver.services.discovery.service import Discovery
+    from execserver.services.file_watches.table import WatchTotals
     from execserver.services.missing_watch import ConnectionWatch, MissingWatches
     from execserver.services.ports.forwarding import Forwarding
     from execserver.settings import Settings
@@ -31,6 +32,7 @@ class Services:
             "_discovery",
             "_forwarding",
             "_settings",
+            "_watch_totals",
             "_watches",
             "environment",
             "filesystem",
@@ -64,6 +66,7 @@ class Services:
         self._settings = settings
         self._forwarding: Forwarding | None = None
         self._watches: MissingWatches | None = None
+        self._watch_totals: WatchTotals | None = None
         self._discovery: Discovery | None = None
 
     @property
@@ -74,6 +77,15 @@ class Services:
         if self._forwarding is None:
             self._forwarding = Forwarding(self._settings, self.own_address)
         return self._forwarding
+
+    @property
+    def watch_totals(self) -> WatchTotals:
+        """What all sessions watch; loaded by the first watch."""
+        from execserver.services.file_watches.table import WatchTotals
+
+        if self._watch_totals is None:
+            self._watch_totals = WatchTotals()
+        return self._watch_totals
 
     def discovery(self) -> Discovery:
         """Return what finds plugins and skills; loaded by the first call."""

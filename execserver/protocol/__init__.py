@@ -61,6 +61,15 @@ if TYPE_CHECKING:
     from execserver.protocol.environment import SandboxCheck as SandboxCheck
     from execserver.protocol.environment import SandboxPolicy as SandboxPolicy
     from execserver.protocol.environment import ShellInfo as ShellInfo
+    from execserver.protocol.file_watches import FsChange as FsChange
+    from execserver.protocol.file_watches import FsChangeKind as FsChangeKind
+    from execserver.protocol.file_watches import FsChangesNotification as FsChangesNotification
+    from execserver.protocol.file_watches import FsUnwatchParams as FsUnwatchParams
+    from execserver.protocol.file_watches import FsUnwatchResponse as FsUnwatchResponse
+    from execserver.protocol.file_watches import FsWatchParams as FsWatchParams
+    from execserver.protocol.file_watches import FsWatchResponse as FsWatchResponse
+    from execserver.protocol.file_watches import FsWatchResumeParams as FsWatchResumeParams
+    from execserver.protocol.file_watches import FsWatchResumeResponse as FsWatchResumeResponse
     from execserver.protocol.files import FileVersion as FileVersion
     from execserver.protocol.files import FsCanonicalizeParams as FsCanonicalizeParams
     from execserver.protocol.files import FsCanonicalizeResponse as FsCanonicalizeResponse
@@ -213,6 +222,7 @@ else:
         "sandbox",
         "session",
         "trees",
+        "file_watches",
         "watching",
     )
 

@@ -61,6 +61,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     fs_archive: bool = False
     fs_extract: bool = False
     fs_many: bool = False
+    fs_watch: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

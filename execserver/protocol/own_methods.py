@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import batches, changes, ports, session, trees, watching
+from execserver.protocol import batches, changes, file_watches, ports, session, trees, watching
 from execserver.protocol.method import Family, Method, NotificationMethod
 
 _SINCE = "execserver"
@@ -258,6 +258,33 @@ FS_WRITE_MANY = Method(
     doc="Make, replace and remove many files, directories and symlinks, each as a whole.",
     extension=True,
 )
+FS_WATCH = Method(
+    "fs/watch",
+    file_watches.FsWatchParams,
+    file_watches.FsWatchResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Watch a directory, with all below it.",
+    extension=True,
+)
+FS_WATCH_RESUME = Method(
+    "fs/watchResume",
+    file_watches.FsWatchResumeParams,
+    file_watches.FsWatchResumeResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Go on with a watch after the client was away.",
+    extension=True,
+)
+FS_UNWATCH = Method(
+    "fs/unwatch",
+    file_watches.FsUnwatchParams,
+    file_watches.FsUnwatchResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="End a watch.",
+    extension=True,
+)
 
 PROCESS_TAKEN = NotificationMethod(
     "process/taken",
@@ -291,6 +318,13 @@ PORT_ACCEPTED = NotificationMethod(
     doc="Somebody has connected to a listener.",
 )
 
+FS_CHANGES = NotificationMethod(
+    "fs/changes",
+    file_watches.FsChangesNotification,
+    since=_SINCE,
+    doc="What has happened in a watched directory.",
+)
+
 OWN_METHODS: tuple[Method[Any, Any], ...] = (
     SESSION_KEEP,
     SESSION_LIST,
@@ -319,6 +353,9 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     FS_LIST,
     FS_READ_MANY,
     FS_WRITE_MANY,
+    FS_WATCH,
+    FS_WATCH_RESUME,
+    FS_UNWATCH,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PROCESS_TAKEN,
@@ -326,4 +363,5 @@ OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PORT_BYTES,
     PORT_CLOSED,
     PORT_ACCEPTED,
+    FS_CHANGES,
 )

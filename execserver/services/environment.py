@@ -132,6 +132,7 @@ def extensions(settings: Settings) -> Extensions:
         fs_archive="fs/archive" in METHODS,
         fs_extract="fs/extract" in METHODS,
         fs_many="fs/writeMany" in METHODS,
+        fs_watch="fs/watch" in METHODS,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

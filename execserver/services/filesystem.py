@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, TypeVar
 from gevent import sleep
 
 from execserver.core.file_handles import OpenFile
-from execserver.files import change, copy, metadata, no_symlinks, opening, reading, remove, walk, writing
+from execserver.files import (
+    change,
+    copy,
+    folders,
+    metadata,
+    no_symlinks,
+    opening,
+    reading,
+    remove,
+    walk,
+    writing,
+)
 from execserver.protocol import base64
 from execserver.protocol.files import FsOpenMode
 from execserver.services.file_pool import FilePool
@@ -264,6 +275,31 @@ class FileService:
         owned = _Owned(fd)
         pool = self._busy if local else self._slow
         pool.call(lambda pause: writing.replace_content(owned.take(), content, pause, self._device_timeout_s))
+
+    # --- watched folders ---------------------------------------------------------------------------------
+
+    def open_folder(self, path: bytes) -> int:
+        """Open a directory for listing, without symlinks; closed with `release`."""
+        return self.note_folder(self._opened(path, folders.open_folder))
+
+    def note_folder(self, fd: int) -> int:
+        """Note what kind of file system an open directory is on, for `release`."""
+        return self.adopt(fd, FsOpenMode.READ).fd
+
+    def names_in(self, fd: int, most: int) -> tuple[list[folders.Name], bool]:
+        """Return the names in an open directory, at most so many, and whether these are all."""
+        if fd not in self._slow_descriptors:
+            return folders.names_in(fd, most, _let_others_run)
+        duplicate = _Owned(os.dup(fd))
+        return self._slow.call(lambda pause: folders.names_in(duplicate.fd, most, pause))
+
+    def release_folder(self, fd: int) -> None:
+        """Close what `open_folder` has opened."""
+        self.release(fd)
+
+    def visible(self, paths: list[bytes]) -> list[bool]:
+        """Return that every path may be read."""
+        return [True] * len(paths)
 
     # --- open files --------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from execserver.sandbox.plan import (
     SandboxPlan,
 )
 from execserver.sandbox.plan_record import PlanRecordError, encode_plan
-from execserver.sandbox.policy.explain import explain
+from execserver.sandbox.policy.explain import explain, readable
 from execserver.sandbox.policy.facts import Facts
 from execserver.sandbox.policy.host import Host
 from execserver.sandbox.policy.planner import plan_for_files, plan_for_process
@@ -124,6 +124,21 @@ class SandboxService:
             file_policy(context, self._file_host, self._server_cwd), self._file_host, path, operation
         )
         return None if found is None else found[0]
+
+    def visible(
+        self, context: FileSystemSandboxContext, limits: Limits | None, paths: list[bytes]
+    ) -> list[bool]:
+        """Return of each path without symlinks whether an fs/* request may read it; it need not exist.
+
+        Raises RpcError as `files_plan` does.
+        """
+        plan = self.files_plan(context, limits)
+
+        def look() -> list[bool]:
+            policy = file_policy(context, self._file_host, self._server_cwd)
+            return readable(policy, self._file_host, plan, paths)
+
+        return look() if self._mounts.all_local() else self._pool.call(lambda pause: look())
 
     def process_start(
         self,

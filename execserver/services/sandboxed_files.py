@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 
 from execserver.core.file_handles import OpenFile
+from execserver.files.folders import Name
 from execserver.files.walk import Walk, WalkOptions
 from execserver.protocol.errors import InternalError, InvalidRequest, NotFound, RpcError, from_os_error
 from execserver.protocol.files import FsOpenMode
@@ -34,9 +35,10 @@ _EXPLAINED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT))
 _READING = frozenset(
     (
         *(records.READ, records.GET_METADATA, records.CANONICALIZE),
-        *(records.READ_DIRECTORY, records.WALK, records.COPY, records.LOOK),
+        *(records.READ_DIRECTORY, records.WALK, records.COPY, records.LOOK, records.OPEN_FOLDER),
     )
 )
+_GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
 _PROCESSES = "processes under /proc are not shown"
 _ERRORS = {error.code: error for error in (InvalidRequest, InternalError, NotFound)}
 
@@ -195,6 +197,30 @@ class ConfinedFiles:
         fd = self._open(records.READ if mode is FsOpenMode.READ else records.REPLACE, path)
         return self._service.files.adopt(fd, mode)
 
+    def open_folder(self, path: bytes) -> int:
+        """Open a directory for listing, without symlinks; closed with `release_folder`.
+
+        Raises OSError if it is gone or is no directory any more, for which nobody needs an explanation.
+        """
+        reply, fd = self._reply(records.Request(0, records.OPEN_FOLDER, path))
+        if isinstance(reply, records.Failed) and reply.errno in _GONE:
+            raise OSError(reply.errno, os.strerror(reply.errno))
+        self._raise_refusal(records.Request(0, records.OPEN_FOLDER, path), reply)
+        assert fd is not None
+        return self._service.files.note_folder(fd)
+
+    def names_in(self, fd: int, most: int) -> tuple[list[Name], bool]:
+        """List an open directory as `FileService` does."""
+        return self._service.files.names_in(fd, most)
+
+    def release_folder(self, fd: int) -> None:
+        """Close what `open_folder` has opened."""
+        self._service.files.release(fd)
+
+    def visible(self, paths: list[bytes]) -> list[bool]:
+        """Return of each path without symlinks whether it may be read."""
+        return self._service.sandbox.visible(self._context, self._limits, paths)
+
     def _open(self, operation: int, path: bytes, flags: int = 0) -> int:
         _, fd = self._call(records.Request(0, operation, path, flags))
         assert fd is not None
@@ -211,14 +237,20 @@ class ConfinedFiles:
         return self._call(records.Request(0, operation, path, flags, target, limits))[0]
 
     def _call(self, request: records.Request) -> tuple[records.Reply, int | None]:
+        reply, fd = self._reply(request)
+        self._raise_refusal(request, reply)
+        return reply, fd
+
+    def _reply(self, request: records.Request) -> tuple[records.Reply, int | None]:
         if max(len(request.path), len(request.target)) > records.MAX_PATH_BYTES:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-        reply, fd = self._performed(request)
+        return self._performed(request)
+
+    def _raise_refusal(self, request: records.Request, reply: records.Reply) -> None:
         if isinstance(reply, records.Failed):
             raise self._denial(request, reply)
         if isinstance(reply, records.Refused):
             raise _ERRORS.get(reply.code, InternalError)(reply.message)
-        return reply, fd
 
     def _performed(self, request: records.Request) -> tuple[records.Reply, int | None]:
         """Have a request performed in a sandbox root that fits the host at this moment."""

@@ -19,6 +19,7 @@ from execserver.services.spawner import Spawner
 from execserver.settings import Settings
 
 if TYPE_CHECKING:
+    from execserver.services.file_watches.table import FileWatchTable, WatchTotals
     from execserver.services.kept_sessions import KeptSessions
     from execserver.services.ports.forwarding import Forwarding
     from execserver.services.ports.table import PortTable
@@ -32,6 +33,7 @@ class Session:
     """One session: its record in the session table, its processes, and who opened it."""
 
     __slots__ = (
+        "_file_watches",
         "_ports",
         "_snapshots",
         "client_name",
@@ -51,6 +53,7 @@ class Session:
         self.created_at = time.time()
         self._snapshots: SessionSnapshots | None = None
         self._ports: PortTable | None = None
+        self._file_watches: FileWatchTable | None = None
 
     @property
     def snapshots(self) -> SessionSnapshots:
@@ -69,8 +72,18 @@ class Session:
             self._ports = PortTable(forwarding, self.processes.attachment)
         return self._ports
 
+    def file_watches(self, totals: WatchTotals) -> FileWatchTable:
+        """The watched folders of the session; few sessions have any."""
+        if self._file_watches is None:
+            from execserver.services.file_watches.table import FileWatchTable
+
+            self._file_watches = FileWatchTable(totals, self.processes.attachment)
+        return self._file_watches
+
     def end(self) -> None:
-        """End the processes and ports; waits for the zygote."""
+        """End the processes, ports and watches; waits for the zygote."""
+        if self._file_watches is not None:
+            self._file_watches.close()
         if self._ports is not None:
             self._ports.close()
         self.processes.end()

@@ -26,7 +26,10 @@ from execserver.zygote.worker import MAX_REPLY_BYTES
 _EAGER_MS = 1  # the shortest timeout of `poll`; an answer comes within a tenth of it
 _READ = 1  # event mask of gevent's io watchers
 _HARMLESS_DEVICES = frozenset(os.makedev(1, minor) for minor in (3, 5, 7))  # null, zero and full
-_ACCESS = {records.READ: os.O_RDONLY, records.REPLACE: os.O_WRONLY, records.WRITE: os.O_WRONLY}
+_ACCESS = {
+    **dict.fromkeys((records.READ, records.OPEN_FOLDER), os.O_RDONLY),
+    **dict.fromkeys((records.REPLACE, records.WRITE), os.O_WRONLY),
+}
 
 
 class WorkerProcess(Protocol):
@@ -186,7 +189,8 @@ _UNUSABLE = (records.RecordError, struct.error)
 
 
 def is_usable(fd: int, operation: int) -> bool:
-    """Return whether a descriptor is what an operation opens: a regular file, for writing also a null device.
+    """Return whether a descriptor is what an operation opens: a regular file, for writing also a null device;
+    or a directory.
 
     Its access mode must be exactly the one needed, and O_PATH must not be set.
     """
@@ -194,6 +198,8 @@ def is_usable(fd: int, operation: int) -> bool:
     if flags & os.O_PATH or flags & os.O_ACCMODE != _ACCESS[operation]:
         return False
     status = os.fstat(fd)
+    if operation == records.OPEN_FOLDER:
+        return stat.S_ISDIR(status.st_mode)
     if stat.S_ISREG(status.st_mode):
         return True
     return operation == records.WRITE and stat.S_ISCHR(status.st_mode) and status.st_rdev in _HARMLESS_DEVICES

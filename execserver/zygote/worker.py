@@ -215,6 +215,10 @@ def _symlink(worker: Worker, request: Request) -> Reply:
     return records.Done(request.request_id)
 
 
+def _open_folder(worker: Worker, request: Request) -> int:
+    return no_symlinks.open_folder(worker.files, request.path)
+
+
 _OPERATIONS: dict[int, Perform] = {
     records.READ: _read,
     records.REPLACE: _replace,
@@ -231,4 +235,5 @@ _OPERATIONS: dict[int, Perform] = {
     records.TOUCH: _touch,
     records.LOOK: _look,
     records.SYMLINK: _symlink,
+    records.OPEN_FOLDER: _open_folder,
 }

@@ -28,6 +28,7 @@ MODULES = (
     "process",
     "session",
     "trees",
+    "file_watches",
     "watching",
 )
 

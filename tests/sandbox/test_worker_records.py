@@ -110,7 +110,7 @@ def test_a_request_without_proper_paths_is_refused(request_: records.Request) ->
     [
         records.Request(1, records.READ, b"/" * 4096),
         records.Request(1, 0, b"/a"),
-        records.Request(1, 16, b"/a"),
+        records.Request(1, records.OPEN_FOLDER + 1, b"/a"),
         records.Request(-1, records.READ, b"/a"),
         records.Request(1, records.WALK, b"/a", limits=(2**32, 0, 0)),
     ],

@@ -30,6 +30,13 @@ def open_regular(guard: PathGuard, path: bytes) -> int:
     return fd
 
 
+def open_folder(files: GuardedFiles, path: bytes) -> int:
+    """Open a directory for listing; the caller owns the descriptor."""
+    with files.guard.find(path, READ, follow=False, links=False) as resolved:
+        files.guard.check_pattern(resolved.path)
+        return files.open_directory(resolved)
+
+
 def open_target(files: GuardedFiles, path: bytes) -> int:
     """Open a regular file, or a device that keeps nothing, for writing; the caller owns the descriptor."""
     with files.guard.find(path, WRITE, follow=False, links=False) as resolved:

@@ -30,8 +30,9 @@ CHMOD = 12  # the mode is the first limit
 TOUCH = 13  # the second path is /ACCESS/MODIFICATION, times in nanoseconds
 LOOK = 14  # replies with a path: /MODE/MODIFICATION/SIZE/ and the target of a symlink
 SYMLINK = 15  # the second path is `/` and what the symlink holds
+OPEN_FOLDER = 16  # open a directory for listing, without symlinks in its path
 _WITH_TARGET = (COPY, RENAME, TOUCH, SYMLINK)
-_OPERATIONS = range(READ, SYMLINK + 1)
+_OPERATIONS = range(READ, OPEN_FOLDER + 1)
 
 # Flags of a request.
 RECURSIVE = 1

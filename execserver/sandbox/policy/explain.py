@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from execserver.protocol.paths import display
 from execserver.protocol.permissions import DENY, GLOB_PATTERN, MINIMAL, PATH, READ, WRITE, SandboxEntry
-from execserver.sandbox.plan import PlanRefused
+from execserver.sandbox.plan import HIDDEN_DIRECTORY, HIDDEN_FILE, PASSAGE, PlanRefused, SandboxPlan
 from execserver.sandbox.policy.host import Host, walk
-from execserver.sandbox.policy.policy import METADATA_NAMES, Policy, first_name_below
+from execserver.sandbox.policy.policy import METADATA_NAMES, Policy, deepest, first_name_below
 from execserver.sandbox.policy.resolved_paths import FROM_GIT_FILE, FROM_PLATFORM, ResolvedPaths
 
 _NOT_THE_HOSTS = (b"/dev", b"/proc")
 _NO_RULE = "no rule"
+_MASKS = (HIDDEN_DIRECTORY, HIDDEN_FILE, PASSAGE)
 _SENTENCES = {
     DENY: "{path} may not be read or written ({rule})",
     READ: "{path} may be read but not written ({rule})",
@@ -43,6 +44,21 @@ def explain(policy: Policy, host: Host, path: bytes, operation: str) -> tuple[di
         {"path": shown, "rule": rule, "access": access},
         _SENTENCES[access].format(path=shown, rule=rule),
     )
+
+
+def readable(policy: Policy, host: Host, plan: SandboxPlan, paths: list[bytes]) -> list[bool]:
+    """Return of each absolute path without symlinks whether the policy and its plan let it be read.
+
+    Nothing need exist there.  The plan also masks what no policy names: the server's own secrets.
+    """
+    masks = {mount.path: mount.kind in _MASKS for mount in plan.mounts}
+    if policy.full_write:
+        return [not deepest(masks, path) for path in paths]
+    try:
+        places = ResolvedPaths(policy, host)
+    except (OSError, PlanRefused):
+        return [False] * len(paths)
+    return [not deepest(masks, path) and _decide(policy, places, path)[0] != DENY for path in paths]
 
 
 def name_of_entry(entry: SandboxEntry) -> str:

@@ -1,0 +1,178 @@
+"""Watched directories: batches of changes, an extension of this project's server.
+
+A watch goes on over a lost connection: batches have numbers, and the server sends again what did not arrive.
+Where it cannot, and where nobody takes the batches, one with `overflow` says that some are lost: look again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import gevent
+from gevent.event import Event
+
+from execserver.client.errors import (
+    ExecServerError,
+    RequestFailed,
+    TransportClosed,
+    UnsupportedByServer,
+    WaitTimeout,
+    kept,
+)
+from execserver.client.session import Session
+from execserver.protocol.file_watches import (
+    FsChangesNotification,
+    FsUnwatchParams,
+    FsWatchParams,
+    FsWatchResponse,
+    FsWatchResumeParams,
+)
+from execserver.protocol.files import FsWalkError
+from execserver.protocol.own_methods import FS_UNWATCH, FS_WATCH, FS_WATCH_RESUME
+
+_MOST_CHANGES: Final = 50_000  # that wait to be taken; beyond, an overflow takes their place
+
+
+class Watches(Protocol):
+    """Where the watches of a session are found by their ids."""
+
+    watches: dict[str, FileWatch]
+
+
+class FileWatch:
+    """A watched directory: a context manager that closes it, and an iterator over batches of changes.
+
+    `folders` is how many directories were watched at first, `errors` are those that could not be.  With
+    `local` False other machines may change files without anybody being told.  Iterating ends when the watch
+    is closed, or when it has ended by itself, after a batch with `ended` and the reason; it raises what ended
+    the session.
+    """
+
+    def __init__(self, session: Session, home: Watches, watch_id: str) -> None:
+        """Use `RemoteFiles.watch` instead."""
+        self.watch_id = watch_id
+        self._session = session
+        self._home = home
+        self._ready: deque[FsChangesNotification] = deque()
+        self._changes = 0  # in all of them
+        self._seq = 0
+        self._over = False
+        self._error: ExecServerError | None = None
+        self._stirred = Event()
+        self.folders = 0
+        self.local = True
+        self.errors: tuple[FsWalkError, ...] = ()
+
+    @classmethod
+    def open(cls, session: Session, home: Watches, params: FsWatchParams) -> FileWatch:
+        """Begin to watch.  Raises `RequestFailed` and `UnsupportedByServer`."""
+        if not session.extensions.fs_watch:
+            raise UnsupportedByServer("this server does not watch directories")
+        watch = cls(session, home, params.watch_id)
+        # Before the request: the first batch may overtake its answer.
+        home.watches[params.watch_id] = watch
+        try:
+            watch._adopt(session.call(FS_WATCH, params))
+        except RequestFailed:
+            home.watches.pop(params.watch_id, None)
+            raise
+        except BaseException:
+            home.watches.pop(params.watch_id, None)
+            gevent.spawn(_unwatch, session, params.watch_id)  # whether the server watches is unknown
+            raise
+        return watch
+
+    def next_batch(self, timeout: float | None = None) -> FsChangesNotification | None:
+        """Return the next batch; None when the watch is over.  Raises `WaitTimeout` after so many seconds."""
+        while not self._ready:
+            if self._error is not None:
+                raise kept(self._error)
+            if self._over:
+                return None
+            self._stirred.clear()
+            if not self._stirred.wait(timeout):
+                raise WaitTimeout(f"nothing has changed for {timeout:g} s")
+        batch = self._ready.popleft()
+        self._changes -= len(batch.changes)
+        return batch
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> FsChangesNotification:
+        batch = self.next_batch()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def close(self) -> None:
+        """End the watch.  May be called again."""
+        if self._home.watches.get(self.watch_id) is self:
+            del self._home.watches[self.watch_id]
+            _unwatch(self._session, self.watch_id)
+        self._over = True
+        self._ready.clear()
+        self._stirred.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def deliver(self, batch: FsChangesNotification) -> None:
+        """Take a batch; one that comes twice, or too early after a lost connection, is left out."""
+        if batch.seq <= self._seq or (batch.seq > self._seq + 1 and not batch.overflow):
+            return
+        self._seq = batch.seq
+        self._changes += len(batch.changes)
+        if self._changes > _MOST_CHANGES:
+            self._ready.clear()
+            batch = _lost(batch)
+            self._changes = 0
+        self._ready.append(batch)
+        self._over = self._over or batch.ended
+        self._stirred.set()
+
+    def resume(self) -> None:
+        """Ask for what has not arrived, on a new connection."""
+        try:
+            self._session.call(
+                FS_WATCH_RESUME, FsWatchResumeParams(watch_id=self.watch_id, after_seq=self._seq)
+            )
+        except RequestFailed as error:
+            self.fail(TransportClosed(f"the watch has ended meanwhile: {error}"))
+        except ExecServerError:
+            pass  # the next connection tries again
+
+    def fail(self, error: ExecServerError) -> None:
+        """End with an error; what has come can still be taken."""
+        if self._error is None and not self._over:
+            self._error = kept(error)
+        self._stirred.set()
+
+    def _adopt(self, found: FsWatchResponse) -> None:
+        self.folders, self.local, self.errors = found.folders, found.local, found.errors
+
+
+def _lost(batch: FsChangesNotification) -> FsChangesNotification:
+    return FsChangesNotification(
+        watch_id=batch.watch_id,
+        seq=batch.seq,
+        changes=(),
+        errors=batch.errors,
+        overflow=True,
+        ended=batch.ended,
+        reason=batch.reason if batch.ended else f"more than {_MOST_CHANGES} changes were not taken",
+    )
+
+
+def _unwatch(session: Session, watch_id: str) -> None:
+    try:
+        session.call(FS_UNWATCH, FsUnwatchParams(watch_id=watch_id), resend=True)
+    except ExecServerError:
+        pass  # it ends with the session

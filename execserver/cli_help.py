@@ -20,6 +20,7 @@ Usage: execserver [OPTIONS]
        execserver wait [BOX] <NAME>
        execserver kill [BOX] <NAME>
        execserver cp <SOURCE>... <TARGET>
+       execserver edit <BOX:PATH>...
        execserver forward [BOX] <PORT:HOST:PORT>...
        execserver web [BOX]
        execserver completion <bash|zsh|fish>
@@ -51,6 +52,7 @@ Commands:
   wait [BOX] <NAME>         Wait for its end and return its status.
   kill [BOX] <NAME>         Send it a signal.
   cp <SOURCE>... <TARGET>   Copy files and trees to a box or from it; NAME:PATH is a path on one.
+  edit <BOX:PATH>...        Edit files of a box in your editor; what others changed meanwhile stays.
   forward [BOX] <PORT:HOST:PORT>...
                             Forward TCP connections through it; --reverse the other way, --socks for all.
   web [BOX]                 Open a console in the browser: processes, terminals, files and ports of boxes.

@@ -45,6 +45,7 @@ VERBS = {
     "wait": "execserver.verbs.kept:wait",
     "kill": "execserver.verbs.kept:kill",
     "cp": "execserver.verbs.cp:main",
+    "edit": "execserver.verbs.edit:main",
     "forward": "execserver.verbs.forward_ports:main",
     "web": "execserver.verbs.web:main",
     "completion": "execserver.verbs.completion:main",

@@ -98,6 +98,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.verbs.box": "box/test_run.py",
     "execserver.verbs.boxed": "box/test_run.py",
     "execserver.verbs.cp": "box/test_cp.py",
+    "execserver.verbs.edit": "box/test_edit.py",
     "execserver.verbs.forward_ports": "box/test_forward.py",
     "execserver.verbs.kept": "box/test_kept.py",
     "execserver.verbs.program": "test_aliases.py",

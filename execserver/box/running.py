@@ -46,7 +46,7 @@ def open_client(box: Box, **options: object) -> ExecServerClient:
 
 def start(client: ExecServerClient, box: Box, command: Command, name: str | None = None) -> RemoteProcess:
     """Start a command.  Raises Leave: 127 if there is no such program or folder, 126 if it cannot be run."""
-    cwd = _folder(client, box, command.cwd)
+    cwd = place_of(client, box, command.cwd)
     with reaching(box):
         try:
             return client.start(
@@ -84,11 +84,11 @@ def login_shell(client: ExecServerClient) -> str:
     return info.shell.path if info is not None and info.shell.path.startswith("/") else _PLAIN_SHELL
 
 
-def _folder(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
+def place_of(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
+    """Return the path that a person means: relative to where commands start there, None for that folder."""
     home = home_of(client, box)
     if asked is None or asked in ("~", ""):
         return home
-    # Relative to where a command starts without the option.
     base = home.native()
     return PathUri.from_native(os.path.normpath(os.path.join(base, os.fsencode(asked.removeprefix("~/")))))
 

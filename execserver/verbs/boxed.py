@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from execserver.arguments import Mistake, Parsed, Program, read_table
 from execserver.leaving import until_left
@@ -18,6 +19,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "--sandbox": ("read-only", "workspace-write", "danger-full-access"),
 }
 _INTERRUPTED = 130
+
+REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?:(.*)", re.DOTALL)
+"""A path on a box: the name of the box, None for the default one, and the path there."""
 
 
 def ended(work: Callable[[], int]) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from execserver.arguments import Mistake
-from execserver.verbs.boxed import box_of, ended, program
+from execserver.verbs.boxed import REMOTE, box_of, ended, program
 
 HELP = """\
 Copy files and trees to a box, or from it: content, modes, times and symlinks.
@@ -32,7 +31,6 @@ Exit status: 0; 1 something could not be copied, which is told; 2 wrong usage; 1
 255 the box cannot be reached, or was lost.
 """
 
-_REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?:(.*)", re.DOTALL)
 _USAGE = "[OPTIONS] <SOURCE>... <TARGET>"
 
 
@@ -46,7 +44,7 @@ def _main() -> int:
     parsed = found.parse(sys.argv[1:])
     if len(parsed.operands) < 2:
         raise found.mistaken(Mistake("a source and a target are needed"))
-    *sources, target = (_REMOTE.fullmatch(operand) or operand for operand in parsed.operands)
+    *sources, target = (REMOTE.fullmatch(operand) or operand for operand in parsed.operands)
     boxed = [each for each in (*sources, target) if not isinstance(each, str)]
     uploads = not isinstance(target, str)
     if uploads == any(not isinstance(each, str) for each in sources) or not boxed:

@@ -12,6 +12,7 @@ TEXTS = {
     "completion": "execserver.verbs.completion:HELP",
     "attach": "execserver.verbs.kept:ATTACH_HELP",
     "cp": "execserver.verbs.cp:HELP",
+    "edit": "execserver.verbs.edit:HELP",
     "forward": "execserver.verbs.forward_ports:HELP",
     "kill": "execserver.verbs.kept:KILL_HELP",
     "logs": "execserver.verbs.kept:LOGS_HELP",

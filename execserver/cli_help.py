@@ -21,6 +21,7 @@ Usage: execserver [OPTIONS]
        execserver kill [BOX] <NAME>
        execserver cp <SOURCE>... <TARGET>
        execserver edit <BOX:PATH>...
+       execserver sync <SOURCE> <TARGET>
        execserver forward [BOX] <PORT:HOST:PORT>...
        execserver web [BOX]
        execserver completion <bash|zsh|fish>
@@ -53,6 +54,7 @@ Commands:
   kill [BOX] <NAME>         Send it a signal.
   cp <SOURCE>... <TARGET>   Copy files and trees to a box or from it; NAME:PATH is a path on one.
   edit <BOX:PATH>...        Edit files of a box in your editor; what others changed meanwhile stays.
+  sync <SOURCE> <TARGET>    Make one like the other, with a box on one side: only what differs travels.
   forward [BOX] <PORT:HOST:PORT>...
                             Forward TCP connections through it; --reverse the other way, --socks for all.
   web [BOX]                 Open a console in the browser: processes, terminals, files and ports of boxes.

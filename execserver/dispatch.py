@@ -46,6 +46,7 @@ VERBS = {
     "kill": "execserver.verbs.kept:kill",
     "cp": "execserver.verbs.cp:main",
     "edit": "execserver.verbs.edit:main",
+    "sync": "execserver.verbs.sync:main",
     "forward": "execserver.verbs.forward_ports:main",
     "web": "execserver.verbs.web:main",
     "completion": "execserver.verbs.completion:main",

@@ -99,6 +99,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.verbs.boxed": "box/test_run.py",
     "execserver.verbs.cp": "box/test_cp.py",
     "execserver.verbs.edit": "box/test_edit.py",
+    "execserver.verbs.sides": "box/test_sync.py",
+    "execserver.verbs.sync": "box/test_sync.py",
     "execserver.verbs.forward_ports": "box/test_forward.py",
     "execserver.verbs.kept": "box/test_kept.py",
     "execserver.verbs.program": "test_aliases.py",

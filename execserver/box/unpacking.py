@@ -1,8 +1,7 @@
 """Writes the entries of an archive below one folder, whatever their names and links say.
 
-Every step goes by descriptors and follows no link, so that neither `..`, an absolute name, nor a link that
-came before leads elsewhere.  Files become visible whole, by a rename.  Devices, FIFOs and sockets are left
-out; set-id bits are not taken over.
+Every step goes by `below`, so that nothing leads elsewhere.  Files become visible whole, by a rename.
+Devices, FIFOs and sockets are left out; set-id bits are not taken over.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from execserver.box import tar
+from execserver.box.below import BadName, Below, Path, parts
 from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Entry
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODES: Final = 0o777
 _OVERHEAD: Final = 256
-_DEEPEST: Final = 256
 _MAX_FOLDER_NAMES: Final = 64 * 1024 * 1024  # bytes of names of folders, which are held until the end
 
 
@@ -29,9 +27,9 @@ class Unpacker:
     The first component of every name must be `expected`; it becomes `name` below the folder.
     """
 
-    def __init__(self, folder: str, expected: bytes, name: bytes, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: bytes | str, expected: bytes, name: bytes, say: Callable[[str], None]) -> None:
         """Open the folder.  Raises OSError."""
-        self._root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._below = Below(folder)
         self._expected = expected
         self._name = name
         self._say = say
@@ -39,7 +37,7 @@ class Unpacker:
         self._entry: Entry | None = None
         self._left = 0
         self._held = 0
-        self._folders: list[tuple[tuple[bytes, ...], int, int]] = []
+        self._folders: list[tuple[Path, int, int]] = []
 
     def take(self, item: Entry | bytes) -> None:
         """Write an entry or a piece of its content.  Raises BadArchive, OSError."""
@@ -50,7 +48,7 @@ class Unpacker:
         if item.kind == tar.OTHER:
             self._say(f"left out: {shown(item.name, 200)} is no file, folder or link")
         elif item.kind == tar.DIRECTORY:
-            os.close(self._opened(path))
+            os.close(self._below.opened(path))
             self._held += len(item.name) + _OVERHEAD
             if self._held > _MAX_FOLDER_NAMES:
                 raise BadArchive("it has too many folders")
@@ -65,7 +63,7 @@ class Unpacker:
         if self._file is not None:
             raise BadArchive("it ends in the middle of a file")
         for path, mode, modified_ns in reversed(self._folders):
-            folder = self._opened(path)
+            folder = self._below.opened(path)
             try:
                 os.fchmod(folder, mode & _MODES)
                 os.utime(folder, ns=(modified_ns, modified_ns))
@@ -74,44 +72,35 @@ class Unpacker:
 
     def close(self) -> None:
         """Release everything; a file that is not whole is removed."""
-        if self._file is not None and self._entry is not None:
-            os.close(self._file)
-            self._file = None
-            parent = self._opened(self._path(self._entry)[:-1])
-            try:
-                os.unlink(_fresh(), dir_fd=parent)
-            finally:
-                os.close(parent)
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
-
-    def _path(self, entry: Entry) -> tuple[bytes, ...]:
-        parts = tuple(part for part in entry.name.split(b"/") if part not in (b"", b"."))
-        bad = entry.name.startswith(b"/") or b".." in parts or b"\0" in entry.name or len(parts) > _DEEPEST
-        if bad or not parts or parts[0] != self._expected:
-            raise BadArchive(f"the box sent {shown(entry.name, 200)}, which nobody asked for")
-        return (self._name, *parts[1:])
-
-    def _opened(self, path: tuple[bytes, ...]) -> int:
-        """Return a descriptor of a folder; it and those above it are made if they are not there."""
-        folder = os.dup(self._root)
         try:
-            for part in path:
-                try:
-                    os.mkdir(part, 0o700, dir_fd=folder)
-                except FileExistsError:
-                    pass
-                below = os.open(part, _FOLDER, dir_fd=folder)
-                os.close(folder)
-                folder = below
-        except BaseException:
-            os.close(folder)
-            raise
-        return folder
+            self.abandon()
+        finally:
+            self._below.close()
 
-    def _make(self, path: tuple[bytes, ...], entry: Entry) -> None:
-        parent = self._opened(path[:-1])
+    def abandon(self) -> None:
+        """Remove a file that is not whole; others may follow."""
+        if self._file is None or self._entry is None:
+            return
+        path = self._path(self._entry)
+        os.close(self._file)
+        self._file = self._entry = None
+        parent = self._below.opened(path[:-1])
+        try:
+            os.unlink(_fresh(), dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def _path(self, entry: Entry) -> Path:
+        try:
+            found = parts(entry.name)
+        except BadName:
+            found = ()
+        if not found or found[0] != self._expected:
+            raise BadArchive(f"the box sent {shown(entry.name, 200)}, which nobody asked for")
+        return (self._name, *found[1:])
+
+    def _make(self, path: Path, entry: Entry) -> None:
+        parent = self._below.opened(path[:-1])
         try:
             if entry.kind == tar.FILE:
                 self._begin(parent, path, entry)
@@ -129,13 +118,13 @@ class Unpacker:
 
     def _link(self, entry: Entry, parent: int) -> None:
         target = self._path(entry._replace(name=entry.target))
-        other = self._opened(target[:-1])
+        other = self._below.opened(target[:-1])
         try:
             os.link(target[-1], _fresh(), src_dir_fd=other, dst_dir_fd=parent, follow_symlinks=False)
         finally:
             os.close(other)
 
-    def _begin(self, parent: int, path: tuple[bytes, ...], entry: Entry) -> None:
+    def _begin(self, parent: int, path: Path, entry: Entry) -> None:
         self._file = os.open(_fresh(), _NEW, 0o600, dir_fd=parent)
         self._entry, self._left = entry, entry.size
         if not self._left:
@@ -150,7 +139,7 @@ class Unpacker:
         self._left -= len(data)
         if not self._left:
             path = self._path(self._entry)
-            parent = self._opened(path[:-1])
+            parent = self._below.opened(path[:-1])
             try:
                 self._end(parent, path)
             finally:

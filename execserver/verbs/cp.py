@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from execserver.arguments import Mistake
-from execserver.verbs.boxed import REMOTE, box_of, ended, program
+from execserver.verbs.boxed import box_of, ended, program
+from execserver.verbs.sides import Sides
 
 HELP = """\
 Copy files and trees to a box, or from it: content, modes, times and symlinks.
@@ -19,6 +20,8 @@ new one.
 
 Options:
   --box <BOX>               The box of :PATH, by name or URL, as for `execserver run`.
+  --resume                  Leave out what is there already, by size and time, and go on with large files that
+                            were cut. The box then needs an execserver that can list trees, and no `tar`.
   -q, --quiet               Show no progress. It is shown where stderr is a terminal.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
@@ -42,31 +45,25 @@ def main() -> int:
 def _main() -> int:
     found = program("cp", HELP, _USAGE)
     parsed = found.parse(sys.argv[1:])
-    if len(parsed.operands) < 2:
-        raise found.mistaken(Mistake("a source and a target are needed"))
-    *sources, target = (REMOTE.fullmatch(operand) or operand for operand in parsed.operands)
-    boxed = [each for each in (*sources, target) if not isinstance(each, str)]
-    uploads = not isinstance(target, str)
-    if uploads == any(not isinstance(each, str) for each in sources) or not boxed:
-        raise found.mistaken(Mistake("one side must be on a box (NAME:PATH), the other one here"))
-    if (not uploads and len(boxed) != len(sources)) or len({each[1] for each in boxed}) != 1:
-        raise found.mistaken(Mistake("all sources must be on the same side, and on the same box"))
-    if "-" in sources and len(sources) > 1:
-        raise found.mistaken(Mistake("`-` must be the only source"))
+    sides = Sides(found, parsed)
+    quiet, resumes = "--quiet" in parsed.options, "--resume" in parsed.options
+    if "-" in sides.sources and (len(sides.sources) > 1 or resumes):
+        raise found.mistaken(Mistake("`-` must be the only source, and cannot be resumed"))
+    if resumes and sides.target == "-":
+        raise found.mistaken(Mistake("what goes to stdout cannot be resumed"))
+    box = box_of(sides.box, parsed)
+    if resumes:
+        from execserver.box.copies import resume
+
+        return resume(box, sides.sources, sides.target, up=sides.up, quiet=quiet)
     from execserver.box.copying import Copier
 
-    box = boxed[0][1] if boxed[0][1] is not None else parsed.options.get("--box")
-    copier = Copier(box_of(box, parsed), quiet="--quiet" in parsed.options)
+    copier = Copier(box, quiet=quiet)
     try:
-        if not isinstance(target, str):
-            copier.upload([str(each) for each in sources], _at_home(target[2]))
+        if sides.up:
+            copier.upload(sides.sources, sides.target)
         else:
-            copier.download([_at_home(each[2]) for each in sources if not isinstance(each, str)], target)
+            copier.download(sides.sources, sides.target)
     finally:
         copier.close()
     return 1 if copier.failures else 0
-
-
-def _at_home(path: str) -> str:
-    """Return a path on a box relative to the home, in which commands start there."""
-    return "." if path in ("", "~") else path.removeprefix("~/")

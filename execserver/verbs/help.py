@@ -20,6 +20,7 @@ TEXTS = {
     "wait": "execserver.verbs.kept:WAIT_HELP",
     "relay": "execserver.verbs.relay:HELP",
     "run": "execserver.verbs.run:HELP",
+    "sync": "execserver.verbs.sync:HELP",
     "shell": "execserver.verbs.run:SHELL_HELP",
     "web": "execserver.verbs.web:HELP",
     "token": "execserver.verbs.token:HELP",

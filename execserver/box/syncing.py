@@ -1,0 +1,200 @@
+"""Makes a file or tree on one side like that on the other: looks at both, compares, and does what differs.
+
+Whoever calls it gets a status of 1 for anything that could not be done, and everything else is done then.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from execserver.box import comparing, here
+from execserver.box.changes import AT_ONCE, Hopeless, side_by_side
+from execserver.box.comparing import Plan
+from execserver.box.connecting import Box, unreachable
+from execserver.box.download import Download
+from execserver.box.here import Changed, Lister
+from execserver.box.nodes import Excluded, Kind, TooLarge, Tree
+from execserver.box.report import Report
+from execserver.box.running import home_of
+from execserver.box.shown import shown
+from execserver.box.there import BoxTree
+from execserver.box.upload import Upload
+from execserver.client.errors import NotFoundError, RequestFailed
+from execserver.leaving import Leave, failure
+from execserver.protocol.paths import PathUri
+
+if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
+
+_PIECE = 1024**3  # what a box hashes in one request
+
+
+class Manner(NamedTuple):
+    """How a sync is done."""
+
+    delete: bool = False
+    checksum: bool = False
+    dry: bool = False
+    exclude: tuple[str, ...] = ()
+
+
+class Sync:
+    """Two paths that are to be the same: one of this machine, an absolute path, and one of a box."""
+
+    def __init__(
+        self,
+        client: ExecServerClient,
+        here_: bytes,
+        there: bytes,
+        report: Report,
+        manner: Manner,
+        *,
+        up: bool,
+    ) -> None:
+        """`up`: the box is made like this machine, else this machine like the box."""
+        self.here = here_
+        self.report = report
+        self.up = up
+        self._manner = manner
+        self._excluded = Excluded(manner.exclude)
+        self._box = BoxTree(client, there)
+
+    def run(self) -> int:
+        """Compare both sides and do what differs; return the exit status.  Raises Leave."""
+        target, _ = self.look(source=False)
+        return self.become(target)[0]
+
+    def become(self, target: Tree) -> tuple[int, Tree]:
+        """Make the target, which is like this now, like the source; return the exit status and the source."""
+        source, is_whole = self.look(source=True)
+        if b"" not in source:
+            raise failure("there is nothing at the source", "look at its path")
+        if self._manner.delete and source[b""].kind is Kind.FOLDER and len(source) == 1:
+            raise failure(
+                "the source is empty, and with --delete everything in the target would go",
+                "remove that yourself, if it is what you want",
+            )
+        return self._made_same(source, target, is_whole), source
+
+    def _made_same(self, source: Tree, target: Tree, is_whole: bool) -> int:
+        delete = self._manner.delete and is_whole
+        if self._manner.delete and not is_whole:
+            self.report.say("nothing is deleted, since the source could not be read as a whole")
+        same, other = self._compared(source, target)
+        plan = comparing.plan(source, target, same, other, delete=delete)
+        self.report.plan(plan, source)
+        if not is_whole:
+            self.report.failures += 1
+        try:
+            if not self._manner.dry:
+                self._apply(plan, source, target)
+        except Hopeless as error:
+            self.report.complain(f"the target takes nothing more: {error}")
+        self.report.finish(plan, source)
+        return 1 if self.report.failures else 0
+
+    def look(self, *, source: bool) -> tuple[Tree, bool]:
+        """Return one side's tree, and whether it could be read as a whole.  Raises Leave."""
+        if source != self.up:
+            return self._box.tree(self._excluded, self.report.say, keep_parts=not source)
+        lister = Lister(self._excluded, self.report.say, parts=not source)
+        try:
+            return lister.tree(self.here), lister.is_whole
+        except OSError as error:
+            raise failure(f"{shown(self.here, 300)}: {error.strerror}") from None
+
+    def _apply(self, plan: Plan, source: Tree, target: Tree) -> None:
+        if plan.is_empty:
+            return
+        if self.up:
+            Upload(self.here, self._box, self.report).apply(plan, source, target)
+            return
+        try:
+            download = Download(self._box, self.here, self.report)
+        except OSError as error:
+            raise failure(f"{shown(os.path.dirname(self.here), 300)}: {error.strerror}") from None
+        try:
+            download.apply(plan, source, target)
+        finally:
+            download.close()
+
+    # --- contents ----------------------------------------------------------------------------------------
+
+    def _compared(self, source: Tree, target: Tree) -> tuple[set[bytes], set[bytes]]:
+        """Return the files whose contents are equal, and those whose contents differ."""
+        names = comparing.doubtful(source, target, checksum=self._manner.checksum)
+        files = sum(node.kind is Kind.FILE for node in source.values())
+        known: dict[bytes, str] = {}
+        if len(names) > AT_ONCE and len(names) * 2 > files and not self._manner.exclude:
+            known = self._box.digests()  # few requests for many files
+        same: set[bytes] = set()
+        other: set[bytes] = set()
+
+        def compare(name: bytes) -> tuple[bytes, bool]:
+            return name, self._is_same(name, source[name].size, known.get(name))
+
+        for name, is_same in side_by_side(compare, names, AT_ONCE):
+            (same if is_same else other).add(name)
+        return same, other
+
+    def _is_same(self, name: bytes, size: int, known: str | None) -> bool:
+        try:
+            fd = here.opened(os.path.join(self.here, name) if name else self.here)
+        except (OSError, Changed):
+            return False  # what is done then tells why
+        try:
+            if known is not None:
+                return here.digest(fd, 0, size) == known
+            return all(
+                here.digest(fd, at, min(_PIECE, size - at))
+                == self._box.digest(name, at, min(_PIECE, size - at))
+                for at in range(0, size, _PIECE)
+            )
+        except RequestFailed:
+            return False
+        finally:
+            os.close(fd)
+
+
+def box_path(client: ExecServerClient, box: Box, path: str, *, follow: bool) -> bytes:
+    """Return an absolute path of a box for one that a person typed, relative to the home.
+
+    With `follow` a link that leads somewhere is resolved.  Raises Leave for a box that cannot do this.
+    """
+    if not client.extensions.fs_many:
+        raise unreachable(
+            f"{shown(box.name, 200)}: this server cannot list trees with their times and permissions",
+            "use a newer execserver there",
+        )
+    full = os.path.normpath(os.path.join(home_of(client, box).native(), os.fsencode(path)))
+    if full.startswith(b"//"):
+        full = full[1:]
+    if follow:
+        try:
+            full = client.canonicalize(PathUri.from_native(full)).native()
+        except NotFoundError:
+            pass  # it is made, or told to be missing
+    _refuse_root(full)
+    return full
+
+
+def local_path(path: str, *, follow: bool) -> bytes:
+    """Return an absolute path of this machine; with `follow` links are resolved."""
+    full = os.fsencode(path)
+    full = os.path.realpath(full) if follow else os.path.abspath(full)
+    _refuse_root(full)
+    return full
+
+
+def _refuse_root(path: bytes) -> None:
+    if path == b"/":
+        raise failure("the root folder itself cannot be one of the sides", "name a folder below it")
+
+
+def refused(box: Box, error: Exception) -> Leave:
+    """Return the Leave for what a box, or a tree, does not allow."""
+    if isinstance(error, TooLarge):
+        return failure(f"{error}: that is more than can be compared", "take a part of the tree")
+    text = error.message if isinstance(error, RequestFailed) else str(error)
+    return failure(f"{shown(box.name, 200)}: {shown(text, 1000)}")

@@ -1,0 +1,167 @@
+"""A tree of a box, by the extensions of its server.  Nothing that the box tells is taken without a look.
+
+Requests may be sent again after a lost connection: what they do is the same the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from execserver.box.below import BadName, parts
+from execserver.box.nodes import (
+    MAX_NAME_BYTES,
+    MAX_NODES,
+    Excluded,
+    Kind,
+    Node,
+    TooLarge,
+    Tree,
+    is_fresh,
+    is_part,
+)
+from execserver.box.shown import shown
+from execserver.client.errors import NotFoundError, ProtocolViolation, RequestFailed, TransportClosed
+from execserver.protocol.batches import FsListEntry, FsReadManyFile, FsWriteEntry, FsWriteError
+from execserver.protocol.files import FsWalkError
+from execserver.protocol.paths import PathUri
+from execserver.protocol.trees import FsHashEntry
+
+if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
+    from execserver.client.files import RemoteFile
+
+BATCH_BYTES: Final = 1024 * 1024  # of content in one request
+BATCH_NAMES: Final = 500
+_KINDS: Final = {kind.value: kind for kind in Kind}
+_MAX_ANSWER: Final = 4 * BATCH_BYTES
+_TRIES: Final = 20  # of a block, each with a handle of its own
+
+
+class BoxTree:
+    """What is at one absolute path of a box, and below it."""
+
+    def __init__(self, client: ExecServerClient, top: bytes) -> None:
+        self._files = client.files
+        self._top = top
+        folder, _, self._base = top.rpartition(b"/")
+        self._folder = PathUri.from_native(folder or b"/")
+
+    def tree(self, excluded: Excluded, say: Callable[[str], None], *, keep_parts: bool) -> tuple[Tree, bool]:
+        """Return the tree, empty if there is nothing, and whether all of it could be read.
+
+        Raises TooLarge and what the Python client raises.
+        """
+        found: Tree = {}
+        is_whole, held = True, 0
+        try:
+            for each in self._files.list(PathUri.from_native(self._top)):
+                if isinstance(each, FsWalkError):
+                    is_whole = False
+                    say(f"{shown(each.path.native(), 300)}: {shown(each.message, 300)}")
+                    continue
+                held += len(each.name) + len(each.target or b"")
+                if len(found) >= MAX_NODES or held > MAX_NAME_BYTES:
+                    raise TooLarge(f"more than {MAX_NODES} names")
+                _add(found, each, excluded, keep_parts)
+        except NotFoundError:
+            return {}, True
+        return found, is_whole
+
+    def digest(self, name: bytes, offset: int, length: int | None) -> str:
+        """Return the SHA-256 of a file or a part of it, in hexadecimal digits."""
+        for each in self._files.hash(self.path(name), offset=offset, length=length):
+            if isinstance(each, FsHashEntry):
+                return each.sha256
+        raise ProtocolViolation("there is no hash in the answer")
+
+    def digests(self) -> dict[bytes, str]:
+        """Return the hashes of all files below the top."""
+        found: dict[bytes, str] = {}
+        prefix = self._top.rstrip(b"/") + b"/"
+        for each in self._files.hash(PathUri.from_native(self._top)):
+            path = each.path.native()
+            if isinstance(each, FsHashEntry) and path.startswith(prefix):
+                if len(found) >= MAX_NODES:
+                    raise TooLarge(f"more than {MAX_NODES} names")
+                found[path[len(prefix) :]] = each.sha256
+        return found
+
+    def write(self, entries: Sequence[FsWriteEntry]) -> list[tuple[FsWriteEntry, str]]:
+        """Write entries, whose names are below the top; return those that failed, and why."""
+        errors = self._files.write_many(self._folder, entries)
+        return [(_entry_of(entries, each), shown(each.message, 300)) for each in errors[: len(entries)]]
+
+    def name(self, name: bytes) -> bytes:
+        """Return a name below the top as `write` takes it."""
+        return self._base + b"/" + name if name else self._base
+
+    def read(self, names: Sequence[bytes]) -> tuple[FsReadManyFile, ...]:
+        """Return the contents of the first of some files."""
+        files = self._files.read_many(self._folder, [self.name(name) for name in names])
+        if sum(len(each.content or b"") for each in files) > _MAX_ANSWER:
+            raise ProtocolViolation("the box sends more than what was asked for")
+        return files
+
+    def path(self, name: bytes) -> PathUri:
+        """Return the path of a name below the top."""
+        return PathUri.from_native(self._top.rstrip(b"/") + b"/" + name if name else self._top)
+
+    def open(self, name: bytes) -> Blocks:
+        """Return what reads a file block by block, over lost connections."""
+        return Blocks(lambda: self._files.open_file(self.path(name)))
+
+
+class Blocks:
+    """Reads blocks; a handle ends with its connection, and then another one is opened."""
+
+    def __init__(self, opening: Callable[[], RemoteFile]) -> None:
+        self._opening = opening
+        self._file: RemoteFile | None = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return the bytes at an offset, fewer at the end of the file."""
+        for _ in range(_TRIES):
+            file, fresh = self._file, False
+            try:
+                if file is None:
+                    file, fresh = self._opening(), True
+                    self._file = file
+                return file.read_block(offset, size)
+            except TransportClosed:
+                self._file = None
+            except RequestFailed:
+                self.close()
+                if fresh:
+                    raise
+        raise ProtocolViolation("the box ends the connection each time a file is read")
+
+    def close(self) -> None:
+        """Close the handle."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except RequestFailed:
+                pass  # it was of an earlier connection
+
+
+def _add(found: Tree, entry: FsListEntry, excluded: Excluded, keep_parts: bool) -> None:
+    name = bytes(entry.name)
+    try:
+        clean = b"/".join(parts(name)) == name
+    except BadName:
+        clean = False
+    if not clean or entry.kind.value not in _KINDS:
+        raise ProtocolViolation(f"the box lists {shown(name, 200)}, which is no name in a tree")
+    if is_fresh(name) or (is_part(name) and not keep_parts) or (name and excluded(name)):
+        return
+    found[name] = Node(
+        _KINDS[entry.kind.value], entry.size, entry.mode, entry.modified_at_ns, bytes(entry.target or b"")
+    )
+
+
+def _entry_of(entries: Sequence[FsWriteEntry], error: FsWriteError) -> FsWriteEntry:
+    if error.index >= len(entries):
+        raise ProtocolViolation("the box tells of an entry that it was not sent")
+    return entries[error.index]

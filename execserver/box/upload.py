@@ -1,0 +1,179 @@
+"""Makes a tree of a box like one of this machine, by the steps of a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from execserver.box import here
+from execserver.box.changes import (
+    AT_ONCE,
+    LARGE,
+    WRITABLE,
+    Listener,
+    batches,
+    check_hope,
+    folders_to_open,
+    is_large,
+    side_by_side,
+)
+from execserver.box.comparing import Plan
+from execserver.box.here import BLOCK, Changed
+from execserver.box.nodes import Kind, Node, Tree, beside, part_name
+from execserver.box.shown import shown
+from execserver.box.there import BATCH_NAMES, BoxTree
+from execserver.protocol.batches import FsNodeKind, FsWriteEntry
+
+_WINDOW: Final = 4  # pieces of a large file on their way
+_HOLE: Final = "bytes are missing"
+
+
+class Upload:
+    """Carries out plans from one path here to one path of a box."""
+
+    def __init__(self, source: bytes, target: BoxTree, listener: Listener) -> None:
+        self._source = source
+        self._target = target
+        self._listener = listener
+
+    def apply(self, plan: Plan, source: Tree, target: Tree) -> None:
+        """Do what a plan says.  Raises Hopeless, and what the Python client raises."""
+        self._remove(plan.cleared)
+        opened = folders_to_open(plan, target)
+        self._in_order(opened, lambda name: self._folder(name, source[name].mode | WRITABLE, None))
+        self._in_order(plan.stamps, lambda name: self._stamped(name, source[name]))
+        small = [name for name in (*plan.files, *plan.links) if not is_large(source[name])]
+        for _ in side_by_side(lambda names: self._send(names, source), batches(small, source), AT_ONCE):
+            pass
+        for name in plan.files:
+            if is_large(source[name]):
+                self._guarded(name, lambda each: self._large(each, target.get(beside(each))))
+        self._remove(plan.removals)
+        self._in_order(
+            plan.settled, lambda name: self._folder(name, source[name].mode, source[name].modified_ns)
+        )
+
+    def _in_order(self, names: Sequence[bytes], entry: Callable[[bytes], FsWriteEntry]) -> None:
+        for at in range(0, len(names), BATCH_NAMES):
+            self._write([entry(name) for name in names[at : at + BATCH_NAMES]])
+
+    def _remove(self, names: Sequence[bytes]) -> None:
+        for at in range(0, len(names), BATCH_NAMES):
+            batch = {self._target.name(name): name for name in names[at : at + BATCH_NAMES]}
+            failed = self._write([FsWriteEntry(name=name, kind=FsNodeKind.ABSENT) for name in batch])
+            for full, name in batch.items():
+                if full not in failed:
+                    self._listener.removed(name)
+
+    def _write(self, entries: Sequence[FsWriteEntry]) -> set[bytes]:
+        """Write entries; tell those that failed, and return their names."""
+        failed = self._target.write(entries) if entries else []
+        skip = len(self._target.name(b"")) + 1
+        for entry, text in failed:
+            self._listener.failed(entry.name[skip:], text)
+            check_hope(text)
+        return {bytes(entry.name) for entry, _ in failed}
+
+    def _send(self, names: Sequence[bytes], source: Tree) -> None:
+        entries: list[FsWriteEntry] = []
+        for name in names:
+            self._guarded(name, lambda each: entries.append(self._made(each, source[each])))
+        failed = self._write(entries)
+        for entry in entries:
+            if entry.name not in failed:
+                size = len(entry.content or b"")
+                self._listener.copied(entry.name, size)
+                self._listener.passed(size)
+
+    def _made(self, name: bytes, node: Node) -> FsWriteEntry:
+        full = self._target.name(name)
+        if node.kind is Kind.LINK:
+            return FsWriteEntry(
+                name=full, kind=FsNodeKind.SYMLINK, target=node.target, modified_at_ns=node.modified_ns
+            )
+        data, now = here.content(self._path(name), 2 * LARGE)
+        return FsWriteEntry(
+            name=full, kind=FsNodeKind.FILE, mode=now.mode, modified_at_ns=now.modified_ns, content=data
+        )
+
+    def _folder(self, name: bytes, mode: int, modified_ns: int | None) -> FsWriteEntry:
+        return FsWriteEntry(
+            name=self._target.name(name), kind=FsNodeKind.DIRECTORY, mode=mode, modified_at_ns=modified_ns
+        )
+
+    def _stamped(self, name: bytes, node: Node) -> FsWriteEntry:
+        return FsWriteEntry(
+            name=self._target.name(name),
+            kind=FsNodeKind.FILE,
+            mode=node.mode,
+            modified_at_ns=node.modified_ns,
+        )
+
+    def _guarded(self, name: bytes, work: Callable[[bytes], None]) -> None:
+        try:
+            work(name)
+        except OSError as error:
+            self._listener.failed(name, error.strerror or str(error))
+        except Changed as error:
+            self._listener.failed(name, str(error))
+
+    # --- large files -------------------------------------------------------------------------------------
+
+    def _large(self, name: bytes, part: Node | None) -> None:
+        fd = here.opened(self._path(name))
+        try:
+            status = os.fstat(fd)
+            offset = self._resumed(name, fd, status.st_size, part)
+            text = self._pieces(name, fd, status, offset)
+            if text.startswith(_HOLE):  # pieces that were sent again came in another order
+                text = self._pieces(name, fd, status, 0)
+        finally:
+            os.close(fd)
+        if text:
+            self._listener.failed(name, text)
+            check_hope(text)
+        else:
+            self._listener.copied(name, status.st_size)
+
+    def _resumed(self, name: bytes, fd: int, size: int, part: Node | None) -> int:
+        """Return how many bytes of the file are there already."""
+        if part is None or part.kind is not Kind.FILE or not 0 < part.size <= size:
+            return 0
+        if self._target.digest(beside(name), 0, part.size) != here.digest(fd, 0, part.size):
+            self._listener.say(f"{shown(name, 300)}: what is there is of another file; it is copied anew")
+            return 0
+        self._listener.passed(part.size)
+        return part.size
+
+    def _pieces(self, name: bytes, fd: int, status: os.stat_result, begin: int) -> str:
+        """Send everything from an offset; return why it failed, or nothing."""
+        offsets = list(range(begin, status.st_size, BLOCK)) or [begin]
+
+        def send(offset: int) -> str:
+            data = os.pread(fd, BLOCK, offset)
+            # Unless it is still the same file, it never gets its name.
+            if here.identity(os.fstat(fd)) != here.identity(status) or (
+                len(data) != min(BLOCK, status.st_size - offset)
+            ):
+                raise Changed("it changes while it is read")
+            entry = FsWriteEntry(
+                name=self._target.name(name),
+                kind=FsNodeKind.FILE,
+                mode=status.st_mode & 0o7777,
+                modified_at_ns=status.st_mtime_ns,
+                content=data,
+                part=part_name(os.path.basename(self._target.name(name))),
+                offset=offset,
+                size=status.st_size,
+            )
+            failed = self._target.write([entry])
+            if failed:
+                return failed[0][1]
+            self._listener.passed(len(data))
+            return ""
+
+        return next((text for text in side_by_side(send, offsets, _WINDOW) if text), "")
+
+    def _path(self, name: bytes) -> bytes:
+        return os.path.join(self._source, name) if name else self._source

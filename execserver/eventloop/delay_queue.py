@@ -25,6 +25,7 @@ class DelayQueue(Generic[T]):
         # that has left its front before it finds the first: 60,000 due at once took 1.7 s, now 16 ms.
         self._due: OrderedDict[T, float] = OrderedDict()
         self._timer = get_hub().loop.timer(0.0)
+        self._is_armed = False
 
     def __len__(self) -> int:
         return len(self._due)
@@ -33,21 +34,23 @@ class DelayQueue(Generic[T]):
         """Start the time of an item; adding it again starts it anew."""
         self._due.pop(item, None)  # so that it goes to the end of the order
         self._due[item] = time.monotonic() + self._delay_s
-        if len(self._due) == 1:
+        if not self._is_armed:
             self._arm()
 
     def discard(self, item: T) -> None:
         """Forget an item, if it is here."""
-        # The timer may be for this item: it then fires early, finds nothing due and is set anew.
+        # The timer may be for this item: it then fires early, and is set anew if others are here.  Until then
+        # it serves for the next item, too: an item that comes and goes leaves the timer alone.
         self._due.pop(item, None)
 
     def close(self) -> None:
         """Forget everything."""
         self._due.clear()
-        self._timer.stop()
+        self._arm()
 
     def _arm(self) -> None:
         self._timer.stop()
+        self._is_armed = bool(self._due)
         for due in self._due.values():
             loop = get_hub().loop
             self._timer = loop.timer(max(0.0, due - time.monotonic()))

@@ -25,7 +25,7 @@ from gevent import Greenlet
 from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
 from execserver.handlers.dispatch import dispatch
-from execserver.handlers.guard import guarded
+from execserver.handlers.guard import attempted, guarded
 from execserver.handlers.replies import Answer, InParts, InTurn, Later, Reply, Result, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,
@@ -195,24 +195,21 @@ class Connection:
 
     def _dispatched(self, request: Request) -> Answer | None:
         """Return the handler's answer; None after an error answer."""
-        return self._or_error(request, dispatch, self._call, request)
+        return self._or_error(request, attempted(request.method, dispatch, self._call, request))
 
-    def _or_error(
-        self, request: Request, act: Callable[P, Answer], *args: P.args, **kwargs: P.kwargs
-    ) -> Answer | None:
-        try:
-            return guarded(request.method, act, *args, **kwargs)
-        except RpcError as error:
-            self._outbox.send(encode_error(request.id, error))
+    def _or_error(self, request: Request, answer: Answer | RpcError) -> Answer | None:
+        if isinstance(answer, RpcError):
+            self._outbox.send(encode_error(request.id, answer))
             return None
+        return answer
 
     def _give(self, request: Request, answer: Answer) -> None:
         """Send an answer, for which this greenlet may have to wait."""
         if isinstance(answer, InTurn):
-            run = answer.run
-            produced = self._or_error(request, lambda: started(run()))
+            produced = self._or_error(request, attempted(request.method, started_by, answer.run))
             if produced is None:
                 return
+            assert not isinstance(produced, InTurn)
             answer = produced
         if isinstance(answer, Later):
             self._answer_later(request, answer)
@@ -221,13 +218,12 @@ class Connection:
         else:
             self._send_answer(request.id, answer)
 
-    def _send_answer(self, request_id: int | str, answer: Answer) -> None:
+    def _send_answer(self, request_id: int | str, answer: Result | Reply) -> None:
         if isinstance(answer, Reply):
             # In this order, so that a notification never comes before the answer that announces it.
             self._send_result(request_id, answer.result)
             answer.then()
         else:
-            assert not isinstance(answer, InTurn | Later | Streamed)
             self._send_result(request_id, answer)
 
     def _send_result(self, request_id: int | str, result: Result) -> None:
@@ -294,6 +290,11 @@ class Connection:
         # `block=False`: this runs in the event loop, which must not wait for greenlets.
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
+
+
+def started_by(run: Callable[[], Answer]) -> Answer:
+    """Return what `run` does, as `started` does."""
+    return started(run())
 
 
 def started(answer: Answer) -> Answer:

@@ -165,3 +165,18 @@ def test_nothing_holds_an_item_afterwards(how: str) -> None:
     gc.collect()
     assert watched() is None
     queue.close()
+
+
+@pytest.mark.usefixtures("loop_failures")
+def test_items_that_come_and_go_leave_the_timer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Queued()
+    armed: list[object] = []
+    arm = made.queue._arm
+    monkeypatch.setattr(made.queue, "_arm", lambda: armed.append(arm()))
+    for item in "abc":
+        made.queue.add(item)
+        made.queue.discard(item)
+    assert len(armed) == 1
+    made.queue.add("d")
+    made.wait_for("d")
+    made.queue.close()

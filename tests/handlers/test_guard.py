@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import errno
+import gc
+import weakref
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from execserver.handlers.guard import guarded
+from execserver.handlers.guard import attempted, guarded
 from execserver.protocol.errors import InternalError, InvalidRequest, NotFound, RpcError
 
 
@@ -54,3 +58,29 @@ def test_what_ends_the_program_is_not_held_up(end: type[BaseException]) -> None:
 
     with pytest.raises(end):
         guarded("x", act)
+
+
+def test_an_attempt_returns_what_a_guarded_act_would_raise() -> None:
+    for error in (NotFound("no"), OSError(errno.ENOENT, "anything"), KeyError("a bug")):
+        found = attempted("x", partial(fail, error))
+        with pytest.raises(RpcError) as caught:
+            guarded("x", partial(fail, error))
+        assert isinstance(found, RpcError)
+        assert (type(found), found.message) == (type(caught.value), caught.value.message)
+    assert attempted("x", lambda: 5) == 5
+
+
+@pytest.mark.parametrize("act", [guarded, attempted])
+def test_an_error_is_freed_without_the_collector(act: Callable[..., object]) -> None:
+    error = NotFound("no")
+    watched = weakref.ref(error)
+    gc.disable()
+    try:
+        try:
+            act("x", partial(fail, error))
+        except RpcError:
+            pass
+        del error
+        assert watched() is None
+    finally:
+        gc.enable()

@@ -8,7 +8,8 @@ Outgoing frames are masked, each with a fresh mask; header and payload of a larg
 saves a copy before the write.
 
 The buffer is bounded: a frame that does not fit, or is longer than a message may be, goes to the library in
-pieces as they come.
+pieces as they come.  It is small until one read fills it, and small again once some reads in a row would have
+fitted: an idle connection, which hears pings, holds no more than `SMALL_BYTES`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from websockets.speedups import apply_mask
 BINARY_MESSAGE: Final = 0x82
 TEXT_MESSAGE: Final = 0x81
 BUFFER_BYTES: Final = 320 * 1024
+SMALL_BYTES: Final = 8 * 1024
 
 _FRAGMENT_BYTES: Final = 1024 * 1024
 _APART_BYTES: Final = 4096
@@ -31,6 +33,7 @@ _CONTROL: Final = 0x08
 _MASKED: Final = 0x80
 _MEDIUM: Final = 126  # the length follows in two bytes
 _MAX_HEAD: Final = 4  # of a frame of up to 64 KiB without a mask
+_SMALL_READS: Final = 8  # in a row give a large buffer back: fewer, and a stream with pauses would make many
 _MASKS_BYTES: Final = 1024
 
 _masks: list[bytes] = []  # random and not used yet: asking the system for each frame would cost more
@@ -52,6 +55,7 @@ class ClientFrames:
         "_message",
         "_other",
         "_owed",
+        "_small_reads",
         "_whole",
     )
 
@@ -70,8 +74,9 @@ class ClientFrames:
         self._max_bytes = max_bytes
         self._message = message
         self._other = other
-        self._bytes = bytearray(BUFFER_BYTES)
+        self._bytes = bytearray(SMALL_BYTES)
         self._buffer = memoryview(self._bytes)
+        self._small_reads = 0  # in a row, into a large buffer
         self._held = 0  # bytes of an incomplete frame at the start of the buffer
         self._owed = 0  # bytes of the present frame that the library still has to get
         self._in_fragments = False
@@ -82,13 +87,18 @@ class ClientFrames:
         return self._buffer[self._held :] if self._held else self._buffer
 
     def take(self, data: bytes) -> None:
-        """Take bytes that were not read into `space`; not longer than `space`."""
-        self.space[: len(data)] = data
-        self.arrived(len(data))
+        """Take bytes that were not read into `space`."""
+        rest = memoryview(data)
+        while rest and (space := self.space):
+            part = rest[: len(space)]
+            space[: len(part)] = part
+            self.arrived(len(part))
+            rest = rest[len(part) :]
 
     def arrived(self, count: int) -> None:
         """Take the bytes that were read into `space`."""
-        end = min(self._held + count, len(self._buffer))  # the buffer is gone if the connection has ended
+        size = len(self._buffer)
+        end = min(self._held + count, size)  # the buffer is gone if the connection has ended
         at = self._take_short(end)
         while at < end:
             after = self._step(at, end)
@@ -98,12 +108,28 @@ class ClientFrames:
         self._held = max(0, end - at)
         if at and self._held:
             self._buffer[: self._held] = self._buffer[at:end]
+        if size > SMALL_BYTES or end == size:
+            self._resize(end)
 
     def let_go(self) -> None:
         """Free the buffer and the callbacks; nothing can be taken after this."""
         self._bytes = bytearray()
         self._buffer = memoryview(b"")
         self._message, self._other = _ignored, _refused
+
+    def _resize(self, end: int) -> None:
+        """Have a buffer that fits what comes: the last read ended at `end` of the present one."""
+        size = len(self._buffer)
+        if not size:
+            return
+        self._small_reads = self._small_reads + 1 if end < SMALL_BYTES else 0
+        wanted = SMALL_BYTES if self._small_reads >= _SMALL_READS else BUFFER_BYTES
+        if wanted != size:
+            held = bytes(self._buffer[: self._held])
+            self._bytes = bytearray(wanted)
+            self._buffer = memoryview(self._bytes)
+            self._buffer[: len(held)] = held
+            self._small_reads = 0
 
     def _take_short(self, end: int) -> int:
         """Take a short message in one frame at the front of the buffer; return where it ends, 0 if none is.
@@ -134,7 +160,7 @@ class ClientFrames:
             begin, after = _borders(view, at, end)
             if not begin:
                 return 0
-            is_too_long = after - begin > self._max_bytes or after - at > len(view)
+            is_too_long = after - begin > self._max_bytes or after - at > BUFFER_BYTES
             if after > end and not is_too_long:
                 return 0
             # A masked frame from a server, or a message inside another one, is for the library to refuse.

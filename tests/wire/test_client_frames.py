@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from execserver.wire.client_frames import BINARY_MESSAGE, BUFFER_BYTES, TEXT_MESSAGE, ClientFrames
+from execserver.wire.client_frames import (
+    BINARY_MESSAGE,
+    BUFFER_BYTES,
+    SMALL_BYTES,
+    TEXT_MESSAGE,
+    ClientFrames,
+)
 
 MAX_BYTES = 256 * 1024
 
@@ -121,3 +127,62 @@ def test_where_text_is_spoken_text_is_what_is_taken() -> None:
     peer.read(frame(0x81, b"text") + frame(0x82, b"binary"), [BUFFER_BYTES])
     assert peer.found == [b"text", b"binary"]
     assert peer.quick == 1
+
+
+def held_bytes(peer: Peer) -> int:
+    """Return the size of the buffer while nothing incomplete is in it."""
+    return len(peer.frames.space)
+
+
+def test_small_messages_need_a_small_buffer_only() -> None:
+    peer = Peer()
+    assert held_bytes(peer) == SMALL_BYTES
+    for _ in range(100):
+        peer.read(frame(0x82, b"m" * 2000), [700, SMALL_BYTES - 1])
+    assert held_bytes(peer) == SMALL_BYTES
+    assert peer.quick == 100
+
+
+def test_a_read_that_fills_the_buffer_makes_it_large() -> None:
+    peer = Peer()
+    peer.read(frame(0x82, b"m" * MAX_BYTES), [BUFFER_BYTES])
+    assert held_bytes(peer) == BUFFER_BYTES
+    assert peer.quick == 1
+
+
+def test_a_connection_with_pings_only_gives_a_large_buffer_back() -> None:
+    peer = Peer()
+    large, ping = frame(0x82, b"m" * MAX_BYTES), frame(0x89, b"")
+    sizes = []
+    for _ in range(2):
+        peer.read(large, [BUFFER_BYTES])
+        for _ in range(7):
+            peer.read(ping, [BUFFER_BYTES])
+            sizes.append(held_bytes(peer))
+    assert sizes == [BUFFER_BYTES] * 14
+    peer.read(ping, [BUFFER_BYTES])
+    assert held_bytes(peer) == SMALL_BYTES
+
+
+def test_a_frame_that_is_begun_survives_each_change_of_the_buffer() -> None:
+    peer = Peer()
+    begun, rest = frame(0x82, b"m" * 1000)[:900], frame(0x82, b"m" * 1000)[900:]
+    peer.read(frame(0x82, b"L" * MAX_BYTES), [BUFFER_BYTES])
+    for piece in (begun[i : i + 90] for i in range(0, 900, 90)):
+        peer.read(piece, [BUFFER_BYTES])
+    assert len(peer.frames.space) == SMALL_BYTES - len(begun)
+    peer.read(rest, [BUFFER_BYTES])
+    assert peer.found[1:] == [b"m" * 1000]
+
+
+def test_bytes_that_were_read_elsewhere_may_be_more_than_the_buffer_holds() -> None:
+    peer = Peer()
+    peer.frames.take(frame(0x82, b"a" * 100_000) * 5 + frame(0x82, b"b"))
+    assert peer.found == [b"a" * 100_000] * 5 + [b"b"]
+
+
+def test_nothing_is_held_after_the_end() -> None:
+    peer = Peer()
+    peer.frames.let_go()
+    peer.frames.take(b"x" * 10)
+    assert len(peer.frames.space) == 0

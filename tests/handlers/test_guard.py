@@ -70,17 +70,20 @@ def test_an_attempt_returns_what_a_guarded_act_would_raise() -> None:
     assert attempted("x", lambda: 5) == 5
 
 
+def missing() -> None:
+    raise NotFound("no")
+
+
 @pytest.mark.parametrize("act", [guarded, attempted])
 def test_an_error_is_freed_without_the_collector(act: Callable[..., object]) -> None:
-    error = NotFound("no")
-    watched = weakref.ref(error)
     gc.disable()
     try:
         try:
-            act("x", partial(fail, error))
-        except RpcError:
-            pass
-        del error
+            found = act("x", missing)
+        except RpcError as error:
+            found = error
+        watched = weakref.ref(found)
+        del found
         assert watched() is None
     finally:
         gc.enable()

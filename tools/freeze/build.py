@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from execserver.box.web.pages import CARRIED as CONSOLE
 from execserver.verbs.licenses import PAGE
 from tools.environment import locked
-from tools.freeze import archive, boot, head, licences, tree, zipapp
+from tools.freeze import archive, boot, console, head, licences, tree, zipapp
 from tools.freeze.analysis import analyse
 from tools.freeze.elf import read_elf
 from tools.interpreter import ask
@@ -34,6 +35,7 @@ MARKER = "made.json"
 
 _SOURCES = (
     ("execserver", "*.py"),
+    ("execserver/box/web/static", "*"),
     ("helpers", "*.py"),
     ("launcher", "*"),
     ("tools", "*.py"),
@@ -49,12 +51,13 @@ def build(*, anew: bool = False) -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     ONE_FILE.parent.mkdir(exist_ok=True)
     with locked(WORK, "waiting for another build"):
-        wanted = fingerprint()
-        if not anew and _is_made(wanted):
+        if not anew and _is_made(fingerprint()):
             return
         if not os.access(WORK, os.W_OK) or not os.access(ONE_FILE.parent, os.W_OK):
             raise not_ours(ROOT)  # else the first to fail is a folder that could not be removed
         started = time.monotonic()
+        console.fetch(ROOT)
+        wanted = fingerprint()
         say("building dist/execserver and dist/execserver.pyz (half a minute)")
         # Side by side: both mostly wait for other programs, or compress.
         with ThreadPoolExecutor(1) as beside:
@@ -85,7 +88,8 @@ def one_file() -> bytes:
     found = analyse(Path(sys.executable), WORK)
     loader = tree.lay_out(found, folder, ROOT)
     libraries = [path.name for path in (folder / "lib").iterdir() if path.is_file()]
-    carried = licences.of_the_one_file(found, libraries, ROOT)
+    tree.write_files(folder / CONSOLE, console.carried(ROOT))
+    carried = [*licences.of_the_one_file(found, libraries, ROOT), *console.licence(ROOT)]
     tree.write_text(folder / PAGE, licences.page(carried))
     compiled = head.compile_launcher(ROOT / "launcher", WORK, loader, ROOT / "build" / "compiler")
     return head.join(
@@ -98,6 +102,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for path in _inputs():
         digest.update(f"{path.relative_to(ROOT)} {_digest(path)}\n".encode())
+    digest.update(f"{len(console.licence(ROOT))} {len(console.carried(ROOT))}".encode())
     program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     digest.update(f"{sys.version} {program} {boot.__name__} {read_elf(program)}".encode())
     for command in _TOOLS:

@@ -6,6 +6,7 @@
     python3         the interpreter
     ext/            extension modules, under their full names
     licenses.txt    the licence of everything in it
+    console/        the pages of `execserver web`
     lib/            the dynamic loader, the C library, every other shared library
     lib/python3.X/  what the interpreter wants to find before the first line of ours runs
 
@@ -90,6 +91,14 @@ def write_text(target: Path, text: str) -> None:
     """Write a file that is read as text."""
     target.write_text(text)
     target.chmod(FILE_MODE)
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Make a folder with some files."""
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+        (folder / name).chmod(FILE_MODE)
 
 
 def _place(source: Path, target: Path, mode: int = FILE_MODE) -> None:

@@ -16,8 +16,9 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from execserver.box.web.pages import CARRIED as CONSOLE
 from execserver.verbs.licenses import PAGE
-from tools.freeze import boot, licences, pyz_main, pyz_proof
+from tools.freeze import boot, console, licences, pyz_main, pyz_proof
 from tools.freeze.archive import HASH_DIGITS
 from tools.freeze.contents import CARRIED_HELPERS, HELPERS, PRODUCT_PACKAGES
 from tools.freeze.wheels import PYTHONS, wheels_for
@@ -52,7 +53,8 @@ def make(root: Path, work: Path) -> bytes:
         for name, data in files.items():
             same = all(other.get(name) == data for other in served.values())
             members[f"{pyz_main.COMMON if same else tag}/{name}"] = data
-    page = licences.page(licences.of_wheels(served.values()))
+    members |= {f"{pyz_main.COMMON}/{CONSOLE}/{name}": data for name, data in console.carried(root).items()}
+    page = licences.page([*licences.of_wheels(served.values()), *console.licence(root)])
     members[f"{pyz_main.COMMON}/{PAGE}"] = page.encode()
     members["__main__.py"] = Path(pyz_main.__file__).read_bytes()
     members["pyz_proof.py"] = Path(pyz_proof.__file__).read_bytes()

@@ -42,7 +42,8 @@ process.start {box, argv?, cwd?, tty?, name?, sandbox?, keep?}  ->  {process_id}
 process.signal {box, process_id, signal}  ->  {}
     signal: "TERM", "INT", "KILL", ...
 log {box, process_id, before?}  ->  {pieces: [{seq, stream, at_ms, data}], before}
-    data: base64; `before` of an answer asks for what was printed before that, null: there is no more
+    data: base64; `before` of an answer asks for what was printed before that, null: there is no more; some
+    pieces come again, by their seq
 terminal.open {box, process_id, cols, rows}  ->  {channel, writer, tty}
     at most 64 of a browser, and of a box
 terminal.resize {channel, cols, rows}  ->  {}      without an effect unless this channel writes
@@ -76,5 +77,5 @@ Files
 -----
 `GET SECRET/files?box=NAME&path=PATH` is a download, always an attachment.  `PUT` to the same address uploads
 the body, which appears whole or not at all: 201, or 204 for a file that was there; with `If-None-Match: *`
-412 for one that is there.  Other answers are text: 404, 403, 411 (no Content-Length), 502 (the box).
+412 for one that is there.  Other answers are text: 400, 403, 404, 411 (no Content-Length), 502 (the box).
 """

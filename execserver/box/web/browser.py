@@ -40,6 +40,7 @@ _WAITING_BYTES: Final = MIB
 _MOST_WAITING_BYTES: Final = 16 * MIB
 _EVENT_BYTES: Final = MIB  # above it events that will come again are left out
 _TERMINAL_PIECE: Final = 32 * 1024
+_SOCKET_BYTES: Final = 256 * 1024  # else the kernel takes several MiB for who does not read
 _CLOSE_S: Final = 2.0
 _BINARY: Final = 0x02 ^ 0x01  # from the first byte of a text frame to that of a binary one
 
@@ -69,6 +70,7 @@ class Browser:
         writer = gevent.spawn(self._write)
         try:
             self._sock.settimeout(None)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
             self._read(early)
         except OSError as error:
             _log.debug("a browser is gone: %s", error)

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import tempfile
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 import gevent
@@ -46,7 +45,7 @@ class Opened:
         """Write the file.  Raises OSError."""
         self._folder = tempfile.mkdtemp(prefix="execserver-")  # for this user alone
         self.path = os.path.join(self._folder, "console.html")
-        refresh = f'<meta http-equiv="refresh" content="0;url={escape(url)}">'
+        refresh = f'<meta http-equiv="refresh" content="0;url={url}">'
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(f"<!doctype html>{refresh}<title>execserver</title>\n")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from execserver.box.web.reading import Params
 
 _PAGE_BYTES: Final = 256 * 1024
+_ONE_PIECE: Final = 64 * 1024  # a page begins with a whole one, and would end before the end without room
 _MOST_BYTES: Final = 2**40
 
 
@@ -33,7 +34,7 @@ def log(link: Link, params: Params) -> dict[str, object]:
         if not client.extensions.process_log:
             raise CallFailed("this server keeps no log", UNSUPPORTED, "use a newer execserver")
         for process in following(link, client, params.text("process_id", 256)):
-            page = process.log(max_bytes=_PAGE_BYTES, tail_bytes=before + _PAGE_BYTES)
+            page = process.log(max_bytes=_PAGE_BYTES + _ONE_PIECE, tail_bytes=before + _PAGE_BYTES)
             pieces = [
                 {
                     "seq": each.seq,

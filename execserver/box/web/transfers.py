@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from execserver.box.web.answers import download, plain
-from execserver.box.web.failing import EXISTS, NOT_FOUND, UNSUPPORTED, CallFailed, of_client
+from execserver.box.web.failing import EXISTS, NOT_FOUND, UNSUPPORTED, WRONG, CallFailed, of_client
 from execserver.box.web.files import target_of
 from execserver.box.web.gate import Refused
 from execserver.box.web.listener import Arrived, body_of, linger
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from execserver.client.files import RemoteFile
     from execserver.protocol.paths import PathUri
 
-_STATUS: Final = {NOT_FOUND: 404, EXISTS: 412, UNSUPPORTED: 502}
+_STATUS: Final = {WRONG: 400, NOT_FOUND: 404, EXISTS: 412, UNSUPPORTED: 502}
 
 
 def transfer(boxes: Boxes, arrived: Arrived) -> None:

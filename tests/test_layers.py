@@ -62,7 +62,7 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
 BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
-    "box": {"client", "wire", "protocol", *LEAVES},
+    "box": {"client", "files", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
     "verbs": {
         *("dispatch", "cli", "box", "client", "relay", "mcp", "access"),

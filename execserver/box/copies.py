@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from execserver.box.connecting import Box, reaching
+from execserver.box.following import follow
+from execserver.box.interrupts import ending_cleanly
 from execserver.box.nodes import TooLarge
 from execserver.box.report import Report
 from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.box.syncing import Manner, Sync, box_path, local_path, refused
+from execserver.box.watching import lasting_client, leave
 from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.leaving import failure
 from execserver.protocol.paths import PathUri
@@ -31,9 +34,9 @@ class Wanted(NamedTuple):
     quiet: bool = False
 
 
-def sync(box: Box, wanted: Wanted, manner: Manner) -> int:
-    """Make the target like the source; return the exit status.  Raises Leave."""
-    client = open_client(box)
+def sync(box: Box, wanted: Wanted, manner: Manner, *, watch: bool) -> int:
+    """Make the target like the source, with `watch` for good; return the exit status.  Raises Leave."""
+    client = lasting_client(box) if watch else open_client(box)
     report = Report(lines=wanted.lines, dry=manner.dry, quiet=wanted.quiet)
     try:
         with _answers(box):
@@ -46,9 +49,15 @@ def sync(box: Box, wanted: Wanted, manner: Manner) -> int:
                 manner,
                 up=wanted.up,
             )
-            return work.run()
+            _refuse_nested(box, work)
+            return follow(work, client, box) if watch else work.run()
     finally:
-        client.close()
+        leave(client) if watch else client.close()
+
+
+def _refuse_nested(box: Box, work: Sync) -> None:
+    if box.is_private and os.path.commonpath((work.here, work.there)) in (work.here, work.there):
+        raise failure("one side is within the other", "name two folders beside each other")
 
 
 def resume(box: Box, sources: Sequence[str], target: str, *, up: bool, quiet: bool) -> int:
@@ -94,8 +103,8 @@ def _is_folder(client: ExecServerClient, box: Box, target: str, up: bool) -> boo
 
 @contextmanager
 def _answers(box: Box) -> Iterator[None]:
-    """Turn what a box answers, or fails to, into a Leave."""
-    with reaching(box):
+    """Turn what a box answers, or fails to, and a signal, into a Leave."""
+    with reaching(box), ending_cleanly():
         try:
             yield
         except (RequestFailed, TooLarge) as error:

@@ -6,6 +6,7 @@ Whoever calls it gets a status of 1 for anything that could not be done, and eve
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from execserver.box import comparing, here
@@ -21,12 +22,13 @@ from execserver.box.shown import shown
 from execserver.box.there import BoxTree
 from execserver.box.upload import Upload
 from execserver.client.errors import NotFoundError, RequestFailed
-from execserver.leaving import Leave, failure
+from execserver.leaving import CANNOT, Leave, failure
 from execserver.protocol.paths import PathUri
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
 
+_MOST_LOOKS = 10  # at a source in which folders appear meanwhile
 _PIECE = 1024**3  # what a box hashes in one request
 
 
@@ -37,6 +39,15 @@ class Manner(NamedTuple):
     checksum: bool = False
     dry: bool = False
     exclude: tuple[str, ...] = ()
+
+
+class EmptySource(Leave):
+    """Everything in the target would be deleted."""
+
+    def __init__(self) -> None:
+        self.text = "the source is empty, and with --delete everything in the target would go"
+        cure = "remove that yourself, if it is what you want"
+        super().__init__(CANNOT, stderr=f"Error: {self.text}\n  What to do: {cure}\n")
 
 
 class Sync:
@@ -52,8 +63,13 @@ class Sync:
         *,
         up: bool,
     ) -> None:
-        """`up`: the box is made like this machine, else this machine like the box."""
+        """`up`: the box is made like this machine, else this machine like the box.
+
+        `cover`, if set, is told the folders of a source here before it is looked at, until none is new.
+        """
         self.here = here_
+        self.there = there
+        self.cover: Callable[[Iterable[bytes]], bool] | None = None
         self.report = report
         self.up = up
         self._manner = manner
@@ -71,11 +87,12 @@ class Sync:
         if b"" not in source:
             raise failure("there is nothing at the source", "look at its path")
         if self._manner.delete and source[b""].kind is Kind.FOLDER and len(source) == 1:
-            raise failure(
-                "the source is empty, and with --delete everything in the target would go",
-                "remove that yourself, if it is what you want",
-            )
+            raise EmptySource
         return self._made_same(source, target, is_whole), source
+
+    def reached(self, target: Tree, source: Tree) -> Tree:
+        """Return what the target is once everything has been done."""
+        return dict(source) if self._manner.delete else {**target, **source}
 
     def _made_same(self, source: Tree, target: Tree, is_whole: bool) -> int:
         delete = self._manner.delete and is_whole
@@ -100,7 +117,13 @@ class Sync:
             return self._box.tree(self._excluded, self.report.say, keep_parts=not source)
         lister = Lister(self._excluded, self.report.say, parts=not source)
         try:
-            return lister.tree(self.here), lister.is_whole
+            found = lister.tree(self.here)
+            for _ in range(_MOST_LOOKS if source else 0):
+                folders = (name for name, node in found.items() if node.kind is Kind.FOLDER)
+                if self.cover is None or not self.cover(folders):
+                    break
+                found = lister.tree(self.here)
+            return found, lister.is_whole
         except OSError as error:
             raise failure(f"{shown(self.here, 300)}: {error.strerror}") from None
 

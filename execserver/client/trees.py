@@ -80,6 +80,7 @@ class TreeMethods:
             lambda after: self._session.call(
                 FS_HASH,
                 FsHashParams(path=root, after=after, offset=offset, length=length, sandbox=context),
+                resend=True,
             )
         )
 

@@ -21,6 +21,7 @@ Options:
   --delete                  Remove what SOURCE does not have, and let a file replace a folder and the other
                             way round. Not if SOURCE is empty or cannot be read as a whole.
   -n, --dry-run             Print what would be done, and do nothing.
+  --watch                   Go on with every change of SOURCE, until ^C.
   --checksum                Compare the contents of all files of equal size.
   --exclude <GLOB>          Leave out names, or with a `/` paths below SOURCE, on both sides. May be given
                             several times.
@@ -34,8 +35,8 @@ Contents, permissions, times and symlinks are kept; no link is followed below TA
 outside of it. A file appears whole, or not at all; one of more than 512 KiB that was cut is gone on with,
 from `.NAME.execserver-part`. The box needs an execserver that can list trees; no other program.
 
-Exit status: 0; 1 something could not be done, which is told; 2 wrong usage; 130 ^C; 255 the box cannot be
-reached, or was lost.
+Exit status: 0; 1 something could not be done, which is told; 2 wrong usage; 128 and the signal's number after
+^C (130) and other signals; 255 the box cannot be reached, or was lost.
 """
 _USAGE = "[OPTIONS] <SOURCE> <TARGET>"
 
@@ -52,10 +53,12 @@ def _main() -> int:
     if len(parsed.operands) > 2:
         raise found.mistaken(Mistake(f"unexpected argument '{parsed.operands[2]}' found"))
     given = parsed.options
+    if "--watch" in given and "--dry-run" in given:
+        raise found.mistaken(Mistake("'--watch' and '--dry-run' exclude each other"))
     from execserver.box.copies import Wanted, sync
     from execserver.box.syncing import Manner
 
     globs = [word.partition("=")[2] for word in parsed.words if word.startswith("--exclude=")]
     manner = Manner("--delete" in given, "--checksum" in given, "--dry-run" in given, tuple(globs))
     wanted = Wanted(sides.sources[0], sides.target, sides.up, "--json" in given, "--quiet" in given)
-    return sync(box_of(sides.box, parsed), wanted, manner)
+    return sync(box_of(sides.box, parsed), wanted, manner, watch="--watch" in given)

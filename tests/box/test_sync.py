@@ -249,7 +249,7 @@ def test_cp_resumes_trees_and_files(box: Person, tmp_path: Path) -> None:
     "words",
     [
         *(["sync", "a", "b"], ["sync", ":a", ":b"], ["sync", "a", "b", ":c"], ["sync", "a"]),
-        *(["cp", "--resume", "-", ":b"], ["cp", "--resume", ":b", "-"]),
+        *(["sync", "--watch", "-n", "a", ":b"], ["cp", "--resume", "-", ":b"], ["cp", "--resume", ":b", "-"]),
     ],
 )
 def test_wrong_usage_exits_with_2(

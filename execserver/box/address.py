@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+
+from execserver.client import urls
 
 FORMS: Final = "ws://HOST:PORT, wss://HOST, unix:/PATH, ssh:HOST or relay:https://RELAY/ENVIRONMENT"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -86,6 +87,10 @@ def parse(url: str) -> Address:
 
 
 def _listening(url: str) -> Server:
+    if urls.usual(url) is not None:
+        return Server(url)
+    from urllib.parse import urlsplit  # late: hardly any box needs it
+
     try:
         parts = urlsplit(url)
         valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)

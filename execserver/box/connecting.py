@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import gevent
 
 from execserver.box import address
 from execserver.box.address import BadBox, Own, Relay, Server, Ssh
@@ -70,11 +71,9 @@ def find(box: str | None, token_file: str | None, own_command: Sequence[str]) ->
     given = box if box is not None else os.environ.get(BOX_VARIABLE, "")
     if not given:
         return Box("this machine", Own((*own_command, "--listen", "stdio")))
-    from execserver.box.book import BookError
-
     try:
         found = _named(given) if address.is_name(given) else Box(given, address.parse(given))
-    except (BookError, BadBox) as error:
+    except BadBox as error:
         raise unreachable(shown(str(error)), error.cure) from None
     return _with_token(found, token_file)
 
@@ -87,8 +86,11 @@ def of_entry(entry: Entry) -> Box:
 def _named(name: str) -> Box:
     from execserver.box import book
 
-    path = book.default_path(os.environ)
-    entry = book.entries(path).get(name)
+    try:
+        path = book.default_path(os.environ)
+        entry = book.entries(path).get(name)
+    except book.BookError as error:
+        raise unreachable(shown(str(error)), error.cure) from None
     if entry is None:
         raise BadBox(
             f"there is no box {name!r} in {path}",
@@ -111,7 +113,9 @@ def connect(
     box: Box, options: ExecServerClientConnectOptions, ssh_options: Sequence[str] = ()
 ) -> ExecServerClient:
     """Connect.  Raises what the Python client raises; `reaching` turns it into words."""
-    options = replace(options, ca_file=box.ca_file)
+    # How gevent shows what a failed greenlet was about: its own choice loads `pprint`, which takes 5 ms.
+    gevent.config.format_context = "builtins.repr"
+    options = options.replace(ca_file=box.ca_file)
     match box.where:
         case Own():
             return ExecServerClient.connect_stdio(box.where.command, options)
@@ -120,7 +124,7 @@ def connect(
         case Relay():
             return _through_relay(box, box.where, options)
         case Server():
-            options = replace(options, token=box.token, token_file=box.token_file)
+            options = options.replace(token=box.token, token_file=box.token_file)
             return ExecServerClient.connect(box.where.url, options)
 
 
@@ -129,7 +133,7 @@ def _by_ssh(
 ) -> ExecServerClient:
     from execserver.box.foreground import Foreground
 
-    waiting = replace(options, initialize_timeout=max(options.initialize_timeout, _SSH_CONNECT_TIMEOUT_S))
+    waiting = options.replace(initialize_timeout=max(options.initialize_timeout, _SSH_CONNECT_TIMEOUT_S))
     with Foreground() as foreground:
         return ExecServerClient.connect_stdio(
             where.command(*ssh_options),

@@ -6,11 +6,12 @@ Between them wait eight pieces, 1 MiB together; then reading stops.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import gevent
-from gevent.queue import Queue
+from gevent.event import Event
 
 from execserver.box.descriptors import READ_BYTES, read
 from execserver.box.escapes import Asked, Escapes
@@ -49,7 +50,9 @@ class Keyboard:
         self._end = end
         self._notices = notices
         self._escapes = Escapes() if manner.escapes else None
-        self._queue: Queue[bytes] = Queue(_PIECES)
+        self._pieces: deque[bytes] = deque()
+        self._came = Event()
+        self._room = Event()
 
     def run(self) -> None:
         """Read until the end of the input; a killed one stops reading at once."""
@@ -57,7 +60,7 @@ class Keyboard:
         try:
             while typed := read(0, READ_BYTES):
                 self._take(typed)
-            self._queue.put(b"")
+            self._put(b"")
             sender.join()
         finally:
             sender.kill()
@@ -71,9 +74,16 @@ class Keyboard:
         if self._manner.watches_only:
             typed = b""
         if typed:
-            self._queue.put(typed)
+            self._put(typed)
         for each in asked:
             self._answer(each)
+
+    def _put(self, piece: bytes) -> None:
+        while len(self._pieces) >= _PIECES:
+            self._room.clear()
+            self._room.wait()
+        self._pieces.append(piece)
+        self._came.set()
 
     def _is_alone(self) -> bool:
         """Return whether no process takes what is typed: the connection is lost, or somebody else writes."""
@@ -102,11 +112,15 @@ class Keyboard:
             pass  # the process takes no more, or the session has ended: the output tells which
 
     def _joined(self) -> bytes:
-        """Return what waits, at least one piece; b"" for the end."""
-        pieces = [self._queue.get()]
-        while pieces[-1] and not self._queue.empty() and self._queue.peek():
-            pieces.append(self._queue.get())
-        return b"".join(pieces)
+        """Return what waits, at least one piece; b"" for the end, which comes alone."""
+        while not self._pieces:
+            self._came.clear()
+            self._came.wait()
+        taken: list[bytes] = []
+        while self._pieces and (self._pieces[0] or not taken):
+            taken.append(self._pieces.popleft())
+        self._room.set()
+        return b"".join(taken)
 
     def _send_end(self) -> None:
         if self._manner.watches_only:

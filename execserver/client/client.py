@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 import gevent
@@ -12,32 +11,18 @@ import msgspec
 
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, InvalidUrl, RemoteModeUnavailable, RequestFailed
-from execserver.client.files import RemoteFiles
 from execserver.client.flow import Gate
-from execserver.client.http import HttpClient
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
+from execserver.client.parts import Parts
 from execserver.client.process import RemoteProcess
-from execserver.client.remote_env import remote_args
 from execserver.client.router import Router
 from execserver.client.session import OpenTransport, Pauses, Session, SessionState
-from execserver.client.sessions import RemoteSessions
-from execserver.client.sockets import parse_url
-from execserver.client.stdio_transport import StdioTransport
-from execserver.client.websocket_transport import WebSocketTransport
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.environment import (
     EnvironmentInfo,
     EnvironmentSandboxResponse,
     EnvironmentStatusResponse,
     Extensions,
-)
-from execserver.protocol.methods import (
-    ENVIRONMENT_INFO,
-    ENVIRONMENT_SANDBOX,
-    ENVIRONMENT_STATUS,
-    PROCESS_LIST,
-    PROCESS_START,
-    PROCESS_TERMINATE,
 )
 from execserver.protocol.process import (
     ExecEnvPolicy,
@@ -46,16 +31,25 @@ from execserver.protocol.process import (
     ProcessListEntry,
     TerminateParams,
 )
+from execserver.protocol.process_methods import (
+    ENVIRONMENT_INFO,
+    ENVIRONMENT_SANDBOX,
+    ENVIRONMENT_STATUS,
+    PROCESS_LIST,
+    PROCESS_START,
+    PROCESS_TERMINATE,
+)
 from execserver.protocol.session import KeptSession, NoParams
 
 if TYPE_CHECKING:
-    from execserver.client.ports import RemotePorts
+    from execserver.client.stdio_transport import StdioTransport
+    from execserver.client.websocket_transport import WebSocketTransport
 
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
 REMOTE_IN_FLIGHT: Final = 64
 
 
-class ExecServerClient:
+class ExecServerClient(Parts):
     """A session with one server: start processes, use files, make HTTP requests there.
 
     Make one with `connect`, `connect_remote`, `connect_stdio` or `from_env`.  Leaving the `with` block (or
@@ -81,42 +75,8 @@ class ExecServerClient:
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._router = Router()
         self._options = options
-        self._ports: RemotePorts | None = None
         self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
-        self._bind()
         self._session.open()
-
-    @property
-    def ports(self) -> RemotePorts:
-        """TCP connections from and to the server's machine."""
-        if self._ports is None:
-            from execserver.client.ports import RemotePorts  # late: few programs forward anything
-
-            self._ports = RemotePorts(self._session)
-            self._router.follow_ports(self._ports)
-        return self._ports
-
-    def _bind(self) -> None:
-        self.sessions = RemoteSessions(self._session, self._gate, self._router)
-        self.session_keep = self.sessions.session_keep
-        self.session_list = self.sessions.session_list
-        self.session_end = self.sessions.session_end
-        self.session_processes = self.sessions.session_processes
-        self.watch_process = self.sessions.watch_process
-        http = HttpClient(self._session, self._gate, self._router.streams)
-        self.http_request = http.http_request
-        self.http_stream = http.http_stream
-        self.files = RemoteFiles(self._session, self._router)
-        self.read_file = self.files.read_file
-        self.write_file = self.files.write_file
-        self.open_file = self.files.open_file
-        self.create_directory = self.files.create_directory
-        self.get_metadata = self.files.get_metadata
-        self.canonicalize = self.files.canonicalize
-        self.read_directory = self.files.read_directory
-        self.remove = self.files.remove
-        self.copy = self.files.copy
-        self.walk = self.files.walk
 
     @classmethod
     def connect(cls, url: str, options: ExecServerClientConnectOptions | None = None) -> Self:
@@ -124,6 +84,9 @@ class ExecServerClient:
 
         Raises `InvalidUrl`, `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation` or `RequestFailed`.
         """
+        from execserver.client.urls import parse_url  # late, as all transports: a program needs one
+        from execserver.client.websocket_transport import WebSocketTransport
+
         chosen = options or ExecServerClientConnectOptions()
         parse_url(url)
 
@@ -148,6 +111,8 @@ class ExecServerClient:
         lost one is not resumed.  `on_start` is called with the pid of the child, which is its group's, before
         anything is sent.  `grace`: seconds it may take to end by itself.  Raises as `connect` does.
         """
+        from execserver.client.stdio_transport import StdioTransport
+
         chosen = options or ExecServerClientConnectOptions()
 
         def open_transport(timeout: float) -> StdioTransport:
@@ -181,7 +146,8 @@ class ExecServerClient:
             return RelayTransport.connect(connector, timeout)
 
         in_flight = min(args.options.max_in_flight, REMOTE_IN_FLIGHT)
-        return cls(open_transport, replace(args.options, max_in_flight=in_flight), pauses=connector.pauses)
+        options = args.options.replace(max_in_flight=in_flight)
+        return cls(open_transport, options, pauses=connector.pauses)
 
     @classmethod
     def from_env(
@@ -196,6 +162,8 @@ class ExecServerClient:
         empty, or `none`, which switches executors off; `RemoteConfigurationError` when only some of the three
         are set; and what `connect` and `connect_remote` do.
         """
+        from execserver.client.remote_env import remote_args
+
         variables = os.environ if environ is None else environ
         remote = remote_args(variables, options or ExecServerClientConnectOptions())
         if remote is not None:

@@ -12,7 +12,6 @@ from typing import TypeAlias, cast
 import gevent
 import msgspec
 from gevent.event import AsyncResult
-from gevent.lock import BoundedSemaphore
 
 from execserver.client import wire
 from execserver.client.errors import (
@@ -26,6 +25,7 @@ from execserver.client.errors import (
 from execserver.client.event_log import Output
 from execserver.client.flow import Gate
 from execserver.client.transport import Transport
+from execserver.eventloop.locks import BoundedSemaphore
 
 OnNotification: TypeAlias = Callable[[str, msgspec.Raw], None]
 OnOutput: TypeAlias = Callable[[str, Output], None]

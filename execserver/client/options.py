@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -12,8 +13,19 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecServerClientConnectOptions:
+class _Values(msgspec.Struct, frozen=True, kw_only=True):
+    """Named values that do not change.  Not a dataclass: importing those takes 6 ms, a tenth of a command."""
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values.  Raises TypeError for a name that there is not."""
+        return msgspec.structs.replace(self, **changes)
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != "token")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class ExecServerClientConnectOptions(_Values, frozen=True, kw_only=True):
     """Names, times and limits of one client.  Times are in seconds, sizes in bytes.
 
     `token`, or what `token_file` holds when a connection is made, is sent to a server that asks who connects;
@@ -46,20 +58,19 @@ class ExecServerClientConnectOptions:
     send_fragment_bytes: int = 4 * MIB
     max_unread_bytes: int = 8 * MIB
     max_unread_bytes_while_waiting: int = 64 * MIB
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
     token_file: str | None = None
     ca_file: str | None = None
     client_certificate: tuple[str, str] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     ssl_context: SSLContext | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteExecServerConnectArgs:
+class RemoteExecServerConnectArgs(_Values, frozen=True, kw_only=True):
     """The address of an executor behind a relay: registry URL, environment id and the caller's token."""
 
     url: str
     environment_id: str
-    token: str = field(repr=False)
+    token: str
     account_id: str | None = None
-    options: ExecServerClientConnectOptions = field(default_factory=ExecServerClientConnectOptions)
+    options: ExecServerClientConnectOptions = msgspec.field(default_factory=ExecServerClientConnectOptions)

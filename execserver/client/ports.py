@@ -12,6 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 import gevent
+import msgspec
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
@@ -26,8 +27,11 @@ from execserver.client.errors import (
 from execserver.client.session import Session
 from execserver.client.wire import Sandbox
 from execserver.protocol.own_methods import (
+    PORT_ACCEPTED,
     PORT_ACK,
+    PORT_BYTES,
     PORT_CLOSE,
+    PORT_CLOSED,
     PORT_DATA,
     PORT_LIST,
     PORT_LISTEN,
@@ -38,6 +42,7 @@ from execserver.protocol.ports import (
     PortAcceptedNotification,
     PortAckParams,
     PortAddress,
+    PortClosedNotification,
     PortDataNotification,
     PortDataParams,
     PortIdParams,
@@ -211,6 +216,16 @@ class RemotePorts:
     def drop(self, port_id: str) -> None:
         """Close a stream without waiting for the answer."""
         gevent.spawn(self.close, port_id)
+
+    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+        """Take what the server tells about ports.  Raises `ProtocolViolation` for an invalid notification."""
+        if method == PORT_BYTES.name:
+            self.on_data(wire.decode(PortDataNotification, params, method))
+        elif method == PORT_CLOSED.name:
+            closed = wire.decode(PortClosedNotification, params, method)
+            self.on_closed(closed.port_id, closed.error)
+        elif method == PORT_ACCEPTED.name:
+            self.on_accepted(wire.decode(PortAcceptedNotification, params, method))
 
     def on_data(self, note: PortDataNotification) -> None:
         """Pass bytes to their stream."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import gevent
 from gevent.event import Event as Signal
-from gevent.lock import RLock
 
 from execserver.client import wire
 from execserver.client.communicate import MAX_COLLECTED, CompletedProcess, communicate
@@ -31,15 +30,7 @@ from execserver.client.errors import (
 from execserver.client.event_log import Event, EventLog, ReadState
 from execserver.client.flow import Gate, Inlet
 from execserver.client.session import Session
-from execserver.protocol.methods import (
-    PROCESS_CLOSE_STDIN,
-    PROCESS_READ,
-    PROCESS_RESIZE,
-    PROCESS_SIGNAL,
-    PROCESS_TERMINATE,
-    PROCESS_WRITE,
-)
-from execserver.protocol.own_methods import PROCESS_LOG, PROCESS_TAKE, PROCESS_UNWATCH
+from execserver.eventloop.locks import BoundedSemaphore
 from execserver.protocol.process import (
     CloseStdinParams,
     ReadParams,
@@ -48,7 +39,17 @@ from execserver.protocol.process import (
     WriteParams,
     WriteStatus,
 )
-from execserver.protocol.watching import LogParams, LogResponse, TakeParams, UnwatchParams
+from execserver.protocol.process_methods import (
+    PROCESS_CLOSE_STDIN,
+    PROCESS_READ,
+    PROCESS_RESIZE,
+    PROCESS_SIGNAL,
+    PROCESS_TERMINATE,
+    PROCESS_WRITE,
+)
+
+if TYPE_CHECKING:
+    from execserver.protocol.watching import LogResponse
 
 _WRITE_PIECE: Final = 1024 * 1024
 
@@ -80,7 +81,7 @@ class RemoteProcess:
         self._changed = Signal()
         self._failure: ExecServerError | None = None
         self._denied: bool | None = None if sandboxed else False
-        self._write_lock = RLock()
+        self._write_lock = BoundedSemaphore(1)
         self._writes = 0
         # Unique among clients: the server does not write the bytes of a known id again.
         self._write_prefix = os.urandom(4).hex()
@@ -223,6 +224,9 @@ class RemoteProcess:
         The next page comes after `next_seq` - 1.  `tail_bytes` and `since_ms` (Unix milliseconds) begin
         later (an extension of this project's server).
         """
+        from execserver.protocol.own_methods import PROCESS_LOG  # late, as below: few processes are watched
+        from execserver.protocol.watching import LogParams
+
         _require(self._session.extensions.process_log, PROCESS_LOG.name)
         params = LogParams(
             process_id=self.process_id,
@@ -235,10 +239,16 @@ class RemoteProcess:
 
     def take(self) -> None:
         """Let this session write to the process, and no other (an extension of this project's server)."""
+        from execserver.protocol.own_methods import PROCESS_TAKE
+        from execserver.protocol.watching import TakeParams
+
         self.writer = self._session.call(PROCESS_TAKE, TakeParams(process_id=self.process_id)).writer
 
     def unwatch(self) -> None:
         """Follow the process of another session no longer; it goes on."""
+        from execserver.protocol.own_methods import PROCESS_UNWATCH
+        from execserver.protocol.watching import UnwatchParams
+
         self._session.call(PROCESS_UNWATCH, UnwatchParams(process_id=self.process_id))
         self.fail(TransportClosed("this process is not watched any more"))
 

@@ -11,28 +11,11 @@ import msgspec
 from execserver.client import wire
 from execserver.client.errors import ExecServerError
 from execserver.client.event_log import Event, Output
-from execserver.client.http import HttpStream
 from execserver.client.process import RemoteProcess
-from execserver.protocol.file_watches import FsChangesNotification
-from execserver.protocol.http import HttpRequestBodyDeltaNotification
-from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
-from execserver.protocol.own_methods import (
-    FS_CHANGES,
-    PORT_ACCEPTED,
-    PORT_BYTES,
-    PORT_CLOSED,
-    PROCESS_GAP,
-    PROCESS_TAKEN,
-)
-from execserver.protocol.ports import (
-    PortAcceptedNotification,
-    PortClosedNotification,
-    PortDataNotification,
-)
-from execserver.protocol.watching import GapNotification, TakenNotification
 
 if TYPE_CHECKING:
     from execserver.client.file_watches import FileWatch
+    from execserver.client.http import HttpStream
     from execserver.client.ports import RemotePorts
 
 
@@ -54,42 +37,52 @@ class Router:
 
     def on_notification(self, method: str, params: msgspec.Raw) -> None:
         """Pass a notification to its process or stream.  Raises `ProtocolViolation` for an invalid one."""
-        if method == HTTP_REQUEST_BODY_DELTA.name:
-            delta = wire.decode(HttpRequestBodyDeltaNotification, params, method)
-            stream = self.streams.get(delta.request_id)
-            if stream is not None and stream.deliver(delta):
-                del self.streams[delta.request_id]
+        addressed = wire.decode_event(method, params)
+        if addressed is not None:
+            self._deliver(*addressed)
+        elif method.startswith("port/"):
+            if self._ports is not None:
+                self._ports.on_notification(method, params)
+        elif method.startswith("http/"):
+            self._on_body(method, params)
+        elif method.startswith("process/"):
+            self._on_watched(method, params)
+        elif method.startswith("fs/"):
+            self._on_changes(method, params)
+
+    def _on_body(self, method: str, params: msgspec.Raw) -> None:
+        from execserver.protocol.http import HttpRequestBodyDeltaNotification  # late: few make requests
+        from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
+
+        if method != HTTP_REQUEST_BODY_DELTA.name:
             return
-        if method.startswith("port/") and self._ports is not None:
-            self._on_port(self._ports, method, params)
+        delta = wire.decode(HttpRequestBodyDeltaNotification, params, method)
+        stream = self.streams.get(delta.request_id)
+        if stream is not None and stream.deliver(delta):
+            del self.streams[delta.request_id]
+
+    def _on_changes(self, method: str, params: msgspec.Raw) -> None:
+        from execserver.protocol.file_watches import FsChangesNotification  # late: few watch folders
+        from execserver.protocol.own_methods import FS_CHANGES
+
+        if method != FS_CHANGES.name:
             return
-        if method == FS_CHANGES.name:
-            batch = wire.decode(FsChangesNotification, params, method)
-            if (watch := self.watches.get(batch.watch_id)) is not None:
-                watch.deliver(batch)
-            return
+        batch = wire.decode(FsChangesNotification, params, method)
+        if (watch := self.watches.get(batch.watch_id)) is not None:
+            watch.deliver(batch)
+
+    def _on_watched(self, method: str, params: msgspec.Raw) -> None:
+        from execserver.protocol.own_methods import PROCESS_GAP, PROCESS_TAKEN  # late: few watch others
+        from execserver.protocol.watching import GapNotification, TakenNotification
+
         if method == PROCESS_GAP.name:
             gap = wire.decode(GapNotification, params, method)
             if (process := self.processes.get(gap.process_id)) is not None:
                 process.deliver_gap(gap.first_seq, gap.last_seq, gap.lost_bytes)
-            return
-        if method == PROCESS_TAKEN.name:
+        elif method == PROCESS_TAKEN.name:
             taken = wire.decode(TakenNotification, params, method)
             if (process := self.processes.get(taken.process_id)) is not None:
                 process.writer = taken.writer
-            return
-        addressed = wire.decode_event(method, params)
-        if addressed is not None:
-            self._deliver(*addressed)
-
-    def _on_port(self, ports: RemotePorts, method: str, params: msgspec.Raw) -> None:
-        if method == PORT_BYTES.name:
-            ports.on_data(wire.decode(PortDataNotification, params, method))
-        elif method == PORT_CLOSED.name:
-            closed = wire.decode(PortClosedNotification, params, method)
-            ports.on_closed(closed.port_id, closed.error)
-        elif method == PORT_ACCEPTED.name:
-            ports.on_accepted(wire.decode(PortAcceptedNotification, params, method))
 
     def on_output(self, process_id: str, output: Output) -> None:
         """Pass output to its process."""

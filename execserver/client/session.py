@@ -38,7 +38,8 @@ from execserver.client.flow import Gate
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.transport import Transport
 from execserver.protocol.environment import EnvironmentInfo, Extensions
-from execserver.protocol.methods import INITIALIZE, INITIALIZED, Method
+from execserver.protocol.method import Method
+from execserver.protocol.process_methods import INITIALIZE, INITIALIZED
 from execserver.protocol.record import Record
 from execserver.protocol.session import (
     InitializedNotification,

@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 import socket as _socket
-from ipaddress import ip_address
-from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from typing import Final
 
 from gevent import socket
-from websockets.exceptions import InvalidURI
-from websockets.uri import WebSocketURI, parse_uri
 
 from execserver.client.errors import ConnectFailed, InvalidUrl
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.urls import Address
 
 # A peer that vanished is noticed after 20 s, soon enough to resume before its session expires.
 _KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 2))
 _UNACKNOWLEDGED_MS: Final = 20_000
-_UNIX_SCHEME: Final = "unix://"
-_ON_A_SOCKET_FILE: Final = WebSocketURI(False, "localhost", 80, "/", "")
 _MAX_TOKEN_BYTES: Final = 16 * 1024  # more fits no request head
-
-
-class Address(NamedTuple):
-    """Where a server is: what the upgrade request says, and the socket file if it is behind one."""
-
-    uri: WebSocketURI
-    socket_file: str | None = None
-
-    @property
-    def is_private(self) -> bool:
-        """True if nobody on a network can listen on the way."""
-        return self.uri.secure or self.socket_file is not None or _is_loopback(self.uri.host)
-
-
-def parse_url(url: str) -> Address:
-    """Parse the URL of a server.  Raises `InvalidUrl`."""
-    given = url.strip()
-    if given.startswith(_UNIX_SCHEME):
-        path = given[len(_UNIX_SCHEME) :]
-        if not path.startswith("/") or "\0" in path:
-            raise InvalidUrl(f"not the URL of a socket, unix:///PATH: {url!r}")
-        return Address(_ON_A_SOCKET_FILE, path)
-    try:
-        uri = parse_uri(given)
-    except (InvalidURI, ValueError) as error:
-        raise InvalidUrl(f"not a ws://, wss:// or unix:// URL: {url!r}") from error
-    # The reference's client speaks relay frames there.
-    if ("role", "harness") in parse_qsl(urlsplit(given).query):
-        raise InvalidUrl("a URL with role=harness belongs to a relay, which plain messages cannot use")
-    return Address(uri)
 
 
 def headers_for(address: Address, options: ExecServerClientConnectOptions) -> dict[str, str]:
@@ -79,19 +44,31 @@ def open_socket(address: Address) -> socket.socket:
             sock.close()
             raise
         return sock
-    host, port = address.uri.host, address.uri.port
-    try:
-        # An address needs no resolver thread.
-        known = _socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-        target = known[0][4][:2]
-    except OSError:
-        target = (host, port)
-    sock = socket.create_connection((str(target[0]), int(target[1])))
+    sock = _connected(address.host, address.port)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    return sock
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    try:
+        # An address needs no resolver, which would start a thread.  As bytes: a text would load the rules of
+        # international names.
+        known = _socket.getaddrinfo(
+            host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
+    except (OSError, UnicodeEncodeError):
+        return socket.create_connection((host, port))
+    family, kind, protocol, _, target = known[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.connect(target)
+    except BaseException:
+        sock.close()
+        raise
     return sock
 
 
@@ -123,13 +100,6 @@ def secure(sock: socket.socket, host: str, options: ExecServerClientConnectOptio
         secured.close()
         raise
     return secured
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_green(context: object) -> bool:

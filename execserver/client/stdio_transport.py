@@ -16,9 +16,9 @@ from typing import Final
 import gevent
 from gevent.fileobject import FileObjectPosix
 from gevent.hub import get_hub
-from gevent.lock import BoundedSemaphore
 
 from execserver.client.errors import ConnectFailed, ProtocolViolation, TransportClosed, WaitTimeout
+from execserver.eventloop.locks import BoundedSemaphore
 from execserver.wire.lines import LineSplitter, LineTooLong
 
 _READ_SIZE: Final = 128 * 1024

@@ -24,7 +24,6 @@ from execserver.protocol.envelope import (
     Response,
 )
 from execserver.protocol.errors import RpcError
-from execserver.protocol.methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
 from execserver.protocol.paths import PathUri
 from execserver.protocol.process import (
     ExecClosedNotification,
@@ -32,6 +31,7 @@ from execserver.protocol.process import (
     ExecOutputDeltaNotification,
     ReadResponse,
 )
+from execserver.protocol.process_methods import PROCESS_CLOSED, PROCESS_EXITED, PROCESS_OUTPUT
 from execserver.protocol.record import decode_value, encode_value
 from execserver.protocol.sandbox import FileSystemSandboxContext
 

@@ -9,112 +9,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import discovery, environment, files, http, legacy, process, session
+from execserver.protocol import discovery, files, http, legacy
 from execserver.protocol.method import Family as Family
 from execserver.protocol.method import Method as Method
 from execserver.protocol.method import NotificationMethod as NotificationMethod
 from execserver.protocol.own_methods import OWN_METHODS, OWN_NOTIFICATIONS
+from execserver.protocol.process_methods import ENVIRONMENT_INFO as ENVIRONMENT_INFO
+from execserver.protocol.process_methods import ENVIRONMENT_SANDBOX as ENVIRONMENT_SANDBOX
+from execserver.protocol.process_methods import ENVIRONMENT_STATUS as ENVIRONMENT_STATUS
+from execserver.protocol.process_methods import INITIALIZE as INITIALIZE
+from execserver.protocol.process_methods import INITIALIZED as INITIALIZED
+from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN as PROCESS_CLOSE_STDIN
+from execserver.protocol.process_methods import PROCESS_CLOSED as PROCESS_CLOSED
+from execserver.protocol.process_methods import PROCESS_EXITED as PROCESS_EXITED
+from execserver.protocol.process_methods import PROCESS_LIST as PROCESS_LIST
+from execserver.protocol.process_methods import PROCESS_OUTPUT as PROCESS_OUTPUT
+from execserver.protocol.process_methods import PROCESS_READ as PROCESS_READ
+from execserver.protocol.process_methods import PROCESS_RESIZE as PROCESS_RESIZE
+from execserver.protocol.process_methods import PROCESS_SIGNAL as PROCESS_SIGNAL
+from execserver.protocol.process_methods import PROCESS_START as PROCESS_START
+from execserver.protocol.process_methods import PROCESS_TERMINATE as PROCESS_TERMINATE
+from execserver.protocol.process_methods import PROCESS_WRITE as PROCESS_WRITE
 
-INITIALIZE = Method(
-    "initialize",
-    session.InitializeParams,
-    session.InitializeResponse,
-    family=Family.SESSION,
-    since="2026-03",
-    doc="Open a session, or attach to a detached one.",
-)
-PROCESS_START = Method(
-    "process/start",
-    process.ExecParams,
-    process.ExecResponse,
-    family=Family.EXEC,
-    since="2026-03",
-    doc="Run a program on pipes or on a terminal of its own.",
-)
-PROCESS_READ = Method(
-    "process/read",
-    process.ReadParams,
-    process.ReadResponse,
-    family=Family.EXEC,
-    since="2026-03",
-    doc="Return retained output after a cursor, waiting up to waitMs for more.",
-)
-PROCESS_WRITE = Method(
-    "process/write",
-    process.WriteParams,
-    process.WriteResponse,
-    family=Family.EXEC,
-    since="2026-03",
-    doc="Queue bytes for the input of a process, once per writeId.",
-)
-PROCESS_SIGNAL = Method(
-    "process/signal",
-    process.SignalParams,
-    process.SignalResponse,
-    family=Family.EXEC,
-    since="2026-06",
-    doc="Send a signal to the process group of a process.",
-)
-PROCESS_TERMINATE = Method(
-    "process/terminate",
-    process.TerminateParams,
-    process.TerminateResponse,
-    family=Family.EXEC,
-    since="2026-03",
-    doc="Kill the process group of a process at once.",
-)
-PROCESS_RESIZE = Method(
-    "process/resize",
-    process.ResizeParams,
-    process.ResizeResponse,
-    family=Family.EXEC,
-    since="execserver",
-    doc="Change the size of the terminal of a process.",
-    extension=True,
-)
-PROCESS_CLOSE_STDIN = Method(
-    "process/closeStdin",
-    process.CloseStdinParams,
-    process.CloseStdinResponse,
-    family=Family.EXEC,
-    since="execserver",
-    doc="Let a process see the end of its input once everything queued is written.",
-    extension=True,
-)
-PROCESS_LIST = Method(
-    "process/list",
-    session.NoParams,
-    process.ProcessListResponse,
-    family=Family.EXEC,
-    since="execserver",
-    doc="List the processes of the session with what they use.",
-    extension=True,
-)
-ENVIRONMENT_INFO = Method(
-    "environment/info",
-    session.NoParams,
-    environment.EnvironmentInfo,
-    family=Family.ENVIRONMENT_INFO,
-    since="2026-06",
-    doc="Describe the machine and the server's abilities.",
-)
-ENVIRONMENT_STATUS = Method(
-    "environment/status",
-    session.NoParams,
-    environment.EnvironmentStatusResponse,
-    family=Family.ENVIRONMENT_STATUS,
-    since="0.169.0",
-    doc="Tell that the machine takes work.",
-)
-ENVIRONMENT_SANDBOX = Method(
-    "environment/sandbox",
-    session.NoParams,
-    environment.EnvironmentSandboxResponse,
-    family=Family.ENVIRONMENT_INFO,
-    since="execserver",
-    doc="Tell which sandbox works on the machine, what it enforces, and what is in the way of the rest.",
-    extension=True,
-)
 ENVIRONMENT_CONFIG_READ = Method(
     "environmentConfig/read",
     discovery.EnvironmentConfigReadParams,
@@ -284,31 +200,6 @@ COMMAND_EXEC_TERMINATE = Method(
     doc="Kill a process, in the words of the first contract.",
 )
 
-INITIALIZED = NotificationMethod(
-    "initialized",
-    session.InitializedNotification,
-    since="2026-03",
-    doc="The client has taken note of its session and may call everything.",
-    to_server=True,
-)
-PROCESS_OUTPUT = NotificationMethod(
-    "process/output",
-    process.ExecOutputDeltaNotification,
-    since="2026-03",
-    doc="A process wrote something.",
-)
-PROCESS_EXITED = NotificationMethod(
-    "process/exited",
-    process.ExecExitedNotification,
-    since="2026-03",
-    doc="A process ended; output may still follow.",
-)
-PROCESS_CLOSED = NotificationMethod(
-    "process/closed",
-    process.ExecClosedNotification,
-    since="2026-04",
-    doc="All output of a process was sent.",
-)
 FS_MISSING_CHANGED = NotificationMethod(
     "fs/missingChanged",
     files.FsMissingChangedNotification,

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
-from websockets.protocol import OPEN
+from websockets.protocol import CLIENT, OPEN, Protocol
 
 from execserver.wire.ended_protocol import let_go
 
@@ -33,7 +32,7 @@ class ClientEnd:
 
     def __init__(
         self,
-        protocol: ClientProtocol,
+        protocol: Protocol,
         takes: frozenset[Opcode],
         message: Callable[[bytes], object],
         pong: Callable[[], object] = lambda: None,
@@ -44,6 +43,19 @@ class ClientEnd:
         self._pong = pong
         self._partial: bytearray | None = None
         self.saw_frames = False
+
+    @classmethod
+    def upgraded(
+        cls,
+        max_message_bytes: int,
+        max_frame_bytes: int,
+        takes: frozenset[Opcode],
+        message: Callable[[bytes], object],
+    ) -> ClientEnd:
+        """Return the end of a connection whose upgrade is over."""
+        return cls(
+            Protocol(CLIENT, state=OPEN, max_size=(max_message_bytes, max_frame_bytes)), takes, message
+        )
 
     @property
     def is_open(self) -> bool:

@@ -18,8 +18,6 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from websockets.speedups import apply_mask
-
 BINARY_MESSAGE: Final = 0x82
 TEXT_MESSAGE: Final = 0x81
 BUFFER_BYTES: Final = 320 * 1024
@@ -29,13 +27,18 @@ _FRAGMENT_BYTES: Final = 1024 * 1024
 _APART_BYTES: Final = 4096
 _TEXT_BEGUN, _CONTINUED, _CONTINUED_FINAL = 0x01, 0x00, 0x80
 _FINAL: Final = 0x80
+_CLOSE: Final = 0x88
 _CONTROL: Final = 0x08
 _MASKED: Final = 0x80
 _MEDIUM: Final = 126  # the length follows in two bytes
 _MAX_HEAD: Final = 4  # of a frame of up to 64 KiB without a mask
 _SMALL_READS: Final = 8  # in a row give a large buffer back: fewer, and a stream with pauses would make many
 _MASKS_BYTES: Final = 1024
+_SHORT_BYTES: Final = 1024
+_NORMAL_CLOSURE: Final = 1000
 
+# The library's, in C, from the first long message on; loading it takes longer than masking some short ones.
+_apply_mask: Callable[[bytes, bytes], bytes] | None = None
 _masks: list[bytes] = []  # random and not used yet: asking the system for each frame would cost more
 
 
@@ -211,11 +214,11 @@ def binary_frame(message: bytes) -> list[bytes]:
     return _frame(BINARY_MESSAGE, message)
 
 
-def text_frames(message: bytes) -> list[bytes]:
-    """Return a text message as masked frames of 1 MiB at most: buffers to write in order."""
-    if len(message) <= _FRAGMENT_BYTES:
+def text_frames(message: bytes, fragment_bytes: int = _FRAGMENT_BYTES) -> list[bytes]:
+    """Return a text message as masked frames of 1 MiB, or so many bytes: buffers to write in order."""
+    if len(message) <= fragment_bytes:
         return _frame(TEXT_MESSAGE, message)
-    pieces = [message[at : at + _FRAGMENT_BYTES] for at in range(0, len(message), _FRAGMENT_BYTES)]
+    pieces = [message[at : at + fragment_bytes] for at in range(0, len(message), fragment_bytes)]
     leads = [_TEXT_BEGUN, *[_CONTINUED] * (len(pieces) - 2), _CONTINUED_FINAL]
     return [part for lead, piece in zip(leads, pieces, strict=True) for part in _frame(lead, piece)]
 
@@ -223,6 +226,11 @@ def text_frames(message: bytes) -> list[bytes]:
 def ping_frame() -> bytes:
     """Return a masked ping without payload."""
     return b"\x89\x80" + _fresh_mask()
+
+
+def close_frame() -> bytes:
+    """Return the masked Close frame of an orderly end."""
+    return b"".join(_frame(_CLOSE, _NORMAL_CLOSURE.to_bytes(2, "big")))
 
 
 def _fresh_mask() -> bytes:
@@ -241,5 +249,18 @@ def _frame(lead: int, payload: bytes) -> list[bytes]:
         head = bytes((lead, _MASKED | 126)) + length.to_bytes(2, "big") + mask
     else:
         head = bytes((lead, _MASKED | 127)) + length.to_bytes(8, "big") + mask
-    masked = apply_mask(payload, mask)
+    masked = _masked(payload, mask)
     return [head, masked] if length > _APART_BYTES else [head + masked]
+
+
+def _masked(payload: bytes, mask: bytes) -> bytes:
+    global _apply_mask
+    if _apply_mask is None:
+        length = len(payload)
+        if length <= _SHORT_BYTES:
+            key = int.from_bytes((mask * (length // 4 + 1))[:length], "big")
+            return (int.from_bytes(payload, "big") ^ key).to_bytes(length, "big")
+        from websockets.speedups import apply_mask
+
+        _apply_mask = apply_mask
+    return _apply_mask(payload, mask)

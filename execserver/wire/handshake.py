@@ -12,11 +12,18 @@ parser, and would then take a part of one request for the next (request smugglin
 from __future__ import annotations
 
 import binascii
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from hashlib import sha1
+else:
+    try:
+        from _sha1 import sha1  # Python's own: hashlib loads all of OpenSSL, 3 ms of a short command
+    except ImportError:
+        from hashlib import sha1
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _REASONS = {
@@ -146,7 +153,7 @@ def bad_request(date: str, status: int = 400) -> Answer:
 
 def accept_value(key: str) -> str:
     """The `Sec-WebSocket-Accept` value of a key."""
-    digest = hashlib.sha1(key.encode() + _GUID, usedforsecurity=False).digest()
+    digest = sha1(key.encode() + _GUID, usedforsecurity=False).digest()
     return binascii.b2a_base64(digest, newline=False).decode()
 
 

@@ -11,7 +11,7 @@ import gevent
 import pytest
 from websockets.protocol import CLIENT, OPEN, Protocol
 
-from execserver.client import FileTooLarge, ProtocolViolation, wire
+from execserver.client import ExecServerClientConnectOptions, FileTooLarge, ProtocolViolation, wire
 from execserver.client.files import RemoteFile, RemoteFiles
 from execserver.client.router import Router
 from execserver.client.stdio_transport import StdioTransport
@@ -96,7 +96,7 @@ def turns_during(transport: Any) -> int:
 def test_a_websocket_of_frames_without_messages(flood: bytes) -> None:
     begin = b"\x01\x00" if flood == FLOODS[2] else b""
     sock: Any = Flood(flood * 100, begin)
-    transport = WebSocketTransport(sock, opened(), 1000)
+    transport = WebSocketTransport(sock, ExecServerClientConnectOptions())
     assert turns_during(transport) >= READS - 5
     transport.close()
 

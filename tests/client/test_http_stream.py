@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +11,7 @@ from execserver.client import ExecServerClient, HttpFailed, HttpStream, MethodNo
 from tests.client.conftest import QUICK
 from tests.client.fake_server import FakeServer, Refusal, drop
 
-OPTIONS = dataclasses.replace(QUICK, max_unread_bytes=10_000, max_unread_bytes_while_waiting=20_000)
+OPTIONS = QUICK.replace(max_unread_bytes=10_000, max_unread_bytes_while_waiting=20_000)
 
 
 @pytest.fixture

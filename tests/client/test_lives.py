@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import gevent
@@ -37,7 +36,7 @@ from tests.support.server_process import OURS, ServerProcess
 from tests.support.waiting import wait_until
 
 LIVES = 1000 if LONG else 40
-QUICKLY_LOST = replace(QUICK, resume_interval=0.001, resume_window=0.01)
+QUICKLY_LOST = QUICK.replace(resume_interval=0.001, resume_window=0.01)
 
 
 def transport(client: ExecServerClient) -> Any:
@@ -79,7 +78,7 @@ def test_a_connection_that_cannot_be_made(server: ServerProcess) -> None:
     def life(number: int) -> None:
         for url in ("ws://127.0.0.1:1", f"{server.url}/nothing?x=1", f"http{server.url[2:]}"):
             with pytest.raises(ExecServerError):
-                ExecServerClient.connect(url, replace(QUICK, headers={"origin": "http://somebody"}))
+                ExecServerClient.connect(url, QUICK.replace(headers={"origin": "http://somebody"}))
 
     assert_freed(life, LIVES)
 
@@ -90,7 +89,7 @@ def test_a_session_that_is_resumed_and_left_to_another(server: ServerProcess) ->
         process = first.start(["cat"], pipe_stdin=True)
         cut(first)
         first.detach()
-        wanted = replace(QUICK, resume_session_id=first.session_id)
+        wanted = QUICK.replace(resume_session_id=first.session_id)
         with ExecServerClient.connect(server.url, wanted) as second:
             assert second.attach_process(process.process_id).terminate()
 
@@ -303,4 +302,4 @@ def test_a_relay_that_refuses(relay: RelayProcess, token: str) -> None:
 
 
 def replace_url(args: RemoteExecServerConnectArgs, url: str) -> RemoteExecServerConnectArgs:
-    return replace(args, url=url)
+    return args.replace(url=url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import gevent
@@ -341,7 +340,7 @@ class TestCommunicate:
 class TestUnreadOutput:
     """The bound on what nobody has taken yet; sizes are small here."""
 
-    OPTIONS = dataclasses.replace(QUICK, max_unread_bytes=10_000, max_unread_bytes_while_waiting=50_000)
+    OPTIONS = QUICK.replace(max_unread_bytes=10_000, max_unread_bytes_while_waiting=50_000)
 
     def test_the_client_stops_reading_and_loses_nothing(self, fake: FakeServer) -> None:
         client = ExecServerClient(fake.open_transport, self.OPTIONS)

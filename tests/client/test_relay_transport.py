@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from time import monotonic
 from typing import Any
@@ -65,7 +64,7 @@ def args(relay: Relay, **changes: Any) -> RemoteExecServerConnectArgs:
     plain = RemoteExecServerConnectArgs(
         url=relay.url, environment_id=ENVIRONMENT, token="token", options=OPTIONS
     )
-    return replace(plain, **changes)
+    return plain.replace(**changes)
 
 
 def until(condition: Any) -> None:

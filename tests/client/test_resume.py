@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import shlex
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from tests.client.cutting_proxy import CuttingProxy
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
-OPTIONS = dataclasses.replace(QUICK, resume_interval=0.02, resume_window=20.0)
+OPTIONS = QUICK.replace(resume_interval=0.02, resume_window=20.0)
 MIB = 1024 * 1024
 
 
@@ -219,7 +218,7 @@ def test_another_client_takes_a_session_over_with_its_processes(server: ServerPr
     process = first.start(["sh", "-c", "echo hello; read line; echo got $line"], pipe_stdin=True)
     assert process.next_event(10) == Output(1, "stdout", b"hello\n")
     first.detach()
-    options = dataclasses.replace(OPTIONS, resume_session_id=first.session_id)
+    options = OPTIONS.replace(resume_session_id=first.session_id)
     with ExecServerClient.connect(server.url, options) as second:
         assert second.session_id == first.session_id
         attached = second.attach_process(process.process_id)
@@ -230,13 +229,13 @@ def test_another_client_takes_a_session_over_with_its_processes(server: ServerPr
 
 
 def test_an_unknown_session_is_refused(server: ServerProcess) -> None:
-    options = dataclasses.replace(OPTIONS, resume_session_id="00000000-0000-4000-8000-000000000000")
+    options = OPTIONS.replace(resume_session_id="00000000-0000-4000-8000-000000000000")
     with pytest.raises(InvalidRequestError, match="unknown session id"):
         ExecServerClient.connect(server.url, options)
 
 
 def test_a_server_that_stays_away_ends_the_session(proxy: CuttingProxy) -> None:
-    options = dataclasses.replace(OPTIONS, resume_window=0.3)
+    options = OPTIONS.replace(resume_window=0.3)
     client = ExecServerClient.connect(proxy.url, options)
     process = client.start(["sleep", "5"])
     proxy.open_for_new = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +80,7 @@ def test_a_server_that_refuses_is_reported_and_its_connection_closed(fake: FakeS
 def test_a_server_that_does_not_answer_initialize_is_given_up(fake: FakeServer) -> None:
     fake.answers["initialize"] = never
     with pytest.raises(ConnectTimeout, match=r"initialize was not answered within 0\.01 s"):
-        ExecServerClient(fake.open_transport, dataclasses.replace(QUICK, initialize_timeout=0.01))
+        ExecServerClient(fake.open_transport, QUICK.replace(initialize_timeout=0.01))
     assert fake.current.closed
 
 
@@ -100,7 +99,7 @@ def test_an_unreachable_server_is_reported(fake: FakeServer) -> None:
 
 def test_a_session_given_by_its_id_is_asked_for_until_it_is_free(fake: FakeServer) -> None:
     fake.answers["initialize"] = busy_for(2)
-    options = dataclasses.replace(QUICK, resume_session_id="abc")
+    options = QUICK.replace(resume_session_id="abc")
     with ExecServerClient(fake.open_transport, options) as client:
         assert client.session_id == "abc"
     asked = fake.asked("initialize")
@@ -110,7 +109,7 @@ def test_a_session_given_by_its_id_is_asked_for_until_it_is_free(fake: FakeServe
 
 def test_a_session_that_does_not_become_free_is_reported(fake: FakeServer) -> None:
     fake.answers["initialize"] = busy_for(1000)
-    options = dataclasses.replace(QUICK, resume_session_id="abc", resume_window=0.02)
+    options = QUICK.replace(resume_session_id="abc", resume_window=0.02)
     with pytest.raises(SessionBusyError):
         ExecServerClient(fake.open_transport, options)
 
@@ -220,7 +219,7 @@ class TestAfterALoss:
             client.call("m")
 
     def test_the_window_ends(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.open_transport, dataclasses.replace(QUICK, resume_window=0.05))
+        client = ExecServerClient(fake.open_transport, QUICK.replace(resume_window=0.05))
         waiting = gevent.spawn(capture, client, "m")
         fake.wait_for("m")
         fake.unreachable = True
@@ -241,7 +240,7 @@ class TestAfterALoss:
         assert len(fake.carriers) == 1
 
     def test_a_server_that_talks_nonsense_does_not_make_the_client_spin(self, fake: FakeServer) -> None:
-        client = ExecServerClient(fake.open_transport, dataclasses.replace(QUICK, resume_interval=0.05))
+        client = ExecServerClient(fake.open_transport, QUICK.replace(resume_interval=0.05))
 
         def talk_nonsense(params: dict[str, str]) -> object:
             fake.current.put("nonsense")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +20,7 @@ from execserver.client import (
 from execserver.protocol.environment import Extensions
 from tests.support.server_process import ServerProcess
 
-MEMBERS = {field.name for field in dataclasses.fields(ExecServerClientConnectOptions)}
+MEMBERS = set(ExecServerClientConnectOptions.__struct_fields__)
 
 
 @contextmanager

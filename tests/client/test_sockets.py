@@ -8,7 +8,8 @@ import pytest
 
 from execserver.client.errors import ConnectFailed, InvalidUrl
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.sockets import headers_for, parse_url
+from execserver.client.sockets import headers_for
+from execserver.client.urls import parse_url
 
 LOCAL = parse_url("ws://127.0.0.1:1")
 

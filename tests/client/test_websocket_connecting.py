@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from execserver.client import ConnectFailed, ConnectTimeout, ExecServerClientConnectOptions, InvalidUrl
-from execserver.client.sockets import parse_url
+from execserver.client.urls import parse_url
 from execserver.client.websocket_transport import WebSocketTransport
+from execserver.wire.handshake import accept_value
 from tests.client.raw_peer import Raw, raw, text
 from tests.support.certificates import make_authority
 
@@ -48,6 +50,24 @@ class TestConnecting:
             open_transport(url)
         if b"403" in answer:
             assert "status 403 busy" in str(caught.value)
+
+    @pytest.mark.parametrize("cut", [1, 20, 150, 10_000])
+    def test_an_unusual_answer_is_taken_with_what_comes_behind_it(self, cut: int) -> None:
+        def play(peer: Raw) -> None:
+            key = re.search(rb"Sec-WebSocket-Key: (\S+)", peer.head())
+            assert key is not None
+            answer = (
+                "HTTP/1.1 101 Fine\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+                f"Sec-WebSocket-Accept: {accept_value(key[1].decode())}\r\n\r\n"
+            ).encode() + text(b"early")
+            for start in range(0, len(answer), cut):
+                peer.send(answer[start : start + cut])
+            peer.wait_for_end()
+
+        with raw(play) as url:
+            transport = open_transport(url)
+            assert transport.receive() == b"early"
+            transport.close()
 
     def test_a_refused_connection_is_reported(self) -> None:
         with socket.socket() as unused:

@@ -80,6 +80,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.services.archiving": "client/test_archive.py",
     "execserver.services.extracting": "client/test_extract.py",
     "execserver.services.globbing": "client/test_trees.py",
+    "execserver.services.ignoring": "client/test_gitignore.py",
     "execserver.services.hashing": "client/test_trees.py",
     "execserver.services.searching": "client/test_search.py",
     "execserver.services.tree_pages": "client/test_trees.py",

@@ -85,13 +85,17 @@ class TreeMethods:
         )
 
     def glob(
-        self, path: RemotePath, pattern: str, *, sandbox: Sandbox = None
+        self, path: RemotePath, pattern: str, *, gitignore: bool = False, sandbox: Sandbox = None
     ) -> Iterator[FsWalkEntry | FsWalkError]:
-        """Find files and directories below a directory; `pattern` is relative to it."""
+        """Find files and directories below a directory; `pattern` is relative to it.
+
+        With `gitignore` what git would ignore is left out, and `.git`.
+        """
         root, context = wire.path_uri(path), wire.sandbox_context(sandbox)
         return _paged(
             lambda after: self._session.call(
-                FS_GLOB, FsGlobParams(path=root, pattern=pattern, after=after, sandbox=context)
+                FS_GLOB,
+                FsGlobParams(path=root, pattern=pattern, gitignore=gitignore, after=after, sandbox=context),
             )
         )
 
@@ -104,9 +108,13 @@ class TreeMethods:
         ignore_case: bool = False,
         include: str | None = None,
         hidden: bool = False,
+        gitignore: bool = False,
         sandbox: Sandbox = None,
     ) -> Iterator[FsSearchMatch | FsWalkError]:
-        """Search a file, or the files below a directory, for lines with a match of a regular expression."""
+        """Search a file, or the files below a directory, for lines with a match of a regular expression.
+
+        With `gitignore` files that git would ignore are left out.
+        """
         first = FsSearchParams(
             path=wire.path_uri(path),
             pattern=pattern,
@@ -114,6 +122,7 @@ class TreeMethods:
             ignore_case=ignore_case,
             include=include,
             hidden=hidden,
+            gitignore=gitignore,
             sandbox=wire.sandbox_context(sandbox),
         )
 

@@ -23,7 +23,8 @@ def hash_(call: Call, params: trees.FsHashParams) -> trees.FsHashResponse:
 def glob(call: Call, params: trees.FsGlobParams) -> trees.FsGlobResponse:
     """Find paths by a pattern."""
     paths = [params.path] if params.after is None else [params.path, params.after]
-    return glob_paths(operations(call, params.sandbox, *paths), params)
+    files = operations(call, params.sandbox, *paths)
+    return glob_paths(call.services.filesystem, files, params)
 
 
 @handles(FS_SEARCH)

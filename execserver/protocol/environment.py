@@ -62,6 +62,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     fs_extract: bool = False
     fs_many: bool = False
     fs_watch: bool = False
+    fs_gitignore: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

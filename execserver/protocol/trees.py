@@ -49,10 +49,11 @@ class FsHashResponse(Record, frozen=True, kw_only=True):
 
 
 class FsGlobParams(Record, frozen=True, kw_only=True):
-    """The directory to search, and the pattern of paths below it."""
+    """The directory to search, and the pattern of paths below it; `gitignore`: without what git ignores."""
 
     path: PathUri
     pattern: str
+    gitignore: bool = False
     after: PathUri | None = None
     max_entries: PAGE = 1000
     sandbox: FileSystemSandboxContext | None = None
@@ -75,6 +76,7 @@ class FsSearchParams(Record, frozen=True, kw_only=True):
     ignore_case: bool = False
     include: str | None = None
     hidden: bool = False
+    gitignore: bool = False
     after: PathUri | None = None
     max_matches: MATCHES = 1000
     sandbox: FileSystemSandboxContext | None = None

@@ -133,6 +133,7 @@ def extensions(settings: Settings) -> Extensions:
         fs_extract="fs/extract" in METHODS,
         fs_many="fs/writeMany" in METHODS,
         fs_watch="fs/watch" in METHODS,
+        fs_gitignore=True,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

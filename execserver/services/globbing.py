@@ -14,6 +14,7 @@ from execserver.protocol.files import FsWalkEntry, FsWalkEntryKind
 from execserver.protocol.trees import FsGlobParams, FsGlobResponse
 from execserver.sandbox.policy.globs import Glob, GlobError, compile_glob
 from execserver.services.filesystem import FileService
+from execserver.services.ignoring import Ignored
 from execserver.services.sandboxed_files import ConfinedFiles
 from execserver.services.tree_pages import TreePage
 
@@ -96,12 +97,18 @@ class _State:
         return after, matched
 
 
-def glob_paths(files: FileService | ConfinedFiles, params: FsGlobParams) -> FsGlobResponse:
+def glob_paths(
+    service: FileService, files: FileService | ConfinedFiles, params: FsGlobParams
+) -> FsGlobResponse:
     """Return one page of what matches.  Raises OSError and RpcError for the root only."""
     matcher = PathMatcher(params.pattern)
     page = TreePage(files, params.path, params.after, params.max_entries)
+    ignored = Ignored(service, files, page.root, page.refuse) if params.gitignore else None
     found: list[FsWalkEntry] = []
     for below, is_directory in page:
+        if ignored is not None and ignored.match(below, is_directory):
+            page.prune()
+            continue
         matches, may_below = matcher.match(below)
         if matches:
             found.append(FsWalkEntry(path=page.uri(below), kind=_KINDS[is_directory]))

@@ -23,6 +23,7 @@ from execserver.runtime_paths import SEARCH_ARGUMENT, ExecServerRuntimePaths
 from execserver.services.child import Child
 from execserver.services.filesystem import FileService
 from execserver.services.globbing import PathMatcher
+from execserver.services.ignoring import Ignored
 from execserver.services.sandboxed_files import ConfinedFiles
 from execserver.services.start_request import SpawnSpec
 from execserver.services.tree_pages import TreePage
@@ -133,6 +134,7 @@ class Search:
         self._files = files
         self._params = params
         self._include = None if params.include is None else PathMatcher(params.include)
+        self._ignored: Ignored | None = None
         self._found: list[FsSearchMatch] = []
 
     def run(self) -> FsSearchResponse:
@@ -152,6 +154,8 @@ class Search:
                 self._search(path, self._params.path)
                 return FsSearchResponse(matches=tuple(self._found), errors=(), next=None)
             page = TreePage(self._files, self._params.path, self._params.after, self._params.max_matches)
+            if self._params.gitignore:
+                self._ignored = Ignored(self._service, self._files, page.root, page.refuse)
             for below, is_directory in page:
                 if self._is_wanted(page, below, is_directory):
                     self._search_entry(page, below)
@@ -162,6 +166,9 @@ class Search:
     def _is_wanted(self, page: TreePage, below: bytes, is_directory: bool) -> bool:
         # By all names: a page may begin within a directory at which the one before it ended.
         if not self._params.hidden and any(name.startswith(b".") for name in below.split(b"/")):
+            page.prune()
+            return False
+        if self._ignored is not None and self._ignored.match(below, is_directory):
             page.prune()
             return False
         if self._include is None:

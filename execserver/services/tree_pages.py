@@ -32,7 +32,7 @@ class TreePage:
     """One page of a walk below a directory, whose path may be a symlink.
 
     Iterating yields the path below the root, in bytes, and whether it is a directory; `errors` has what could
-    not be listed, and `next` the last path once the page is full.
+    not be listed, `next` the last path once the page is full, and `root` the resolved root.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TreePage:
         self._files = files
         self._shown = root.native().rstrip(b"/")
         self._skipped = self._below(after)
-        self._root = files.canonicalize(root.native()).rstrip(b"/")
+        self.root = files.canonicalize(root.native()).rstrip(b"/")
         self._most = most
         self._counted = 0
         self._deadline = time.monotonic() + PAGE_S
@@ -86,7 +86,7 @@ class TreePage:
 
     def path(self, below: bytes) -> bytes:
         """Return the path to open for a path below the root."""
-        return self._root + b"/" + below
+        return self.root + b"/" + below
 
     def below(self, uri: PathUri) -> bytes:
         """Return the path below the root of one that the client names.  Raises InvalidRequest."""
@@ -135,7 +135,7 @@ class TreePage:
             self.refuse(below, InvalidRequest(f"directories deeper than {MAX_DEPTH} levels are not entered"))
             return []
         try:
-            found = self._files.walk(self.path(below) if below else self._root or b"/", self._options)
+            found = self._files.walk(self.path(below) if below else self.root or b"/", self._options)
         except (OSError, RpcError) as error:
             if not names:
                 raise

@@ -23,6 +23,7 @@ from execserver.client.errors import (
     InvalidUrl,
     RegistryRefused,
     RequestFailed,
+    WaitTimeout,
 )
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.leaving import Leave
@@ -34,6 +35,7 @@ BOX_VARIABLE: Final = "EXECSERVER_BOX"
 TOKEN_VARIABLE: Final = "EXECSERVER_TOKEN"
 UNREACHABLE: Final = 255
 """The exit status when a box cannot be reached or used, as ssh has it: few commands return it."""
+_ANSWER_S: Final = 60.0  # what is asked for here takes a box some milliseconds
 _SSH_CONNECT_TIMEOUT_S: Final = 120.0  # a person may have to type a passphrase
 _TOKEN_CURE: Final = f"give a token that counts there, with --token-file, {TOKEN_VARIABLE} or the boxes file"
 _SSH_GRACE_S: Final = 2.0  # ssh complains when it is interrupted
@@ -175,6 +177,21 @@ def reaching(box: Box) -> Iterator[None]:
         raise unreachable(
             f"{shown(box.name, 200)}: {shown(str(error), 1000)}", cure_for(box, error)
         ) from None
+
+
+def patience(limit_s: float | None = None) -> gevent.Timeout:
+    """Return a limit for a box that is connected and does not answer, a minute; it raises WaitTimeout."""
+    limit_s = _ANSWER_S if limit_s is None else limit_s
+    return gevent.Timeout(
+        limit_s, WaitTimeout(f"the box is connected, but did not answer within {limit_s:g} s")
+    )
+
+
+@contextmanager
+def asking(box: Box) -> Iterator[None]:
+    """Do as `reaching`, for requests that a box answers at once: after a minute it is given up."""
+    with reaching(box), patience():
+        yield
 
 
 def cure_for(box: Box, error: ExecServerError) -> str:

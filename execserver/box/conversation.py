@@ -7,6 +7,7 @@ when `run` returns, however it returns.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,6 +17,7 @@ from gevent.event import AsyncResult
 from gevent.event import Event as Signal
 from gevent.hub import get_hub
 
+from execserver.box.connecting import patience
 from execserver.box.descriptors import Sink
 from execserver.box.keyboard import Keyboard
 from execserver.box.manner import LOST, Ending, Manner
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 _BY_SIGNAL: Final = 128
 _AGAIN_S: Final = 0.1
+_SIGNAL_S: Final = 10.0
+_OF_THE_TERMINAL: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 # Signal -> its name for the box.  `interrupt` is the one that every server knows.
 _PASSED_ON: Final = {
     signal.SIGINT: "interrupt",
@@ -51,6 +55,7 @@ class Conversation:
         self._end: AsyncResult[Ending] = AsyncResult()
         self._size_changed = Signal()
         self._terminated = False
+        self._redraw = manner.repaints
         self._notices = Notices(manner.name, manner.terminal, manner.escapes)
 
     def run(self) -> Ending:
@@ -123,14 +128,15 @@ class Conversation:
     def _follow_size(self) -> None:
         assert self._manner.terminal is not None
         told = None
-        if self._manner.repaints and (size := self._manner.terminal.size()) is not None:
-            self._resize(size._replace(rows=max(1, size.rows - 1)))  # a size that is the same changes nothing
         while True:
             self._size_changed.wait()
             self._size_changed.clear()
             size = self._manner.terminal.size()
-            if size is None or size == told:
+            if size is None or (size == told and not self._redraw):
                 continue
+            if self._redraw:
+                self._redraw = False
+                self._resize(size._replace(rows=max(1, size.rows - 1)))  # the same size would change nothing
             if self._resize(size):
                 told = size
             else:
@@ -147,11 +153,24 @@ class Conversation:
             pass  # it has ended, somebody else has taken it, or this server cannot
         return True
 
+    def _follow_terminal(self, number: signal.Signals) -> None:
+        terminal = self._manner.terminal
+        if terminal is None or self._end.ready():
+            return
+        if number == signal.SIGTSTP:
+            terminal.suspend()
+            os.kill(os.getpid(), signal.SIGSTOP)  # the default action, which a handler replaces
+            return
+        if number == signal.SIGCONT:
+            terminal.resume()
+            self._redraw = True
+        self._size_changed.set()
+
     def _watchers(self) -> list[Any]:
         """Return started watchers; a caught signal is handled in a greenlet of its own."""
         loop = get_hub().loop
         watchers = []
-        for number in (*_PASSED_ON, *([signal.SIGWINCH] if self._manner.terminal is not None else [])):
+        for number in (*_PASSED_ON, *(_OF_THE_TERMINAL if self._manner.terminal is not None else ())):
             watcher = loop.signal(number)
             watcher.start(gevent.spawn, self._take, number)
             watchers.append(watcher)
@@ -159,8 +178,8 @@ class Conversation:
 
     def _take(self, number: signal.Signals) -> None:
         """Pass a signal on.  Without a connection, and for a second SIGTERM, it ends this program instead."""
-        if number == signal.SIGWINCH:
-            self._size_changed.set()
+        if number in _OF_THE_TERMINAL:
+            self._follow_terminal(number)
             return
         is_end = number in (signal.SIGTERM, signal.SIGHUP)
         alone = self._client.state is not SessionState.OPEN
@@ -169,9 +188,10 @@ class Conversation:
             return
         self._terminated = self._terminated or is_end
         try:
-            self._process.signal(_PASSED_ON[number])
+            with patience(_SIGNAL_S):
+                self._process.signal(_PASSED_ON[number])
         except ExecServerError:
-            # A server of the contract knows no other signal than `interrupt`.
+            # A server of the contract knows no other signal than `interrupt`, and a frozen one answers none.
             self.ask_to_end(Ending(_BY_SIGNAL + number))
         if number == signal.SIGHUP:
             self.ask_to_end(Ending(_BY_SIGNAL + number))  # the terminal is gone

@@ -7,14 +7,15 @@ Its messages are shown escaped, at most 64 KiB of them.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import gevent
 
 from execserver.box import packing, tar
-from execserver.box.connecting import Box, reaching
-from execserver.box.descriptors import Sink, read
+from execserver.box.connecting import Box, patience, reaching
+from execserver.box.descriptors import Sink, read, unwritable
 from execserver.box.progress import Progress
 from execserver.box.running import Command, open_client, start
 from execserver.box.shown import shown
@@ -22,12 +23,13 @@ from execserver.box.tar import BadArchive, Reader
 from execserver.box.unpacking import Unpacker
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable
 from execserver.client.event_log import Output
-from execserver.leaving import failure, write
+from execserver.leaving import Leave, failure, write
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
 
+_BY_SIGNAL: Final = 128
 _MAX_SAID: Final = 64 * 1024
 # GNU's default form has whole seconds only.
 _PACK: Final = (
@@ -72,8 +74,7 @@ class Copier:
     def download(self, sources: Sequence[str], target: str) -> None:
         """Copy files and trees of the box to a path here.  Raises Leave."""
         if target == "-":
-            for source in sources:
-                self._drain(["cat", "--", source], Sink(1).write)
+            self._print(sources)
             return
         into = os.path.isdir(target)
         if len(sources) > 1 and not into:
@@ -88,6 +89,18 @@ class Copier:
             name = base if into else os.path.basename(target.rstrip("/"))
             folder = target if into else os.path.dirname(target.rstrip("/")) or "."
             self._fetch(os.path.dirname(path) or ".", base, folder, name)
+
+    def _print(self, sources: Sequence[str]) -> None:
+        sink = Sink(1)
+        try:
+            for source in sources:
+                self._drain(["cat", "--", source], sink.write)
+        except BrokenPipeError:
+            raise Leave(_BY_SIGNAL + signal.SIGPIPE) from None
+        except OSError as error:
+            raise unwritable(error) from None
+        finally:
+            sink.close()
 
     def _fetch(self, parent: str, base: str, folder: str, name: str) -> None:
         try:
@@ -118,14 +131,15 @@ class Copier:
         yield tar.END
 
     def _is_folder(self, path: str) -> bool:
-        answer: list[bytes] = []
-        self._drain(["sh", "-c", _KIND, "sh", path], answer.append)
-        return b"".join(answer).strip() == b"d"
+        answer = _Short()
+        with reaching(self._box), patience():
+            self._drain(["sh", "-c", _KIND, "sh", path], answer.take)
+        return answer.text.strip() == b"d"
 
     def _feed(self, argv: Sequence[str], pieces: Iterator[bytes], total: int) -> None:
         process = self._start(argv, pipe_stdin=True)
         progress = Progress(total, self._quiet)
-        reader = gevent.spawn(self._follow, process, _ignore)
+        reader = gevent.spawn(self._followed, process)
         try:
             with reaching(self._box):
                 for piece in _joined(pieces):
@@ -134,9 +148,13 @@ class Copier:
                 process.close_stdin()
         except StdinUnavailable:
             pass  # it has ended: the status says how
+        except Leave:
+            if not reader.ready() or reader.value is None:
+                raise
         finally:
             progress.close()
-        reader.get()
+        if (leave := reader.get()) is not None:
+            raise leave
         self._check(process)
 
     def _drain(self, argv: Sequence[str], take: Callable[[bytes], None]) -> None:
@@ -155,6 +173,15 @@ class Copier:
 
     def _start(self, argv: Sequence[str], *, pipe_stdin: bool) -> RemoteProcess:
         return start(self._client, self._box, Command(argv, env={"LC_ALL": "C"}, pipe_stdin=pipe_stdin))
+
+    def _followed(self, process: RemoteProcess) -> Leave | None:
+        """Follow a command that only takes; return why that is over early, which stops the writer, too."""
+        try:
+            self._follow(process, _Short().take)
+        except Leave as leave:
+            self._client.detach()
+            return leave
+        return None
 
     def _follow(self, process: RemoteProcess, take: Callable[[bytes], None]) -> None:
         with reaching(self._box):
@@ -204,5 +231,14 @@ def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def _ignore(data: bytes) -> None:
-    pass
+class _Short:
+    """Takes what a command prints that has next to nothing to print."""
+
+    def __init__(self) -> None:
+        self.text = b""
+
+    def take(self, data: bytes) -> None:
+        """Add some.  Raises ExecServerError beyond 64 KiB: nobody asked for that."""
+        self.text += data
+        if len(self.text) > _MAX_SAID:
+            raise ExecServerError("the box sends what nobody asked for")

@@ -13,6 +13,8 @@ from typing import Final
 
 from gevent.hub import get_hub
 
+from execserver.leaving import Leave, failure
+
 READ_BYTES: Final = 128 * 1024
 _READABLE, _WRITABLE = 1, 2
 _WITHOUT_BLOCKING: Final = 4096  # PIPE_BUF: a pipe that poll calls writable takes so much at once
@@ -65,6 +67,11 @@ class Sink:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def unwritable(error: OSError) -> Leave:
+    """Return the Leave for standard output that takes nothing more, as on a full disk."""
+    return failure(f"the output cannot be written: {error.strerror}")
 
 
 def _again(fd: int) -> int | None:

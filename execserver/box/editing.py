@@ -52,7 +52,7 @@ class Editing:
         """`cp` are the words before the operands of a copy to this box.  Raises Leave."""
         self._box = box
         self._cp = cp
-        self._client = open_client(box)
+        self._client = open_client(box, max_message_bytes=2 * MAX_BYTES)
         self._folder: str | None = None
         self._kept: list[Draft] = []  # their text is nowhere else
 
@@ -156,7 +156,7 @@ class Editing:
                     self._send(draft, text)
                 except TransportClosed:
                     self._client.close()
-                    self._client = open_client(self._box)
+                    self._client = open_client(self._box, max_message_bytes=2 * MAX_BYTES)
                     self._send(draft, text)
         finally:
             notices.close()

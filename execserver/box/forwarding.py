@@ -19,7 +19,7 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from execserver.box import socks
-from execserver.box.connecting import Box, reaching, unreachable
+from execserver.box.connecting import Box, asking, patience, unreachable
 from execserver.box.forwards import Forward, Place
 from execserver.box.notices import Notices
 from execserver.box.running import open_client
@@ -107,7 +107,8 @@ class Forwarder:
     def _opener(self, target: Place) -> Callable[[socket.socket], None]:
         def serve(sock: socket.socket) -> None:
             try:
-                stream = self._client.ports.open(target.host, target.port)
+                with patience():
+                    stream = self._client.ports.open(target.host, target.port)
             except ExecServerError as error:
                 self._notices.say(f"{target}: {shown(str(error), 300)}")
                 return
@@ -119,7 +120,8 @@ class Forwarder:
         try:
             target = socks.wanted(sock)
             try:
-                stream = self._client.ports.open(target.host, target.port)
+                with patience():
+                    stream = self._client.ports.open(target.host, target.port)
             except RequestFailed as error:
                 socks.answer(sock, socks.REFUSED if "os error" in error.message else socks.NOT_ALLOWED)
                 return
@@ -129,7 +131,7 @@ class Forwarder:
         join(sock, stream)
 
     def _listen_there(self, forward: Forward) -> None:
-        with reaching(self._box):
+        with asking(self._box):
             listener = self._client.ports.listen(forward.listen.host, forward.listen.port)
         self._workers.append(gevent.spawn(lambda: self._accept(listener, forward.target)))
         found = Place(listener.address.host, listener.address.port)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from execserver.box.connecting import Box, reaching, unreachable
+from execserver.box.connecting import Box, asking, unreachable
 from execserver.box.shown import shown
 from execserver.leaving import Leave, failure
 
@@ -52,7 +52,7 @@ def require(client: ExecServerClient, box: Box) -> None:
 def processes(client: ExecServerClient, box: Box) -> list[SessionProcess]:
     """Return what runs, or has run, in the sessions of this person, oldest first.  Raises Leave."""
     require(client, box)
-    with reaching(box):
+    with asking(box):
         found = client.session_processes()
     return sorted(found, key=lambda each: each.started_at_ms)
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from execserver.box.connecting import Box, reaching, unreachable
-from execserver.box.descriptors import Sink
+from execserver.box.connecting import Box, asking, patience, reaching, unreachable
+from execserver.box.descriptors import Sink, unwritable
 from execserver.box.kept import find
 from execserver.box.shown import shown
 from execserver.box.watching import lasting_client, leave
-from execserver.client.event_log import Output
+from execserver.client.errors import WaitTimeout
+from execserver.client.event_log import Output, ReadState
+from execserver.client.session import SessionState
 from execserver.leaving import write
 
 if TYPE_CHECKING:
+    from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
+
+T = TypeVar("T")
 
 _BY_SIGNAL: Final = 128
 _BEYOND: Final = 2**62  # a seq that no process reaches
 _PAGE_BYTES: Final = 1024 * 1024
 _POLL_S: Final = 20.0
 _MAX_TAIL_BYTES: Final = 64 * 1024 * 1024
+_OVERHEAD: Final = 256  # bytes that a piece costs besides its content
 
 
 def logs(box: Box, name: str, *, follow: bool, tail: int | None, since_ms: int | None) -> int:
@@ -34,11 +40,12 @@ def logs(box: Box, name: str, *, follow: bool, tail: int | None, since_ms: int |
         found = find(client, box, name)
         if since_ms is not None and not client.extensions.process_log:
             raise unreachable(f"{shown(box.name, 200)}: this server notes no times", "use a newer one there")
-        with reaching(box):
+        with asking(box):
             process = client.watch_process(
                 found.session_id, found.process_id, after_seq=0, collect_output=False
             )
-            pages = Pages(process, since_ms, from_disk=client.extensions.process_log)
+        with reaching(box):
+            pages = Pages(client, process, since_ms)
             earlier = pages.earlier()
             return _print(
                 earlier if tail is None else last_lines(earlier, tail), pages.later() if follow else ()
@@ -50,47 +57,66 @@ def logs(box: Box, name: str, *, follow: bool, tail: int | None, since_ms: int |
 class Pages:
     """Reads retained output in pages, in order; `position` is the last seq that was read."""
 
-    def __init__(self, process: RemoteProcess, since_ms: int | None, *, from_disk: bool) -> None:
+    def __init__(self, client: ExecServerClient, process: RemoteProcess, since_ms: int | None) -> None:
+        self._client = client
         self._process = process
         self._since_ms = since_ms
-        self._from_disk = from_disk
+        self._from_disk = client.extensions.process_log
         self.position = 0
 
     def earlier(self) -> Iterator[Output]:
         """Yield what is there now: a process that prints faster than we read is not followed for ever."""
-        end = self._process.read(after_seq=_BEYOND).next_seq
+        end = self._asked(lambda: self._process.read(after_seq=_BEYOND)).next_seq
         while self.position < end - 1:
-            before = self.position
-            yield from self._logged() if self._from_disk else self._retained()
-            if self.position == before:
-                return
+            outputs = self._page()
+            yield from outputs
+            if not outputs:
+                return  # also where a box says that there is more: an empty page is the end for now
 
     def later(self) -> Iterator[Output]:
         """Yield what comes, until the process has closed its output."""
         while True:
             before = self.position
-            state = self._process.read(self.position, 1, _POLL_S)  # waits for news, wherever they are kept
-            yield from self._logged() if self._from_disk else self._retained()
+            state = self._asked(self._news)
+            yield from self._page()
             if state.closed and self.position == before:
                 return
 
-    def _logged(self) -> Iterator[Output]:
+    def _news(self) -> ReadState:
+        """Wait for news, wherever they are kept."""
+        return self._process.read(self.position, 1, _POLL_S)
+
+    def _page(self) -> list[Output]:
+        return self._asked(self._logged if self._from_disk else self._retained)
+
+    def _asked(self, request: Callable[[], T]) -> T:
+        """Return an answer; the time of a lost connection does not count.  Raises as the requests do."""
+        while True:
+            resumptions = self._client.resumptions
+            try:
+                with patience():
+                    return request()
+            except WaitTimeout:
+                if self._client.state is SessionState.OPEN and self._client.resumptions == resumptions:
+                    raise
+
+    def _logged(self) -> list[Output]:
         page = self._process.log(self.position, _PAGE_BYTES, since_ms=self._since_ms)
         if page.chunks and self._since_ms is None:
-            self._tell_loss(page.oldest_seq, page.lost_bytes)
-        for chunk in page.chunks:
-            yield Output(chunk.seq, chunk.stream.value, chunk.chunk)
+            self._tell_loss(page.oldest_seq, page.lost_bytes, page.spool_error)
         self.position = max(self.position, page.next_seq - 1)
+        return [Output(chunk.seq, chunk.stream.value, chunk.chunk) for chunk in page.chunks]
 
-    def _retained(self) -> Iterator[Output]:
+    def _retained(self) -> list[Output]:
         state = self._process.read(self.position, _PAGE_BYTES)
         self._tell_loss(state.oldest_seq, state.lost_bytes)
-        yield from state.chunks
         self.position = max(self.position, state.next_seq - 1)
+        return list(state.chunks)
 
-    def _tell_loss(self, oldest_seq: int | None, lost_bytes: int | None) -> None:
+    def _tell_loss(self, oldest_seq: int | None, lost_bytes: int | None, why: str | None = None) -> None:
         if oldest_seq is not None and oldest_seq > self.position + 1 and lost_bytes:
-            write(2, f"execserver: the box retains no more than this: {lost_bytes} bytes are gone\n")
+            reason = f": {shown(why, 200)}" if why else ""
+            write(2, f"execserver: the box retains no more than this: {lost_bytes} bytes are gone{reason}\n")
 
 
 def last_lines(outputs: Iterable[Output], count: int) -> list[Output]:
@@ -99,11 +125,11 @@ def last_lines(outputs: Iterable[Output], count: int) -> list[Output]:
     lines = held = 0
     for output in outputs:
         kept.append(output)
-        held += len(output.data)
+        held += len(output.data) + _OVERHEAD
         lines += output.data.count(b"\n")
         while kept and (lines - kept[0].data.count(b"\n") > count or held > _MAX_TAIL_BYTES):
             gone = kept.popleft()
-            held -= len(gone.data)
+            held -= len(gone.data) + _OVERHEAD
             lines -= gone.data.count(b"\n")
     if not kept or count == 0:
         return []
@@ -122,6 +148,10 @@ def _print(earlier: Iterable[Output], later: Iterable[Output]) -> int:
                 (stderr if output.stream == "stderr" else stdout).write(output.data)
     except BrokenPipeError:
         return _BY_SIGNAL + signal.SIGPIPE
+    except WaitTimeout:
+        raise  # an OSError, too
+    except OSError as error:
+        raise unwritable(error) from None
     finally:
         stdout.close()
         stderr.close()

@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from execserver.box.connecting import Box, connect, reaching
+from execserver.box.connecting import Box, asking, connect, reaching, unreachable
 from execserver.box.shown import shown
 from execserver.client.client import INHERIT_ENVIRONMENT
 from execserver.client.errors import RequestFailed
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.leaving import Leave
+from execserver.protocol.errors import RpcError
 from execserver.protocol.paths import PathUri
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ POLICIES: Final = ("read-only", "workspace-write", "danger-full-access")
 _OF_THE_TERMINAL: Final = ("TERM", "COLORTERM")
 _PLAIN_SHELL: Final = "/bin/sh"
 _NO_SUCH: Final = "os error 2)"
+_MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # ten times what a server sends at once
 
 
 class Command(NamedTuple):
@@ -41,13 +43,14 @@ class Command(NamedTuple):
 def open_client(box: Box, **options: object) -> ExecServerClient:
     """Connect for a person; raises Leave."""
     with reaching(box):
-        return connect(box, ExecServerClientConnectOptions(client_name="execserver", **options))  # type: ignore[arg-type]
+        chosen = {"client_name": "execserver", "max_message_bytes": _MAX_MESSAGE_BYTES, **options}
+        return connect(box, ExecServerClientConnectOptions(**chosen))  # type: ignore[arg-type]
 
 
 def start(client: ExecServerClient, box: Box, command: Command, name: str | None = None) -> RemoteProcess:
     """Start a command.  Raises Leave: 127 if there is no such program or folder, 126 if it cannot be run."""
     cwd = place_of(client, box, command.cwd)
-    with reaching(box):
+    with asking(box):
         try:
             return client.start(
                 command.argv,
@@ -89,7 +92,13 @@ def place_of(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
     home = home_of(client, box)
     if asked is None or asked in ("~", ""):
         return home
-    base = home.native()
+    try:
+        base = home.native()
+    except RpcError:  # of another system, or made up
+        raise unreachable(
+            f"{shown(box.name, 200)}: its home is {shown(home.uri, 200)}",
+            "use another box",
+        ) from None
     return PathUri.from_native(os.path.normpath(os.path.join(base, os.fsencode(asked.removeprefix("~/")))))
 
 

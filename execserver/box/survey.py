@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LIMIT_S: Final = 10.0
 _AT_ONCE: Final = 16
+_LARGEST: Final = 1024 * 1024
 _HEAD: Final = ("NAME", "ANSWERS", "SANDBOX", "VERSION", "URL")
 # Nobody is asked for a password by a list.
 _SSH_OPTIONS: Final = ("-oBatchMode=yes", f"-oConnectTimeout={int(_LIMIT_S)}")
@@ -58,7 +59,9 @@ def _ask(entry: Entry) -> State:
 
 
 def _asked(entry: Entry) -> State:
-    options = ExecServerClientConnectOptions(client_name="execserver", resume_window=0.0)
+    options = ExecServerClientConnectOptions(
+        client_name="execserver", resume_window=0.0, max_message_bytes=_LARGEST
+    )
     begun = time.monotonic()
     client = connect(of_entry(entry), options, _SSH_OPTIONS)
     try:

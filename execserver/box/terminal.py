@@ -48,6 +48,21 @@ class Terminal:
         tty.setraw(self._fd, termios.TCSADRAIN)
         self._before = before
 
+    def suspend(self) -> None:
+        """Make it as it was while this program is stopped; `resume` ends that."""
+        before = self._before
+        self.restore(after_loss=True)
+        self._before = before
+
+    def resume(self) -> None:
+        """Let every key through again after this program was stopped: a shell has changed the terminal."""
+        if self._before is None:
+            return
+        try:
+            tty.setraw(self._fd, termios.TCSADRAIN)
+        except (OSError, termios.error):
+            pass  # it is gone, or this program is in the background: then it is continued once more
+
     def restore(self, *, after_loss: bool = False) -> None:
         """Make it as it was; `after_loss` also switches off what the remote program could not any more."""
         before, self._before = self._before, None

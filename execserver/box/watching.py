@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from execserver.box.connecting import Box, reaching
+from execserver.box.connecting import Box, asking, patience, reaching
 from execserver.box.conversation import Conversation
 from execserver.box.kept import SHELL_MS, find, has_ended, short_name
 from execserver.box.manner import LOST, Manner
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
     from execserver.protocol.watching import SessionProcess
+
+_LEAVE_S: Final = 2.0
 _SCREEN_BYTES: Final = 256 * 1024
 _CLEAR: Final = b"\x1b[!p\x1b[H\x1b[2J"
 
@@ -32,7 +34,7 @@ def attach(box: Box, name: str, *, take: bool) -> int:
     client = lasting_client(box)
     try:
         found = find(client, box, name)
-        with reaching(box):
+        with asking(box):
             # Who follows it already may be writing; that cannot be seen.
             alone = found.watchers == 0 and not any(
                 session.attached and session.session_id == found.session_id
@@ -92,8 +94,9 @@ def wait(box: Box, name: str) -> int:
         found = find(client, box, name)
         if not found.running:
             return _status(found.exit_code)
-        with reaching(box):
+        with asking(box):
             process = client.watch_process(found.session_id, found.process_id, after_seq=0)
+        with reaching(box):
             return _status(_exit_code(process))
     finally:
         leave(client)
@@ -122,7 +125,7 @@ def kill(box: Box, name: str, signal_name: str) -> int:
         found = find(client, box, name)
         if not found.running:
             raise has_ended(found)
-        with reaching(box):
+        with asking(box):
             process = client.watch_process(found.session_id, found.process_id, after_seq=0)
             process.signal(signal_name)
         return 0
@@ -139,7 +142,8 @@ def leave(client: ExecServerClient) -> None:
     """Close a client whose session is not to outlive it."""
     try:
         if client.state is SessionState.OPEN and client.kept is not None:
-            client.session_keep(0)
+            with patience(_LEAVE_S):
+                client.session_keep(0)
     except ExecServerError:
-        pass  # lost just now: the box ends it in its time
+        pass  # lost just now, or frozen: the box ends it in its time
     client.close()

@@ -27,7 +27,7 @@ from execserver.client.errors import (
     WaitTimeout,
     kept,
 )
-from execserver.client.event_log import Event, EventLog, ReadState
+from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, ReadState
 from execserver.client.flow import Gate, Inlet
 from execserver.client.session import Session
 from execserver.eventloop.locks import BoundedSemaphore
@@ -129,10 +129,12 @@ class RemoteProcess:
         return item
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process and return its exit code.  Takes no events."""
-        self._await(lambda: self._log.exit is not None, timeout)
-        assert self._log.exit is not None
-        return self._log.exit.code
+        """Wait for the end of the process and return its exit code, -1 if no server knows it.
+
+        Takes no events.
+        """
+        self._await(lambda: self._log.exit is not None or self._log.complete, timeout)
+        return UNKNOWN_EXIT if self._log.exit is None else self._log.exit.code
 
     def sandbox_denied(self) -> bool:
         """Return whether the sandbox made an ended process fail; asks the server if it did not report it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import gevent
 import pytest
@@ -51,6 +52,28 @@ def test_the_terminal_is_restored_after_a_signal(
         os.kill(screen.pid, number)
         wait_until(lambda: not screen.is_raw(), WAIT_S)
         assert screen.ended() == 128 + number
+
+
+def test_a_stopped_client_gives_the_terminal_back_until_it_goes_on(
+    person: Person, server: ServerProcess
+) -> None:
+    with person.at_terminal("shell", server.url) as screen:
+        wait_for_prompt(screen)
+        os.kill(screen.pid, signal.SIGTSTP)
+        wait_until(lambda: state_of(screen.pid) == "T", WAIT_S)
+        assert not screen.is_raw()
+        screen.resize(31, 91)
+        os.kill(screen.pid, signal.SIGCONT)
+        wait_until(screen.is_raw, WAIT_S)
+        screen.type(b"while [ \"$(stty size)\" != '31 91' ]; do sleep 0.1; done; echo si'z'ed; exit 3\r")
+        screen.wait_for(b"sized\r\n")
+        assert screen.ended() == 3
+        assert not screen.is_raw()
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of a process's state, T if it is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.long

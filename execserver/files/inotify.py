@@ -11,6 +11,7 @@ import errno
 import os
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 IN_MODIFY = 0x2
@@ -50,7 +51,7 @@ class Inotify:
 
     def __init__(self) -> None:
         """Raise OSError, EMFILE if the user has too many instances."""
-        self._lib = ctypes.CDLL(None, use_errno=True)
+        self._lib = _c_library()
         self.fd = self._call(self._lib.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
 
     def watch(self, path: bytes, mask: int) -> int:
@@ -84,6 +85,12 @@ class Inotify:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         return result
+
+
+@lru_cache(maxsize=1)
+def _c_library() -> ctypes.CDLL:
+    # One for all: only a collection would free another one.
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _events(data: bytes) -> Iterator[Event]:

@@ -87,8 +87,8 @@ def test_each_kind_of_change_is_told_in_order(watched: Follower, folder: Path) -
     watched.until_told(("created", "a/b/file"))
     file.write_bytes(b"22")
     watched.until_told(("modified", "a/b/file"))
-    file.chmod(0o600)
-    watched.until_told(("attributes", "a/b/file"))
+    (folder / "a").chmod(0o700)
+    watched.until_told(("attributes", "a/"))
     file.rename(folder / "moved")
     watched.until_told(("renamed", "a/b/file", "moved"))
     (folder / "moved").unlink()
@@ -171,6 +171,25 @@ def test_names_that_are_no_text_come_as_they_are(watched: Follower, folder: Path
     odd = os.fsdecode(b"\xff\xfe? \n%41")
     (folder / odd).write_bytes(b"")
     assert ("created", odd) in watched.until_told(("created", odd))
+
+
+def test_a_root_is_removed_although_a_process_is_in_it(remote: ExecServerClient, folder: Path) -> None:
+    root = folder / "root"
+    root.mkdir()
+    process = remote.start(["sleep", "100"], cwd=str(root))
+    with remote.files.watch(root, coalesce=0.01) as watch:
+        root.rmdir()
+        assert [(batch.ended, batch.reason) for batch in watch] == [(True, "the folder was removed")]
+    process.terminate()
+
+
+def test_a_root_moves_with_the_folders_above(remote: ExecServerClient, folder: Path) -> None:
+    root = folder / "a" / "b" / "root"
+    root.mkdir(parents=True)
+    with remote.files.watch(root, coalesce=0.01) as watch:
+        (folder / "a" / "beside").mkdir()
+        (folder / "a").rename(folder / "c")
+        assert [(batch.ended, batch.reason) for batch in watch] == [(True, "the folder was moved")]
 
 
 @pytest.mark.parametrize("how", ["removed", "moved"])

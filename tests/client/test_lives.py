@@ -142,6 +142,21 @@ def test_a_process_that_says_too_much_and_one_that_cannot_be_started(remote: Exe
     assert_freed(life, LIVES)
 
 
+def test_a_watched_folder(server: ServerProcess, tmp_path: Any) -> None:
+    def life(number: int) -> None:
+        with ExecServerClient.connect(server.url, QUICK) as client:
+            left_open = client.files.watch(tmp_path, coalesce=0.0)
+            with client.files.watch(tmp_path, coalesce=0.0) as watch:
+                (tmp_path / f"{number}").write_bytes(b"")
+                assert next(watch).changes
+                cut(client)
+            assert left_open.next_batch() is not None
+            with pytest.raises(ExecServerError):
+                client.files.watch(tmp_path / "missing")
+
+    assert_freed(life, LIVES // 4)
+
+
 def test_a_file(remote: ExecServerClient, tmp_path: Any) -> None:
     def life(number: int) -> None:
         remote.write_file(str(tmp_path / "f"), b"content" * 1000)

@@ -1,11 +1,13 @@
-"""Nothing of forwarded ports is left for the garbage collector once their session has ended."""
+"""Nothing of forwarded ports and watches is left for the garbage collector once their session has ended."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import gevent
 from gevent import socket
 
-from tests.handlers.asking import Server
+from tests.handlers.asking import Client, Server
 from tests.handlers.test_watching import client_of, heard
 from tests.support.greenlets import turns
 from tests.support.lives import assert_freed
@@ -33,3 +35,26 @@ def test_ports_are_freed_with_their_session(handlers_server: Server) -> None:
             turns()
 
     assert_freed(life, LIVES)
+
+
+def test_watches_are_freed_with_their_session_or_before(handlers_server: Server, tmp_path: Path) -> None:
+    def life(number: int) -> None:
+        root = tmp_path / f"{number}"
+        for name in ("a", "b/c", "removed"):
+            (root / name).mkdir(parents=True)
+        client = client_of(handlers_server)
+        for watch_id, path in (("w", root), ("v", root / "b"), ("r", root / "removed")):
+            client.ask("fs/watch", watchId=watch_id, path=str(path), coalesceMs=0)
+        (root / "a" / "f").write_bytes(b"")
+        (root / "removed").rmdir()
+        wait_until(lambda: _told(client) >= {"w", "r"}, 20.0, pause=gevent.sleep)
+        client.ask("fs/unwatch", watchId="v")
+        client.ask("session/keep", keepMs=0)
+        client.leave()
+        turns()
+
+    assert_freed(life, LIVES)
+
+
+def _told(client: Client) -> set[str]:
+    return {note["watchId"] for note in heard(client, "fs/changes")}

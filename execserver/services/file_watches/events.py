@@ -41,6 +41,7 @@ from execserver.services.file_watches.scan import Scan
 _TURN_S = 0.002
 _MAX_MOVING = 64  # halves of renames; the two are next to each other, nearly always
 _ENDS = {IN_DELETE_SELF: "removed", IN_MOVE_SELF: "moved", IN_UNMOUNT: "unmounted"}
+_ENDS_ABOVE = {**_ENDS, IN_DELETE: "removed", IN_MOVED_FROM: "moved"}
 
 
 class _Moving(NamedTuple):
@@ -100,7 +101,8 @@ class Events:
             return
         folder = self._scan.tree.get(event.watch)
         if folder is None:
-            return  # of a watch that has ended
+            self._take_above(event)  # or of a watch that has ended
+            return
         if not event.name:
             self._take_own(folder, event.mask)
             return
@@ -116,6 +118,15 @@ class Events:
         else:
             kind = MODIFIED if event.mask & IN_MODIFY else ATTRIBUTES
             self._pending.add(Change(folder.below(event.name), kind, is_directory))
+
+    def _take_above(self, event: Event) -> None:
+        name = self._scan.above.get(event.watch)
+        if name is None or (event.name and event.name != name):
+            return
+        for bit, word in _ENDS_ABOVE.items():
+            if event.mask & bit:
+                self.ended = word
+                return
 
     def _take_own(self, folder: Folder, mask: int) -> None:
         is_root = folder.parent is None and folder is self._scan.tree.root

@@ -24,6 +24,7 @@ from execserver.files.inotify import (
     IN_CREATE,
     IN_DELETE,
     IN_DELETE_SELF,
+    IN_MASK_ADD,
     IN_MODIFY,
     IN_MOVE_SELF,
     IN_MOVED_FROM,
@@ -37,6 +38,7 @@ MAX_NAMES: Final = 200_000  # of one folder
 _TURN_S: Final = 0.002  # between two chances for others to run
 _NAMES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_MODIFY | IN_ATTRIB
 _MASK = _NAMES | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR
+_ABOVE = IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_MASK_ADD
 _GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))  # removed, or another thing by now
 
 
@@ -91,7 +93,9 @@ class Scan:
         self._is_over = is_over
         self.inotify = _instance()
         self.tree = WatchedTree(-1)
+        self.above: dict[int, bytes] = {}  # what the folders above have on the way to the root
         try:
+            self._watch_above()
             self._watch_all()
         except BaseException:
             self.close()
@@ -132,6 +136,30 @@ class Scan:
         finally:
             for number in numbers - self.tree.numbers():
                 self.inotify.unwatch(number)
+
+    def _watch_above(self) -> None:
+        """Watch for the end of the folders above, as far as they may be read.
+
+        The root's own events are not enough: it has none if it is moved with a folder above, and those of its
+        removal come only when no process is in it any more.
+        """
+        path, name = os.path.split(self._root)
+        while name:
+            try:
+                fd = self.files.open_folder(path)
+            except (OSError, RpcError):
+                pass
+            else:
+                self._watch_one_above(fd, name)
+            path, name = os.path.split(path)
+
+    def _watch_one_above(self, fd: int, name: bytes) -> None:
+        try:
+            self.above[self.inotify.watch(b"/proc/self/fd/%d" % fd, _ABOVE)] = name
+        except OSError:
+            pass
+        finally:
+            self.files.release_folder(fd)
 
     def _watch_all(self) -> None:
         fd = self.files.open_folder(self._root or b"/")
@@ -244,27 +272,31 @@ def _instance() -> Inotify:
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
-        most = _setting("max_user_instances")
+        most = _least("fs/inotify/max_user_instances", "user/max_inotify_instances")
         raise Full(
-            f"this user has no inotify instance left (fs.inotify.max_user_instances is {most}), or "
+            f"this user has no inotify instance left ({most}), or "
             "the server no descriptor: end other watches, or have the administrator raise the limit"
         ) from None
 
 
 def _no_watches() -> str:
-    most = _setting("max_user_watches")
+    most = _least("fs/inotify/max_user_watches", "user/max_inotify_watches")
     return (
-        f"this user has no inotify watch left (fs.inotify.max_user_watches is {most}): watch fewer folders, "
+        f"this user has no inotify watch left ({most}): watch fewer folders, "
         "or have the administrator raise the limit"
     )
 
 
-def _setting(name: str) -> str:
-    try:
-        with open(f"/proc/sys/fs/inotify/{name}", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return "unknown"
+def _least(*names: str) -> str:
+    """Return the setting of the kernel that allows the least: a user namespace may have a lower one."""
+    found: list[tuple[int, str]] = []
+    for name in names:
+        try:
+            with open(f"/proc/sys/{name}", encoding="ascii") as file:
+                found.append((int(file.read()), name.replace("/", ".")))
+        except (OSError, ValueError):
+            continue
+    return "unknown" if not found else "{1} is {0}".format(*min(found))
 
 
 def _text(error: OSError | RpcError) -> str:

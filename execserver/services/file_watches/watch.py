@@ -32,7 +32,7 @@ _READ = 1  # event mask of gevent's io watchers
 _PAUSE_S: Final = 0.01  # after a read: a busy folder wakes the server 100 times a second
 _BUSY_EVENTS: Final = 1000  # of one read, after which there is no pause: the kernel's queue must not run over
 _AGAIN_S: Final = 0.25  # before a tree is looked at again: a storm that fills the queue may do so many times
-_BATCH_CHANGES: Final = 1000
+_BATCH_CHANGES: Final = 256  # judged and written in some milliseconds, before others run
 _BATCH_BYTES: Final = 128 * 1024  # of paths
 KEPT_BATCHES: Final = 64
 KEPT_BYTES: Final = 1024 * 1024
@@ -59,6 +59,7 @@ class FileWatch:
         self._recursive = recursive
         self._stirred = Signal()  # something is to be told, or to be read
         self._readable = Signal()
+        self._closing = Signal()
         self._resumed = Signal()
         self._pending = PendingChanges(self._stirred.set)
         self._kept: deque[bytes] = deque()  # the last batches, encoded
@@ -118,6 +119,7 @@ class FileWatch:
     def close(self) -> None:
         """End the watch; the client is told nothing.  Its reader frees the descriptor."""
         self._closed = True
+        self._closing.set()
         self._readable.set()
         sender, self._sender = self._sender, None
         if sender is not None:
@@ -147,7 +149,7 @@ class FileWatch:
         while not self._closed:
             found = scan.inotify.read()
             if not found and events.moving:
-                gevent.sleep(_PAUSE_S)  # the second half of a rename may be on its way
+                self._closing.wait(_PAUSE_S)  # the second half of a rename may be on its way
                 found = scan.inotify.read()
                 if not found:
                     events.settle()
@@ -159,7 +161,10 @@ class FileWatch:
                 return f"the folder was {events.ended}"
             if events.lost is not None:
                 self._look_again(scan, events)
-            gevent.sleep(0 if len(found) > _BUSY_EVENTS else _PAUSE_S)
+            if len(found) > _BUSY_EVENTS:
+                gevent.sleep(0)
+            else:
+                self._closing.wait(_PAUSE_S)
         return "closed"
 
     def _wait(self, fd: int) -> None:
@@ -177,7 +182,7 @@ class FileWatch:
 
     def _look_again(self, scan: Scan, events: Events) -> None:
         reason = events.lost or ""
-        gevent.sleep(_AGAIN_S)
+        self._closing.wait(_AGAIN_S)
         events.forget()
         scan.again()
         # Only now: a client that looks again must miss nothing of what comes after its look.
@@ -199,6 +204,7 @@ class FileWatch:
             while (self._pending or self._ended is not None) and not self._told_end:
                 self._wait_for_client()
                 self._send_one()
+                gevent.sleep(0)
         self._sender = None
 
     def _wait_for_client(self) -> None:

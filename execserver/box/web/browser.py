@@ -139,10 +139,14 @@ class Browser:
         self._calls.spawn(self._call, call_id, method, params)
 
     def _call(self, call_id: int, method: str, params: dict[str, Any]) -> None:
+        # For an error that nobody expects: it is printed, and the page does not wait for ever.
+        answer: dict[str, object] = {"error": CallFailed("this is a mistake of the console").members()}
         try:
-            self._queue({"id": call_id, "result": self._carry(self, method, params)})
+            answer = {"result": self._carry(self, method, params)}
         except CallFailed as failed:
-            self._queue({"id": call_id, "error": failed.members()})
+            answer = {"error": failed.members()}
+        finally:
+            self._queue({"id": call_id, **answer})
 
     def _queue(self, message: dict[str, object]) -> None:
         text = json.dumps(message, separators=(",", ":")).encode("ascii")

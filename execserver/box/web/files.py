@@ -38,7 +38,7 @@ _Entry = tuple[str, str]  # name and kind
 
 def listed(link: Link, params: Params) -> dict[str, object]:
     """Return what is in a folder, folders first."""
-    given = params.maybe_text("path")
+    given = params.maybe_path("path")
     with link.using() as client:
         path = home_of(client, link.box) if given is None else uri_of(given)
         found = _entries(client, path)
@@ -105,7 +105,7 @@ def _members(entry: _Entry) -> dict[str, object]:
 
 def read(link: Link, params: Params) -> dict[str, object]:
     """Return the text of a file and its version."""
-    path = uri_of(params.text("path"))
+    path = uri_of(params.path("path"))
     with link.using() as client:
         version = _version(client, path)
         with client.open_file(path) as file:
@@ -133,12 +133,9 @@ def _text(data: bytes, *, is_cut: bool) -> str | None:
 
 def write(link: Link, params: Params) -> dict[str, object]:
     """Write a text as a whole or not at all, if the file is still the version that the page has."""
-    path = uri_of(params.text("path"))
+    path = uri_of(params.path("path"))
     text = params.text("text", MAX_TEXT)
-    try:
-        data = text.encode()
-    except UnicodeEncodeError:
-        raise CallFailed("the text has half of a character", WRONG) from None
+    data = text.encode()
     if len(data) > MAX_TEXT:
         raise CallFailed("a text has 1 MiB at most; upload a larger file", WRONG)
     with link.using() as client:
@@ -198,7 +195,7 @@ def _wanted_version(params: Params) -> FileVersion | None:
 
 def mkdir(link: Link, params: Params) -> dict[str, object]:
     """Make a folder; one that is there is a mistake."""
-    path = uri_of(params.text("path"))
+    path = uri_of(params.path("path"))
     with link.using() as client:
         client.create_directory(path, recursive=False)
     return {}
@@ -206,7 +203,7 @@ def mkdir(link: Link, params: Params) -> dict[str, object]:
 
 def remove(link: Link, params: Params) -> dict[str, object]:
     """Remove a file, a link, or with `recursive` a tree."""
-    path = uri_of(params.text("path"))
+    path = uri_of(params.path("path"))
     if path.native().strip(b"/.") == b"":
         raise CallFailed("the root is not removed", WRONG)
     with link.using() as client:
@@ -216,7 +213,7 @@ def remove(link: Link, params: Params) -> dict[str, object]:
 
 def rename(link: Link, params: Params) -> dict[str, object]:
     """Give something another name that is not taken."""
-    source, target = uri_of(params.text("from")), uri_of(params.text("to"))
+    source, target = uri_of(params.path("from")), uri_of(params.path("to"))
     with link.using() as client:
         if not client.extensions.fs_change:
             raise CallFailed("this server renames nothing", "unsupported", "use a newer execserver")

@@ -72,7 +72,7 @@ def start(link: Link, params: Params) -> dict[str, object]:
         tty = params.flag("tty", argv is None)
         command = Command(
             argv or (login_shell(client), "-l"),
-            cwd=params.maybe_text("cwd"),
+            cwd=params.maybe_path("cwd"),
             env=_TERM if tty else {},
             sandbox=sandbox,
             tty=tty,

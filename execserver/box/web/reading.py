@@ -9,6 +9,7 @@ from execserver.box.web.failing import WRONG, CallFailed
 
 _LARGEST_ID: Final = 2**53
 _LONGEST_TEXT: Final = 64 * 1024
+_LONGEST_PATH: Final = 4096
 _MOST_WORDS: Final = 4096
 
 
@@ -40,16 +41,24 @@ class Params:
 
     def text(self, name: str, longest: int = _LONGEST_TEXT) -> str:
         """Return a text that must be there."""
-        found = self.maybe_text(name, longest)
-        if found is None:
-            raise _wrong(name, "is missing")
-        return found
+        return _there(name, self.maybe_text(name, longest))
+
+    def path(self, name: str) -> str:
+        """Return a path that must be there; `maybe_path` says what is one."""
+        return _there(name, self.maybe_path(name))
 
     def maybe_text(self, name: str, longest: int = _LONGEST_TEXT) -> str | None:
         """Return a text, None if it is null or not there."""
         found = self._members.get(name)
-        if found is not None and (not isinstance(found, str) or len(found) > longest):
+        if found is not None and not _is_text(found, longest, "strict"):
             raise _wrong(name, f"is no text of at most {longest} characters")
+        return found
+
+    def maybe_path(self, name: str) -> str | None:
+        """Return a text in which lone surrogates stand for bytes, None if it is null or not there."""
+        found = self._members.get(name)
+        if found is not None and not _is_text(found, _LONGEST_PATH, "surrogateescape"):
+            raise _wrong(name, f"is no path of at most {_LONGEST_PATH} characters")
         return found
 
     def number(self, name: str, least: int, most: int) -> int:
@@ -76,7 +85,7 @@ class Params:
         if found is None:
             return None
         fits = isinstance(found, list) and 0 < len(found) <= _MOST_WORDS
-        if not fits or not all(isinstance(word, str) and len(word) <= _LONGEST_TEXT for word in found):
+        if not fits or not all(_is_text(word, _LONGEST_TEXT, "strict") for word in found):
             raise _wrong(name, "is no list of texts")
         return list(found)
 
@@ -87,6 +96,23 @@ class Params:
     def value(self, name: str) -> object:
         """Return a param as it came."""
         return self._members.get(name)
+
+
+def _there(name: str, found: str | None) -> str:
+    if found is None:
+        raise _wrong(name, "is missing")
+    return found
+
+
+def _is_text(value: object, longest: int, errors: str) -> bool:
+    """Tell whether a value is a text that can be sent on: JSON can hold halves of characters."""
+    if not isinstance(value, str) or len(value) > longest:
+        return False
+    try:
+        value.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
 
 
 def _wrong(name: str, what: str) -> CallFailed:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
 from execserver.box.web.answers import POLICY
 from tests.box.boxes import Person, mistaken
 from tests.box.web.page import Page, Web
-from tests.support.peer import ProtocolFault
+from tests.support.peer import WAIT, ProtocolFault
+from tests.support.waiting import wait_until
 from tests.support.ws_peer import TEXT, Ending, WsPeer
 
 OWN = {"name": "this machine"}
@@ -125,6 +129,7 @@ def test_what_is_no_call_ends_the_page(web: Web, message: str) -> None:
 def test_a_call_of_the_wrong_kind_is_answered(page: Page) -> None:
     wrong: dict[str, dict[str, object]] = {
         "no.method": {},
+        "ports.forward": {"box": "this machine", "port": 1, "address": "\udc80"},
         "files.list": {"box": 1},
         "files.read": {"box": "this machine", "path": "relative"},
         "files.write": {"box": "this machine", "path": "/x", "text": "\ud800"},
@@ -169,6 +174,34 @@ def test_it_shows_the_boxes(page: Page) -> None:
     assert found["dev"]["url"].startswith("ws://127.0.0.1:")
     assert found["dev"]["state"] in ("reachable", "connected")
     assert found["this machine"]["home"].endswith("/a home")
+
+
+def test_the_browser_is_led_to_the_console_and_nobody_sees_its_url(person: Person) -> None:
+    browser = person.home / "browser"
+    browser.write_text(
+        '#!/bin/sh\necho "$1" >>seen\ncat "${1#file://}" >>seen\nls -l "${1#file://}" >>seen\n'
+    )
+    browser.chmod(0o755)
+    person.environ["BROWSER"] = f"/no/such/browser:'{browser}'"
+    running = person.start("web")
+    assert running.stdout is not None
+    url = running.stdout.readline().decode().strip()
+    try:
+        wait_until(lambda: b"rw-" in _content(person.home / "seen"), WAIT)
+        address, page, status, *_ = _content(person.home / "seen").decode().splitlines()
+        assert address.startswith("file:///")
+        assert url not in address
+        assert f'content="0;url={url}"' in page
+        assert status.startswith("-rw------- ")
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=WAIT)
+    assert running.returncode == 128 + signal.SIGTERM
+    assert not os.path.exists(address.removeprefix("file://"))
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 def test_a_taken_port_is_told(person: Person) -> None:

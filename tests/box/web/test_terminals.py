@@ -169,3 +169,10 @@ def test_input_that_nobody_reads_is_dropped_and_told(page: Page, commands: list[
         page.type(channel, bytes(1024 * 1024))
     assert page.event("terminal.dropped", channel=channel)["bytes"] > 0
     assert page.ask("files.list", box=OWN)["truncated"] is False
+
+
+@pytest.mark.parametrize("word", ["\udc80", "a\0b", 1, None, "x" * 70_000])
+def test_a_word_that_no_command_can_have_is_told(page: Page, word: object) -> None:
+    with pytest.raises(Refused) as refused:
+        page.ask("process.start", box=OWN, argv=["echo", word])
+    assert refused.value.code == "wrong"

@@ -12,6 +12,7 @@ from gevent.pool import Pool
 from execserver.box.comparing import Plan
 from execserver.box.here import Changed
 from execserver.box.nodes import Node, Tree
+from execserver.box.shown import shown
 from execserver.box.there import BATCH_BYTES, BATCH_NAMES
 from execserver.client.errors import ExecServerError
 
@@ -42,11 +43,19 @@ class Listener(Protocol):
     def removed(self, name: bytes) -> None:
         """Note that a name is gone."""
 
+    def gone(self, name: bytes) -> None:
+        """Note that something was in the source and is not any more."""
+
     def failed(self, name: bytes, text: str) -> None:
         """Note that something could not be done."""
 
     def say(self, text: str) -> None:
         """Tell a person something that is no failure."""
+
+
+def anew(name: bytes) -> str:
+    """Return what to say when a part of a file is of no use."""
+    return f"{shown(name, 300) or 'the file'}: what is there is of another file; it is copied anew"
 
 
 def check_hope(error: OSError | str) -> None:

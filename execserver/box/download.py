@@ -15,6 +15,7 @@ from execserver.box.changes import (
     AT_ONCE,
     WRITABLE,
     Listener,
+    anew,
     batches,
     check_hope,
     folders_to_open,
@@ -31,6 +32,7 @@ from execserver.box.there import Blocks, BoxTree
 from execserver.box.unpacking import Unpacker
 from execserver.protocol.batches import FsReadManyFile
 
+_NO_SUCH = "(os error 2)"
 _KINDS = {Kind.FILE: tar.FILE, Kind.FOLDER: tar.DIRECTORY, Kind.LINK: tar.SYMLINK}
 
 
@@ -121,6 +123,9 @@ class Download:
         return found
 
     def _write(self, unpacker: Unpacker, node: Node, file: FsReadManyFile, name: bytes) -> None:
+        if file.content is None and (file.error or "").endswith(_NO_SUCH):
+            self._listener.gone(name)  # as if it had never been listed
+            return
         if file.content is None:
             raise Changed(shown(file.error or "the box did not send it", 300))
         data = bytes(file.content)
@@ -155,7 +160,7 @@ class Download:
             self._listener.passed(size)
             return size
         if size:
-            self._listener.say(f"{shown(name, 300)}: what is there is of another file; it is copied anew")
+            self._listener.say(anew(name))
         part.cut(0)
         return 0
 

@@ -76,7 +76,7 @@ def _rounds(sync: Sync, watch: Watch) -> NoReturn:
             target, _ = sync.look(source=False)
         try:
             status, source = sync.become(target)
-            target = None if status else sync.reached(target, source)
+            target = None if status or sync.report.failed_names else sync.reached(target, source)
         except EmptySource as empty:
             sync.report.complain(str(empty))
         if _wait(watch):
@@ -108,11 +108,14 @@ def _watched_there(sync: Sync, client: ExecServerClient, box: Box) -> BoxWatch:
     if not client.get_metadata(PathUri.from_native(sync.there)).is_directory:
         raise _no_folder()
     try:
-        return BoxWatch(client.files.watch(PathUri.from_native(sync.there)))
+        watch = client.files.watch(PathUri.from_native(sync.there))
     except UnsupportedByServer:
         raise unreachable(
             f"{shown(box.name, 200)}: this server does not watch folders", "use a newer execserver there"
         ) from None
+    for each in watch.errors:
+        sync.report.say(f"not watched: {shown(each.path.native(), 300)}: {shown(each.message, 300)}")
+    return BoxWatch(watch)
 
 
 def _no_folder() -> Leave:

@@ -6,6 +6,8 @@ write to the folder, so what is no plain file of one's own is replaced.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 from typing import Final
@@ -73,10 +75,24 @@ def _own(name: bytes, folder: int) -> int:
     if fd >= 0:
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == os.geteuid():
+            _lock(fd)
             return fd
         os.close(fd)
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         pass
-    return os.open(name, _OPEN | os.O_EXCL, 0o600, dir_fd=folder)
+    fd = os.open(name, _OPEN | os.O_EXCL, 0o600, dir_fd=folder)
+    _lock(fd)
+    return fd
+
+
+def _lock(fd: int) -> None:
+    """Keep others from writing to it at the same time; close it if one does.  Raises OSError."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise BlockingIOError(errno.EAGAIN, "another copy is writing it") from None
+    except OSError:
+        pass  # a file system without locks

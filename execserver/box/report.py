@@ -30,7 +30,7 @@ class Report:
         self._progress = Progress(0, quiet=True)
         self._files = self._bytes = self._removed = 0
         self.failures = 0
-        self.failed_names: set[bytes] = set()
+        self.failed_names: set[bytes] = set()  # what is not in the target as it is in the source
 
     def plan(self, plan: Plan, source: Tree) -> None:
         """Tell the steps of a plan, and begin to count."""
@@ -51,7 +51,7 @@ class Report:
             for name in (*plan.stamps, *(each for each in reversed(plan.settled) if each not in new)):
                 self._step("set", name)
         for name in plan.refused:
-            self.failed(name, "a folder and something else have this name (--delete replaces it)")
+            self.failed(name, "is a folder on one side only; it stays as it is")
 
     def copied(self, name: bytes, size: int) -> None:
         """Count a file or link."""
@@ -75,6 +75,10 @@ class Report:
         elif self.failures <= _MAX_TOLD:
             self._progress.close()
             write(2, f"execserver: {shown(name, 300) or 'the whole'}: {shown(text, 300)}\n")
+
+    def gone(self, name: bytes) -> None:
+        """Note what was not copied, and is nobody's failure."""
+        self.failed_names.add(name)
 
     def say(self, text: str) -> None:
         """Tell a person something."""

@@ -72,6 +72,7 @@ class Sync:
         self.cover: Callable[[Iterable[bytes]], bool] | None = None
         self.report = report
         self.up = up
+        self._is_told = False  # what happened: nothing more is said of a further look that finds nothing
         self._manner = manner
         self._excluded = Excluded(manner.exclude)
         self._box = BoxTree(client, there)
@@ -108,7 +109,9 @@ class Sync:
                 self._apply(plan, source, target)
         except Hopeless as error:
             self.report.complain(f"the target takes nothing more: {error}")
-        self.report.finish(plan, source)
+        if not (self._is_told and plan.is_empty):
+            self.report.finish(plan, source)
+            self._is_told = True
         return 1 if self.report.failures else 0
 
     def look(self, *, source: bool) -> tuple[Tree, bool]:

@@ -19,10 +19,11 @@ from execserver.box.nodes import (
     Tree,
     is_fresh,
     is_part,
+    part_name,
 )
 from execserver.box.shown import shown
 from execserver.client.errors import NotFoundError, ProtocolViolation, RequestFailed, TransportClosed
-from execserver.protocol.batches import FsListEntry, FsReadManyFile, FsWriteEntry, FsWriteError
+from execserver.protocol.batches import FsListEntry, FsNodeKind, FsReadManyFile, FsWriteEntry, FsWriteError
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
 from execserver.protocol.trees import FsHashEntry
@@ -63,14 +64,33 @@ class BoxTree:
                 held += len(each.name) + len(each.target or b"")
                 if len(found) >= MAX_NODES or held > MAX_NAME_BYTES:
                     raise TooLarge(f"more than {MAX_NODES} names")
-                _add(found, each, excluded, keep_parts)
+                add(found, each, excluded, keep_parts=keep_parts)
         except NotFoundError:
             return {}, True
         return found, is_whole
 
-    def digest(self, name: bytes, offset: int, length: int | None) -> str:
-        """Return the SHA-256 of a file or a part of it, in hexadecimal digits."""
-        for each in self._files.hash(self.path(name), offset=offset, length=length):
+    def digest(self, name: bytes, offset: int, length: int) -> str:
+        """Return the SHA-256 of some bytes of a file, in hexadecimal digits."""
+        return self._digest(self.path(name), offset, length)
+
+    def part_size(self, name: bytes) -> int:
+        """Return how many bytes of a file have been collected beside it; 0 if none."""
+        try:
+            found = next(iter(self._files.list(self._part(name))), None)
+        except NotFoundError:
+            return 0
+        return found.size if isinstance(found, FsListEntry) and found.kind is FsNodeKind.FILE else 0
+
+    def part_digest(self, name: bytes, length: int) -> str:
+        """Return the SHA-256 of the first bytes of what has been collected beside a file."""
+        return self._digest(self._part(name), 0, length)
+
+    def _part(self, name: bytes) -> PathUri:
+        folder, slash, last = self.path(name).native().rpartition(b"/")
+        return PathUri.from_native(folder + slash + part_name(last))
+
+    def _digest(self, path: PathUri, offset: int, length: int) -> str:
+        for each in self._files.hash(path, offset=offset, length=length):
             if isinstance(each, FsHashEntry):
                 return each.sha256
         raise ProtocolViolation("there is no hash in the answer")
@@ -146,7 +166,8 @@ class Blocks:
                 pass  # it was of an earlier connection
 
 
-def _add(found: Tree, entry: FsListEntry, excluded: Excluded, keep_parts: bool) -> None:
+def add(found: Tree, entry: FsListEntry, excluded: Excluded, *, keep_parts: bool) -> None:
+    """Take a listed name into a tree.  Raises ProtocolViolation for one that could lead elsewhere."""
     name = bytes(entry.name)
     try:
         clean = b"/".join(parts(name)) == name

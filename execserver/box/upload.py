@@ -12,6 +12,7 @@ from execserver.box.changes import (
     LARGE,
     WRITABLE,
     Listener,
+    anew,
     batches,
     check_hope,
     folders_to_open,
@@ -20,8 +21,7 @@ from execserver.box.changes import (
 )
 from execserver.box.comparing import Plan
 from execserver.box.here import BLOCK, Changed
-from execserver.box.nodes import Kind, Node, Tree, beside, part_name
-from execserver.box.shown import shown
+from execserver.box.nodes import Kind, Node, Tree, part_name
 from execserver.box.there import BATCH_NAMES, BoxTree
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 
@@ -48,7 +48,7 @@ class Upload:
             pass
         for name in plan.files:
             if is_large(source[name]):
-                self._guarded(name, lambda each: self._large(each, target.get(beside(each))))
+                self._guarded(name, self._large)
         self._remove(plan.removals)
         self._in_order(
             plan.settled, lambda name: self._folder(name, source[name].mode, source[name].modified_ns)
@@ -113,6 +113,8 @@ class Upload:
     def _guarded(self, name: bytes, work: Callable[[bytes], None]) -> None:
         try:
             work(name)
+        except FileNotFoundError:
+            self._listener.gone(name)  # as if it had never been listed
         except OSError as error:
             self._listener.failed(name, error.strerror or str(error))
         except Changed as error:
@@ -120,11 +122,11 @@ class Upload:
 
     # --- large files -------------------------------------------------------------------------------------
 
-    def _large(self, name: bytes, part: Node | None) -> None:
+    def _large(self, name: bytes) -> None:
         fd = here.opened(self._path(name))
         try:
             status = os.fstat(fd)
-            offset = self._resumed(name, fd, status.st_size, part)
+            offset = self._resumed(name, fd, status.st_size)
             text = self._pieces(name, fd, status, offset)
             if text.startswith(_HOLE):  # pieces that were sent again came in another order
                 text = self._pieces(name, fd, status, 0)
@@ -136,15 +138,16 @@ class Upload:
         else:
             self._listener.copied(name, status.st_size)
 
-    def _resumed(self, name: bytes, fd: int, size: int, part: Node | None) -> int:
+    def _resumed(self, name: bytes, fd: int, size: int) -> int:
         """Return how many bytes of the file are there already."""
-        if part is None or part.kind is not Kind.FILE or not 0 < part.size <= size:
+        there = self._target.part_size(name)
+        if not there:
             return 0
-        if self._target.digest(beside(name), 0, part.size) != here.digest(fd, 0, part.size):
-            self._listener.say(f"{shown(name, 300)}: what is there is of another file; it is copied anew")
+        if there > size or self._target.part_digest(name, there) != here.digest(fd, 0, there):
+            self._listener.say(anew(name))
             return 0
-        self._listener.passed(part.size)
-        return part.size
+        self._listener.passed(there)
+        return there
 
     def _pieces(self, name: bytes, fd: int, status: os.stat_result, begin: int) -> str:
         """Send everything from an offset; return why it failed, or nothing."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from execserver.box import comparing
+from execserver.box.changes import Hopeless, check_hope
+from execserver.box.comparing import Plan
+from execserver.box.download import Download
+from execserver.box.nodes import Excluded, Kind, Node
 from execserver.box.report import Report
 from execserver.box.syncing import Manner, Sync
-from execserver.client import ExecServerClient
+from execserver.box.there import BoxTree, add
+from execserver.box.upload import Upload
+from execserver.client import ExecServerClient, ProtocolViolation
 from execserver.leaving import Leave
+from execserver.protocol.batches import FsListEntry, FsNodeKind, FsReadManyFile
 from tests.box.boxes import Person, mistaken
 from tests.box.test_cp import listing, make_tree
 from tests.client.conftest import the_hub_settles as the_hub_settles
@@ -173,11 +182,82 @@ def test_what_was_cut_is_gone_on_with(pair: Pair, capfd: pytest.CaptureFixture[s
     assert [path.name for path in pair.target.iterdir()] == ["other"]
 
 
-def test_one_file_is_synced_too(pair: Pair) -> None:
+def test_one_file_is_synced_and_gone_on_with_too(pair: Pair) -> None:
     pair.source.rmdir()
     pair.source.write_text("text")
     assert pair.sync() == 0
     assert pair.target.read_text() == "text"
+    pair.source.write_bytes(BIG)
+    part = pair.target.with_name(".target.execserver-part")
+    part.write_bytes(BIG[:1000])
+    before = part.stat().st_ino
+    assert pair.sync() == 0
+    assert (pair.target.read_bytes(), pair.target.stat().st_ino) == (BIG, before)
+
+
+def test_folders_that_may_not_be_written_to_are_filled(pair: Pair) -> None:
+    (pair.source / "d").mkdir(mode=0o700)
+    for name in ("first", "second"):
+        (pair.source / "d").chmod(0o700)
+        (pair.source / "d" / name).write_text(name)
+        (pair.source / "d").chmod(0o500)
+        assert pair.sync() == 0
+        assert listing(pair.target) == listing(pair.source)
+
+
+def test_what_is_gone_meanwhile_is_nobodys_failure(client: ExecServerClient, tmp_path: Path) -> None:
+    plan = Plan(files=[b"small", b"large"])
+    source = {b"small": Node(Kind.FILE, 1), b"large": Node(Kind.FILE, len(BIG))}
+    report = Report(lines=True, dry=False, quiet=True)
+    box = BoxTree(client, os.fsencode(tmp_path))
+    Upload(os.fsencode(tmp_path), box, report).apply(plan, source, {})
+    assert (report.failures, report.failed_names) == (0, {b"small", b"large"})
+
+
+@pytest.mark.parametrize("name", [b"../x", b"/x", b"a/../x", b"./x", b"a//b", b"x/", b"x\0y", b"a/" * 300])
+def test_names_that_lead_out_end_the_listing(name: bytes) -> None:
+    entry = FsListEntry(name=name, kind=FsNodeKind.FILE, size=1, modified_at_ns=0, mode=0o600)
+    with pytest.raises(ProtocolViolation):
+        add({}, entry, Excluded(()), keep_parts=False)
+
+
+class Lying:
+    """A box that lists what cannot be, and sends more than it has listed."""
+
+    def read(self, names: Sequence[bytes]) -> tuple[FsReadManyFile, ...]:
+        """Return a content for every name."""
+        return tuple(FsReadManyFile(content=b"evil") for _ in names)
+
+
+def test_a_lying_box_writes_nowhere_else(tmp_path: Path) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    (outside / "kept").chmod(0o600)
+    link = Node(Kind.LINK, target=os.fsencode(outside))
+    file, folder = Node(Kind.FILE, 4, 0o6777), Node(Kind.FOLDER, 0, 0o777)
+    source = {b"": folder, b"l": link, b"l/kept": file, b"l/new": file, b"l/d": folder, b"ok": file}
+    plan = comparing.plan(source, {}, (), (), delete=False)
+    plan.removals = [b"l/kept"]
+    plan.stamps = [b"l/kept"]
+    report = Report(lines=True, dry=False, quiet=True)
+    download = Download(Lying(), os.fsencode(target), report)  # type: ignore[arg-type]
+    try:
+        download.apply(plan, source, {})
+    finally:
+        download.close()
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert ((outside / "kept").read_text(), (outside / "kept").stat().st_mode & 0o777) == ("kept", 0o600)
+    assert (target / "ok").stat().st_mode & 0o7777 == 0o777
+    assert report.failures > 0
+
+
+def test_a_full_disk_ends_the_work() -> None:
+    for error in (OSError(errno.ENOSPC, "x"), "No space left on device (os error 28)"):
+        with pytest.raises(Hopeless):
+            check_hope(error)
+    check_hope(OSError(errno.EACCES, "x"))
+    check_hope("Permission denied (os error 13)")
 
 
 def test_a_part_that_is_a_link_is_not_written_through(client: ExecServerClient, tmp_path: Path) -> None:

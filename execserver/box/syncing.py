@@ -222,5 +222,6 @@ def refused(box: Box, error: Exception) -> Leave:
     """Return the Leave for what a box, or a tree, does not allow."""
     if isinstance(error, TooLarge):
         return failure(f"{error}: that is more than can be compared", "take a part of the tree")
+    cure = "the folder that the target is in must be there" if isinstance(error, NotFoundError) else ""
     text = error.message if isinstance(error, RequestFailed) else str(error)
-    return failure(f"{shown(box.name, 200)}: {shown(text, 1000)}")
+    return failure(f"{shown(box.name, 200)}: {shown(text, 1000)}", cure)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 1024 * 1024  # of content in one request
 BATCH_NAMES: Final = 500
 _KINDS: Final = {kind.value: kind for kind in Kind}
+_MAX_ERRORS: Final = 10_000  # of a listing
 _MAX_ANSWER: Final = 4 * BATCH_BYTES
 _TRIES: Final = 20  # of a block, each with a handle of its own
 
@@ -54,11 +55,13 @@ class BoxTree:
         Raises TooLarge and what the Python client raises.
         """
         found: Tree = {}
-        is_whole, held = True, 0
+        errors, held = 0, 0
         try:
             for each in self._files.list(PathUri.from_native(self._top)):
                 if isinstance(each, FsWalkError):
-                    is_whole = False
+                    errors += 1
+                    if errors > _MAX_ERRORS:
+                        raise TooLarge(f"more than {_MAX_ERRORS} names that cannot be read")
                     say(f"{shown(each.path.native(), 300)}: {shown(each.message, 300)}")
                     continue
                 held += len(each.name) + len(each.target or b"")
@@ -67,7 +70,7 @@ class BoxTree:
                 add(found, each, excluded, keep_parts=keep_parts)
         except NotFoundError:
             return {}, True
-        return found, is_whole
+        return found, not errors
 
     def digest(self, name: bytes, offset: int, length: int) -> str:
         """Return the SHA-256 of some bytes of a file, in hexadecimal digits."""
@@ -99,11 +102,11 @@ class BoxTree:
         """Return the hashes of all files below the top."""
         found: dict[bytes, str] = {}
         prefix = self._top.rstrip(b"/") + b"/"
-        for each in self._files.hash(PathUri.from_native(self._top)):
+        for number, each in enumerate(self._files.hash(PathUri.from_native(self._top))):
             path = each.path.native()
+            if number >= MAX_NODES:
+                raise TooLarge(f"more than {MAX_NODES} names")
             if isinstance(each, FsHashEntry) and path.startswith(prefix):
-                if len(found) >= MAX_NODES:
-                    raise TooLarge(f"more than {MAX_NODES} names")
                 found[path[len(prefix) :]] = each.sha256
         return found
 

@@ -50,6 +50,7 @@ from execserver.protocol.trees import (
 )
 
 _CHUNK_BYTES = 1024 * 1024  # of an archive, in one request
+_MOST_BARREN = 1000  # pages of a listing that follow each other and have no entry
 
 Entry = TypeVar("Entry", covariant=True)
 
@@ -182,6 +183,7 @@ class TreeMethods:
         """List a file, or a directory with all that is below it; names are relative, its own is empty."""
         root, context = wire.path_uri(path), wire.sandbox_context(sandbox)
         after: bytes | None = None
+        barren = 0
         while True:
             params = FsListParams(path=root, after=after, max_entries=MAX_PAGE, sandbox=context)
             page = self._session.call(FS_LIST, params, resend=True)
@@ -189,8 +191,9 @@ class TreeMethods:
             yield from page.errors
             if page.next is None:
                 return
-            if page.next == after:
-                raise ProtocolViolation("the server sends the same page again and again")
+            barren = 0 if page.entries or page.errors else barren + 1
+            if page.next == after or barren > _MOST_BARREN:
+                raise ProtocolViolation("the server sends pages without anything new")
             after = page.next
 
     def read_many(

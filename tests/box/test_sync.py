@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from execserver.box import comparing
 from execserver.box.changes import Hopeless, check_hope
 from execserver.box.comparing import Plan
 from execserver.box.download import Download
-from execserver.box.nodes import Excluded, Kind, Node
+from execserver.box.nodes import Excluded, Kind, Node, TooLarge
 from execserver.box.report import Report
 from execserver.box.syncing import Manner, Sync
 from execserver.box.there import BoxTree, add
@@ -22,6 +23,8 @@ from execserver.box.upload import Upload
 from execserver.client import ExecServerClient, ProtocolViolation
 from execserver.leaving import Leave
 from execserver.protocol.batches import FsListEntry, FsNodeKind, FsReadManyFile
+from execserver.protocol.files import FsWalkError
+from execserver.protocol.paths import PathUri
 from tests.box.boxes import Person, mistaken
 from tests.box.test_cp import listing, make_tree
 from tests.client.conftest import the_hub_settles as the_hub_settles
@@ -250,6 +253,17 @@ def test_a_lying_box_writes_nowhere_else(tmp_path: Path) -> None:
     assert ((outside / "kept").read_text(), (outside / "kept").stat().st_mode & 0o777) == ("kept", 0o600)
     assert (target / "ok").stat().st_mode & 0o7777 == 0o777
     assert report.failures > 0
+
+
+def test_a_listing_without_end_is_given_up(
+    client: ExecServerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = FsWalkError(path=PathUri.from_native(b"/x\x1b"), message="no\x1b[31m")
+    monkeypatch.setattr(client.files, "list", lambda path: itertools.repeat(error))
+    said: list[str] = []
+    with pytest.raises(TooLarge):
+        BoxTree(client, os.fsencode(tmp_path)).tree(Excluded(()), said.append, keep_parts=True)
+    assert set(said) == {"/x\\x1b: no\\x1b[31m"}
 
 
 def test_a_full_disk_ends_the_work() -> None:

@@ -21,6 +21,7 @@ R = TypeVar("R")
 
 LARGE: Final = 512 * 1024  # a file of more goes by itself, in pieces, and can be resumed
 AT_ONCE: Final = 3  # requests on their way
+WINDOW: Final = 4  # pieces of a large file on their way
 WRITABLE: Final = 0o700
 # What fails once for these reasons fails for every file.
 _HOPELESS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})

@@ -13,6 +13,7 @@ from execserver.box import tar
 from execserver.box.below import Below, Path, parts
 from execserver.box.changes import (
     AT_ONCE,
+    WINDOW,
     WRITABLE,
     Listener,
     anew,
@@ -30,6 +31,7 @@ from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Entry
 from execserver.box.there import Blocks, BoxTree
 from execserver.box.unpacking import Unpacker
+from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.protocol.batches import FsReadManyFile
 
 _NO_SUCH = "(os error 2)"
@@ -84,6 +86,10 @@ class Download:
         except OSError as error:
             self._listener.failed(name, error.strerror or str(error))
             check_hope(error)
+        except NotFoundError:
+            self._listener.gone(name)  # as if it had never been listed
+        except RequestFailed as error:
+            self._listener.failed(name, error.message)
         except (Changed, BadArchive) as error:
             self._listener.failed(name, str(error))
 
@@ -165,12 +171,13 @@ class Download:
         return 0
 
     def _blocks(self, node: Node, part: PartFile, blocks: Blocks, offset: int) -> None:
-        while offset < node.size:
-            data = blocks.read(offset, min(BLOCK, node.size - offset))
-            if not data:
+        def read(at: int) -> tuple[int, bytes]:
+            return at, blocks.read(at, min(BLOCK, node.size - at))
+
+        for at, data in side_by_side(read, range(offset, node.size, BLOCK), WINDOW):
+            if len(data) != min(BLOCK, node.size - at):
                 raise Changed("it changes while it is read")
-            part.write(offset, data)
-            offset += len(data)
+            part.write(at, data)
             self._listener.passed(len(data))
         if blocks.read(node.size, 1):
             raise Changed("it changes while it is read")

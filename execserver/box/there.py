@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from gevent.lock import BoundedSemaphore
+
 from execserver.box.below import BadName, parts
 from execserver.box.nodes import (
     MAX_NAME_BYTES,
@@ -136,28 +138,37 @@ class BoxTree:
 
 
 class Blocks:
-    """Reads blocks; a handle ends with its connection, and then another one is opened."""
+    """Reads blocks, several at a time; a handle ends with its connection, and then another one is opened."""
 
     def __init__(self, opening: Callable[[], RemoteFile]) -> None:
         self._opening = opening
         self._file: RemoteFile | None = None
+        self._one_opens = BoundedSemaphore()
 
     def read(self, offset: int, size: int) -> bytes:
         """Return the bytes at an offset, fewer at the end of the file."""
         for _ in range(_TRIES):
-            file, fresh = self._file, False
+            file, is_fresh = self._opened()
             try:
-                if file is None:
-                    file, fresh = self._opening(), True
-                    self._file = file
                 return file.read_block(offset, size)
             except TransportClosed:
-                self._file = None
-            except RequestFailed:
-                self.close()
-                if fresh:
+                self._forget(file)
+            except NotFoundError:
+                self._forget(file)
+                if is_fresh:
                     raise
         raise ProtocolViolation("the box ends the connection each time a file is read")
+
+    def _opened(self) -> tuple[RemoteFile, bool]:
+        with self._one_opens:
+            if self._file is not None:
+                return self._file, False
+            self._file = self._opening()
+            return self._file, True
+
+    def _forget(self, file: RemoteFile) -> None:
+        if self._file is file:
+            self._file = None
 
     def close(self) -> None:
         """Close the handle."""

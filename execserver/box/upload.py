@@ -10,6 +10,7 @@ from execserver.box import here
 from execserver.box.changes import (
     AT_ONCE,
     LARGE,
+    WINDOW,
     WRITABLE,
     Listener,
     anew,
@@ -23,9 +24,9 @@ from execserver.box.comparing import Plan
 from execserver.box.here import BLOCK, Changed
 from execserver.box.nodes import Kind, Node, Tree, part_name
 from execserver.box.there import BATCH_NAMES, BoxTree
+from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 
-_WINDOW: Final = 4  # pieces of a large file on their way
 _HOLE: Final = "bytes are missing"
 
 
@@ -117,6 +118,10 @@ class Upload:
             self._listener.gone(name)  # as if it had never been listed
         except OSError as error:
             self._listener.failed(name, error.strerror or str(error))
+        except NotFoundError:
+            self._listener.gone(name)  # as if it had never been listed
+        except RequestFailed as error:
+            self._listener.failed(name, error.message)
         except Changed as error:
             self._listener.failed(name, str(error))
 
@@ -176,7 +181,7 @@ class Upload:
             self._listener.passed(len(data))
             return ""
 
-        return next((text for text in side_by_side(send, offsets, _WINDOW) if text), "")
+        return next((text for text in side_by_side(send, offsets, WINDOW) if text), "")
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self._source, name) if name else self._source

@@ -208,12 +208,21 @@ def test_folders_that_may_not_be_written_to_are_filled(pair: Pair) -> None:
         assert listing(pair.target) == listing(pair.source)
 
 
-def test_what_is_gone_meanwhile_is_nobodys_failure(client: ExecServerClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+def test_what_is_gone_meanwhile_is_nobodys_failure(
+    client: ExecServerClient, tmp_path: Path, up: bool
+) -> None:
     plan = Plan(files=[b"small", b"large"])
     source = {b"small": Node(Kind.FILE, 1), b"large": Node(Kind.FILE, len(BIG))}
     report = Report(lines=True, dry=False, quiet=True)
-    box = BoxTree(client, os.fsencode(tmp_path))
-    Upload(os.fsencode(tmp_path), box, report).apply(plan, source, {})
+    top = os.fsencode(tmp_path)
+    box = BoxTree(client, top)
+    if up:
+        Upload(top, box, report).apply(plan, source, {})
+    else:
+        download = Download(box, top, report)
+        download.apply(plan, source, {})
+        download.close()
     assert (report.failures, report.failed_names) == (0, {b"small", b"large"})
 
 

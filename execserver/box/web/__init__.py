@@ -56,7 +56,7 @@ terminal.close {channel}  ->  {}                   ends nothing on the box
     event connection {box, state}                  "connected", "lost" (it is being resumed), "ended"
 files.list {box, path?}  ->  {path, entries: [{name, kind, size, mtime_ms, mode}], truncated}
     no path: the home; kind: "directory", "file", "other", of what a link leads to; size, mtime_ms and mode
-    may be null; 5000 entries at most, 2000 of them with these
+    may be null; 5000 entries at most, 2000 of them with these, and as many as are looked at in 2 s
 files.read {box, path}  ->  {text, version, truncated, size}
     at most 1 MiB; text null: no UTF-8
 files.write {box, path, text, version?}  ->  {version}

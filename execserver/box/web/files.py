@@ -15,6 +15,7 @@ from execserver.box.web.failing import CHANGED, NOT_FOUND, WRONG, CallFailed, of
 from execserver.box.web.paths import is_name, text_of, uri_of
 from execserver.client.errors import ExecServerError
 from execserver.client.files import BLOCK_BYTES
+from execserver.eventloop.deadline import at_most
 from execserver.protocol.errors import RpcError
 from execserver.protocol.files import FileVersion, FsReadDirectoryEntry, FsWalkOptions
 from execserver.protocol.paths import PathUri
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 MAX_TEXT: Final = BLOCK_BYTES
 _MOST_ENTRIES: Final = 5000
 _MOST_LOOKED_AT: Final = 2000
+_LOOK_S: Final = 2.0  # for all of these, so that a folder behind a slow connection is shown soon
 _AT_ONCE: Final = 32
 _REPLACED: Final = "\ufffd"  # stands for bytes of a name that are no UTF-8
 _FLAT: Final = FsWalkOptions(
@@ -43,14 +45,22 @@ def listed(link: Link, params: Params) -> dict[str, object]:
         path = home_of(client, link.box) if given is None else uri_of(given)
         found = _entries(client, path)
         shown = found[:_MOST_ENTRIES]
-        looked_at = shown[:_MOST_LOOKED_AT]
-        pool = Pool(_AT_ONCE)
-        try:
-            entries = list(pool.imap(lambda each: _described(client, path, each), looked_at))
-        finally:
-            pool.kill()
-        entries += [_members(each) for each in shown[_MOST_LOOKED_AT:]]
+        entries = _looked_at(client, path, shown[:_MOST_LOOKED_AT])
+        entries += [_members(each) for each in shown[len(entries) :]]
         return {"path": text_of(path), "entries": entries, "truncated": len(found) > len(shown)}
+
+
+def _looked_at(client: ExecServerClient, path: PathUri, entries: list[_Entry]) -> list[dict[str, object]]:
+    """Return entries with what is known of each, as many as are looked at in time."""
+    found: list[dict[str, object]] = []
+    pool = Pool(_AT_ONCE)
+    try:
+        with at_most(_LOOK_S):
+            for each in pool.imap(lambda entry: _described(client, path, entry), entries, maxsize=_AT_ONCE):
+                found.append(each)  # noqa: PERF402 - those that were found count also when time is over
+    finally:
+        pool.kill()
+    return found
 
 
 def _entries(client: ExecServerClient, path: PathUri) -> list[_Entry]:

@@ -50,6 +50,7 @@ def test_a_lost_connection_is_told_and_resumed(person: Person, server: ServerPro
         page.shown(channel, b"after\r\nafter")
 
 
+@pytest.mark.long
 def test_a_box_that_has_gone_is_told_and_found_again(person: Person) -> None:
     box = f"unix:{person.home}/box"
     first = ServerProcess(listen=f"unix://{person.home}/box")

@@ -50,6 +50,7 @@ def test_a_folder_is_listed_whatever_its_names_are(page: Page, folder: Path) -> 
     assert page.ask("files.read", box=OWN, path=f"{folder}/no \udcff utf-8")["text"] == "x"
 
 
+@pytest.mark.long
 def test_a_large_folder_is_cut(page: Page, folder: Path) -> None:
     for number in range(5001):
         (folder / f"{number:04}").touch()

@@ -59,7 +59,7 @@ Commands:
                             Forward TCP connections through it; --reverse the other way, --socks for all.
   web [BOX]                 Open a console in the browser: processes, terminals, files and ports of boxes.
   completion <SHELL>        Print what bash, zsh or fish needs to complete verbs, options and boxes.
-  help [VERB]               Print the text about a verb.
+  help [VERB]               Print the text about a verb; --man: as a manual page.
   self-test                 Start a server on loopback, run commands and file calls through it, and report
                             whether everything works here.
   install-aliases <DIR>     Make symlinks in DIR by whose names other programs find this one, e.g. codex-fs.
@@ -167,5 +167,5 @@ A client reaches the server by its URL:
 Every sandbox mode of the client works; `execserver doctor` shows what enforces it here.
 GET /readyz answers 200.
 
-SIGTERM and SIGINT end the children and exit with 0. Other exit codes: 1 cannot serve, 2 wrong usage.
+Exit status: 0 after SIGTERM or SIGINT, which end the children; 1 cannot serve; 2 wrong usage.
 """

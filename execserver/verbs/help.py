@@ -1,10 +1,25 @@
-"""`execserver help [VERB]`: the text about a verb, as its `--help` prints it."""
+"""`execserver help [VERB]`: the text about a verb, as its `--help` prints it, or as a manual page."""
 
 from __future__ import annotations
 
 import sys
 
+from execserver import __version__
+from execserver.arguments import Mistake, Program, read_table
 from execserver.leaving import failure, until_left, write
+
+HELP = """\
+Print the text about a verb, or about the program.
+
+Usage: execserver help [--man] [VERB]
+
+Options:
+  --man                     Show it as a manual page; in roff where stdout is no terminal, so that it can be
+                            kept: execserver help --man run > execserver-run.1
+  -h, --help                Print this text and exit.
+
+Exit status: 0; 1 there is no such verb; 2 wrong usage.
+"""
 
 # Verb -> module and name of its text; the program's own text describes the others.
 TEXTS = {
@@ -14,6 +29,7 @@ TEXTS = {
     "cp": "execserver.verbs.cp:HELP",
     "edit": "execserver.verbs.edit:HELP",
     "forward": "execserver.verbs.forward_ports:HELP",
+    "help": "execserver.verbs.help:HELP",
     "kill": "execserver.verbs.kept:KILL_HELP",
     "logs": "execserver.verbs.kept:LOGS_HELP",
     "ps": "execserver.verbs.kept:PS_HELP",
@@ -30,13 +46,26 @@ GENERAL = "execserver.cli_help:HELP"
 
 
 def main() -> int:
-    """Print a text; return 0, or 1 for a verb that there is not."""
+    """Print a text; return 0, 1 for a verb that there is not, 2 for wrong usage."""
     return until_left(_main)
 
 
 def _main() -> int:
-    asked = [word for word in sys.argv[1:2] if not word.startswith("-")]
-    write(1, text_about(asked[0]) if asked else text(GENERAL))
+    program = Program(
+        "execserver help", read_table(HELP), lambda: HELP, takes_more=True, usage="[--man] [VERB]"
+    )
+    parsed = program.parse(sys.argv[1:])
+    if len(parsed.operands) > 1:
+        raise program.mistaken(Mistake(f"unexpected argument '{parsed.operands[1]}' found"))
+    verb = parsed.operands[0] if parsed.operands else None
+    found = text(GENERAL) if verb is None else text_about(verb)
+    if "--man" not in parsed.options:
+        write(1, found)
+        return 0
+    from execserver.verbs.man_page import manual_page
+    from execserver.verbs.pager import show
+
+    show(manual_page(verb if verb in TEXTS else None, found, __version__), found)
     return 0
 
 

@@ -1,0 +1,28 @@
+"""Shows a manual page to a person: by `man` where stdout is a terminal, else it goes out as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from execserver.leaving import write
+
+
+def show(page: str, text: str) -> None:
+    """Show a page in roff, or the text that it was made of where no program can format it."""
+    if not os.isatty(1):
+        write(1, page)
+    elif not _formatted(page):
+        write(1, text)
+
+
+def _formatted(page: str) -> bool:
+    if shutil.which("man") is None:
+        return False
+    import subprocess  # late: only a person at a terminal needs it
+
+    try:
+        shown = subprocess.run(["man", "-l", "-"], input=page.encode(), check=False)
+    except (OSError, KeyboardInterrupt):
+        return False
+    return shown.returncode == 0

@@ -46,6 +46,8 @@ VERBS = {
     "kill": "execserver.verbs.kept:kill",
     "cp": "execserver.verbs.cp:main",
     "edit": "execserver.verbs.edit:main",
+    "find": "execserver.verbs.find:main",
+    "grep": "execserver.verbs.find:grep",
     "sync": "execserver.verbs.sync:main",
     "forward": "execserver.verbs.forward_ports:main",
     "web": "execserver.verbs.web:main",

@@ -103,6 +103,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.verbs.boxed": "box/test_run.py",
     "execserver.verbs.cp": "box/test_cp.py",
     "execserver.verbs.edit": "box/test_edit.py",
+    "execserver.verbs.find": "box/test_find.py",
+    "execserver.verbs.pager": "test_man_page.py",
     "execserver.verbs.sides": "box/test_sync.py",
     "execserver.verbs.sync": "box/test_sync.py",
     "execserver.verbs.forward_ports": "box/test_forward.py",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from execserver import __version__
 from execserver.arguments import Mistake, Program, read_table
 from execserver.leaving import failure, until_left, write
+from execserver.version import __version__
 
 HELP = """\
 Print the text about a verb, or about the program.
@@ -28,6 +28,8 @@ TEXTS = {
     "attach": "execserver.verbs.kept:ATTACH_HELP",
     "cp": "execserver.verbs.cp:HELP",
     "edit": "execserver.verbs.edit:HELP",
+    "find": "execserver.verbs.find:HELP",
+    "grep": "execserver.verbs.find:GREP_HELP",
     "forward": "execserver.verbs.forward_ports:HELP",
     "help": "execserver.verbs.help:HELP",
     "kill": "execserver.verbs.kept:KILL_HELP",

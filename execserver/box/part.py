@@ -26,6 +26,7 @@ class PartFile:
         """Open the part of the file at a path.  Raises OSError."""
         self._name = path[-1]
         self._part = part_name(path[-1])
+        self._is_finished = False
         self._parent = below.opened(path[:-1])
         try:
             self._fd = _own(self._part, self._parent)
@@ -60,11 +61,18 @@ class PartFile:
         os.fchmod(self._fd, node.mode & PERMISSIONS)
         os.utime(self._fd, ns=(node.modified_ns, node.modified_ns))
         os.rename(self._part, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        self._is_finished = True
 
     def close(self) -> None:
-        """Release both; what is not finished stays."""
-        os.close(self._fd)
-        os.close(self._parent)
+        """Release both; what is not finished stays, if there is anything."""
+        try:
+            if not self._is_finished and not self.size:
+                os.unlink(self._part, dir_fd=self._parent)
+        except OSError:
+            pass  # it is in nobody's way
+        finally:
+            os.close(self._fd)
+            os.close(self._parent)
 
 
 def _own(name: bytes, folder: int) -> int:

@@ -224,6 +224,7 @@ def test_what_is_gone_meanwhile_is_nobodys_failure(
         download.apply(plan, source, {})
         download.close()
     assert (report.failures, report.failed_names) == (0, {b"small", b"large"})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [b"../x", b"/x", b"a/../x", b"./x", b"a//b", b"x/", b"x\0y", b"a/" * 300])

@@ -96,7 +96,7 @@ def test_only_what_differs_is_done(pair: Pair, capfd: pytest.CaptureFixture[str]
     os.utime(pair.source / "touched", ns=(1, 10**18))
     (pair.source / "changed").write_text("TEXT")
     os.utime(pair.source / "changed", ns=(1, 10**18))
-    (pair.source / "mode").chmod(0o600)
+    (pair.source / "mode").chmod(0o640)
     (pair.source / "link").unlink()
     (pair.source / "link").symlink_to("longer")
     (pair.target / "mine").write_text("stays")

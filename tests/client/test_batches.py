@@ -45,7 +45,8 @@ def root(folder: Path) -> Path:
 
 
 def test_a_tree_is_listed_in_pages(remote: ExecServerClient, root: Path) -> None:
-    (root / "a").mkdir(mode=0o750)
+    (root / "a").mkdir()
+    (root / "a").chmod(0o750)
     (root / "a" / os.fsdecode(b"\xff")).write_bytes(b"12345")
     (root / "a" / "link").symlink_to("nowhere")
     os.mkfifo(root / "fifo")

@@ -87,7 +87,7 @@ def decode_params(method: Method[P, R] | NotificationMethod[P], params: msgspec.
             return quickly  # type: ignore[return-value]
     try:
         decoded = _decoder(kind).decode(params)
-    except UNREADABLE:
+    except (*UNREADABLE, InvalidParams):  # the latter from a value in it, which does not know where it is
         from execserver.protocol.slow_path import decode_on_slow_path
 
         return decode_on_slow_path(kind, params)

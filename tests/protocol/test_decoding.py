@@ -188,6 +188,13 @@ def test_any_params_give_a_record_or_a_typed_error(name: str, data: bytes) -> No
         assert isinstance(decode_params(METHODS[name], msgspec.Raw(data)), METHODS[name].params)
 
 
+def test_an_error_in_one_of_several_contexts_says_in_which() -> None:
+    root = {"id": "", "path": "file:///"}
+    params = {"roots": [root, {**root, "sandbox": 5}]}
+    with pytest.raises(InvalidParams, match=r"\(in `roots\[1\].sandbox`\)$"):
+        decode_params(METHODS["capabilityRoots/discoverV1"], msgspec.Raw(msgspec.json.encode(params)))
+
+
 def test_careful_decoding_is_loaded_only_when_it_is_needed() -> None:
     program = (
         "import sys, msgspec\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from execserver.sandbox.kernel.syscalls import Kernel
-from execserver.zygote.confinement import LANDLOCK
+from execserver.zygote.confinement import LANDLOCK, NATIVE
 from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
-from execserver.zygote.supervision.records import DECLINE
+from execserver.zygote.supervision.records import ACCEPT, DECLINE
 from execserver.zygote.supervision.stand_in.stand_ins import STAND_IN
 from execserver.zygote.supervision.trap.notify import WAIT_KILLABLE
 from execserver.zygote.supervision.trap.process_files import MOST_DESCRIPTORS
@@ -61,6 +61,19 @@ def test_jobs_in_the_background_and_traps_do_not_disturb_each_other(zygote: Supe
     lines = out.splitlines()
     assert len(lines) == 60, err
     assert all(line.split()[0] == line.split()[1] for line in lines)
+
+
+@pytest.mark.parametrize("place", [NATIVE, LANDLOCK])
+def test_a_call_outlives_whoever_is_killed_while_somebody_is_asked(
+    zygote: Supervised, tmp_path: Path, place: str
+) -> None:
+    asked = tmp_path / "asked"
+    asked.write_text("#!/bin/sh\nexec sleep 30\n")
+    asked.chmod(0o755)
+    rounds = 300 if LONG else 40
+    script = f"for n in $(seq {rounds}); do {asked} & kill -KILL $!; wait $!; done 2> /dev/null; echo fine"
+    found = zygote.call(script, prompt(str(asked)), place=place, answer=lambda question: ACCEPT)
+    assert found == (0, "fine\n", "")
 
 
 def test_large_environments_arrive_whole(zygote: Supervised) -> None:

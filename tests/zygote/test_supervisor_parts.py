@@ -21,7 +21,7 @@ from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, Q
 from execserver.zygote.supervision.trap import notify
 from execserver.zygote.supervision.trap.callers import INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
 from execserver.zygote.supervision.trap.process_files import copied_descriptors, free_number, open_numbers
-from execserver.zygote.supervision.trap.process_status import death_signal, open_process
+from execserver.zygote.supervision.trap.process_status import Status, death_signal, open_process
 from tests.zygote.supervised import allow, prompt
 
 
@@ -148,6 +148,19 @@ def test_what_killed_a_process_is_known(signum: int) -> None:
     assert death_signal(pidfd, pid) == signum
     os.waitpid(pid, 0)
     os.close(pidfd)
+
+
+def test_the_status_of_a_process_that_has_ended_is_an_error_with_its_number() -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie, of which the kernel tells a part only
+    try:
+        with pytest.raises(OSError) as error:
+            Status(pid)
+    finally:
+        os.waitpid(pid, 0)
+    assert number_of(error) == "ESRCH"
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

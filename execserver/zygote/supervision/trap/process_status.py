@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -23,6 +24,8 @@ class Status:
     `ignored`, `caught` and `blocked` are masks of signals, bit N-1 for signal N; `cpus` is the mask of those
     that it may run on, as the kernel writes it.  `ids` stands for user, groups and capabilities, all that a
     program which it executes keeps, and is only compared.
+
+    Raises OSError, ProcessLookupError for a thread that has ended: of a zombie the kernel tells a part only.
     """
 
     __slots__ = (
@@ -83,5 +86,8 @@ def _exit_status(pidfd: int) -> int | None:
 
 
 def _value(text: bytes, name: bytes) -> bytes:
-    start = text.index(name) + len(name)
+    start = text.find(name)
+    if start < 0:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    start += len(name)
     return text[start : text.index(b"\n", start)].strip()

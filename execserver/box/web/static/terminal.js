@@ -36,7 +36,7 @@ export class TerminalView {
     this.holder = el("div", { class: "screen" });
     const readable = el("input", { type: "checkbox", onchange: () => this.#screenReader(readable.checked) });
     this.element = el(
-      "section", { class: "terminal", id: process.key },
+      "section", { class: "terminal-view", id: process.key },
       el("div", { class: "bar" }, this.state, this.takeButton,
         el("span", { class: "gap" }),
         el("span", { class: "leave-note" }, el("kbd", {}, "Ctrl+Shift+↑"), " leaves the terminal"),
@@ -156,7 +156,11 @@ export class TerminalView {
   }
 
   #typed(text) {
-    if (ANSWER.test(text) && (this.#pastTimer !== null || !this.#writer)) return;
+    if (ANSWER.test(text)) {
+      if (this.#pastTimer !== null || !this.#writer) return;
+    } else {
+      this.#isNow(); // somebody types: what comes from here on may be the answer to that
+    }
     if (!this.#writer && this.#channel !== null) {
       this.element.classList.add("refused");
       setTimeout(() => this.element.classList.remove("refused"), 600);
@@ -197,7 +201,12 @@ export class TerminalView {
 
   #isPast() {
     clearTimeout(this.#pastTimer);
-    this.#pastTimer = setTimeout(() => { this.#pastTimer = null; }, PAST_MS);
+    this.#pastTimer = setTimeout(() => this.#isNow(), PAST_MS);
+  }
+
+  #isNow() {
+    clearTimeout(this.#pastTimer);
+    this.#pastTimer = null;
   }
 
   #tellState() {

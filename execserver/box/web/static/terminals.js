@@ -7,6 +7,7 @@ import { TerminalView } from "./terminal.js";
 import { Terminal } from "./xterm_styles.js";
 
 const MOST_OPEN = 16;
+const MOST_EARLY = 1000;
 
 export class Terminals {
   #app;
@@ -14,7 +15,8 @@ export class Terminals {
   #chosen = null;
   #tabs;
   #next = 1;
-  #early = new Map(); // bytes that came before the answer that names their channel
+  #connecting = 0;
+  #early = []; // what came before the answer that names its channel
 
   constructor(app) {
     this.#app = app;
@@ -60,7 +62,7 @@ export class Terminals {
       this.#select(key, false);
       this.#views.get(key).view.show(() => this.#tabs.focus(key));
       this.#drawBlank();
-      await this.#views.get(key).view.connect();
+      await this.#connect(this.#views.get(key).view);
     }
     this.#select(key, true);
   }
@@ -127,11 +129,11 @@ export class Terminals {
     route("terminal.writer", (view, { writer }) => view.setWriter(writer));
     route("terminal.dropped", (view, { bytes }) => this.#app.complain(new Error(`${bytes} bytes of input were not taken: the command does not read.`)));
     link.addEventListener("down", () => this.#all((view) => view.lost("not connected")));
-    link.addEventListener("up", () => this.#all((view) => { if (!view.exited) view.connect(); }));
+    link.addEventListener("up", () => this.#all((view) => { if (!view.exited) this.#connect(view); }));
     link.addEventListener("connection", ({ detail }) => this.#all((view) => {
       if (view.process.box !== detail.box) return;
       if (detail.state === "ended") view.lost("the connection to the box has ended");
-      else if (detail.state === "connected" && !view.isOpen && !view.exited) view.connect();
+      else if (detail.state === "connected" && !view.isOpen && !view.exited) this.#connect(view);
     }));
   }
 
@@ -139,24 +141,20 @@ export class Terminals {
     this.#of(channel, (view) => view.draw(data));
   }
 
-  /** Events may come in the same turn as the answer that names their channel: they wait for it. */
+  /** Do something with the terminal of a channel; what comes before the answer that names it waits for that. */
   #of(channel, act) {
-    const find = () => [...this.#views.values()].find(({ view }) => view.has(channel));
-    const found = find();
-    const waiting = this.#early.get(channel);
-    if (found && !waiting) {
-      act(found.view);
-    } else if (waiting) {
-      waiting.push(act);
-    } else {
-      const acts = [act];
-      this.#early.set(channel, acts);
-      setTimeout(() => {
-        this.#early.delete(channel);
-        const late = find();
-        if (late) acts.forEach((each) => each(late.view));
-      });
-    }
+    const found = [...this.#views.values()].find(({ view }) => view.has(channel));
+    if (found) act(found.view);
+    else if (this.#connecting > 0 && this.#early.length < MOST_EARLY) this.#early.push({ channel, act });
+  }
+
+  async #connect(view) {
+    this.#connecting += 1;
+    await view.connect();
+    this.#connecting -= 1;
+    const early = this.#early;
+    this.#early = [];
+    for (const { channel, act } of early) this.#of(channel, act);
   }
 
   #all(act) {

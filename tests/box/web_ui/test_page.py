@@ -66,7 +66,7 @@ def test_a_busy_process_is_shown_with_what_it_uses(tab: Tab) -> None:
     tab.sees("you type")
     tab.choose("Processes")
     row = process(tab, "busy")
-    row.locator(".value", has_text=re.compile(r"^[1-9]\d* %$")).wait_for()
+    row.locator(".value", has_text=re.compile(r"^[1-9][\d.]* %$")).wait_for()
     points = row.locator(".spark.cpu polyline")
     tab.page.wait_for_function("() => document.querySelectorAll('.spark.cpu polyline')[1].points.length >= 3")
     assert points.evaluate("line => line.points.length") >= 3

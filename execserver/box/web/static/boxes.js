@@ -9,13 +9,15 @@ const WORDS = { connected: "in use", reachable: "answers", unreachable: "does no
 export class Boxes {
   #link;
   #choose;
+  #listed;
   #asking = false;
 
-  /** `onchoose(name)` is called when the person chooses a box. */
-  constructor(element, link, onchoose) {
+  /** `onchoose(name)` is called when the person chooses a box, `onlist()` when they have answered. */
+  constructor(element, link, onchoose, onlist) {
     this.element = element;
     this.#link = link;
     this.#choose = onchoose;
+    this.#listed = onlist;
     this.all = null;
     this.list = el("ul", {}, el("li", { class: "waiting" }, "Asking the boxes…"));
     element.append(el("div", { class: "bar" }, el("h2", {}, "Boxes"), el("span", { class: "gap" }),
@@ -32,6 +34,7 @@ export class Boxes {
     try {
       this.all = await this.#link.call("boxes.list");
       this.draw(this.chosen);
+      this.#listed();
     } catch (error) {
       if (this.all === null) this.list.replaceChildren(el("li", {}, failure(error, () => this.refresh())));
     } finally {

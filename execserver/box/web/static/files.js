@@ -16,12 +16,14 @@ export class Files {
   #entries = [];
   #shown = ROWS_AT_A_TIME;
   #turn = 0;
+  #typing = false; // another path is being typed while the folder is read
 
   constructor(app) {
     this.#app = app;
     this.filter = el("input", { type: "search", placeholder: "Filter", "aria-label": "Filter files", oninput: () => this.#draw() });
     this.crumbs = el("nav", { class: "crumbs", "aria-label": "Folder" });
     this.place = el("input", { type: "text", class: "place", "aria-label": "Path", spellcheck: "false", autocomplete: "off" });
+    this.place.addEventListener("input", () => { this.#typing = true; });
     this.note = el("p", { class: "waiting", role: "status" });
     this.list = el("ul", { class: "rows files" });
     this.more = button("Show more", () => this.#showMore(), { hidden: true });
@@ -76,6 +78,7 @@ export class Files {
     const box = this.#app.box;
     if (!box) return;
     const turn = ++this.#turn;
+    this.#typing = false;
     setText(this.note, "Reading the folder…");
     try {
       const page = await this.#app.link.call("files.list", { box: box.name, ...(path === null ? {} : { path }) });
@@ -85,7 +88,7 @@ export class Files {
       this.#path = page.path;
       this.#entries = page.entries.sort(inOrder);
       this.truncated = page.truncated;
-      this.place.value = page.path;
+      if (!this.#typing) this.place.value = page.path;
       this.#drawCrumbs();
       this.#draw();
     } catch (error) {

@@ -4,7 +4,7 @@
 
 import { Boxes } from "./boxes.js";
 import { filled, showKeys } from "./dialogs.js";
-import { el, named, setText } from "./dom.js";
+import { button, el, named, setText } from "./dom.js";
 import { visible } from "./escapes.js";
 import { Files } from "./files.js";
 import { Link } from "./link.js";
@@ -23,7 +23,7 @@ class App {
 
   constructor() {
     this.link = new Link();
-    this.boxes = new Boxes(document.getElementById("boxes"), this.link, (name) => this.go(name, this.tab));
+    this.boxes = new Boxes(document.getElementById("boxes"), this.link, (name) => this.go(name, this.tab), () => this.listed());
     this.terminals = new Terminals(this);
     this.views = {
       processes: new Processes(this), terminals: this.terminals, files: new Files(this),
@@ -65,27 +65,48 @@ class App {
   /** Look at a tab of a box, by the address. */
   go(name, tab) {
     const hash = `#/${encodeURIComponent(name)}/${tab ?? "processes"}`;
-    if (location.hash === hash) this.follow();
-    else location.hash = hash;
-    if (location.hash !== this.#followed) this.follow();
+    location.hash = hash;
+    this.follow(); // now, not only at the event: a terminal that is opened must be seen to know its size
   }
 
   #followed = null;
+  #asking = false;
 
   /** Show what the address says; the default box without one. */
   async follow() {
-    if (this.boxes.all === null || location.hash === this.#followed) return;
+    if (this.boxes.all === null || this.#asking || location.hash === this.#followed) return;
     const [, name, tab] = location.hash.split("/");
     const wanted = name && decoded(name);
     const all = this.boxes.all;
     const box = all.find((each) => each.name === wanted) ?? all.find((each) => each.default) ?? all[0] ?? null;
     const changes = box?.name !== this.box?.name;
-    if (changes && this.views.files.unsaved && !(await this.views.files.editor.mayGo())) {
+    if (changes && this.views.files.unsaved && !(await this.#mayLeave())) {
       location.hash = this.#followed;
       return;
     }
     this.#followed = location.hash;
     this.#show(box, tab in this.views ? tab : "processes", changes);
+  }
+
+  async #mayLeave() {
+    this.#asking = true;
+    const may = await this.views.files.editor.mayGo();
+    this.#asking = false;
+    return may;
+  }
+
+  /** The boxes have answered again. */
+  listed() {
+    const now = this.boxes.all.find((each) => each.name === this.box?.name);
+    if (!now) return;
+    this.box = now;
+    this.tellBox();
+  }
+
+  /** Ask the boxes again, and for what is looked at. */
+  async again() {
+    await this.boxes.refresh();
+    if (this.tab) this.views[this.tab].show();
   }
 
   #show(box, tab, changes) {
@@ -109,7 +130,7 @@ class App {
       unreachable: this.box.error ?? "It does not answer." }[this.box.state];
     document.getElementById("box-state").replaceChildren(
       el("h2", {}, named(this.box.name)), el("code", {}, named(this.box.url ?? "")),
-      state ? el("p", { class: "warning", role: "alert" }, visible(state)) : "");
+      state ? el("p", { class: "warning", role: "alert" }, visible(state), " ", button("Try again", () => this.again())) : "");
   }
 
   /** Ask what to start, start it, and show it. */

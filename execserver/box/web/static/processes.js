@@ -2,7 +2,7 @@
 
 import { age, bytes, moment, percent } from "./amounts.js";
 import { button, el, empty, field, named, setText } from "./dom.js";
-import { commandLine } from "./escapes.js";
+import { commandLine, visible } from "./escapes.js";
 import { History, Sparkline } from "./sparkline.js";
 import { confirmed, chosen } from "./dialogs.js";
 import { failure } from "./notices.js";
@@ -19,7 +19,7 @@ export class Processes {
   #rows = new Map();
   #groups = new Map();
   #timer = null;
-  #asking = false;
+  #asking = null; // the name of the box that is asked
   #list = [];
 
   constructor(app) {
@@ -63,8 +63,8 @@ export class Processes {
 
   async refresh() {
     const box = this.#app.box;
-    if (this.#asking || !box || !this.#app.link.up) return;
-    this.#asking = true;
+    if (!box || this.#asking === box.name || !this.#app.link.up) return;
+    this.#asking = box.name;
     try {
       const list = await this.#app.link.call("processes.list", { box: box.name });
       if (box.name === this.#app.box?.name) {
@@ -75,11 +75,13 @@ export class Processes {
     } catch (error) {
       if (box.name === this.#app.box?.name) this.#failed(error);
     } finally {
-      this.#asking = false;
+      if (this.#asking === box.name) this.#asking = null;
     }
   }
 
   #failed(error) {
+    const shown = this.body.querySelector(".failed .empty-title")?.textContent;
+    if (shown === visible(error.message)) return; // is not told again every five seconds
     this.#rows.clear();
     this.#groups.clear();
     this.body.replaceChildren(failure(error, () => this.refresh()));
@@ -236,7 +238,7 @@ class Row {
 
   async #ask() {
     const what = this.#target();
-    const signal = await chosen("Send a signal", `To ${JSON.stringify(what.title)} and its process group.`, SIGNALS);
+    const signal = await chosen("Send a signal", `To ${visible(what.title)} and its process group.`, SIGNALS);
     if (!signal) return;
     const sure = signal !== "KILL" || (await confirmed("Kill it?", "It gets no chance to save anything.", "Kill"));
     if (!sure) return;

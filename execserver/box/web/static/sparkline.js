@@ -1,6 +1,7 @@
 // Figures over time: the last minutes of each process, and a line that shows them.
 
 const SAMPLES = 150; // five minutes, one each two seconds
+const SAMPLES_AT_FIRST = 30; // the line of a new process is as long as a minute's
 const MOST_PROCESSES = 500;
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 120;
@@ -60,7 +61,7 @@ export class Sparkline {
   draw(values) {
     if (values.length === 0) return;
     const top = Math.max(this.#least, ...values) * 1.1;
-    const step = WIDTH / (SAMPLES - 1);
+    const step = WIDTH / (Math.max(SAMPLES_AT_FIRST, values.length) - 1);
     const points = values.map((value, at) => {
       const x = WIDTH - (values.length - 1 - at) * step;
       return `${x.toFixed(1)},${(HEIGHT - 1 - (value / top) * (HEIGHT - 2)).toFixed(1)}`;

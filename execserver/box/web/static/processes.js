@@ -58,6 +58,9 @@ export class Processes {
     this.#rows.clear();
     this.#groups.clear();
     this.#history.clear();
+    for (const figure of Object.values(this.figures)) setText(figure, "–");
+    this.total.cpu.draw([]);
+    this.total.memory.draw([]);
     this.body.replaceChildren(el("p", { class: "waiting" }, "Reading the processes…"));
   }
 

@@ -59,7 +59,11 @@ export class Sparkline {
   }
 
   draw(values) {
-    if (values.length === 0) return;
+    if (values.length === 0) {
+      this.#line.setAttribute("points", "");
+      this.#area.setAttribute("points", "");
+      return;
+    }
     const top = Math.max(this.#least, ...values) * 1.1;
     const step = WIDTH / (Math.max(SAMPLES_AT_FIRST, values.length) - 1);
     const points = values.map((value, at) => {

@@ -90,6 +90,7 @@ def test_it_installs_one_package_only(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {name for name in tops if not name.endswith(".dist-info")} == {"execserver"}
     assert "execserver/py.typed" in names
+    assert "execserver/box/web/static/index.html" in names
 
 
 def test_it_holds_every_module(wheel: Path) -> None:

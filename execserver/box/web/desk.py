@@ -39,9 +39,14 @@ class Desk:
         terminal = self._terminal(link, params.text("process_id", 256))
         number = next(self._numbers) % _MOST_NUMBERS
         channel = Channel(number, terminal, browser)
+        try:
+            if channel.writer:
+                self._resize(terminal, rows, cols)
+        except BaseException:  # the page has left
+            channel.close()
+            raise
+        # Last: the page learns the number of the channel before anything comes by it.
         browser.channels[number] = channel
-        if channel.writer:
-            self._resize(terminal, rows, cols)
         browser.wake()
         return {"channel": number, "writer": channel.writer, "tty": terminal.tty}
 

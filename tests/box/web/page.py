@@ -44,6 +44,7 @@ class Page(WsPeer):
         self.events: list[dict[str, Json]] = []
         self.answers: dict[int, dict[str, Json]] = {}
         self.output: dict[int, bytes] = {}
+        self.opened: set[int] = set()
 
     def ask(self, method: str, **params: Json) -> Json:
         """Call a method; return its result.  Raises Refused."""
@@ -72,6 +73,7 @@ class Page(WsPeer):
             assert frame.opcode != CLOSE, frame
             if frame.opcode == BINARY:
                 (channel,) = struct.unpack_from(">I", frame.payload)
+                assert channel in self.opened, "output for a channel that the page does not know"
                 self.output[channel] = self.output.get(channel, b"") + frame.payload[4:]
             elif frame.opcode == TEXT:
                 message = json.loads(frame.payload)
@@ -79,6 +81,11 @@ class Page(WsPeer):
                     self.events.append(message)
                 else:
                     self.answers[message["id"]] = message
+                    self._note_channel(message.get("result"))
+
+    def _note_channel(self, result: Json) -> None:
+        if isinstance(result, dict) and "channel" in result:
+            self.opened.add(result["channel"])
 
     def event(self, name: str, **members: Json) -> dict[str, Json]:
         """Wait for an event with these members; forget and return it."""

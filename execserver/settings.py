@@ -89,7 +89,7 @@ class Settings:
     )
     max_detached_sessions = Count(1024, "kept at a time; the one detached longest ends for a further one")
     max_kept_sessions = Count(
-        256, "that stay longer or have a name, attached ones too; a further one is refused"
+        1024, "that stay longer or have a name, attached ones too; a further one is refused"
     )
     keep_max_s = Seconds(86400.0, "for which a client can have a session kept; --keep-max changes it")
     spool_bytes = Count(64 * _MIB, "of a process in a kept session, on disk; --spool-max changes it")

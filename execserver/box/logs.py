@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from execserver.box.connecting import Box, asking, patience, reaching, unreachable
 from execserver.box.descriptors import Sink, unwritable
 from execserver.box.kept import find
+from execserver.box.notices import telling
 from execserver.box.shown import shown
 from execserver.box.watching import lasting_client, leave
 from execserver.client.errors import WaitTimeout
@@ -44,7 +45,7 @@ def logs(box: Box, name: str, *, follow: bool, tail: int | None, since_ms: int |
             process = client.watch_process(
                 found.session_id, found.process_id, after_seq=0, collect_output=False
             )
-        with reaching(box):
+        with reaching(box), telling(client, box.name):
             pages = Pages(client, process, since_ms)
             earlier = pages.earlier()
             return _print(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import gevent
@@ -11,8 +13,25 @@ from execserver.box.shown import shown
 
 if TYPE_CHECKING:
     from execserver.box.terminal import Terminal
+    from execserver.client.client import ExecServerClient
 
 _SILENCE_S: Final = 2.0
+
+
+@contextmanager
+def telling(client: ExecServerClient, name: str) -> Iterator[None]:
+    """Tell a person of lost connections meanwhile who has no terminal there: ^C ends the waiting."""
+    notices = Notices(name, None, has_escapes=False)
+    client.watch_connection(notices.changed)
+    try:
+        yield
+    finally:
+        client.watch_connection(_ignore)
+        notices.close()
+
+
+def _ignore(is_back: bool) -> None:
+    pass
 
 
 class Notices:

@@ -11,6 +11,7 @@ from execserver.box.connecting import Box, asking, patience, reaching
 from execserver.box.conversation import Conversation
 from execserver.box.kept import SHELL_MS, find, has_ended, short_name
 from execserver.box.manner import LOST, Manner
+from execserver.box.notices import telling
 from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.box.terminal import Terminal, both_ends
@@ -96,7 +97,7 @@ def wait(box: Box, name: str) -> int:
             return _status(found.exit_code)
         with asking(box):
             process = client.watch_process(found.session_id, found.process_id, after_seq=0)
-        with reaching(box):
+        with reaching(box), telling(client, box.name):
             return _status(_exit_code(process))
     finally:
         leave(client)

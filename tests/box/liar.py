@@ -7,12 +7,14 @@ import json
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection, serve
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
 
 from tests.box.boxes import Person
 from tests.support.relay_process import program
@@ -24,16 +26,54 @@ _MOST_MEMORY_KIB = 1024 * 1024
 Answer = Callable[["Asked"], None]
 
 
+class Connection:
+    """The server's end of a WebSocket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._protocol = ServerProtocol(max_size=None)
+
+    def messages(self) -> Iterator[bytes]:
+        """Yield what comes, until the end."""
+        pieces = bytearray()
+        while data := self.socket.recv(65536):
+            self._protocol.receive_data(data)
+            for event in self._protocol.events_received():
+                if isinstance(event, Request):
+                    self._protocol.send_response(self._protocol.accept(event))
+                elif isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.CONT):
+                    pieces += event.data
+                    if event.fin:
+                        yield bytes(pieces)
+                        pieces.clear()
+            self.flush()
+
+    def send(self, data: str | bytes) -> None:
+        """Send a text, or what is none."""
+        if self._protocol.state is not State.OPEN:
+            raise ConnectionError("the client has said goodbye")
+        if isinstance(data, str):
+            self._protocol.send_text(data.encode())
+        else:
+            self._protocol.send_binary(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the protocol has to say."""
+        for piece in self._protocol.data_to_send():
+            self.socket.sendall(piece)
+
+
 class Asked:
     """One request, and the connection to answer it on."""
 
-    def __init__(self, connection: ServerConnection, message: dict[str, Any]) -> None:
+    def __init__(self, connection: Connection, message: dict[str, Any]) -> None:
         self._connection = connection
         self.call_id = message.get("id")
         self.method: str = message["method"]
         self.params: dict[str, Any] = message.get("params") or {}
 
-    def say(self, data: str | bytes | Iterable[str]) -> None:
+    def say(self, data: str | bytes) -> None:
         """Send a message as it is."""
         self._connection.send(data)
 
@@ -61,7 +101,7 @@ class Asked:
 
     def hang_up(self) -> None:
         """End the TCP connection in the middle."""
-        self._connection.socket.close()
+        self._connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 def introduce(asked: Asked) -> None:
@@ -88,32 +128,46 @@ class Liar:
             name.replace("_", "/", 1): answer for name, answer in answers.items()
         }
         self.asked: list[str] = []
-        self._connections: list[ServerConnection] = []
-        self._server = serve(self._talk, "127.0.0.1", 0, max_size=None, compression=None, ping_interval=None)
-        self.url = f"ws://127.0.0.1:{self._server.socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
 
-    def _talk(self, connection: ServerConnection) -> None:
-        self._connections.append(connection)
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self._sockets.append(sock)
+            thread = threading.Thread(target=self._talk, args=(sock,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _talk(self, sock: socket.socket) -> None:
+        connection = Connection(sock)
         try:
-            for message in connection:
+            for message in connection.messages():
                 asked = Asked(connection, json.loads(message))
                 self.asked.append(asked.method)
                 if (answer := self._answers.get(asked.method)) is not None:
                     answer(asked)
-        except (ConnectionClosed, OSError):
+        except OSError:
             pass  # whoever was lied to has left
+        finally:
+            sock.close()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._threads[0].start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for connection in self._connections:
+        for sock in (self._listener, *self._sockets):
             with suppress(OSError):
-                connection.socket.shutdown(socket.SHUT_RDWR)  # whoever is still there is not waited for
-        self._server.shutdown()
-        self._thread.join(10)
+                sock.shutdown(socket.SHUT_RDWR)  # whoever is still there is not waited for
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
 
 
 def visit(person: Person, *words: str, within: float = 30.0, **options: Any) -> tuple[int, str, str]:

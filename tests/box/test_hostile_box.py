@@ -35,8 +35,8 @@ class Visit:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
         self._capfd = capfd
-        monkeypatch.setattr(connecting, "_ANSWER_S", 0.15)
-        monkeypatch.setattr(watching, "_LEAVE_S", 0.1)
+        monkeypatch.setattr(connecting, "_ANSWER_S", 0.05)
+        monkeypatch.setattr(watching, "_LEAVE_S", 0.05)
 
     def __call__(self, liar: Liar, *words: str) -> tuple[int, str, str]:
         """Return the exit status and both texts."""
@@ -176,6 +176,7 @@ def test_a_log_without_end_ends_where_it_is_empty(run: Visit) -> None:
         assert liar.asked.count("process/log") == 1
 
 
+@pytest.mark.long
 def test_pieces_without_content_count_for_a_tail() -> None:
     pieces = (Output(seq, "stdout", b"") for seq in range(300_000))
     assert len(logs.last_lines(pieces, 3)) < 270_000

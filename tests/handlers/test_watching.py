@@ -111,9 +111,9 @@ class TestKept:
         assert other.ask("session/end", sessionId=session_id(plain)) == {"ended": False}
 
     def test_there_are_so_many_and_no_more(self, handlers_server: Server) -> None:
-        for number in range(256):
+        for number in range(1024):
             client_of(handlers_server, sessionName=f"s{number}").leave()
-        assert refused(handlers_server, keepMs=60_000) == (-32600, "at most 256 sessions are kept")
+        assert refused(handlers_server, keepMs=60_000) == (-32600, "at most 1024 sessions are kept")
         client = Client(handlers_server)
         ended = client.ask("session/list")["sessions"][1]["sessionId"]
         assert client.ask("session/end", sessionId=ended) == {"ended": True}

@@ -18,9 +18,10 @@ MIB = 1 << 20
 
 
 class Setting(NamedTuple):
-    """What a row may use: the connection, its folder, and whether small sizes are asked for."""
+    """What a row may use: connection, server process, a folder, and whether small sizes are asked for."""
 
     client: Client
+    pid: int
     folder: Path
     quick: bool
 
@@ -30,13 +31,14 @@ class Setting(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One line of the table; one that takes minutes is measured only if `--only` names it."""
 
     name: str
     title: str
     unit: str
     higher_is_better: bool
     measure: Callable[[Setting], float]
+    takes_minutes: bool = False
 
 
 def meta_p50(setting: Setting) -> float:
@@ -146,6 +148,24 @@ def dir10k(setting: Setting) -> float:
     return _median_s(lambda: setting.client.call("fs/readDirectory", params), setting.scaled(10, 2)) * 1e3
 
 
+def load_memory(setting: Setting) -> float:
+    """Work for a minute, rest for ten seconds, and look what the server's processes hold."""
+    small, large = setting.folder / "small", setting.folder / "large"
+    small.write_bytes(b"x" * 100)
+    large.write_bytes(bytes(MIB))
+    until = time.monotonic() + setting.scaled(60, 5)
+    while time.monotonic() < until:
+        with Client(setting.client.url) as client:
+            visitor = setting._replace(client=client)
+            for _ in range(20):
+                client.call("environment/info", {})
+                client.call("fs/getMetadata", {"path": small.as_uri()})
+                client.call("fs/readFile", {"path": large.as_uri()})
+                client.wait_for("process/closed", _start(visitor, ["/bin/true"], tty=False))
+    time.sleep(setting.scaled(10, 2))
+    return sum(map(_proportional_bytes, _tree(setting.pid))) / MIB
+
+
 ROWS = [
     Row("meta_p50", "fs/getMetadata round trip", "us", False, meta_p50),
     Row("pipe_meta", "fs/getMetadata, 64 under way", "req/s", True, pipe_meta),
@@ -160,6 +180,7 @@ ROWS = [
     Row("read1m", "fs/readFile of 1 MiB", "ms", False, read1m),
     Row("read64m", "fs/readFile of 64 MiB", "ms", False, read64m),
     Row("dir10k", "fs/readDirectory, 10,000 entries", "ms", False, dir10k),
+    Row("load_memory", "memory after a minute of load", "MiB", False, load_memory, takes_minutes=True),
 ]
 
 
@@ -231,3 +252,17 @@ def _read(setting: Setting, size: int, times: int) -> float:
     figure = _median_s(once, times) * 1e3
     file.unlink()
     return figure
+
+
+def _tree(pid: int) -> list[int]:
+    """Return a process and all below it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in _tree(int(child)))]
+
+
+def _proportional_bytes(pid: int) -> int:
+    """Return the memory of a process, with its share of the pages that others have, too."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -32,12 +32,20 @@ class Source(Protocol):
 class FairWriter:
     """Feeds one connection; `write` takes framed bytes and blocks while the peer does not read.
 
-    `frame` returns the buffers to write for a message; nothing has to join them.
+    `frame` returns the buffers to write for a message; nothing has to join them.  `write_at_once` writes what
+    the kernel takes now and returns the rest; None for a connection that cannot do that.
     """
 
-    def __init__(self, frame: Callable[[bytes], list[bytes]], write: Callable[[list[bytes]], None]) -> None:
+    def __init__(
+        self,
+        frame: Callable[[bytes], list[bytes]],
+        write: Callable[[list[bytes]], None],
+        write_at_once: Callable[[list[bytes]], list[bytes]] | None = None,
+    ) -> None:
         self._frame = frame
         self._write = write
+        self._write_at_once = write_at_once
+        self._rest: list[bytes] = []  # of a batch that `flush_at_once` has begun; nothing may come before it
         self._urgent: deque[list[bytes]] = deque()
         self._ready: dict[Source, None] = {}  # in the order of their turns
         self._loop = get_hub().loop
@@ -77,7 +85,9 @@ class FairWriter:
         self._closed = True
         self._urgent.clear()
         self._ready.clear()
+        self._rest = []
         self._write = _nowhere
+        self._write_at_once = None
         self._broken = None
         self._look_soon()
 
@@ -99,6 +109,22 @@ class FairWriter:
             self._is_writing = False
             self._look_soon()
 
+    def flush_at_once(self) -> None:
+        """Write one batch as far as that needs no waiting, if the writer is idle; `run` does what is left."""
+        write = self._write_at_once
+        if write is None or self._is_writing or self._rest or self._broken is not None:
+            return
+        if self._urgent or self._ready:
+            self._is_writing = True
+            try:
+                batch = self._batch()
+                self._rest = write(batch) if batch else []
+            except OSError as error:
+                self._broken = error
+            finally:
+                self._is_writing = False
+                self._look_soon()
+
     def run(self) -> None:
         """Write in this greenlet until `close`.  Raises what `write` raises."""
         while not self._closed:
@@ -116,7 +142,7 @@ class FairWriter:
 
     @property
     def _has_work(self) -> bool:
-        return bool(self._urgent or self._ready or self._closed or self._broken is not None)
+        return bool(self._urgent or self._ready or self._rest or self._closed or self._broken is not None)
 
     def _look_soon(self) -> None:
         """Have the loop look whether `run` must go on: most frames are written by a `flush` until then."""
@@ -131,7 +157,7 @@ class FairWriter:
             idle.switch(None)
 
     def _batch(self) -> list[bytes]:
-        buffers: list[bytes] = []
+        buffers, self._rest = self._rest, []
         while self._urgent:
             buffers += self._urgent.popleft()
         size = sum(map(len, buffers)) if buffers else 0

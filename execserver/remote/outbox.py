@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from gevent import sleep
+from gevent import getcurrent, sleep
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from execserver.eventloop.deadline import at_most
 from execserver.transports.outbox import HIGH_WATER_BYTES
@@ -33,12 +34,16 @@ class Carrier(Protocol):
     def flush(self) -> None:
         """Write what is queued in this greenlet, unless another one is writing."""
 
+    def flush_at_once(self) -> None:
+        """Write what is queued as far as that needs no waiting."""
+
 
 class StreamOutbox:
     """A `MessageSink` for one stream."""
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
+        self._hub = get_hub()
         self._room: Event | None = None  # made only when a greenlet waits
         self.closed = False
 
@@ -91,10 +96,12 @@ class StreamOutbox:
         return self.has_room and not self.closed
 
     def hold(self) -> None:
-        """Do nothing: the writer's greenlet writes what is queued, since a write here may have to wait."""
+        """Do nothing: what is queued is written later in any case."""
 
     def release(self) -> None:
-        """Do nothing, see `hold`."""
+        """Write what the event loop has sent; whoever reads requests writes their answers, in one batch."""
+        if getcurrent() is self._hub:
+            self._carrier.flush_at_once()
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Wait until no message is queued, at most `timeout` seconds; return whether none is."""
@@ -140,6 +147,9 @@ class _Over:
         """Take nothing."""
 
     def flush(self) -> None:
+        """Write nothing."""
+
+    def flush_at_once(self) -> None:
         """Write nothing."""
 
 

@@ -61,6 +61,10 @@ class PlainTransport:
         """Write what is queued in this greenlet, unless another one is writing."""
         self._carrier.writer.flush()
 
+    def flush_at_once(self) -> None:
+        """Write what is queued as far as that needs no waiting."""
+        self._carrier.writer.flush_at_once()
+
     def pause(self) -> None:
         """Stop reading."""
         self._may_read.clear()

@@ -131,6 +131,12 @@ class RelayTransport:
         if writer is not None:
             writer.flush()
 
+    def flush_at_once(self) -> None:
+        """Write what is queued as far as that needs no waiting."""
+        writer = self._streams.writer
+        if writer is not None:
+            writer.flush_at_once()
+
     def pause(self) -> None:
         """Hold back received messages."""
         self._is_paused = True

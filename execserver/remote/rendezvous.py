@@ -43,6 +43,7 @@ from execserver.wire.client_frames import (
 from execserver.wire.ended_protocol import let_go
 
 MAX_BYTES = 256 * 1024
+_MOST_BUFFERS = 64  # in one call; the kernel takes 1,024
 _READY_READ = 1
 _MAX_HEAD_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024  # of the answer to the upgrade
@@ -130,7 +131,7 @@ class RendezvousSocket:
         self._is_drained = False  # the last read left nothing in the kernel, and another would only say so
         self.ended_because = ""
         frames = text_frames if kind.is_text and not kind.sends_binary else binary_frame
-        self.writer = FairWriter(frames, self._write)
+        self.writer = FairWriter(frames, self._write, None if is_secure else self._write_at_once)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
         self._frames.take(early)
 
@@ -181,6 +182,7 @@ class RendezvousSocket:
         while not self._messages:
             if self._closed:
                 return None
+            self.writer.flush_at_once()  # what the messages were answered with, all in one write
             space = self._frames.space
             if self._is_odd:
                 gevent.sleep(0)  # pings without pause must not keep other greenlets from their turn
@@ -260,6 +262,18 @@ class RendezvousSocket:
         if sent < sum(map(len, buffers)):
             self._sock.sendall(memoryview(b"".join(buffers))[sent:])
         self._writing = False
+
+    def _write_at_once(self, buffers: list[bytes]) -> list[bytes]:
+        """Write what the kernel takes now and return the rest.  Raises OSError."""
+        if self._writing:
+            raise ConnectionAbortedError("the connection is being closed")
+        if len(buffers) > _MOST_BUFFERS:
+            buffers = [b"".join(buffers)]
+        try:
+            sent = os.writev(self._sock.fileno(), buffers)
+        except BlockingIOError:
+            return buffers
+        return [] if sent == sum(map(len, buffers)) else [b"".join(buffers)[sent:]]
 
     def _run_writer(self) -> None:
         try:

@@ -146,3 +146,84 @@ def test_a_forgotten_stream_is_not_asked() -> None:
     writer.close()
     greenlet.join()
     assert written == [b"u"]
+
+
+class Taking:
+    """A peer that takes so many bytes at once, and all that is written with patience."""
+
+    def __init__(self, at_once: int) -> None:
+        self.took = b""
+        self.at_once = at_once
+        self.writer = FairWriter(lambda message: [message], self._write, self._write_at_once)
+
+    def _write(self, buffers: list[bytes]) -> None:
+        self.took += b"".join(buffers)
+
+    def _write_at_once(self, buffers: list[bytes]) -> list[bytes]:
+        whole = b"".join(buffers)
+        taken, self.at_once = whole[: self.at_once], max(0, self.at_once - len(whole))
+        self.took += taken
+        return [whole[len(taken) :]] if len(taken) < len(whole) else []
+
+
+def test_what_the_kernel_takes_at_once_needs_no_greenlet() -> None:
+    peer = Taking(100)
+    peer.writer.ready(Stream(b"s", 2, 3))
+    peer.writer.urgent(b"u")
+    peer.writer.flush_at_once()
+    assert peer.took == b"u" + b"s" * 6
+
+
+def test_what_the_kernel_does_not_take_at_once_comes_before_all_else() -> None:
+    peer = Taking(4)
+    greenlet = gevent.spawn(peer.writer.run)
+    gevent.sleep(0)
+    peer.writer.ready(Stream(b"s", 2, 3))
+    peer.writer.flush_at_once()
+    assert peer.took == b"ssss"
+    peer.at_once = 100
+    peer.writer.urgent(b"u")
+    peer.writer.flush_at_once()
+    assert peer.took == b"ssss", "the middle of a frame is still to be written"
+    wait_until(lambda: peer.took == b"ssssssu", pause=gevent.sleep)
+    peer.writer.close()
+    greenlet.join(5)
+    assert greenlet.ready()
+
+
+def test_nothing_is_written_at_once_while_somebody_writes() -> None:
+    peer = Taking(100)
+    may_end = Event()
+    begun = Event()
+
+    def write(buffers: list[bytes]) -> None:
+        begun.set()
+        may_end.wait()
+        peer.took += b"".join(buffers)
+
+    peer.writer._write = write
+    greenlet = gevent.spawn(peer.writer.run)
+    peer.writer.urgent(b"1")
+    assert begun.wait(5)
+    peer.writer.urgent(b"2")
+    peer.writer.flush_at_once()
+    assert peer.took == b""
+    may_end.set()
+    wait_until(lambda: peer.took == b"12", pause=gevent.sleep)
+    peer.writer.close()
+    peer.writer.flush_at_once()
+    greenlet.join(5)
+    assert greenlet.ready()
+
+
+def test_what_a_write_at_once_meets_is_told_by_the_writer() -> None:
+    def refuse(buffers: list[bytes]) -> list[bytes]:
+        raise ConnectionResetError("gone")
+
+    writer = FairWriter(lambda message: [message], lambda buffers: None, refuse)
+    greenlet = gevent.spawn(writer.run)
+    gevent.sleep(0)
+    writer.urgent(b"u")
+    writer.flush_at_once()
+    with pytest.raises(ConnectionResetError, match="gone"):
+        greenlet.get(timeout=5)

@@ -332,6 +332,32 @@ def test_small_messages_leave_at_once_and_little_waits_in_the_kernel(relay: Rela
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 64 * 1024
 
 
+def test_what_leaves_at_once_arrives_whole_and_in_order(relay: Relay) -> None:
+    ws = connect(relay)
+    peer = peer_of(relay)
+    messages = [bytes([number]) * 200_000 for number in range(100)]  # more than the kernel takes at once
+    for message in messages:
+        ws.writer.urgent(message)
+        ws.writer.flush_at_once()
+    assert [peer.received.get(timeout=5) for _ in messages] == messages
+    ws.close()
+
+
+def test_answers_leave_before_the_next_read_without_the_writer(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = connect(relay)
+    peer = peer_of(relay)
+    peer.send(b"ask")
+    assert ws.receive() == b"ask"
+    monkeypatch.setattr(ws, "_write", lambda buffers: pytest.fail("the writer was needed"))
+    ws.writer.urgent(b"answer")
+    reading = gevent.spawn(ws.receive)
+    assert peer.received.get(timeout=5) == b"answer"
+    ws.close()
+    assert reading.get(timeout=5) is None
+
+
 def test_a_frame_is_masked() -> None:
     for length in (0, 125, 126, 65535, 65536):
         frame = b"".join(binary_frame(b"z" * length))

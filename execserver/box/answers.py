@@ -14,6 +14,7 @@ from execserver.box.descriptors import Sink
 from execserver.box.shown import shown
 from execserver.client.errors import ProtocolViolation
 from execserver.leaving import write
+from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
 
@@ -31,8 +32,11 @@ class Root(NamedTuple):
 
         Raises ProtocolViolation for one that is not below the root.
         """
-        root, found = self.place.native().rstrip(b"/"), path.native()
-        asked = os.fsencode(self.asked)
+        root, asked = self.place.native().rstrip(b"/"), os.fsencode(self.asked)
+        try:
+            found = path.native()
+        except InvalidRequest:
+            raise ProtocolViolation("the server sends paths of another kind of host") from None
         if found == (root or b"/"):
             return asked
         names = found[len(root) + 1 :].split(b"/")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from execserver.box.answers import BROKEN_PIPE, Answers, Root
-from execserver.box.connecting import Box, reaching, unreachable
+from execserver.box.connecting import Box, patience, reaching, unreachable
 from execserver.box.running import open_client, place_of
 from execserver.box.shown import shown
 from execserver.client.errors import InvalidParamsError, RequestFailed
@@ -17,6 +17,8 @@ from execserver.protocol.files import FsWalkError
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.protocol.trees import FsSearchMatch
+
+T = TypeVar("T")
 
 NO_MATCH: Final = 1
 TROUBLE: Final = 2
@@ -66,7 +68,7 @@ def find(box: Box, path: str, pattern: str, kind: str | None, manner: Manner) ->
 
     def look(client: ExecServerClient, answers: Answers) -> int:
         root = Root(path, place_of(client, box, path))
-        for each in client.files.glob(root.place, pattern, gitignore=manner.gitignore):
+        for each in _patient(client.files.glob(root.place, pattern, gitignore=manner.gitignore)):
             if isinstance(each, FsWalkError):
                 answers.refuse(root, each)
             elif kind is None or each.kind.value == kind:
@@ -134,6 +136,16 @@ def _searched(
         client.close()
 
 
+def _patient(found: Iterator[T]) -> Iterator[T]:
+    """Yield what is found; a box that sends no page for a minute is given up."""
+    while True:
+        with patience():
+            each = next(found, None)
+        if each is None:
+            return
+        yield each
+
+
 _Lines = list["FsSearchMatch"]
 
 
@@ -150,7 +162,7 @@ def _search(
         hidden=wanted.hidden,
         gitignore=gitignore,
     )
-    for is_error, each in groupby(found, lambda each: (isinstance(each, FsWalkError), each.path)):
+    for is_error, each in groupby(_patient(found), lambda each: (isinstance(each, FsWalkError), each.path)):
         if is_error[0]:
             yield from (error for error in each if isinstance(error, FsWalkError))
             continue

@@ -110,6 +110,11 @@ def test_a_box_leads_nowhere_else(name: bytes) -> None:
         root.name_of(PathUri("file://" + name.decode(), name))
 
 
+def test_a_path_of_another_kind_of_host_is_refused() -> None:
+    with pytest.raises(ProtocolViolation, match="another kind of host"):
+        Root("here", PathUri.from_native(b"/top")).name_of(PathUri.parse("file://host/top/x"))
+
+
 @pytest.mark.parametrize(("asked", "name"), [("/", b"/etc/x"), ("top/", b"top/etc/x"), (".", b"./etc/x")])
 def test_names_begin_as_they_were_asked_for(asked: str, name: bytes) -> None:
     place = b"/" if asked == "/" else b"/some/where"

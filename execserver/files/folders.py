@@ -24,17 +24,22 @@ def open_folder(path: bytes) -> int:
         return os.open(resolved.name, _FOLDER, dir_fd=resolved.fd)
 
 
-def names_in(fd: int, most: int, pause: Pause = no_pause) -> tuple[list[Name], bool]:
+def names_in(
+    fd: int, most: int, only_folders: bool = False, pause: Pause = no_pause
+) -> tuple[list[Name], bool]:
     """Return the names in an open directory, at most so many, and whether these are all.
 
-    Symlinks are no directories.  Raises OSError.
+    With `only_folders` other names are not among them.  Symlinks are no directories.  Raises OSError.
     """
     found: list[Name] = []
     with os.scandir(fd) as entries:
-        for entry in entries:
+        for looked_at, entry in enumerate(entries, 1):
+            if not looked_at % _AT_ONCE:
+                pause()
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if only_folders and not is_directory:
+                continue
             if len(found) >= most:
                 return found, False
-            found.append((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)))
-            if not len(found) % _AT_ONCE:
-                pause()
+            found.append((os.fsencode(entry.name), is_directory))
     return found, True

@@ -286,12 +286,12 @@ class FileService:
         """Note what kind of file system an open directory is on, for `release`."""
         return self.adopt(fd, FsOpenMode.READ).fd
 
-    def names_in(self, fd: int, most: int) -> tuple[list[folders.Name], bool]:
+    def names_in(self, fd: int, most: int, only_folders: bool) -> tuple[list[folders.Name], bool]:
         """Return the names in an open directory, at most so many, and whether these are all."""
         if fd not in self._slow_descriptors:
-            return folders.names_in(fd, most, _let_others_run)
+            return folders.names_in(fd, most, only_folders, _let_others_run)
         duplicate = _Owned(os.dup(fd))
-        return self._slow.call(lambda pause: folders.names_in(duplicate.fd, most, pause))
+        return self._slow.call(lambda pause: folders.names_in(duplicate.fd, most, only_folders, pause))
 
     def release_folder(self, fd: int) -> None:
         """Close what `open_folder` has opened."""

@@ -209,9 +209,9 @@ class ConfinedFiles:
         assert fd is not None
         return self._service.files.note_folder(fd)
 
-    def names_in(self, fd: int, most: int) -> tuple[list[Name], bool]:
+    def names_in(self, fd: int, most: int, only_folders: bool) -> tuple[list[Name], bool]:
         """List an open directory as `FileService` does."""
-        return self._service.files.names_in(fd, most)
+        return self._service.files.names_in(fd, most, only_folders)
 
     def release_folder(self, fd: int) -> None:
         """Close what `open_folder` has opened."""

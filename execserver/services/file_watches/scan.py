@@ -48,7 +48,7 @@ class WatchableFiles(Protocol):
     def open_folder(self, path: bytes) -> int:
         """Open a directory without following a symlink.  Raises OSError and RpcError."""
 
-    def names_in(self, fd: int, most: int) -> tuple[list[Name], bool]:
+    def names_in(self, fd: int, most: int, only_folders: bool) -> tuple[list[Name], bool]:
         """List an open directory.  Raises OSError and RpcError."""
 
     def release_folder(self, fd: int) -> None:
@@ -166,11 +166,11 @@ class Scan:
         try:
             number = self._watch(fd)
             self.tree = WatchedTree(number)
-            names = self._listed(fd, b"")
+            names = self._listed(fd, b"", told=False) if self._recursive else []
         finally:
             self.files.release_folder(fd)
         for name, is_directory in names:
-            if is_directory and self._recursive:
+            if is_directory:
                 self._enter(self.tree.root, name, told=False)
 
     def _enter(self, parent: Folder, name: bytes, told: bool) -> None:
@@ -183,7 +183,7 @@ class Scan:
             parent, name = left.pop()
             if self.tree.get(parent.watch) is not parent:
                 continue  # dropped meanwhile
-            found = self._opened(parent, name)
+            found = self._opened(parent, name, told)
             if found is None:
                 continue
             folder, names = found
@@ -193,7 +193,7 @@ class Scan:
                 if is_directory:
                     left.append((folder, each))
 
-    def _opened(self, parent: Folder, name: bytes) -> tuple[Folder, list[Name]] | None:
+    def _opened(self, parent: Folder, name: bytes, told: bool) -> tuple[Folder, list[Name]] | None:
         """Watch and list one folder; None if it is not there, watched already, or cannot be."""
         below = b""
         try:
@@ -219,15 +219,15 @@ class Scan:
                 self._pending.error(below, "it is a folder above, mounted here once more")
                 return None
             self._end(added[1])
-            return added[0], self._listed(fd, below)
+            return added[0], self._listed(fd, below, told)
         except OSError as error:
             self._pending.error(below, _text(error))
             return None
         finally:
             self.files.release_folder(fd)
 
-    def _listed(self, fd: int, below: bytes) -> list[Name]:
-        names, complete = self.files.names_in(fd, MAX_NAMES)
+    def _listed(self, fd: int, below: bytes, told: bool) -> list[Name]:
+        names, complete = self.files.names_in(fd, MAX_NAMES, only_folders=not told)
         if not complete:
             text = f"it has more than {MAX_NAMES} names, and not all were looked at"
             self._pending.error(below, text)

@@ -16,7 +16,7 @@ from gevent.lock import BoundedSemaphore
 from gevent.os import nb_read, nb_write
 
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError
-from execserver.protocol.files import FsOpenMode
+from execserver.protocol.files import FsOpenMode, FsWalkError
 from execserver.protocol.paths import PathUri
 from execserver.protocol.trees import FsSearchMatch, FsSearchParams, FsSearchResponse
 from execserver.runtime_paths import SEARCH_ARGUMENT, ExecServerRuntimePaths
@@ -31,6 +31,7 @@ from execserver.services.tree_pages import TreePage
 MAX_BYTES = 16 * 1024 * 1024  # of a file that is searched
 MAX_PATTERN = 4096  # characters
 MAX_OF_A_FILE = 1000  # lines; the searcher stops there
+_CUT = f"only the first {MAX_OF_A_FILE} lines that match are told"
 _BLOCK_BYTES = 1024 * 1024
 _BINARY_BYTES = 8192  # looked at for a NUL byte
 _FILE_S = 3.0
@@ -151,8 +152,9 @@ class Search:
         self._searcher = Searcher(self._spawn, self._params)
         try:
             if not self._files.get_metadata(path)[0]:
-                self._search(path, self._params.path)
-                return FsSearchResponse(matches=tuple(self._found), errors=(), next=None)
+                is_cut = self._search(path, self._params.path) >= MAX_OF_A_FILE
+                errors = (FsWalkError(path=self._params.path, message=_CUT),) if is_cut else ()
+                return FsSearchResponse(matches=tuple(self._found), errors=errors, next=None)
             page = TreePage(self._files, self._params.path, self._params.after, self._params.max_matches)
             if self._params.gitignore:
                 self._ignored = Ignored(self._service, self._files, page.root, page.refuse)
@@ -183,9 +185,7 @@ class Search:
             found = self._search(page.path(below), page.uri(below))
             page.count(found)
             if found >= MAX_OF_A_FILE:
-                page.refuse(
-                    below, InvalidRequest(f"only the first {MAX_OF_A_FILE} lines that match are told")
-                )
+                page.refuse(below, InvalidRequest(_CUT))
         except (OSError, RpcError) as error:
             page.refuse(below, error)
             if not self._searcher.usable:

@@ -48,7 +48,7 @@ def _size(text: str) -> float | None:
 
 
 def _reach(text: str) -> float | None:
-    return float(_REACHES.index(text)) if text in _REACHES else None
+    return _REACHES.index(text) if text in _REACHES else None
 
 
 _READERS = {

@@ -4,6 +4,7 @@ import pytest
 
 from execserver.cli import parse
 from execserver.leaving import Leave
+from execserver.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,14 @@ def test_what_is_no_size_is_a_mistake(text: str) -> None:
 
 def test_without_an_option_nothing_is_changed() -> None:
     assert parse([]).settings == {}
+
+
+@pytest.mark.parametrize(("text", "reach"), [("none", 0), ("loopback", 1), ("any", 2)])
+def test_a_reach_becomes_a_setting_that_the_server_takes(text: str, reach: int) -> None:
+    settings = parse(["--allow-forward", text]).settings
+    assert Settings(**settings).forward_reach == reach
+
+
+@pytest.mark.parametrize("options", [["--keep-max", "8h"], ["--spool-max", "1M"]])
+def test_the_server_takes_what_the_others_become(options: list[str]) -> None:
+    assert Settings(**parse(options).settings)

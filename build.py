@@ -35,7 +35,12 @@ from tools.problems import Problem, from_os_error, say, tell
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 
-BENCHES = {"relay": "bench.relay", "shell": "bench.shell_tool", "cost": "bench.cost"}
+BENCHES = {
+    "client": "bench.person",
+    "relay": "bench.relay",
+    "shell": "bench.shell_tool",
+    "cost": "bench.cost",
+}
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
 # For runs that hang.  Alone on two processors they take 8, 45, 3 and 20 minutes; beside others twice that.
 TEST_LIMIT_S = 30 * 60

@@ -2,7 +2,7 @@
 
 The kernel ends the server in the very moment in which that is reached: with SIGTERM, which it obeys at once
 as long as it is not all there.  So no other process has to be quick, and the figures are as repeatable as all
-of `bench cost`.  Instructions only.
+of `bench cost`.  A command of the client is counted whole.  Instructions only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -19,21 +20,29 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.server import Server
+
 _PATIENCE_S = 120.0
 _REPEATS = 3
 _KILO = 1000
+_PROGRAM = [sys.executable, "-m", "execserver"]
 
 
 class StartRow(NamedTuple):
-    """One start; `asks` says that it is over when the registry is asked, and else with the URL."""
+    """One start; `asks` says that it is over when the registry is asked, and else with the URL.
+
+    With `is_client` it is a command of the client, and over at its end.
+    """
 
     name: str
     title: str
-    asks: bool
+    asks: bool = False
+    is_client: bool = False
 
 
 STARTS = [
-    StartRow("to_url", "start to URL", asks=False),
+    StartRow("client_true", "`run -- true`, whole", is_client=True),
+    StartRow("to_url", "start to URL"),
     StartRow("to_registration", "`--remote` to registration", asks=True),
 ]
 
@@ -42,7 +51,35 @@ def measure(row: StartRow, place: Path) -> float | None:
     """Return thousands of instructions, the median of some starts; None where there is no valgrind."""
     if not shutil.which("valgrind"):
         return None
+    if row.is_client:
+        return _client(place) / _KILO
     return statistics.median(_once(row, place) for _ in range(_REPEATS)) / _KILO
+
+
+def _client(place: Path) -> float:
+    # Compiled modules in a place of their own: whether the source has them would be a matter of luck.
+    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPYCACHEPREFIX": str(place / "compiled")}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    report = place / "callgrind-of-a-command"
+    counting = ["valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={report}", "--"]
+    figures = []
+    with Server("ours", shlex.join([*_PROGRAM, "--listen", "ws://127.0.0.1:0"]), None) as server:
+        for prefix in ([], *[counting] * _REPEATS):
+            subprocess.run(
+                [*prefix, *_PROGRAM, "run", server.url, "--", "true"],
+                stdin=subprocess.DEVNULL,
+                env=env,
+                timeout=_PATIENCE_S,
+                check=True,
+            )
+            if prefix:
+                figures.append(_counted(report))
+    return statistics.median(figures)
+
+
+def _counted(report: Path) -> float:
+    found = re.search(r"^(?:totals|summary): (\d+)", report.read_text(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def _once(row: StartRow, place: Path) -> float:
@@ -54,7 +91,7 @@ def _once(row: StartRow, place: Path) -> float:
         remote = ["--remote", f"http://127.0.0.1:{registry.getsockname()[1]}", "--environment-id", "e"]
         options = remote if row.asks else ["--listen", "ws://127.0.0.1:0"]
         with subprocess.Popen(
-            [*prefix, sys.executable, "-m", "execserver", *options],
+            [*prefix, *_PROGRAM, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -66,8 +103,7 @@ def _once(row: StartRow, place: Path) -> float:
                 server.wait(_PATIENCE_S)
             finally:
                 server.kill()
-    found = re.search(r"^(?:totals|summary): (\d+)", Path(f"{report}.{server.pid}").read_text(), re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    return _counted(Path(f"{report}.{server.pid}"))
 
 
 def _signalling(descriptor: int, pid: int) -> None:

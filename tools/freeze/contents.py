@@ -196,14 +196,35 @@ def is_for_helpers(name: str) -> bool:
     return any(name == each or (each.endswith(".") and name.startswith(each)) for each in HELPER_MODULES)
 
 
+_NO_INTERFACES = """
+class Interface:
+    pass
+
+class Attribute:
+    def __init__(self, *description):
+        pass
+
+def classImplements(implementing, *interfaces):
+    pass
+
+def implementer(*interfaces):
+    return lambda implementing: implementing
+"""
+
+
 def replaced_modules(root: Path) -> dict[str, str]:
     """Return module -> the text that stands in for it.
 
+    With `zope.interface` gevent notes which interfaces its loop has, and nobody here asks: 7 ms of a start.
     `websockets.version` imports `importlib.metadata`, and with it the email package, for a look-up that
     releases never make: 40 ms of a start.  `yaml` imports all of PyYAML, of which only the parser is used.
     """
     versions = dict(pin.split("==") for pin in pins([root / "requirements.txt"]))
-    return {"websockets.version": f"tag = version = commit = {versions['websockets']!r}\n", "yaml": ""}
+    return {
+        "websockets.version": f"tag = version = commit = {versions['websockets']!r}\n",
+        "yaml": "",
+        "zope.interface": _NO_INTERFACES,
+    }
 
 
 def product_modules(root: Path) -> list[str]:

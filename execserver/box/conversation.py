@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _BY_SIGNAL: Final = 128
 _AGAIN_S: Final = 0.1
 _SIGNAL_S: Final = 10.0
+_REPLAY_S: Final = 10.0
+_ALL_ROWS: Final = b"\x1b[r"
 _OF_THE_TERMINAL: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 # Signal -> its name for the box.  `interrupt` is the one that every server knows.
 _PASSED_ON: Final = {
@@ -56,6 +58,9 @@ class Conversation:
         self._size_changed = Signal()
         self._terminated = False
         self._redraw = manner.repaints
+        self._replayed = Signal()  # set once what the process printed before this conversation is shown
+        if process.began_before <= process.last_seq + 1:
+            self._replayed.set()
         self._notices = Notices(manner.name, manner.terminal, manner.escapes)
 
     def run(self) -> Ending:
@@ -121,6 +126,8 @@ class Conversation:
                 (stderr if event.stream == "stderr" else stdout).write(event.data)
             elif isinstance(event, Exited):
                 code = event.code
+            if event.seq + 1 >= self._process.began_before:
+                self._replayed.set()
         if code == UNKNOWN_EXIT:
             return Ending(LOST, "the command ended, and the box does not know how")
         return Ending(code & 0xFF)
@@ -136,12 +143,21 @@ class Conversation:
                 continue
             if self._redraw:
                 self._redraw = False
+                self._replayed.wait(_REPLAY_S)
+                self._forget_region()
                 self._resize(size._replace(rows=max(1, size.rows - 1)))  # the same size would change nothing
             if self._resize(size):
                 told = size
             else:
                 self._size_changed.set()
                 gevent.sleep(_AGAIN_S)
+
+    def _forget_region(self) -> None:
+        """Let all rows scroll: a program that learns of another size takes that for granted."""
+        try:
+            os.write(1, _ALL_ROWS)
+        except OSError:
+            pass  # the output finds that, too
 
     def _resize(self, size: Size) -> bool:
         """Return False if the connection was lost on the way."""

@@ -74,6 +74,7 @@ class RemoteProcess:
         self.process_id = process_id
         self.watched = False  # of another session
         self.writer = True  # whether this session writes, as far as is known
+        self.began_before = 0  # the seq of the first event after a watch began, 0 for an own process
         self._session = session
         self._gate = gate
         self._inlet = Inlet()

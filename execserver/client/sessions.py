@@ -101,7 +101,8 @@ class RemoteSessions:
                 after_seq=after_seq,
                 take=take,
             )
-            process.writer = self._session.call(PROCESS_WATCH, params).writer
+            found = self._session.call(PROCESS_WATCH, params)
+            process.writer, process.began_before = found.writer, found.next_seq
         except BaseException:
             self._router.forget(process, None)
             raise

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import ptyprocess
 import pytest
@@ -27,6 +27,7 @@ from tests.support.source import ROOT
 from tests.support.waiting import wait_until
 
 WAIT_S = 30.0
+_QUIET_S = 0.3
 
 
 class Person:
@@ -115,6 +116,22 @@ class Screen:
         at = self.text.index(text) + len(text)
         found, self.text = self.text[:at], self.text[at:]
         return found
+
+    def available(self) -> bytes:
+        """Return what has come and was not returned before, after a moment without more."""
+        while select.select([self._process.fd], [], [], _QUIET_S)[0]:
+            try:
+                self.text += self._process.read(65536)
+            except EOFError:
+                break
+        found, self.text = self.text, b""
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     def is_raw(self) -> bool:
         """Tell whether keys go through as they are."""

@@ -152,6 +152,7 @@ def test_a_lost_page_connection_comes_back_with_its_terminals(tab: Tab) -> None:
 
     tab.page.route_web_socket(re.compile("/ws$"), pass_on)
     tab.page.reload()
+    tab.page.locator(".box[aria-current]").wait_for()  # before it there is nothing to choose
     tab.new_shell()
     tab.page.keyboard.type("echo before-$((1 + 1))\n")
     tab.wait_for_screen("\nbefore-2 ")

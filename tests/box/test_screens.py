@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pyte
@@ -61,15 +62,23 @@ def test_a_screen_is_as_if_the_program_had_begun_there(
         pytest.skip(f"there is no {name}")
     (tmp_path / "text").write_text("".join(f"line {number} of the text\n" for number in range(1, 400)))
     (tmp_path / "painter").write_text(PAINTER)
-    command = f"cd {tmp_path}; exec env TERM=linux " + PROGRAMS[name].format(socket=f"s{os.getpid()}")
-    with Screen(
-        ["sh", "-c", command.replace(f"s{os.getpid()}", f"l{os.getpid()}")],
-        person.environ,
-        tmp_path,
-        ROWS,
-        COLUMNS,
-    ) as local:
-        wanted = settled(local, Seen(ROWS, COLUMNS))
+    sockets = [f"execserver-test-{place}-{os.getpid()}" for place in ("here", "box")]
+    here, there = (
+        f"cd {tmp_path}; exec env TERM=linux {PROGRAMS[name].format(socket=socket)}" for socket in sockets
+    )
+    try:
+        with Screen(["sh", "-c", here], person.environ, tmp_path, ROWS, COLUMNS) as local:
+            wanted = settled(local, Seen(ROWS, COLUMNS))
+        compare_after_attach(name, there, wanted, person, server)
+    finally:
+        if name == "tmux":  # its server outlives whoever looks
+            for socket in sockets:
+                subprocess.run(["tmux", "-L", socket, "kill-server"], stderr=subprocess.DEVNULL, check=False)
+
+
+def compare_after_attach(
+    name: str, command: str, wanted: list[str], person: Person, server: ServerProcess
+) -> None:
     with person.at_terminal("shell", server.url, "--name", name, TERM="linux") as screen:
         wait_for_prompt(screen)
         screen.type(command.encode() + b"\r")

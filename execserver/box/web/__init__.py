@@ -69,9 +69,9 @@ ports.list {box}  ->  [{port, address, process, process_id, user, url}]
     url: where it is forwarded to here, or null
 ports.forward {box, port, address?}  ->  {url}     32 at most
 ports.close {url}  ->  {}
-sandbox.report {box}  ->  {kernel, uid, native, mounts, user_namespace, seccomp, landlock_abi, bubblewrap,
+sandbox.report {box}  ->  {kernel, uid, native, mounts, userNamespace, seccomp, landlockAbi, bubblewrap,
                            checks: [{name, works, detail, blocker, cure}],
-                           policies: [{name, back_end, detail, blocker, cure}]}
+                           policies: [{name, backEnd, detail, blocker, cure}]}
 
 Files
 -----

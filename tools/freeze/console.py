@@ -32,6 +32,8 @@ _FILES: Final = {
 _MAP: Final = b"\n//# sourceMappingURL=xterm.js.map"  # a file that is not carried
 _PAGES: Final = "execserver/box/web/static"
 _WAIT_S: Final = 120
+# npm would wait for five minutes where nothing answers, for a part that a build can do without.
+_PATIENCE: Final = ("--fetch-timeout=20000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
 
 
 def carried(root: Path) -> dict[str, bytes]:
@@ -95,7 +97,7 @@ def _packed() -> bytes:
     if npm is None:
         raise Problem("there is no npm to get xterm.js with", "install npm and build again")
     with tempfile.TemporaryDirectory() as folder:
-        command = [npm, "pack", "--silent", "--ignore-scripts", "--fetch-retries=1", PACKAGE]
+        command = [npm, "pack", "--silent", "--ignore-scripts", *_PATIENCE, PACKAGE]
         try:
             done = subprocess.run(
                 command,

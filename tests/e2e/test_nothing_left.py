@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,7 +22,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     web = HttpFixture()
     try:
         with CountedServer(SETTINGS) as server:
-            made = Scene(server, web, tmp_path_factory.mktemp("place"))
+            address = urlsplit(server.url)
+            # It makes the timer for all peers that let it wait, which stays.
+            with socket.create_connection((address.hostname, address.port)):
+                made = Scene(server, web, tmp_path_factory.mktemp("place"))
             yield made
             made.peer.close()
             assert "Traceback" not in server.errors()

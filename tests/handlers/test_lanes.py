@@ -10,7 +10,7 @@ from execserver.protocol import methods
 OF_ITS_OWN = {"initialize", "command/exec", "command/exec/write", "command/exec/terminate"}
 OF_ITS_OWN |= {"session/keep", "session/end", "process/watch"}  # they concern more than one process
 LOOKS = {"readFile", "readBlock", "getMetadata", "canonicalize", "readDirectory", "walk", "getVersion"}
-LOOKS |= {"hash", "glob", "search", "archive"}
+LOOKS |= {"hash", "glob", "search", "archive", "list", "readMany"}
 
 
 def test_every_method_has_a_lane_or_goes_alone_on_purpose() -> None:

@@ -135,7 +135,7 @@ def test_waiting_survives_a_lost_connection(person: Person, box: str, server: Se
     start(person, "long", "while ! [ -e go ]; do sleep 0.1; done; exit 8", "--cwd", str(person.home))
     with cut_way(server) as way:
         waiting = person.start("wait", way.url, "long")
-        wait_until(lambda: way.connections == 1 and way.from_server.count(b"watch") >= 0, WAIT_S)
+        wait_until(lambda: [each["watchers"] for each in listed(person)] == [1], WAIT_S)
         way.cut()
         wait_until(lambda: way.connections == 2, WAIT_S)
         (person.home / "go").touch()

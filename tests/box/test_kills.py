@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.box.boxes import Person, ssh_host, without_sshd
+from tests.box.test_kept import listed
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
@@ -26,6 +27,11 @@ def is_running(marker: str) -> bool:
         except OSError:
             pass  # it has ended meanwhile
     return False
+
+
+def job_of(person: Person) -> dict[str, object]:
+    """Return what `ps` says about the command of the name job."""
+    return next(each for each in listed(person) if each["name"] == "job")
 
 
 def port_of(url: str) -> str:
@@ -91,7 +97,7 @@ def test_a_server_that_stays_away_ends_a_run_and_is_told_by_what_waits_longer(pe
     waiting = [person.start(*words) for words in (["logs", "-f", "job"], ["wait", "job"], ["attach", "job"])]
     assert run.stdout is not None
     assert run.stdout.readline() == b"begun\n"
-    wait_until(lambda: connections(server.pid) >= 4, WAIT_S)
+    wait_until(lambda: job_of(person)["watchers"] == 3, WAIT_S)
     server.signal(signal.SIGKILL)
     server.wait()
     server.release()
@@ -104,13 +110,6 @@ def test_a_server_that_stays_away_ends_a_run_and_is_told_by_what_waits_longer(pe
     _, err = run.communicate(timeout=60)
     assert run.returncode == 255
     assert b"not resumed within 25 s" in err
-
-
-def connections(pid: int) -> int:
-    """Return how many sockets a process has, but for the one that listens."""
-    folder = f"/proc/{pid}/fd"
-    kinds = [os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder)]
-    return sum(kind.startswith("socket:") for kind in kinds) - 1
 
 
 @pytest.mark.long

@@ -36,6 +36,7 @@ from tests.support.server_process import OURS, ServerProcess
 from tests.support.waiting import wait_until
 
 LIVES = 1000 if LONG else 40
+_PING = b"\x89\0"
 QUICKLY_LOST = QUICK.replace(resume_interval=0.001, resume_window=0.01)
 
 
@@ -63,6 +64,7 @@ def error_of(act: Callable[[], object]) -> ExecServerError | None:
 @pytest.fixture
 def remote(server: ServerProcess) -> Iterator[ExecServerClient]:
     with ExecServerClient.connect(server.url, QUICK) as client:
+        transport(client)._feed_library(_PING)  # what the first one loads and makes stays with the connection
         yield client
 
 
@@ -154,7 +156,8 @@ def test_a_watched_folder(server: ServerProcess, tmp_path: Any) -> None:
             with pytest.raises(ExecServerError):
                 client.files.watch(tmp_path / "missing")
 
-    assert_freed(life, LIVES // 4)
+    # A server has 64 watches, and a session that was left keeps its own for a while.
+    assert_freed(life, min(LIVES // 4, 50))
 
 
 def test_a_file(remote: ExecServerClient, tmp_path: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.test_codex_fs import COMMAND, DISABLED
+from tests.helpers.test_codex_fs import COMMAND, DISABLED, RESTRICTED
 from tests.helpers.test_fs_operations import comparable, grow, look
 from tests.reference.install import ReferenceMissing, reference_binary
 
@@ -224,6 +224,15 @@ def test_what_cannot_be_understood_is_refused_for_the_same_reason(
     for newer in ("capabilities/loadDiscoveries", "capabilityRoots/discoverV1", "fs/open", "fs/walk"):
         reason = reason.replace(f"`{newer}`, ", "")
     assert reason == bare(theirs.reason)
+
+
+def test_a_sandbox_that_restricts_is_ignored_there_and_refused_here(
+    tmp_path: Path, helper: list[str]
+) -> None:
+    grow(tmp_path)
+    request = call("fs/readFile", path=f"{tmp_path}/file", sandbox=RESTRICTED)
+    assert ask(helper, request, tmp_path).reply["status"] == "ok"
+    assert ask(COMMAND, request, tmp_path).reply["status"] == "error"
 
 
 def test_a_file_is_emptied_by_its_own_copy_there_and_kept_here(tmp_path: Path, helper: list[str]) -> None:

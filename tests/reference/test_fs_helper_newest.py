@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.files.test_capability_loading import MANIFESTS, put, skill
-from tests.helpers.test_codex_fs import COMMAND, RESTRICTED
+from tests.helpers.test_codex_fs import COMMAND
 from tests.helpers.test_fs_loading import COMMAND as LOADING_COMMAND
 from tests.helpers.test_fs_operations import grow
 from tests.reference.install import ReferenceMissing, reference_binary
@@ -178,12 +178,3 @@ def test_places_that_cannot_be_understood_are_refused_as_by_the_newest(
     ours, theirs = ask(COMMAND, request, tmp_path), ask(newest_helper, request, tmp_path)
     assert (ours.status, ours.reply) == (theirs.status, theirs.reply) == (1, None)
     assert bare(ours.reason) == bare(theirs.reason)
-
-
-def test_a_sandbox_that_restricts_is_ignored_there_and_refused_here(
-    tmp_path: Path, helper: list[str]
-) -> None:
-    grow(tmp_path)
-    request = call("fs/readFile", path=f"{tmp_path}/file", sandbox=RESTRICTED)
-    assert ask(helper, request, tmp_path).reply["status"] == "ok"
-    assert ask(COMMAND, request, tmp_path).reply["status"] == "error"

@@ -73,7 +73,7 @@ class Outbox:
         self._flush_due = False  # a callback of the loop will flush
         self._blocked = False  # the kernel takes nothing; the watcher tells when it does again
         self._loop = get_hub().loop
-        self._watcher: Any = None  # made when the kernel first takes nothing: most connections never need one
+        self._watcher: Any = None  # while it is blocked: most connections never are
         self._room: Event | None = None  # made by the first that waits: most connections never need one
         self._broken = False  # nothing can be written any more
         self.closed = False  # no message is taken any more, but what is queued may still be written
@@ -299,6 +299,7 @@ class Outbox:
     def _unblocked(self) -> None:
         self._blocked = False
         self._watcher.stop()
+        self._watcher = None
         self._write()
 
     def _break(self) -> None:

@@ -40,7 +40,21 @@ def test_damage_is_found_where_the_server_finds_it(value: object, data: st.DataO
         with pytest.raises(NotJson):
             parse(bytes(text))
     else:
-        assert parse(bytes(text)) == expected
+        assert rounded(parse(bytes(text))) == rounded(expected)
+
+
+def rounded(value: object) -> object:
+    """Return a value in which integers of more than 64 bits are floats, as one of the decoders has them."""
+    if isinstance(value, dict):
+        return {name: rounded(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [rounded(member) for member in value]
+    is_large = isinstance(value, int) and not -(2**63) <= value < 2**64
+    return float(value) if is_large else value  # type: ignore[arg-type]
+
+
+def test_integers_of_more_than_64_bits_are_as_good_as_floats() -> None:
+    assert rounded(parse(b"[-10000000000000000001]")) == [-1e19]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.services.hashing": "client/test_trees.py",
     "execserver.services.searching": "client/test_search.py",
     "execserver.services.tree_pages": "client/test_trees.py",
-    "execserver.services.replacing": "client/test_file_changes.py",
     "execserver.files.folders": "client/test_file_watches.py",
     "execserver.handlers.file_watches": "client/test_file_watches.py",
     "execserver.protocol.file_watches": "client/test_file_watches.py",

@@ -47,6 +47,7 @@ def replace_file(
         version, old_mode = version_of(service, files, path)
     except (FileNotFoundError, NotFound):
         version, old_mode = None, None
+        path = os.path.join(files.canonicalize(os.path.dirname(path)), os.path.basename(path))
     wanted = params.if_unchanged_since
     if wanted is not None and version != wanted:
         raise InvalidRequest(f"file has changed: {display(path)}")
@@ -54,7 +55,8 @@ def replace_file(
         raise InvalidRequest(f"file exists: {display(path)}")
     folder = os.path.dirname(path)
     fresh = os.path.join(folder, b".execserver-" + secrets.token_hex(8).encode())
-    files.write_file(fresh, b"")
+    # Without links: whoever may write to the folder could put one there, and have its target written.
+    files.write_file(fresh, b"", links=False)
     try:
         _fill(service, files, fresh, content, old_mode if mode is None else mode)
         files.rename(fresh, path, not params.must_not_exist)
@@ -70,8 +72,8 @@ def _fill(
     service: FileService, files: FileService | ConfinedFiles, fresh: bytes, content: bytes, mode: int | None
 ) -> None:
     if mode is not None:
-        files.chmod(fresh, _PRIVATE)
-    files.write_file(fresh, content)
+        files.chmod(fresh, _PRIVATE, links=False)
+    files.write_file(fresh, content, links=False)
     file = files.open(fresh, FsOpenMode.READ)
     try:
         # Before the rename, or a power cut could leave an empty file in the old one's place.
@@ -79,4 +81,4 @@ def _fill(
     finally:
         service.release(file.fd)
     if mode is not None:
-        files.chmod(fresh, mode & 0o777)
+        files.chmod(fresh, mode & 0o777, links=False)

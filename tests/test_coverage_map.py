@@ -31,6 +31,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.access.tokens.holder": "access/tokens/test_authenticator.py",
     "execserver.box.": "box/test_run.py",
     "execserver.box.web.": "box/web/test_console.py",
+    "execserver.client.batch_log": "client/test_file_watch_limits.py",
+    "execserver.client.body_log": "client/test_http_stream.py",
     "execserver.client.careful_upgrade": "client/test_websocket_connecting.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",

@@ -1,25 +1,23 @@
 """Watched directories: batches of changes, an extension of this project's server.
 
-A watch goes on over a lost connection: batches have numbers, and the server sends again what did not arrive.
-Where it cannot, and where nobody takes the batches, one with `overflow` says that some are lost: look again.
+A watch goes on over a lost connection: `batch_log` has the rules.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Protocol, Self
 
 import gevent
 from gevent.event import Event
 
+from execserver.client.batch_log import BatchLog
 from execserver.client.errors import (
     ExecServerError,
     RequestFailed,
     TransportClosed,
     UnsupportedByServer,
     WaitTimeout,
-    kept,
 )
 from execserver.client.session import Session
 from execserver.protocol.file_watches import (
@@ -31,8 +29,6 @@ from execserver.protocol.file_watches import (
 )
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.own_methods import FS_UNWATCH, FS_WATCH, FS_WATCH_RESUME
-
-_MOST_CHANGES: Final = 50_000  # that wait to be taken; beyond, an overflow takes their place
 
 
 class Watches(Protocol):
@@ -55,11 +51,7 @@ class FileWatch:
         self.watch_id = watch_id
         self._session = session
         self._home = home
-        self._ready: deque[FsChangesNotification] = deque()
-        self._changes = 0  # in all of them
-        self._seq = 0
-        self._over = False
-        self._error: ExecServerError | None = None
+        self._log = BatchLog()
         self._stirred = Event()
         self.folders = 0
         self.local = True
@@ -86,17 +78,11 @@ class FileWatch:
 
     def next_batch(self, timeout: float | None = None) -> FsChangesNotification | None:
         """Return the next batch; None when the watch is over.  Raises `WaitTimeout` after so many seconds."""
-        while not self._ready:
-            if self._error is not None:
-                raise kept(self._error)
-            if self._over:
-                return None
+        while not self._log.settled:
             self._stirred.clear()
             if not self._stirred.wait(timeout):
                 raise WaitTimeout(f"nothing has changed for {timeout:g} s")
-        batch = self._ready.popleft()
-        self._changes -= len(batch.changes)
-        return batch
+        return self._log.take()
 
     def __iter__(self) -> Self:
         return self
@@ -112,8 +98,7 @@ class FileWatch:
         if self._home.watches.get(self.watch_id) is self:
             del self._home.watches[self.watch_id]
             _unwatch(self._session, self.watch_id)
-        self._over = True
-        self._ready.clear()
+        self._log.close()
         self._stirred.set()
 
     def __enter__(self) -> Self:
@@ -126,24 +111,14 @@ class FileWatch:
 
     def deliver(self, batch: FsChangesNotification) -> None:
         """Take a batch; one that comes twice, or too early after a lost connection, is left out."""
-        if batch.seq <= self._seq or (batch.seq > self._seq + 1 and not batch.overflow):
-            return
-        self._seq = batch.seq
-        self._changes += len(batch.changes)
-        if self._changes > _MOST_CHANGES:
-            self._ready.clear()
-            batch = _lost(batch)
-            self._changes = 0
-        self._ready.append(batch)
-        self._over = self._over or batch.ended
+        self._log.add(batch)
         self._stirred.set()
 
     def resume(self) -> None:
         """Ask for what has not arrived, on a new connection."""
         try:
-            self._session.call(
-                FS_WATCH_RESUME, FsWatchResumeParams(watch_id=self.watch_id, after_seq=self._seq)
-            )
+            params = FsWatchResumeParams(watch_id=self.watch_id, after_seq=self._log.last_seq)
+            self._session.call(FS_WATCH_RESUME, params)
         except RequestFailed as error:
             self.fail(TransportClosed(f"the watch has ended meanwhile: {error}"))
         except ExecServerError:
@@ -151,24 +126,11 @@ class FileWatch:
 
     def fail(self, error: ExecServerError) -> None:
         """End with an error; what has come can still be taken."""
-        if self._error is None and not self._over:
-            self._error = kept(error)
+        self._log.fail(error)
         self._stirred.set()
 
     def _adopt(self, found: FsWatchResponse) -> None:
         self.folders, self.local, self.errors = found.folders, found.local, found.errors
-
-
-def _lost(batch: FsChangesNotification) -> FsChangesNotification:
-    return FsChangesNotification(
-        watch_id=batch.watch_id,
-        seq=batch.seq,
-        changes=(),
-        errors=batch.errors,
-        overflow=True,
-        ended=batch.ended,
-        reason=batch.reason if batch.ended else f"more than {_MOST_CHANGES} changes were not taken",
-    )
 
 
 def _unwatch(session: Session, watch_id: str) -> None:

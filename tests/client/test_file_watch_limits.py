@@ -133,7 +133,7 @@ class Home:
 def taken(watch: FileWatch) -> list[tuple[int, int, bool]]:
     """Return number, changes and overflow of all batches that can be taken now."""
     found = []
-    while watch._ready:
+    while watch._log.pending:
         batch = watch.next_batch()
         assert batch is not None
         found.append((batch.seq, len(batch.changes), batch.overflow))
@@ -165,7 +165,7 @@ def test_the_end_of_the_session_is_raised_once_all_is_taken(server: ServerProces
         watch = client.files.watch(folder, coalesce=0.0)
         (folder / "file").write_bytes(b"")
         with gevent.Timeout(SOON):
-            wait_until(lambda: bool(watch._ready), SOON, pause=gevent.sleep)
+            wait_until(lambda: bool(watch._log.pending), SOON, pause=gevent.sleep)
     assert watch.next_batch() is not None
     with pytest.raises(TransportClosed):
         list(watch)

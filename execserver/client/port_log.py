@@ -1,0 +1,109 @@
+"""One forwarded TCP connection as a client knows it: bytes in order, windows, offsets.  Without I/O.
+
+Both sides count bytes from the beginning, so a stream goes on over a lost connection to the server: each
+tells the other how many it has, and nothing is taken or written twice.  At most 4 MiB wait to be read, far
+beyond the server's own window; a stream that gets more is at fault and fails.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from execserver.client.errors import ExecServerError, TransportClosed, kept
+from execserver.protocol.ports import PortAddress, PortDataNotification, PortDataParams
+
+_PIECE: Final = 64 * 1024
+# Half of the server's window: an answer for each piece would cost more than the piece.
+_ACKNOWLEDGED_AT_ONCE: Final = 2 * _PIECE
+_MOST_UNREAD: Final = 4 * 1024 * 1024
+
+
+class PortLog:
+    """Both directions of one stream; `address` is that of the far end, `arrived` counts what has come."""
+
+    __slots__ = (
+        *("address", "arrived", "error", "port_id"),
+        *("_acknowledged", "_eof", "_ready", "_sent", "_taken", "_unsettled"),
+    )
+
+    def __init__(self, port_id: str) -> None:
+        self.port_id = port_id
+        self.address = PortAddress(host="", port=0)
+        self.error: ExecServerError | None = None
+        self.arrived = 0  # bytes from the socket, taken or not
+        self._ready: deque[bytes] = deque()
+        self._taken = 0
+        self._acknowledged = 0
+        self._sent = 0
+        self._eof = False
+        self._unsettled: PortDataParams | None = None
+
+    def take(self) -> bytes | None:
+        """Return the next bytes, empty ones at the end, None if nothing is ready.
+
+        Raises what `fail` was called with.
+        """
+        if self._ready:
+            data = self._ready.popleft()
+            self._taken += len(data)
+            return data
+        if self._eof:
+            return b""
+        if self.error is not None:
+            raise kept(self.error)
+        return None
+
+    def due(self) -> int | None:
+        """Return how many bytes to acknowledge, None while the server need not hear of them yet."""
+        if self._taken - self._acknowledged < _ACKNOWLEDGED_AT_ONCE:
+            return None
+        self._acknowledged = self._taken
+        return self._taken
+
+    def pieces(self, data: bytes, *, eof: bool = False) -> Iterator[PortDataParams]:
+        """Yield what to send, each once the server has answered the one before.
+
+        What a caller gave up on comes again, first: the server ignores what it has, and takes nothing behind
+        a hole.  Raises what `fail` was called with.
+        """
+        if self._unsettled is not None:
+            yield self._checked(self._unsettled)
+            self._unsettled = None
+        last = max(0, (len(data) - 1) // _PIECE * _PIECE)
+        for start in range(0, len(data) or int(eof), _PIECE):
+            piece = data[start : start + _PIECE]
+            params = PortDataParams(
+                port_id=self.port_id, offset=self._sent, chunk=piece, eof=eof and start == last
+            )
+            self._unsettled = self._checked(params)
+            self._sent += len(piece)
+            yield params
+            self._unsettled = None
+
+    def add(self, note: PortDataNotification) -> bool:
+        """Take bytes in order; what comes twice, or too early after a lost connection, is left out.
+
+        Returns False if the stream has failed by it: its owner closes it at the server.
+        """
+        if note.offset != self.arrived or self.error is not None:
+            return True
+        if self.arrived - self._taken + len(note.chunk) > _MOST_UNREAD:
+            self.fail(TransportClosed("the server sent more than its window allows"))
+            return False
+        if note.chunk:
+            self._ready.append(note.chunk)
+            self.arrived += len(note.chunk)
+        self._eof = self._eof or note.eof
+        return True
+
+    def fail(self, error: ExecServerError) -> None:
+        """End both directions with an error; what has come can still be read."""
+        if self.error is None:
+            self.error = kept(error)
+
+    def _checked(self, params: PortDataParams) -> PortDataParams:
+        if self.error is not None:
+            raise kept(self.error)
+        return params

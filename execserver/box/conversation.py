@@ -25,7 +25,7 @@ from execserver.box.notices import Notices
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, OutputGap, TransportClosed
 from execserver.client.event_log import UNKNOWN_EXIT, Exited, Output
-from execserver.client.session import SessionState
+from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
     from execserver.box.terminal import Size

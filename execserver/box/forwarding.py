@@ -25,7 +25,7 @@ from execserver.box.notices import Notices
 from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, RequestFailed
-from execserver.client.session import SessionState
+from execserver.client.recovery import SessionState
 from execserver.leaving import failure, write
 
 if TYPE_CHECKING:

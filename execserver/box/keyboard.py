@@ -17,7 +17,7 @@ from execserver.box.descriptors import READ_BYTES, read
 from execserver.box.escapes import Asked, Escapes
 from execserver.box.manner import Ending
 from execserver.client.errors import ExecServerError, UnsupportedByServer
-from execserver.client.session import SessionState
+from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
     from execserver.box.manner import Manner

@@ -15,7 +15,7 @@ from execserver.box.shown import shown
 from execserver.box.watching import lasting_client, leave
 from execserver.client.errors import WaitTimeout
 from execserver.client.event_log import Output, ReadState
-from execserver.client.session import SessionState
+from execserver.client.recovery import SessionState
 from execserver.leaving import write
 
 if TYPE_CHECKING:

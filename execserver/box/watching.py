@@ -17,7 +17,7 @@ from execserver.box.shown import shown
 from execserver.box.terminal import Terminal, both_ends
 from execserver.client.errors import ExecServerError, OutputGap
 from execserver.client.event_log import UNKNOWN_EXIT, Exited
-from execserver.client.session import SessionState
+from execserver.client.recovery import SessionState
 from execserver.leaving import write
 
 if TYPE_CHECKING:

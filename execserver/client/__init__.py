@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from execserver.client.http import HttpFailed, HttpResponse, HttpStream
     from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
     from execserver.client.process import RemoteProcess
-    from execserver.client.session import SessionState
+    from execserver.client.recovery import SessionState
     from execserver.client.transport import Transport
 
 __all__ = [
@@ -148,7 +148,7 @@ _HOMES = {
     "RequestFailed": "errors",
     "ResumeFailed": "errors",
     "SessionBusyError": "errors",
-    "SessionState": "session",
+    "SessionState": "recovery",
     "StdinUnavailable": "errors",
     "TransportClosed": "errors",
     "UnsupportedByServer": "errors",

@@ -15,8 +15,9 @@ from execserver.client.flow import Gate
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.client.parts import Parts
 from execserver.client.process import RemoteProcess
+from execserver.client.recovery import Pauses, SessionState
 from execserver.client.router import Router
-from execserver.client.session import OpenTransport, Pauses, Session, SessionState
+from execserver.client.session import OpenTransport, Session
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.environment import (
     EnvironmentInfo,

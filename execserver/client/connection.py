@@ -14,23 +14,14 @@ import msgspec
 from gevent.event import AsyncResult
 
 from execserver.client import wire
-from execserver.client.errors import (
-    ExecServerError,
-    ProtocolViolation,
-    TransportClosed,
-    WaitTimeout,
-    kept,
-    request_failed,
-)
-from execserver.client.event_log import Output
+from execserver.client.calls import Calls, OnNotification, OnOutput, Outcome, closed_by
+from execserver.client.errors import ExecServerError, TransportClosed, WaitTimeout, kept
 from execserver.client.flow import Gate
+from execserver.client.recovery import too_late
 from execserver.client.transport import Transport
 from execserver.eventloop.locks import BoundedSemaphore
 
-OnNotification: TypeAlias = Callable[[str, msgspec.Raw], None]
-OnOutput: TypeAlias = Callable[[str, Output], None]
-# An error is passed as a value: raised by the result itself, a frame of its own traceback would hold it.
-_Answer: TypeAlias = "AsyncResult[msgspec.Raw | ExecServerError]"
+_Answer: TypeAlias = "AsyncResult[Outcome]"
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
 
 
@@ -50,11 +41,8 @@ class Connection:
         self._transport = transport
         self._gate = gate
         self._slots = BoundedSemaphore(max_in_flight)
-        self._on_notification = on_notification
-        self._on_output = on_output
+        self._calls: Calls[_Answer] = Calls(AsyncResult.set, on_notification, on_output)
         self._on_lost = on_lost
-        self._pending: dict[int, tuple[str, _Answer]] = {}
-        self._last_id = 0
         self._reader: gevent.Greenlet[[], None] | None = None
 
     def start(self) -> None:
@@ -67,17 +55,14 @@ class Connection:
         Raises `RequestFailed` (or its subclass for the code), `TransportClosed`, or `WaitTimeout` after
         `timeout` seconds; a late answer is then ignored.
         """
-        with gevent.Timeout(timeout, _too_late(method, timeout)), self._gate.waiting(), self._slots:
-            self._last_id += 1
-            call_id = self._last_id
-            message = wire.encode_request(call_id, method, params)
+        with gevent.Timeout(timeout, _limit(method, timeout)), self._gate.waiting(), self._slots:
             answer: _Answer = AsyncResult()
-            self._pending[call_id] = (method, answer)
+            call_id, message = self._calls.begin(method, params, answer)
             try:
                 self._send(message)
-                result = cast(msgspec.Raw | ExecServerError, answer.get())
+                result = cast(Outcome, answer.get())
             finally:
-                self._pending.pop(call_id, None)  # also after a timeout: a late answer finds nobody
+                self._calls.forget(call_id)  # also after a timeout
             if isinstance(result, ExecServerError):
                 raise kept(result)
             return result
@@ -92,7 +77,7 @@ class Connection:
 
     def _send(self, message: bytes) -> None:
         if self.lost is not None:
-            raise _closed_by(self.lost)
+            raise closed_by(self.lost)
         try:
             self._transport.send(message)
         except TransportClosed as error:
@@ -107,41 +92,11 @@ class Connection:
                 message = self._transport.receive()
                 if message is None:
                     return
-                output = wire.decode_output(message)
-                if output is not None:
-                    self._on_output(*output)
-                else:
-                    self._dispatch(wire.decode_message(message))
+                self._calls.take(message)
         except ExecServerError as error:
             end = kept(error)
         finally:
             self._finish(end)
-
-    def _dispatch(self, message: wire.Message) -> None:
-        if isinstance(message, wire.Notification):
-            self._on_notification(message.method, message.params)
-        elif isinstance(message, wire.Response):
-            self._answer(message.id, message.result)
-        elif isinstance(message, wire.ErrorMessage):
-            self._answer_error(message)
-        else:
-            raise ProtocolViolation(f"the server sent a request: {message.method}")
-
-    def _answer(self, call_id: int | str, result: msgspec.Raw) -> None:
-        waiting = self._pending.pop(call_id, None) if isinstance(call_id, int) else None
-        if waiting is not None:
-            waiting[1].set(result)
-
-    def _answer_error(self, message: wire.ErrorMessage) -> None:
-        code, text = message.error.code, message.error.message
-        if message.id == wire.MALFORMED_ID:
-            # The server could not read a message of ours and cannot say which: it may be any waiting call.
-            victims = list(self._pending)
-        else:
-            victims = [message.id] if isinstance(message.id, int) and message.id in self._pending else []
-        for call_id in victims:
-            method, answer = self._pending.pop(call_id)
-            answer.set(request_failed(code, text, method))
 
     def _finish(self, error: ExecServerError) -> None:
         if self.lost is not None:
@@ -150,20 +105,11 @@ class Connection:
         reader, self._reader = self._reader, None  # a killed greenlet holds this object by a traceback
         if reader is not None and reader is not gevent.getcurrent():
             reader.kill(block=False)
-        pending, self._pending = self._pending, {}
         # Before the callers wake, so that those who call again already wait for the next connection.
         self._on_lost(self, lost)
-        for _, answer in pending.values():
-            answer.set(_closed_by(lost))
+        self._calls.end_all(lost)
         self._transport.close()  # last: it may have to wait for a child to end
 
 
-def _closed_by(cause: ExecServerError) -> TransportClosed:
-    """Return a fresh error for one caller: an exception that several raise would mix their tracebacks."""
-    error = TransportClosed(str(cause))
-    error.__cause__ = cause
-    return error
-
-
-def _too_late(method: str, timeout: float | None) -> WaitTimeout | None:
-    return None if timeout is None else WaitTimeout(f"{method} was not answered within {timeout:g} s")
+def _limit(method: str, timeout: float | None) -> WaitTimeout | None:
+    return None if timeout is None else too_late(method, timeout)

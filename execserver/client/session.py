@@ -1,20 +1,16 @@
 """One session with a server: initialize, calls, and resuming it after the connection was lost.
 
-After a loss a new connection is made at once and then every `resume_interval` (through a relay: after the
-pauses of the wire contract, remote mode), for `resume_window` seconds.  A server that still counts the old
-connection as attached (-32010) is asked again; any other refusal is final (wire contract, section 6).  Calls
-made meanwhile wait.  Calls in flight fail with `TransportClosed`, except those made with `resend`, which are
-sent again on the new connection.
+What happens when is decided by `execserver.client.recovery`; this module connects and waits.  Calls made
+while there is no connection wait for the next one.  Calls in flight fail with `TransportClosed`, except those
+made with `resend`, which are sent again on the new connection.
 """
 
 from __future__ import annotations
 
-import enum
 import math
 import time
-from collections.abc import Callable, Iterator
-from itertools import repeat
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
 
 import gevent
 import msgspec
@@ -25,66 +21,35 @@ from execserver.client.connection import Connection
 from execserver.client.errors import (
     ConnectTimeout,
     ExecServerError,
-    ProtocolViolation,
     RegistryRefused,
-    ResumeFailed,
     SessionBusyError,
     TransportClosed,
     WaitTimeout,
     kept,
 )
-from execserver.client.event_log import Output
 from execserver.client.flow import Gate
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.recovery import (
+    Pauses,
+    SessionListener,
+    SessionRules,
+    SessionState,
+    check_resumed,
+    lost_at_once,
+    not_sent,
+)
 from execserver.client.transport import Transport
 from execserver.protocol.environment import EnvironmentInfo, Extensions
 from execserver.protocol.method import Method
 from execserver.protocol.process_methods import INITIALIZE, INITIALIZED
 from execserver.protocol.record import Record
-from execserver.protocol.session import (
-    InitializedNotification,
-    InitializeResponse,
-    KeptSession,
-)
-
-_MAX_RESENDS: Final = 20  # a request that ends the connection each time is itself the cause
+from execserver.protocol.session import InitializedNotification, InitializeResponse, KeptSession
 
 P = TypeVar("P", bound=Record)
 R = TypeVar("R", bound=msgspec.Struct)
 
 OpenTransport: TypeAlias = Callable[[float], Transport]
 """Makes a new connection within so many seconds.  Raises `ConnectFailed` or `ConnectTimeout`."""
-
-Pauses: TypeAlias = Callable[[], Iterator[float]]
-"""Begins a series of pauses, in seconds, between the attempts to recover."""
-
-
-class SessionState(enum.Enum):
-    """The state of a session."""
-
-    NEW = "new"
-    OPEN = "open"
-    RESUMING = "resuming"
-    ENDED = "ended"
-
-
-class SessionListener(Protocol):
-    """The callbacks of a session's owner."""
-
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
-        """Take a notification; must not block.  May raise `ProtocolViolation`, which ends the connection."""
-
-    def on_output(self, process_id: str, output: Output) -> None:
-        """Take a `process/output`, which is decoded already; must not block."""
-
-    def on_lost(self, error: ExecServerError) -> None:
-        """Note that a connection ended; what existed on it only is gone."""
-
-    def on_resumed(self) -> None:
-        """Note that the session goes on, on a new connection."""
-
-    def on_ended(self, error: ExecServerError) -> None:
-        """Note that the session will not go on."""
 
 
 class Session:
@@ -102,28 +67,44 @@ class Session:
         can_resume: bool,
         pauses: Pauses | None = None,
     ) -> None:
-        self.state = SessionState.NEW
-        self.session_id = ""
-        self.environment_info: EnvironmentInfo | None = None
-        self.kept: KeptSession | None = None
-        self.resumptions = 0
+        self._rules = SessionRules(options, can_resume, pauses)
         self._open_transport = open_transport
         self._options = options
         self._gate = gate
         self._listener = listener
-        self._can_resume = can_resume
-        self._pauses = pauses or (lambda: repeat(options.resume_interval))
         self._connection: Connection | None = None
         self._settled = Event()  # set while the session is open or ended
-        self._open_since = 0.0  # when the current connection was adopted
-        self._end: TransportClosed | None = None
         self._recovery: gevent.Greenlet[[ExecServerError], None] | None = None
+
+    @property
+    def state(self) -> SessionState:
+        """Whether the session is open, being resumed, or ended."""
+        return self._rules.state
+
+    @property
+    def session_id(self) -> str:
+        """The id under which the server knows the session, empty before `open`."""
+        return self._rules.session_id
+
+    @property
+    def environment_info(self) -> EnvironmentInfo | None:
+        """What the server reported about itself, None from one of the older contract."""
+        return self._rules.environment_info
+
+    @property
+    def kept(self) -> KeptSession | None:
+        """How long the server keeps the session, and its name."""
+        return self._rules.kept
+
+    @property
+    def resumptions(self) -> int:
+        """How often the session was resumed."""
+        return self._rules.resumptions
 
     @property
     def extensions(self) -> Extensions:
         """The extensions that the server announces; none if it announces nothing."""
-        info = self.environment_info
-        return info.execserver if info is not None and info.execserver is not None else Extensions()
+        return self._rules.extensions
 
     def open(self) -> None:
         """Connect and initialize; resume the session that the options name, if they name one.
@@ -131,17 +112,16 @@ class Session:
         Raises `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation`, or `RequestFailed` when the server
         refuses.
         """
-        # A session of an earlier client stays attached until the server has noticed that client's end.
-        wanted = self._options.resume_session_id
-        deadline = time.monotonic() + self._options.resume_window
+        began = time.monotonic()
         while True:
             try:
-                self._adopt(*self._attach(wanted))
+                self._adopt(*self._attach(self._options.resume_session_id))
                 return
             except SessionBusyError:
-                if time.monotonic() + self._options.resume_interval > deadline:
+                pause = self._rules.pause_while_busy(began, time.monotonic())
+                if pause is None:
                     raise
-            gevent.sleep(self._options.resume_interval)
+            gevent.sleep(pause)
 
     def call(
         self, method: Method[P, R], params: P, *, resend: bool = False, timeout: float | None = None
@@ -172,7 +152,7 @@ class Session:
             except TransportClosed:
                 # Whether the server has acted on it is unknown, so only calls that may be repeated are.
                 losses += 1
-                if not resend or losses > _MAX_RESENDS:
+                if not resend or not self._rules.may_send_again(losses):
                     raise
 
     def close(self) -> None:
@@ -190,11 +170,7 @@ class Session:
 
     def fresh_end(self) -> TransportClosed:
         """Return a new error that says why the session ended."""
-        # One for each caller: an exception that several raise would mix their tracebacks.
-        assert self._end is not None
-        error = type(self._end)(str(self._end))
-        error.__cause__ = self._end.__cause__
-        return error
+        return self._rules.fresh_end()
 
     def _usable(self, method: str, deadline: float | None) -> Connection:
         """Return the live connection; wait while there is none.  The resume window bounds the wait.
@@ -203,13 +179,14 @@ class Session:
         """
         # In a loop, since a connection may be lost again before this greenlet runs.
         while True:
-            if self.state is SessionState.ENDED:
-                raise self.fresh_end()
-            if self.state is SessionState.OPEN and self._connection is not None:
+            state = self._rules.state
+            if state is SessionState.ENDED:
+                raise self._rules.fresh_end()
+            if state is SessionState.OPEN and self._connection is not None:
                 return self._connection
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeout(f"{method} could not be sent: the connection is being resumed")
+                raise not_sent(method)
             self._settled.wait(left)
 
     def _attach(
@@ -231,12 +208,10 @@ class Session:
         )
         connection.start()
         try:
-            params = self._introduction(session_id)
+            params = self._rules.introduction(session_id)
             answer = connection.request(INITIALIZE.name, params, min(limit, options.initialize_timeout))
             found = wire.decode(INITIALIZE.result, answer, INITIALIZE.name)
-            # A server that ignores the id would make a new session, in which every process is missing.
-            if session_id is not None and found.session_id != session_id:
-                raise ProtocolViolation(f"asked for session {session_id}, got {found.session_id}")
+            check_resumed(session_id, found)
             connection.notify(INITIALIZED.name, InitializedNotification())
         except WaitTimeout as error:
             connection.close()
@@ -251,34 +226,12 @@ class Session:
             raise
         return connection, found
 
-    def _introduction(self, session_id: str | None) -> dict[str, object]:
-        """Return the params of `initialize`; what no contract has is left out where it is not used."""
-        options = self._options
-        plain: dict[str, object] = {"clientName": options.client_name, "resumeSessionId": session_id}
-        if session_id is not None and self.session_id:  # resumed: it has its time and name from before
-            return plain
-        own = {
-            "resumeSessionName": options.resume_session_name,
-            "sessionName": options.session_name,
-            "keepMs": options.keep_ms,
-        }
-        return plain | {name: value for name, value in own.items() if value is not None}
-
     def _adopt(self, connection: Connection, found: InitializeResponse) -> None:
         # `_lost` ignores a connection that is not adopted yet, so its loss must be noticed here.
         if connection.lost is not None:
-            raise TransportClosed(
-                f"the new connection was lost again: {connection.lost}"
-            ) from connection.lost
+            raise lost_at_once(connection.lost)
         self._connection = connection
-        self.session_id = found.session_id
-        if isinstance(found.kept, KeptSession):
-            self.kept = found.kept
-        # Servers of the older contract send none.
-        if isinstance(found.environment_info, EnvironmentInfo):
-            self.environment_info = found.environment_info
-        self._open_since = time.monotonic()
-        self.state = SessionState.OPEN
+        self._rules.adopt(found, time.monotonic())
         self._settled.set()
 
     def _lost(self, connection: Connection, error: ExecServerError) -> None:
@@ -287,51 +240,34 @@ class Session:
         # Before anything else: no call may use it any more.
         self._connection = None
         self._listener.on_lost(error)
-        # A server over stdio has ended with its pipes.
-        if not self._can_resume:
-            self._finish(_ended(TransportClosed, f"the connection ended: {error}", error))
+        end = self._rules.lose(error)
+        if end is not None:
+            self._finish(end)
             return
-        self.state = SessionState.RESUMING
         self._settled.clear()
         # Not here: this runs in whatever greenlet noticed the loss.
         self._recovery = gevent.spawn(self._recover, error)
 
     def _recover(self, cause: ExecServerError) -> None:
-        window, interval = self._options.resume_window, self._options.resume_interval
-        # The default window of 25 s ends before the 30 s for which a server keeps a detached session.
-        deadline = time.monotonic() + window
-        pauses = self._pauses()
-        if time.monotonic() - self._open_since < interval:
-            gevent.sleep(interval)  # connections that are lost at once must not make this spin
-        last: Exception = cause
-        while (left := deadline - time.monotonic()) > 0:
+        recovery = self._rules.recover(cause, time.monotonic())
+        if recovery.first_pause:
+            gevent.sleep(recovery.first_pause)
+        while (left := recovery.left(time.monotonic())) > 0:
             try:
-                # No attempt goes beyond the window: callers rely on it for their own wait.
                 self._adopt(*self._attach(self.session_id, left))
-            except (TransportClosed, SessionBusyError) as error:
-                # The server is away, or has not noticed the loss of the old connection: both may pass.
-                last = kept(error)
             except ExecServerError as error:
-                self._finish(_ended(ResumeFailed, f"the session could not be resumed: {error}", error))
-                return
+                pause = recovery.failed(error, time.monotonic())
+                if pause is None:
+                    break
             else:
-                self.resumptions += 1
+                self._rules.resumptions += 1
                 self._listener.on_resumed()
                 return
-            gevent.sleep(min(next(pauses), max(0.0, deadline - time.monotonic())))
-        text = f"the connection was lost ({cause}) and not resumed within {window:g} s: {last}"
-        self._finish(_ended(ResumeFailed, text, last))
+            gevent.sleep(pause)
+        self._finish(recovery.end())
 
     def _finish(self, error: TransportClosed) -> None:
-        self.state = SessionState.ENDED
-        self._end = error
+        self._rules.finish(error)
         self._connection = None
         self._settled.set()
         self._listener.on_ended(error)
-
-
-def _ended(kind: type[TransportClosed], text: str, cause: Exception) -> TransportClosed:
-    # `kept`: the session holds this error, and a traceback in it would hold the session.
-    error = kind(text)
-    error.__cause__ = kept(cause)
-    return error

@@ -238,12 +238,12 @@ def test_a_watch_that_has_ended_makes_room(remote: ExecServerClient, folder: Pat
 def test_a_server_without_it_is_not_asked(remote: ExecServerClient, folder: Path) -> None:
     info = remote._session.environment_info
     assert info is not None
-    remote._session.environment_info = type(info)(shell=info.shell, execserver=Extensions())
+    remote._session._rules.environment_info = type(info)(shell=info.shell, execserver=Extensions())
     try:
         with pytest.raises(UnsupportedByServer):
             remote.files.watch(folder)
     finally:
-        remote._session.environment_info = info
+        remote._session._rules.environment_info = info
 
 
 def test_closing_ends_it_on_both_sides(remote: ExecServerClient, folder: Path) -> None:

@@ -34,6 +34,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.client.batch_log": "client/test_file_watch_limits.py",
     "execserver.client.body_log": "client/test_http_stream.py",
     "execserver.client.careful_upgrade": "client/test_websocket_connecting.py",
+    "execserver.client.sockets": "client/test_websocket_connecting.py",
+    "execserver.client.tuning": "client/test_websocket_connecting.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",
     "execserver.client.remote_env": "client/test_against_server.py",

@@ -1,37 +1,14 @@
-"""The sockets of the Python client: TCP, with TLS or without, and Unix; and the token that goes over them."""
+"""The sockets of the Python client: TCP, with TLS or without, and Unix."""
 
 from __future__ import annotations
 
 import socket as _socket
-from typing import Final
 
 from gevent import socket
 
-from execserver.client.errors import ConnectFailed, InvalidUrl
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.tuning import tune
 from execserver.client.urls import Address
-
-# A peer that vanished is noticed after 20 s, soon enough to resume before its session expires.
-_KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 2))
-_UNACKNOWLEDGED_MS: Final = 20_000
-_MAX_TOKEN_BYTES: Final = 16 * 1024  # more fits no request head
-
-
-def headers_for(address: Address, options: ExecServerClientConnectOptions) -> dict[str, str]:
-    """Return the headers of the upgrade, the token among them; raise InvalidUrl, ConnectFailed.
-
-    A token file is read for each connection, so that a token can be replaced while a client lives.
-    """
-    token = options.token
-    if token is None and options.token_file is not None:
-        token = _token_in(options.token_file)
-    if token is None:
-        return dict(options.headers)
-    if not address.is_private:
-        raise InvalidUrl("a token is sent over wss:// or on this machine only: others could read it")
-    if not token.isascii() or not token.isprintable() or not token:
-        raise InvalidUrl("the token has characters that no header can hold, or is empty")
-    return {**options.headers, "Authorization": f"Bearer {token}"}
 
 
 def open_socket(address: Address) -> socket.socket:
@@ -45,11 +22,7 @@ def open_socket(address: Address) -> socket.socket:
             raise
         return sock
     sock = _connected(address.host, address.port)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        sock.setsockopt(socket.IPPROTO_TCP, option, value)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    tune(sock)
     return sock
 
 
@@ -106,14 +79,3 @@ def _is_green(context: object) -> bool:
     from gevent.ssl import SSLContext
 
     return isinstance(context, SSLContext)
-
-
-def _token_in(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_TOKEN_BYTES + 1)
-    except OSError as error:
-        raise ConnectFailed(f"cannot read the token file {path}: {error.strerror}") from None
-    if len(data) > _MAX_TOKEN_BYTES:
-        raise ConnectFailed(f"the token file {path} is too large")
-    return data.decode("ascii", "replace").strip()

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 import gevent
 from gevent import socket
 
+from execserver.client.credentials import headers_for
 from execserver.client.errors import (
     ConnectFailed,
     ConnectTimeout,
-    InvalidUrl,
     ProtocolViolation,
     TransportClosed,
 )
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.sockets import headers_for, open_socket, secure
+from execserver.client.sockets import open_socket, secure
+from execserver.client.upgrade import Upgrade
 from execserver.client.urls import Address, parse_url
 from execserver.eventloop.locks import BoundedSemaphore
-from execserver.wire import client_upgrade
 from execserver.wire.client_frames import TEXT_MESSAGE, ClientFrames, close_frame, text_frames
 
 if TYPE_CHECKING:
@@ -186,18 +186,11 @@ def _close(sock: socket.socket | None) -> None:
 
 def _upgrade(sock: socket.socket, address: Address, options: ExecServerClientConnectOptions) -> bytes:
     """Upgrade a connection; return what came behind the answer.  Raises `InvalidUrl` or `ConnectFailed`."""
-    key = client_upgrade.new_key()
-    headers = headers_for(address, options)
+    upgrade = Upgrade(address, headers_for(address, options))
     try:
-        sock.sendall(client_upgrade.request(address.authority, address.resource, key, headers, address.user))
-    except ValueError as error:
-        raise InvalidUrl(str(error)) from None
-    received = bytearray()
-    while client_upgrade.may_be_usual(received) and (data := sock.recv(_HEAD_READ_BYTES)):
-        received += data
-    head, _, early = bytes(received).partition(client_upgrade.HEAD_END)
-    if client_upgrade.is_usual(head, key):
-        return early
-    from execserver.client.careful_upgrade import rest_of_upgrade  # late: hardly any server needs it
-
-    return rest_of_upgrade(sock, address, key, bytes(received))
+        sock.sendall(upgrade.request)
+        while (early := upgrade.feed(sock.recv(_HEAD_READ_BYTES))) is None:
+            pass
+    finally:
+        upgrade.let_go()
+    return early

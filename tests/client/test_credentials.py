@@ -1,4 +1,4 @@
-"""Where the Python client connects, and to whom it shows its token."""
+"""To whom a client shows its token, and how."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from execserver.client.credentials import headers_for
 from execserver.client.errors import ConnectFailed, InvalidUrl
 from execserver.client.options import ExecServerClientConnectOptions
-from execserver.client.sockets import headers_for
 from execserver.client.urls import parse_url
 
 LOCAL = parse_url("ws://127.0.0.1:1")

@@ -12,23 +12,12 @@ import gevent
 from gevent.event import Event
 
 from execserver.client.batch_log import BatchLog
-from execserver.client.errors import (
-    ExecServerError,
-    RequestFailed,
-    TransportClosed,
-    UnsupportedByServer,
-    WaitTimeout,
-)
+from execserver.client.errors import ExecServerError, RequestFailed, WaitTimeout
+from execserver.client.operations import watches as asking
+from execserver.client.operations.call import drive
 from execserver.client.session import Session
-from execserver.protocol.file_watches import (
-    FsChangesNotification,
-    FsUnwatchParams,
-    FsWatchParams,
-    FsWatchResponse,
-    FsWatchResumeParams,
-)
+from execserver.protocol.file_watches import FsChangesNotification, FsWatchParams, FsWatchResponse
 from execserver.protocol.files import FsWalkError
-from execserver.protocol.own_methods import FS_UNWATCH, FS_WATCH, FS_WATCH_RESUME
 
 
 class Watches(Protocol):
@@ -60,19 +49,19 @@ class FileWatch:
     @classmethod
     def open(cls, session: Session, home: Watches, params: FsWatchParams) -> FileWatch:
         """Begin to watch.  Raises `RequestFailed` and `UnsupportedByServer`."""
-        if not session.extensions.fs_watch:
-            raise UnsupportedByServer("this server does not watch directories")
+        asking.require(session.extensions)
         watch = cls(session, home, params.watch_id)
         # Before the request: the first batch may overtake its answer.
         home.watches[params.watch_id] = watch
         try:
-            watch._adopt(session.call(FS_WATCH, params))
+            watch._adopt(drive(session, asking.watch(params)))
         except RequestFailed:
             home.watches.pop(params.watch_id, None)
             raise
         except BaseException:
             home.watches.pop(params.watch_id, None)
-            gevent.spawn(_unwatch, session, params.watch_id)  # whether the server watches is unknown
+            # Whether the server watches is unknown.
+            gevent.spawn(drive, session, asking.unwatch(params.watch_id))
             raise
         return watch
 
@@ -97,7 +86,7 @@ class FileWatch:
         """End the watch.  May be called again."""
         if self._home.watches.get(self.watch_id) is self:
             del self._home.watches[self.watch_id]
-            _unwatch(self._session, self.watch_id)
+            drive(self._session, asking.unwatch(self.watch_id))
         self._log.close()
         self._stirred.set()
 
@@ -116,13 +105,9 @@ class FileWatch:
 
     def resume(self) -> None:
         """Ask for what has not arrived, on a new connection."""
-        try:
-            params = FsWatchResumeParams(watch_id=self.watch_id, after_seq=self._log.last_seq)
-            self._session.call(FS_WATCH_RESUME, params)
-        except RequestFailed as error:
-            self.fail(TransportClosed(f"the watch has ended meanwhile: {error}"))
-        except ExecServerError:
-            pass  # the next connection tries again
+        error = drive(self._session, asking.resume(self.watch_id, self._log))
+        if error is not None:
+            self.fail(error)
 
     def fail(self, error: ExecServerError) -> None:
         """End with an error; what has come can still be taken."""
@@ -131,10 +116,3 @@ class FileWatch:
 
     def _adopt(self, found: FsWatchResponse) -> None:
         self.folders, self.local, self.errors = found.folders, found.local, found.errors
-
-
-def _unwatch(session: Session, watch_id: str) -> None:
-    try:
-        session.call(FS_UNWATCH, FsUnwatchParams(watch_id=watch_id), resend=True)
-    except ExecServerError:
-        pass  # it ends with the session

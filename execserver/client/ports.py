@@ -12,31 +12,14 @@ import gevent
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
-from execserver.client import wire
-from execserver.client.errors import ExecServerError, RequestFailed, TransportClosed, UnsupportedByServer
+from execserver.client.errors import ExecServerError, TransportClosed
+from execserver.client.operations import ports as asking
+from execserver.client.operations.call import drive
 from execserver.client.port_log import PortLog
 from execserver.client.port_table import PortTable
 from execserver.client.session import Session
 from execserver.client.wire import Sandbox
-from execserver.protocol.own_methods import (
-    PORT_ACK,
-    PORT_CLOSE,
-    PORT_DATA,
-    PORT_LIST,
-    PORT_LISTEN,
-    PORT_OPEN,
-    PORT_RESUME,
-)
-from execserver.protocol.ports import (
-    PortAckParams,
-    PortAddress,
-    PortDataNotification,
-    PortDataParams,
-    PortIdParams,
-    PortListResponse,
-    PortOpenParams,
-)
-from execserver.protocol.session import NoParams
+from execserver.protocol.ports import PortAddress, PortDataNotification, PortListResponse
 
 
 class PortStream:
@@ -74,13 +57,11 @@ class PortStream:
 
     def send(self, data: bytes) -> None:
         """Write all of it; return when the server's kernel has it.  Raises as `recv`, and `RequestFailed`."""
-        for params in self._log.pieces(data):
-            self._ports.put(params)
+        self._ports.send(self._log, data)
 
     def shutdown(self) -> None:
         """Tell the other side that nothing more comes."""
-        for params in self._log.pieces(b"", eof=True):
-            self._ports.put(params)
+        self._ports.send(self._log, b"", eof=True)
 
     def close(self) -> None:
         """End the connection.  May be called again."""
@@ -101,6 +82,12 @@ class PortStream:
         """End both directions with an error; what has come can still be read."""
         self._log.fail(error)
         self._changed.set()
+
+    def resume(self) -> None:
+        """Go on, on a new connection to the server."""
+        error = self._ports.resume(self._log)
+        if error is not None:
+            self.fail(error)
 
 
 class PortListener:
@@ -143,11 +130,12 @@ class RemotePorts(PortTable[PortStream]):
 
     def open(self, host: str, port: int, *, sandbox: Sandbox = None) -> PortStream:
         """Connect from the server to an address."""
-        self._require()
+        asking.require(self._session.extensions)
         stream = PortStream(self, uuid4().hex)
         self._streams[stream.port_id] = stream
         try:
-            stream.begin(self._session.call(PORT_OPEN, _place(stream.port_id, host, port, sandbox)).address)
+            params = asking.place(stream.port_id, host, port, sandbox)
+            stream.begin(drive(self._session, asking.connect(params)))
         except BaseException:
             self._streams.pop(stream.port_id, None)
             raise
@@ -155,38 +143,38 @@ class RemotePorts(PortTable[PortStream]):
 
     def listen(self, host: str, port: int = 0, *, sandbox: Sandbox = None) -> PortListener:
         """Listen on the server's machine; port 0 takes a free one."""
-        self._require()
+        asking.require(self._session.extensions)
         listener = PortListener(self, uuid4().hex)
         self._listeners[listener.port_id] = listener
         try:
-            found = self._session.call(PORT_LISTEN, _place(listener.port_id, host, port, sandbox))
+            params = asking.place(listener.port_id, host, port, sandbox)
+            listener.address = drive(self._session, asking.listen(params))
         except BaseException:
             self._listeners.pop(listener.port_id, None)
             raise
-        listener.address = found.address
         return listener
 
     def list(self) -> PortListResponse:
         """Return who listens on the machine, and the streams of this session."""
-        self._require()
-        return self._session.call(PORT_LIST, NoParams())
+        return drive(self._session, asking.listing(self._session.extensions))
 
-    def put(self, params: PortDataParams) -> None:
-        """Send bytes of a stream; offsets make it safe to send them again."""
-        self._session.call(PORT_DATA, params, resend=True)
+    def send(self, log: PortLog, data: bytes, *, eof: bool = False) -> None:
+        """Send bytes of a stream."""
+        drive(self._session, asking.send(log, data, eof=eof))
 
     def acknowledge(self, port_id: str, received: int) -> None:
         """Open the window of a stream, without waiting for the answer."""
-        gevent.spawn(self._quietly, port_id, received)
+        gevent.spawn(drive, self._session, asking.acknowledge(port_id, received))
+
+    def resume(self, log: PortLog) -> ExecServerError | None:
+        """Go on with a stream; return why it has ended, if it has."""
+        return drive(self._session, asking.resume(log))
 
     def close(self, port_id: str) -> None:
         """End a stream or a listener."""
         self._streams.pop(port_id, None)
         self._listeners.pop(port_id, None)
-        try:
-            self._session.call(PORT_CLOSE, PortIdParams(port_id=port_id), resend=True)
-        except ExecServerError:
-            pass  # it ends with the session
+        drive(self._session, asking.close(port_id))
 
     def drop(self, port_id: str) -> None:
         """Close a stream without waiting for the answer."""
@@ -201,25 +189,4 @@ class RemotePorts(PortTable[PortStream]):
     def on_resumed(self) -> None:
         """Go on with every stream on a new connection."""
         for stream in list(self._streams.values()):
-            gevent.spawn(self._resume, stream)
-
-    def _resume(self, stream: PortStream) -> None:
-        try:
-            self._session.call(PORT_RESUME, PortAckParams(port_id=stream.port_id, received=stream.arrived))
-        except ExecServerError as error:
-            if isinstance(error, RequestFailed):  # else the next connection tries again
-                stream.fail(TransportClosed(f"the connection has ended meanwhile: {error}"))
-
-    def _quietly(self, port_id: str, received: int) -> None:
-        try:
-            self._session.call(PORT_ACK, PortAckParams(port_id=port_id, received=received), resend=True)
-        except ExecServerError:
-            pass  # the stream hears of it by itself
-
-    def _require(self) -> None:
-        if self._session.extensions.port_forward is None:
-            raise UnsupportedByServer("this server does not forward ports")
-
-
-def _place(port_id: str, host: str, port: int, sandbox: Sandbox) -> PortOpenParams:
-    return PortOpenParams(port_id=port_id, host=host, port=port, sandbox=wire.sandbox_context(sandbox))
+            gevent.spawn(stream.resume)

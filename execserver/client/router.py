@@ -96,8 +96,9 @@ class Router:
 
     def on_lost(self, error: ExecServerError) -> None:
         """Fail the HTTP streams: they belong to the lost connection."""
-        streams, self.streams = self.streams, {}
-        for stream in streams.values():
+        streams = list(self.streams.values())
+        self.streams.clear()  # the same dictionary: who makes requests has it, too
+        for stream in streams:
             stream.fail(error)
         if self.on_change is not None:
             self.on_change(False)

@@ -6,31 +6,16 @@ allows, and others of the same peer can list it, resume it by its name, and watc
 
 from __future__ import annotations
 
-from typing import Final
 from uuid import uuid4
 
-from execserver.client.errors import UnsupportedByServer
 from execserver.client.flow import Gate
+from execserver.client.operations import sessions as asking
+from execserver.client.operations.call import drive
 from execserver.client.process import RemoteProcess
 from execserver.client.router import Router
 from execserver.client.session import Session
-from execserver.protocol.own_methods import (
-    PROCESS_WATCH,
-    SESSION_END,
-    SESSION_KEEP,
-    SESSION_LIST,
-    SESSION_PROCESSES,
-)
-from execserver.protocol.session import (
-    KeptSession,
-    NoParams,
-    SessionEndParams,
-    SessionKeepParams,
-    SessionListEntry,
-)
+from execserver.protocol.session import KeptSession, SessionListEntry
 from execserver.protocol.watching import SessionProcess, WatchProcessParams
-
-_NEEDED: Final = "kept sessions"
 
 
 class RemoteSessions:
@@ -49,23 +34,19 @@ class RemoteSessions:
 
         Returns what the server grants.  `name` None leaves the name as it is.
         """
-        self._require()
-        return self._session.call(SESSION_KEEP, SessionKeepParams(keep_ms=keep_ms, name=name))
+        return drive(self._session, asking.keep(self._session.extensions, keep_ms, name))
 
     def session_list(self) -> tuple[SessionListEntry, ...]:
         """Return this session and the kept or named ones of the same peer."""
-        self._require()
-        return self._session.call(SESSION_LIST, NoParams()).sessions
+        return drive(self._session, asking.listing(self._session.extensions))
 
     def session_end(self, session_id: str) -> bool:
         """End a detached session with its processes; return whether there was one."""
-        self._require()
-        return self._session.call(SESSION_END, SessionEndParams(session_id=session_id)).ended
+        return drive(self._session, asking.end(self._session.extensions, session_id))
 
     def session_processes(self) -> tuple[SessionProcess, ...]:
         """Return the processes of all sessions that `session_list` shows."""
-        self._require()
-        return self._session.call(SESSION_PROCESSES, NoParams()).processes
+        return drive(self._session, asking.processes(self._session.extensions))
 
     def watch_process(
         self,
@@ -82,7 +63,7 @@ class RemoteSessions:
         `OutputGap`.  `collect_output` is as in `start`.  The process is not killed by `close`;
         `RemoteProcess.unwatch` ends the watch.
         """
-        self._require()
+        asking.require(self._session.extensions)
         watch_id = uuid4().hex
         process = RemoteProcess(
             self._session,
@@ -101,14 +82,10 @@ class RemoteSessions:
                 after_seq=after_seq,
                 take=take,
             )
-            found = self._session.call(PROCESS_WATCH, params)
+            found = drive(self._session, asking.watch(params))
             process.writer, process.began_before = found.writer, found.next_seq
         except BaseException:
             self._router.forget(process, None)
             raise
         process.watched = True
         return process
-
-    def _require(self) -> None:
-        if not self._session.extensions.kept_sessions:
-            raise UnsupportedByServer(f"this server does not have {_NEEDED}")

@@ -85,6 +85,17 @@ def test_a_lost_connection_ends_the_stream(stream: HttpStream, fake: FakeServer)
         next(stream)
 
 
+def test_streams_of_the_next_connection_get_their_pieces(fake: FakeServer) -> None:
+    fake.answers["http/request"] = lambda params: {"status": 200, "headers": [], "bodyBase64": ""}
+    with ExecServerClient(fake.open_transport, OPTIONS) as client:
+        client.http_stream("GET", "http://host/")
+        drop(fake)
+        stream = client.http_stream("GET", "http://host/")
+        delta = {"requestId": "http-2", "seq": 1, "deltaBase64": "YQ==", "done": True}
+        fake.current.push("http/request/bodyDelta", **delta)
+        assert list(stream) == [b"a"]
+
+
 def test_what_nobody_reads_is_bounded(fake: FakeServer) -> None:
     fake.answers["http/request"] = lambda params: {"status": 200, "headers": [], "bodyBase64": ""}
     fake.answers["m"] = lambda params: "answered"

@@ -1,0 +1,87 @@
+"""What is asked about forwarded ports, as operations."""
+
+from __future__ import annotations
+
+from execserver.client import wire
+from execserver.client.errors import ExecServerError, RequestFailed, TransportClosed, UnsupportedByServer
+from execserver.client.operations.call import Operation, ask
+from execserver.client.port_log import PortLog
+from execserver.client.wire import Sandbox
+from execserver.protocol.environment import Extensions
+from execserver.protocol.own_methods import (
+    PORT_ACK,
+    PORT_CLOSE,
+    PORT_DATA,
+    PORT_LIST,
+    PORT_LISTEN,
+    PORT_OPEN,
+    PORT_RESUME,
+)
+from execserver.protocol.ports import (
+    PortAckParams,
+    PortAddress,
+    PortIdParams,
+    PortListResponse,
+    PortOpenParams,
+)
+from execserver.protocol.session import NoParams
+
+
+def require(extensions: Extensions) -> None:
+    """Raise `UnsupportedByServer` where no ports are forwarded."""
+    if extensions.port_forward is None:
+        raise UnsupportedByServer("this server does not forward ports")
+
+
+def place(port_id: str, host: str, port: int, sandbox: Sandbox) -> PortOpenParams:
+    """Return the params of `connect` and `listen`.  Raises ValueError for an invalid sandbox."""
+    return PortOpenParams(port_id=port_id, host=host, port=port, sandbox=wire.sandbox_context(sandbox))
+
+
+def connect(params: PortOpenParams) -> Operation[PortAddress]:
+    """Connect from the server, and return the address of the far end."""
+    return (yield from ask(PORT_OPEN, params)).address
+
+
+def listen(params: PortOpenParams) -> Operation[PortAddress]:
+    """Listen on the server's machine, and return the address."""
+    return (yield from ask(PORT_LISTEN, params)).address
+
+
+def listing(extensions: Extensions) -> Operation[PortListResponse]:
+    """Return who listens on the machine, and the streams of this session."""
+    require(extensions)
+    return (yield from ask(PORT_LIST, NoParams()))
+
+
+def send(log: PortLog, data: bytes, *, eof: bool = False) -> Operation[None]:
+    """Write all of it; offsets make it safe to send them again.  Raises what ended the stream."""
+    for params in log.pieces(data, eof=eof):
+        yield from ask(PORT_DATA, params, resend=True)
+
+
+def acknowledge(port_id: str, received: int) -> Operation[None]:
+    """Open the window of a stream."""
+    try:
+        yield from ask(PORT_ACK, PortAckParams(port_id=port_id, received=received), resend=True)
+    except ExecServerError:
+        pass  # the stream hears of it by itself
+
+
+def close(port_id: str) -> Operation[None]:
+    """End a stream or a listener."""
+    try:
+        yield from ask(PORT_CLOSE, PortIdParams(port_id=port_id), resend=True)
+    except ExecServerError:
+        pass  # it ends with the session
+
+
+def resume(log: PortLog) -> Operation[ExecServerError | None]:
+    """Go on with a stream on a new connection; return why it has ended, if it has."""
+    try:
+        yield from ask(PORT_RESUME, PortAckParams(port_id=log.port_id, received=log.arrived))
+    except RequestFailed as error:
+        return TransportClosed(f"the connection has ended meanwhile: {error}")
+    except ExecServerError:
+        pass  # the next connection tries again
+    return None

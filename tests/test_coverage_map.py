@@ -10,7 +10,7 @@ from tests.support.source import ROOT, Module, modules
 
 PRODUCT = [
     module
-    for module in modules("execserver", "helpers")
+    for module in modules("execserver", "helpers", "sdk")
     if module.path.name != "__init__.py" or len(module.tree.body) > 1
 ]
 # The imports of each test file, by its dotted name.
@@ -19,6 +19,7 @@ TESTS = {
     for module in modules("tests")
     if module.path.name.startswith("test_")
 }
+SDK = ("execserver_client", "execserver_adapters", "pytest_execserver")  # and these in `tests/sdk/`
 TOP = ("execserver", "verbs")  # what is in these packages is tested in `tests/` itself
 
 # A name that ends with a dot stands for the modules of that package; the longest one counts.
@@ -134,13 +135,15 @@ COVERED_BY: dict[str, str] = {
 def layer(module: Module) -> str:
     """Return the folder of tests that mirrors a module's layer: `tests.<layer>.`, or `tests.` itself."""
     package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+    if package.partition(".")[0] in SDK:
+        return "tests.sdk."
     name = package.split(".")[:2][-1]
     return "tests." if name in TOP else f"tests.{name}."
 
 
 def own_tests(module: Module) -> list[str]:
     """Return the test files that have a module's name, or import it and are of its layer."""
-    named = {f"{folder}test_{module.path.stem}" for folder in (layer(module), "tests.")}
+    named = {f"{folder}test_{module.path.stem.lstrip('_')}" for folder in (layer(module), "tests.")}
     importing = {test for test, imports in TESTS.items() if module.name in imports}
     return [*(named & TESTS.keys()), *(test for test in importing if test.startswith(layer(module)))]
 

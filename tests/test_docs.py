@@ -21,7 +21,7 @@ from execserver.verbs import aliases, doctor, relay, token
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
-FOLDERS = (".", "docs", "bench", "helpers", "launcher")
+FOLDERS = (".", "docs", "bench", "helpers", "launcher", "sdk")
 PAGES = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)")
 FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
@@ -178,7 +178,9 @@ def sections_of_the_contract() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", ["execserver", "helpers", "tests", "tools", "launcher", "docs", "bench"])
+@pytest.mark.parametrize(
+    "folder", ["execserver", "helpers", "sdk", "tests", "tools", "launcher", "docs", "bench"]
+)
 def test_cited_sections_are_on_the_page_of_the_contract(folder: str) -> None:
     known, astray = sections_of_the_contract(), []
     for path in sorted((ROOT / folder).rglob("*")):

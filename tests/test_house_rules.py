@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tests.support.source import ROOT, Module, modules
 
-PRODUCT = modules("execserver", "helpers")
+PRODUCT = modules("execserver", "helpers", "sdk")
 ALL = [*PRODUCT, *modules("tools", "bench")]
 
 MODULE_LINES = 400

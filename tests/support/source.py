@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+SDK = "sdk"  # a folder of packages, none itself
 
 
 class Import(NamedTuple):
@@ -34,11 +35,12 @@ class Module(NamedTuple):
 
 
 def modules(*packages: str) -> list[Module]:
-    """Return all modules of some top-level packages."""
+    """Return all modules of some top-level packages; those of the folder `sdk` have their names in it."""
     found = []
     for package in packages:
+        folder = ROOT / SDK if package == SDK else ROOT
         for path in sorted((ROOT / package).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            name = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
             found.append(Module(name, path, ast.parse(path.read_text(), str(path))))
     return found
 

@@ -1,0 +1,1 @@
+"""A pytest plugin: fixtures that are private exec-servers."""

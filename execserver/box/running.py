@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from execserver.box.connecting import Box, asking, connect, reaching, unreachable
 from execserver.box.shown import shown
-from execserver.client.client import INHERIT_ENVIRONMENT
 from execserver.client.errors import RequestFailed
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.starting import INHERIT_ENVIRONMENT
 from execserver.leaving import Leave
 from execserver.protocol.errors import RpcError
 from execserver.protocol.paths import PathUri

@@ -30,7 +30,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.client.client import URL_VARIABLE, ExecServerClient
-    from execserver.client.communicate import CompletedProcess
+    from execserver.client.collecting import CompletedProcess
     from execserver.client.errors import (
         ConnectFailed,
         ConnectTimeout,
@@ -114,7 +114,7 @@ _HOMES = {
     "URL_VARIABLE": "client",
     "Transport": "transport",
     "Closed": "event_log",
-    "CompletedProcess": "communicate",
+    "CompletedProcess": "collecting",
     "ConnectFailed": "errors",
     "ConnectTimeout": "errors",
     "Event": "event_log",

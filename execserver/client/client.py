@@ -18,6 +18,7 @@ from execserver.client.process import RemoteProcess
 from execserver.client.recovery import Pauses, SessionState
 from execserver.client.router import Router
 from execserver.client.session import OpenTransport, Session
+from execserver.client.starting import start_params
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.environment import (
     EnvironmentInfo,
@@ -27,7 +28,6 @@ from execserver.protocol.environment import (
 )
 from execserver.protocol.process import (
     ExecEnvPolicy,
-    ExecEnvPolicyInherit,
     ExecParams,
     ProcessListEntry,
     TerminateParams,
@@ -74,7 +74,7 @@ class ExecServerClient(Parts):
     ) -> None:
         """Open a session over connections made by `open_transport`; use the `connect...` methods instead."""
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
-        self._router = Router()
+        self._router = Router(gevent.spawn)
         self._options = options
         self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
         self._session.open()
@@ -259,19 +259,17 @@ class ExecServerClient(Parts):
         Raises `RequestFailed` when the program cannot be started.  When the connection is lost before the
         answer, `TransportClosed` is raised and the process is killed as soon as there is a connection again.
         """
-        if env is None and env_policy is None:
-            env_policy = INHERIT_ENVIRONMENT
-        params = ExecParams(
-            process_id=os.urandom(16).hex() if process_id is None else process_id,
-            argv=tuple(argv),
-            cwd=wire.path_uri(cwd),
+        params = start_params(
+            argv,
+            cwd=cwd,
+            env=env,
             env_policy=env_policy,
-            env=dict(env or {}),
             tty=tty,
             pipe_stdin=pipe_stdin,
             arg0=arg0,
-            sandbox=wire.sandbox_context(sandbox),
-            process_name=msgspec.UNSET if process_name is None else process_name,
+            sandbox=sandbox,
+            process_id=process_id,
+            process_name=process_name,
         )
         return self._start(params, collect_output)
 
@@ -283,7 +281,7 @@ class ExecServerClient(Parts):
         """
         process = RemoteProcess(self._session, self._gate, process_id, sandboxed=True, after_seq=after_seq)
         self._router.processes[process_id] = process
-        self._router.catch_up(process)
+        process.catch_up(self._router.forget_if_finished)
         process.raise_failure()
         return process
 
@@ -336,9 +334,3 @@ class ExecServerClient(Parts):
         Only servers whose `extensions` have `environment_sandbox` know the method.
         """
         return self._session.call(ENVIRONMENT_SANDBOX, NoParams())
-
-
-INHERIT_ENVIRONMENT = ExecEnvPolicy(
-    inherit=ExecEnvPolicyInherit.ALL, ignore_default_excludes=True, exclude=(), set={}, include_only=()
-)
-"""The whole environment of the server."""

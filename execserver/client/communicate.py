@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 import gevent
 
+from execserver.client.collecting import Collector, CompletedProcess
 from execserver.client.errors import (
     OutputGap,
-    OutputTooLarge,
     RequestFailed,
     StdinUnavailable,
     TransportClosed,
@@ -19,53 +19,6 @@ from execserver.client.event_log import Output
 
 if TYPE_CHECKING:
     from execserver.client.process import RemoteProcess
-
-MAX_COLLECTED: Final = 64 * 1024 * 1024
-_PIECE_BYTES: Final = 4096
-
-
-class CompletedProcess(NamedTuple):
-    """The output of a process and its exit code.  The output of a terminal is in `stdout`."""
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    gaps: tuple[OutputGap, ...] = ()
-
-
-class _Pieces:
-    """Bytes of one stream: large pieces are kept as they came and copied once, small ones joined at once."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes | bytearray] = []
-
-    def add(self, data: bytes) -> None:
-        if len(data) >= _PIECE_BYTES:
-            self._pieces.append(data)
-        elif self._pieces and isinstance(self._pieces[-1], bytearray):
-            self._pieces[-1] += data
-        else:
-            self._pieces.append(bytearray(data))
-
-    def joined(self) -> bytes:
-        return b"".join(self._pieces)
-
-
-class _Collector:
-    """Output by stream, up to a bound."""
-
-    def __init__(self, max_output: int) -> None:
-        self.stdout = _Pieces()
-        self.stderr = _Pieces()
-        self.gaps: list[OutputGap] = []
-        self._size = 0
-        self._max_output = max_output
-
-    def add(self, output: Output) -> None:
-        (self.stderr if output.stream == "stderr" else self.stdout).add(output.data)
-        self._size += len(output.data)
-        if self._size > self._max_output:
-            raise OutputTooLarge(f"the process printed more than {self._max_output} bytes")
 
 
 def communicate(
@@ -83,9 +36,7 @@ def communicate(
         writer.kill()
     if collected.gaps and not allow_gaps:
         raise kept(collected.gaps[0])
-    return CompletedProcess(
-        exit_code, collected.stdout.joined(), collected.stderr.joined(), tuple(collected.gaps)
-    )
+    return collected.completed(exit_code)
 
 
 def _feed(process: RemoteProcess, data: bytes | None) -> None:
@@ -101,8 +52,8 @@ def _feed(process: RemoteProcess, data: bytes | None) -> None:
         pass  # the session has ended, which the collector reports
 
 
-def _collect(process: RemoteProcess, deadline: float | None, max_output: int) -> _Collector:
-    collected = _Collector(max_output)
+def _collect(process: RemoteProcess, deadline: float | None, max_output: int) -> Collector:
+    collected = Collector(max_output)
     while True:
         try:
             event = process.next_event(_left(deadline))

@@ -15,6 +15,7 @@ from execserver.client.batch_log import BatchLog
 from execserver.client.errors import ExecServerError, RequestFailed, WaitTimeout
 from execserver.client.operations import watches as asking
 from execserver.client.operations.call import drive
+from execserver.client.router import Watch
 from execserver.client.session import Session
 from execserver.protocol.file_watches import FsChangesNotification, FsWatchParams, FsWatchResponse
 from execserver.protocol.files import FsWalkError
@@ -23,7 +24,7 @@ from execserver.protocol.files import FsWalkError
 class Watches(Protocol):
     """Where the watches of a session are found by their ids."""
 
-    watches: dict[str, FileWatch]
+    watches: dict[str, Watch]
 
 
 class FileWatch:

@@ -18,6 +18,7 @@ from execserver.client.body_log import (
 )
 from execserver.client.errors import ExecServerError
 from execserver.client.flow import Gate, Inlet
+from execserver.client.router import Stream
 from execserver.client.session import Session
 from execserver.protocol.http import (
     HttpHeader,
@@ -103,7 +104,7 @@ class HttpStream:
 class HttpClient:
     """Makes requests; `streams` maps request ids to the streams that get the session's notifications."""
 
-    def __init__(self, session: Session, gate: Gate, streams: dict[str, HttpStream]) -> None:
+    def __init__(self, session: Session, gate: Gate, streams: dict[str, Stream]) -> None:
         self._session = session
         self._gate = gate
         self._streams = streams

@@ -8,37 +8,23 @@ and the next step goes on after it.  The `flow` module limits how much may wait 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import gevent
 from gevent.event import Event as Signal
 
 from execserver.client import wire
-from execserver.client.communicate import MAX_COLLECTED, CompletedProcess, communicate
-from execserver.client.errors import (
-    ExecServerError,
-    OutputGap,
-    StdinUnavailable,
-    TransportClosed,
-    UnsupportedByServer,
-    WaitTimeout,
-    kept,
-)
-from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, ReadState
+from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
+from execserver.client.communicate import communicate
+from execserver.client.errors import ExecServerError, TransportClosed, UnsupportedByServer, WaitTimeout
+from execserver.client.event_log import Event, ReadState
 from execserver.client.flow import Gate, Inlet
+from execserver.client.process_state import ProcessState
 from execserver.client.session import Session
 from execserver.eventloop.locks import BoundedSemaphore
-from execserver.protocol.process import (
-    CloseStdinParams,
-    ReadParams,
-    ResizeParams,
-    TerminateParams,
-    WriteParams,
-    WriteStatus,
-)
+from execserver.protocol.process import CloseStdinParams, ReadParams, ResizeParams, TerminateParams
 from execserver.protocol.process_methods import (
     PROCESS_CLOSE_STDIN,
     PROCESS_READ,
@@ -50,8 +36,6 @@ from execserver.protocol.process_methods import (
 
 if TYPE_CHECKING:
     from execserver.protocol.watching import LogResponse
-
-_WRITE_PIECE: Final = 1024 * 1024
 
 
 class RemoteProcess:
@@ -78,15 +62,11 @@ class RemoteProcess:
         self._session = session
         self._gate = gate
         self._inlet = Inlet()
-        self._log = EventLog(process_id, after_seq, collect_output)
+        self._known = ProcessState(
+            process_id, sandboxed=sandboxed, collect_output=collect_output, after_seq=after_seq
+        )
         self._changed = Signal()
-        self._failure: ExecServerError | None = None
-        self._denied: bool | None = None if sandboxed else False
         self._write_lock = BoundedSemaphore(1)
-        self._writes = 0
-        # Unique among clients: the server does not write the bytes of a known id again.
-        self._write_prefix = os.urandom(4).hex()
-        self._read_position = after_seq
 
     def __repr__(self) -> str:
         return f"<RemoteProcess {self.process_id}>"
@@ -94,17 +74,17 @@ class RemoteProcess:
     @property
     def exit_code(self) -> int | None:
         """The exit code, or None until the end of the process is known."""
-        return None if self._log.exit is None else self._log.exit.code
+        return self._known.exit_code
 
     @property
     def last_seq(self) -> int:
         """The highest seq up to which every event has arrived or is known to be lost."""
-        return self._log.last_seq
+        return self._known.last_seq
 
     @property
     def finished(self) -> bool:
         """True once no more events can arrive; some may still wait to be taken."""
-        return self._log.complete or self._failure is not None
+        return self._known.finished
 
     def __iter__(self) -> Self:
         return self
@@ -122,28 +102,26 @@ class RemoteProcess:
         `TransportClosed`, `ResumeFailed` or `RequestFailed` when the process can no longer be followed.
         """
         self._inlet.reader = gevent.getcurrent()
-        self._await(lambda: self._log.pending or self._log.complete, timeout)
-        item = self._log.take()
-        self._record_held()
-        if isinstance(item, OutputGap):
-            raise kept(item)  # a copy: raised itself, it and this frame would hold each other
-        return item
+        self._await(lambda: self._known.can_take, timeout)
+        try:
+            return self._known.take()
+        finally:
+            self._record_held()
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of the process and return its exit code, -1 if no server knows it.
 
         Takes no events.
         """
-        self._await(lambda: self._log.exit is not None or self._log.complete, timeout)
-        return UNKNOWN_EXIT if self._log.exit is None else self._log.exit.code
+        self._await(lambda: self._known.has_ended, timeout)
+        return self._known.status
 
     def sandbox_denied(self) -> bool:
         """Return whether the sandbox made an ended process fail; asks the server if it did not report it."""
-        if self._denied is None and self._log.exit is not None:
-            self._denied = self._log.exit.sandbox_denied
-        if self._denied is None:
-            self._denied = self._read(self._log.last_seq, None, 0.0).sandbox_denied
-        return self._denied
+        denied = self._known.known_denial()
+        if denied is None:
+            denied = self._known.denied = self._read(self._known.missed()).sandbox_denied
+        return denied
 
     def read(
         self, after_seq: int | None = None, max_bytes: int | None = None, wait: float = 0.0
@@ -154,9 +132,9 @@ class RemoteProcess:
         answer has been received, so a lost answer loses nothing.  Independent of iteration, which returns all
         events.
         """
-        state = self._read(self._read_position if after_seq is None else after_seq, max_bytes, wait)
+        state = self._read(self._known.reading(after_seq, max_bytes, wait))
         if after_seq is None:
-            self._read_position = max(self._read_position, state.next_seq - 1)
+            self._known.has_read(state)
         return state
 
     def communicate(
@@ -181,8 +159,8 @@ class RemoteProcess:
         write it twice.  Raises `StdinUnavailable` if the process has no input, or no longer.
         """
         with self._write_lock:
-            for start in range(0, len(data) or 1, _WRITE_PIECE):
-                self._write_piece(data[start : start + _WRITE_PIECE])
+            for params in self._known.writing(data):
+                self._known.check_written(self._session.call(PROCESS_WRITE, params, resend=True).status)
 
     def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.
@@ -194,8 +172,7 @@ class RemoteProcess:
         with self._write_lock:
             params = CloseStdinParams(process_id=self.process_id)
             status = self._session.call(PROCESS_CLOSE_STDIN, params, resend=True).status
-        if status not in (WriteStatus.ACCEPTED, WriteStatus.STDIN_CLOSED):
-            raise StdinUnavailable(self.process_id, status.value)
+        self._known.check_closed(status)
 
     def require_close_stdin(self) -> None:
         """Raise `UnsupportedByServer` if `close_stdin` would."""
@@ -257,38 +234,37 @@ class RemoteProcess:
 
     def deliver_gap(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
         """Note that events will not come: this client was too slow for a process that it watches."""
-        self._log.skip(first_seq, last_seq, lost_bytes)
+        self._known.skip(first_seq, last_seq, lost_bytes)
         self._update()
 
     def deliver(self, event: Event) -> None:
         """Add an event that the server sent."""
-        self._log.add(event)
-        if self._log.held > self._gate.hard_limit:
-            self._log.shed(self._gate.hard_limit)
+        self._known.deliver(event, self._gate.hard_limit)
         self._update()
 
-    def catch_up(self) -> None:
-        """Ask the server for everything after the last known event; called on each new connection."""
+    def catch_up(self, settled: Callable[[RemoteProcess], None]) -> None:
+        """Ask the server for everything after the last known event; called on each new connection.
+
+        `settled` is called with this process, whatever came of it.
+        """
         try:
-            state = self._read(self._log.last_seq, None, 0.0)
-            self._log.account_for(state)
+            self._known.settle(self._read(self._known.missed()))
         except TransportClosed:
-            return  # the session has ended, and `fail` was called
+            pass  # the session has ended, and `fail` was called
         except ExecServerError as error:
             self.fail(error)
-            return
-        self._update()
+        else:
+            self._update()
+        settled(self)
 
     def fail(self, error: ExecServerError) -> None:
         """Stop following the process: events that arrived can still be taken, then `error` is raised."""
-        if not self._log.complete and self._failure is None:
-            self._failure = kept(error)
+        if self._known.fail(error):
             self._changed.set()
 
     def raise_failure(self) -> None:
         """Raise the error of `fail`, if the process can no longer be followed."""
-        if self._failure is not None:
-            raise kept(self._failure)
+        self._known.raise_failure()
 
     def _update(self) -> None:
         self._record_held()
@@ -296,12 +272,12 @@ class RemoteProcess:
 
     def _record_held(self) -> None:
         # A process that has ended must not stop the connection: nothing more can come from it.
-        self._gate.update(self._inlet, 0 if self._log.complete else self._log.held)
+        self._gate.update(self._inlet, self._known.held)
 
     def _await(self, ready: Callable[[], bool], timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not ready():
-            self.raise_failure()
+            self._known.raise_failure()
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise WaitTimeout(f"process {self.process_id}: nothing within {timeout:g} s")
@@ -309,21 +285,9 @@ class RemoteProcess:
             with self._gate.waiting():
                 self._changed.wait(left)
 
-    def _read(self, after_seq: int, max_bytes: int | None, wait: float) -> ReadState:
-        params = ReadParams(
-            process_id=self.process_id, after_seq=after_seq, max_bytes=max_bytes, wait_ms=round(wait * 1000)
-        )
+    def _read(self, params: ReadParams) -> ReadState:
         answer = self._session.call(PROCESS_READ, params, resend=True)
         return wire.decode_read(answer, self._session.extensions.output_gaps)
-
-    def _write_piece(self, piece: bytes) -> None:
-        self._writes += 1
-        params = WriteParams(
-            process_id=self.process_id, chunk=piece, write_id=f"{self._write_prefix}-{self._writes}"
-        )
-        status = self._session.call(PROCESS_WRITE, params, resend=True).status
-        if status is not WriteStatus.ACCEPTED:
-            raise StdinUnavailable(self.process_id, status.value)
 
 
 def _require(offered: bool, method: str) -> None:

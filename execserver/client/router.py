@@ -1,36 +1,100 @@
-"""Passes notifications to the processes and HTTP streams of one session, by id."""
+"""Passes notifications to the processes, watches and HTTP streams of one session, by id.
+
+No I/O: both clients use it, the one for gevent and the one for asyncio.  What has to wait for an answer is
+handed to the owner, who begins it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-import gevent
 import msgspec
 
 from execserver.client import wire
 from execserver.client.errors import ExecServerError
 from execserver.client.event_log import Event, Output
-from execserver.client.process import RemoteProcess
 
 if TYPE_CHECKING:
-    from execserver.client.file_watches import FileWatch
-    from execserver.client.http import HttpStream
-    from execserver.client.ports import RemotePorts
+    from execserver.protocol.file_watches import FsChangesNotification
+    from execserver.protocol.http import HttpRequestBodyDeltaNotification
+
+
+class Follower(Protocol):
+    """What learns that it can no longer go on."""
+
+    def fail(self, error: ExecServerError) -> None:
+        """Note why; must not block."""
+
+
+class Followed(Follower, Protocol):
+    """A handle of a process."""
+
+    process_id: str
+    watched: bool
+    writer: bool
+
+    @property
+    def finished(self) -> bool:
+        """True once nothing more can come."""
+
+    def deliver(self, event: Event) -> None:
+        """Take an event; must not block."""
+
+    def deliver_gap(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
+        """Note that events will not come."""
+
+    def catch_up(self, settled: Callable[[Any], None]) -> Any:
+        """Learn what was missed, then call `settled` with itself."""
+
+
+class Stream(Follower, Protocol):
+    """A response that is being received."""
+
+    def deliver(self, delta: HttpRequestBodyDeltaNotification) -> bool:
+        """Take a piece; return whether it was the last one."""
+
+
+class Watch(Follower, Protocol):
+    """A watched folder."""
+
+    def deliver(self, batch: FsChangesNotification) -> None:
+        """Take changes; must not block."""
+
+    def resume(self) -> Any:
+        """Begin to watch again on a new connection."""
+
+
+class Ports(Protocol):
+    """The forwarded ports."""
+
+    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+        """Take a notification; must not block."""
+
+    def on_resumed(self) -> None:
+        """Note that the session goes on, on a new connection."""
+
+    def on_ended(self, error: ExecServerError) -> None:
+        """Note that the session will not go on."""
+
+
+Begin = Callable[..., object]
+"""Calls a function with arguments where it may wait: in a greenlet, or (a coroutine function) as a task."""
 
 
 class Router:
     """The session's listener.  Notifications of unknown ids or kinds are ignored."""
 
-    def __init__(self) -> None:
-        self.processes: dict[str, RemoteProcess] = {}
-        self.streams: dict[str, HttpStream] = {}
-        self.watches: dict[str, FileWatch] = {}
-        self._ports: RemotePorts | None = None  # until the session ends, which they refer to
-        self._ended = False
+    def __init__(self, begin: Begin) -> None:
+        self.processes: dict[str, Followed] = {}
+        self.streams: dict[str, Stream] = {}
+        self.watches: dict[str, Watch] = {}
         self.on_change: Callable[[bool], None] | None = None
+        self._begin = begin
+        self._ports: Ports | None = None  # until the session ends, which they refer to
+        self._ended = False
 
-    def follow_ports(self, ports: RemotePorts) -> None:
+    def follow_ports(self, ports: Ports) -> None:
         """Pass on what concerns forwarded ports, until the session ends."""
         if not self._ended:
             self._ports = ports
@@ -92,7 +156,7 @@ class Router:
         process = self.processes.get(process_id)
         if process is not None:
             process.deliver(event)
-            self._forget_if_finished(process)
+            self.forget_if_finished(process)
 
     def on_lost(self, error: ExecServerError) -> None:
         """Fail the HTTP streams: they belong to the lost connection."""
@@ -105,20 +169,14 @@ class Router:
 
     def on_resumed(self) -> None:
         """Have every open process ask for what it missed."""
-        # Each in a greenlet: `catch_up` waits for an answer, and the listener must not block.
         for process in list(self.processes.values()):
-            gevent.spawn(self.catch_up, process)
+            self._begin(process.catch_up, self.forget_if_finished)
         for watch in list(self.watches.values()):
-            gevent.spawn(watch.resume)
+            self._begin(watch.resume)
         if self._ports is not None:
             self._ports.on_resumed()
         if self.on_change is not None:
             self.on_change(True)
-
-    def catch_up(self, process: RemoteProcess) -> None:
-        """Bring one process up to date with the server."""
-        process.catch_up()
-        self._forget_if_finished(process)
 
     def on_ended(self, error: ExecServerError) -> None:
         """Fail everything that is still open."""
@@ -134,13 +192,14 @@ class Router:
             self._ports = None
         self.on_lost(error)
 
-    def forget(self, process: RemoteProcess, instead: RemoteProcess | None) -> None:
+    def forget(self, process: Followed, instead: Followed | None) -> None:
         """Remove a process that was not started; `instead` is the one that had its id before."""
         if self.processes.get(process.process_id) is process:
             del self.processes[process.process_id]
             if instead is not None:
                 self.processes[process.process_id] = instead
 
-    def _forget_if_finished(self, process: RemoteProcess) -> None:
+    def forget_if_finished(self, process: Followed) -> None:
+        """Remove a process for which nothing more can come."""
         if process.finished and self.processes.get(process.process_id) is process:
             del self.processes[process.process_id]

@@ -13,6 +13,7 @@ import pytest
 
 from execserver.client import ExecServerClient, InvalidParamsError, InvalidRequestError, TransportClosed
 from execserver.client.file_watches import FileWatch
+from execserver.client.router import Watch
 from execserver.protocol.file_watches import FsChange, FsChangeKind, FsChangesNotification
 from execserver.protocol.paths import PathUri
 from tests.client.conftest import QUICK
@@ -127,7 +128,7 @@ class Home:
     """A session without watches."""
 
     def __init__(self) -> None:
-        self.watches: dict[str, FileWatch] = {}
+        self.watches: dict[str, Watch] = {}
 
 
 def taken(watch: FileWatch) -> list[tuple[int, int, bool]]:

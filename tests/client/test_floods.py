@@ -164,12 +164,12 @@ class EndlessFile:
 def test_a_file_without_end_is_given_up(max_bytes: int | None, blocks: int) -> None:
     session: Any = EndlessFile(9 * 2**20)
     with pytest.raises(FileTooLarge):
-        RemoteFiles(session, Router()).read_file("/f", max_bytes=max_bytes)
+        RemoteFiles(session, Router(gevent.spawn)).read_file("/f", max_bytes=max_bytes)
     assert (session.blocks, session.closed) == (blocks, True)
 
 
 def test_a_small_file_is_bounded_by_the_caller_too() -> None:
     session: Any = EndlessFile(11)
-    assert len(RemoteFiles(session, Router()).read_file("/f", max_bytes=11)) == 11
+    assert len(RemoteFiles(session, Router(gevent.spawn)).read_file("/f", max_bytes=11)) == 11
     with pytest.raises(FileTooLarge):
-        RemoteFiles(session, Router()).read_file("/f", max_bytes=10)
+        RemoteFiles(session, Router(gevent.spawn)).read_file("/f", max_bytes=10)

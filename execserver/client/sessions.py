@@ -6,12 +6,15 @@ allows, and others of the same peer can list it, resume it by its name, and watc
 
 from __future__ import annotations
 
+from itertools import count
 from uuid import uuid4
 
+from execserver.client.errors import TransportClosed
 from execserver.client.flow import Gate
 from execserver.client.operations import sessions as asking
 from execserver.client.operations.call import drive
 from execserver.client.process import RemoteProcess
+from execserver.client.recovery import SessionState
 from execserver.client.router import Router
 from execserver.client.session import Session
 from execserver.protocol.session import KeptSession, SessionListEntry
@@ -61,10 +64,28 @@ class RemoteSessions:
 
         With `take` it is this session that writes to it from now on.  What a slow client misses comes as
         `OutputGap`.  `collect_output` is as in `start`.  The process is not killed by `close`;
-        `RemoteProcess.unwatch` ends the watch.
+        `RemoteProcess.unwatch` ends the watch.  A lost connection is no reason to fail.
         """
         asking.require(self._session.extensions)
-        watch_id = uuid4().hex
+        for losses in count(1):
+            watch_id = uuid4().hex
+            try:
+                return self._watch(session_id, process_id, watch_id, after_seq, take, collect_output)
+            except TransportClosed:
+                if losses > asking.MAX_LOSSES or self._session.state is SessionState.ENDED:
+                    raise
+                drive(self._session, asking.unwatch(watch_id))
+        raise AssertionError("unreachable")
+
+    def _watch(
+        self,
+        session_id: str,
+        process_id: str,
+        watch_id: str,
+        after_seq: int,
+        take: bool,
+        collect_output: bool,
+    ) -> RemoteProcess:
         process = RemoteProcess(
             self._session,
             self._gate,

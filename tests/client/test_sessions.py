@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
+import gevent
 import pytest
 
 from execserver.client import (
@@ -18,7 +20,12 @@ from execserver.client import (
     UnsupportedByServer,
 )
 from execserver.protocol.environment import Extensions
+from tests.client.conftest import QUICK
+from tests.client.cutting_proxy import CuttingProxy
 from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
 
 MEMBERS = set(ExecServerClientConnectOptions.__struct_fields__)
 
@@ -135,3 +142,33 @@ def test_the_log_of_a_session_that_is_not_kept_is_what_memory_has(server: Server
         page = process.log(tail_bytes=1)
         assert page.lost_bytes > 1_000_000
         assert sum(len(chunk.chunk) for chunk in page.chunks) <= 65536
+
+
+def answered_late(proxy: CuttingProxy, ask: Callable[[], T]) -> T:
+    """Call with the first answer lost together with the connection."""
+    proxy.swallow = True
+    before = proxy.forwarded
+    call = gevent.spawn(ask)
+    wait_until(lambda: proxy.forwarded > before, pause=gevent.sleep)
+    proxy.cut()
+    return call.get(timeout=20)
+
+
+def test_calls_whose_answers_are_lost_are_made_again(server: ServerProcess) -> None:
+    """`execserver wait` ended with 255 when the connection went while it began to watch."""
+    with connected(server, session_name="cut") as owner:
+        owner.start(["sleep", "60"], process_id="p")
+        with CuttingProxy(server.url) as proxy, ExecServerClient.connect(proxy.url, QUICK) as other:
+
+            def watchers() -> list[int]:
+                return [one.watchers for one in other.session_processes() if one.session_name == "cut"]
+
+            assert "cut" in [one.name for one in answered_late(proxy, other.session_list)]
+            assert "p" in [one.process_id for one in answered_late(proxy, other.session_processes)]
+            assert answered_late(proxy, lambda: other.session_keep(1000, "mine")).name == "mine"
+            watched = answered_late(proxy, lambda: other.watch_process(owner.session_id, "p"))
+            # The watch whose answer was lost ends.
+            wait_until(lambda: watchers() == [1], pause=gevent.sleep)
+            owner.attach_process("p").terminate()
+            assert watched.wait(20) == 137
+            other.session_keep(0)

@@ -5,6 +5,8 @@ Each raises `UnsupportedByServer` on a server without kept sessions, and `Reques
 
 from __future__ import annotations
 
+from typing import Final
+
 from execserver.client.errors import ExecServerError, UnsupportedByServer
 from execserver.client.operations.call import Operation, ask
 from execserver.protocol.environment import Extensions
@@ -30,17 +32,19 @@ from execserver.protocol.watching import (
     WatchProcessResponse,
 )
 
+MAX_LOSSES: Final = 20  # of one watch: a request that ends the connection each time is itself the cause
+
 
 def keep(extensions: Extensions, keep_ms: int, name: str | None) -> Operation[KeptSession]:
     """Keep this session for so long without a connection; `name` None leaves the name as it is."""
     require(extensions)
-    return (yield from ask(SESSION_KEEP, SessionKeepParams(keep_ms=keep_ms, name=name)))
+    return (yield from ask(SESSION_KEEP, SessionKeepParams(keep_ms=keep_ms, name=name), resend=True))
 
 
 def listing(extensions: Extensions) -> Operation[tuple[SessionListEntry, ...]]:
     """Return this session and the kept or named ones of the same peer."""
     require(extensions)
-    return (yield from ask(SESSION_LIST, NoParams())).sessions
+    return (yield from ask(SESSION_LIST, NoParams(), resend=True)).sessions
 
 
 def end(extensions: Extensions, session_id: str) -> Operation[bool]:
@@ -52,11 +56,15 @@ def end(extensions: Extensions, session_id: str) -> Operation[bool]:
 def processes(extensions: Extensions) -> Operation[tuple[SessionProcess, ...]]:
     """Return the processes of all sessions that `listing` shows."""
     require(extensions)
-    return (yield from ask(SESSION_PROCESSES, NoParams())).processes
+    return (yield from ask(SESSION_PROCESSES, NoParams(), resend=True)).processes
 
 
 def watch(params: WatchProcessParams) -> Operation[WatchProcessResponse]:
-    """Begin to follow a process of another session; the caller has called `require` before."""
+    """Begin to follow a process of another session; the caller has called `require` before.
+
+    Raises `TransportClosed` if the answer is lost.  Whether the server watches is unknown then: `unwatch`
+    ends it, and another watch, under another id, may begin, up to `MAX_LOSSES` times.
+    """
     return (yield from ask(PROCESS_WATCH, params))
 
 

@@ -138,7 +138,9 @@ def test_json_as_deep_as_can_be_is_a_violation() -> None:
 
 
 def test_a_block_longer_than_asked_for_is_a_violation() -> None:
-    session: Any = SimpleNamespace(call=lambda method, params: SimpleNamespace(chunk=b"x" * (params.len + 1)))
+    session: Any = SimpleNamespace(
+        call=lambda method, params, **options: SimpleNamespace(chunk=b"x" * (params.len + 1))
+    )
     with pytest.raises(ProtocolViolation, match="asked for 10 bytes"):
         RemoteFile(session, "h", FsOpenMode.READ).read_block(0, 10)
 
@@ -151,7 +153,7 @@ class EndlessFile:
         self.blocks = 0
         self.closed = False
 
-    def call(self, method: Any, params: Any) -> Any:
+    def call(self, method: Any, params: Any, **options: Any) -> Any:
         if method is methods.FS_READ_BLOCK:
             self.blocks += 1
             assert self.blocks < 100, "the client reads on and on"

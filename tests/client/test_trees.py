@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from execserver.client import ExecServerClient, InvalidParamsError, InvalidRequestError, NotFoundError
-from execserver.client.trees import _paged
+from execserver.client import (
+    ExecServerClient,
+    InvalidParamsError,
+    InvalidRequestError,
+    NotFoundError,
+    ProtocolViolation,
+)
+from execserver.client.operations.call import Operation, drive
+from execserver.client.operations.pages import MOST_BARREN, Pages
 from execserver.protocol.files import FsWalkEntry, FsWalkError
 from execserver.protocol.own_methods import FS_HASH
 from execserver.protocol.paths import PathUri
@@ -147,10 +154,31 @@ def test_a_malformed_pattern_is_refused(remote: ExecServerClient, tree: Path, pa
         found(remote, tree, pattern)
 
 
+def answering(page: FsHashResponse) -> Operation[FsHashResponse]:
+    yield from ()
+    return page
+
+
 def test_pages_that_do_not_go_on_end_the_client(remote: ExecServerClient) -> None:
     same = FsHashResponse(entries=(), errors=(), next=PathUri.from_native(b"/a"))
-    with pytest.raises(Exception, match="the same page"):
-        list(_paged(lambda after: same))
+    pages = Pages(lambda mark: answering(same))
+    drive(remote.files._session, pages.next())
+    with pytest.raises(ProtocolViolation, match="the same page"):
+        drive(remote.files._session, pages.next())
+
+
+def test_pages_without_an_entry_are_bounded_where_they_are_no_search(remote: ExecServerClient) -> None:
+    def barren(mark: PathUri | None) -> Operation[FsHashResponse]:
+        number = 0 if mark is None else int(mark.native()[1:]) + 1
+        return answering(FsHashResponse(entries=(), errors=(), next=PathUri.from_native(b"/%d" % number)))
+
+    listing, search = Pages(barren, MOST_BARREN), Pages(barren)
+    for _ in range(MOST_BARREN):
+        assert drive(remote.files._session, listing.next()) == []
+        assert drive(remote.files._session, search.next()) == []
+    with pytest.raises(ProtocolViolation, match="anything new"):
+        drive(remote.files._session, listing.next())
+    assert drive(remote.files._session, search.next()) == []
 
 
 def test_a_directory_too_deep_is_told(remote: ExecServerClient, folder: Path) -> None:

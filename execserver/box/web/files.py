@@ -14,7 +14,7 @@ from execserver.box.running import home_of
 from execserver.box.web.failing import CHANGED, NOT_FOUND, WRONG, CallFailed, of_client
 from execserver.box.web.paths import is_name, text_of, uri_of
 from execserver.client.errors import ExecServerError
-from execserver.client.files import BLOCK_BYTES
+from execserver.client.operations.content import BLOCK_BYTES
 from execserver.eventloop.deadline import at_most
 from execserver.protocol.errors import RpcError
 from execserver.protocol.files import FileVersion, FsReadDirectoryEntry, FsWalkOptions

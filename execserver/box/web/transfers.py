@@ -16,7 +16,7 @@ from execserver.box.web.gate import Refused
 from execserver.box.web.listener import Arrived, body_of, linger
 from execserver.box.web.paths import beside, uri_of
 from execserver.client.errors import ExecServerError
-from execserver.client.files import BLOCK_BYTES
+from execserver.client.operations.content import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from execserver.box.web.boxes import Boxes

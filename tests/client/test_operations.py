@@ -9,10 +9,20 @@ from typing import Any
 import gevent
 import pytest
 
-from execserver.client.errors import NotFoundError
+from execserver.client.errors import InvalidPath, NotFoundError, TransportClosed
+from execserver.client.operations import content, files
 from execserver.client.operations.call import Call, Operation, ask, drive
-from execserver.protocol.files import FsCloseParams, FsCloseResponse, FsReadBlockParams, FsReadBlockResponse
-from execserver.protocol.methods import FS_CLOSE, FS_READ_BLOCK
+from execserver.protocol.files import (
+    FsCloseParams,
+    FsCloseResponse,
+    FsGetMetadataResponse,
+    FsOpenResponse,
+    FsReadBlockParams,
+    FsReadBlockResponse,
+    FsRemoveParams,
+    FsRemoveResponse,
+)
+from execserver.protocol.methods import FS_CLOSE, FS_READ_BLOCK, FS_WRITE_BLOCK
 
 
 class Caller:
@@ -95,3 +105,51 @@ def test_a_failed_operation_is_freed_without_the_collector() -> None:
         assert life() is None
     finally:
         gc.enable()
+
+
+def test_a_large_file_is_closed_when_its_reading_ends_early() -> None:
+    """Also by what is no error; the file that fails to close changes nothing about why."""
+    size = content.WHOLE_READ_BYTES + 1
+    found = FsGetMetadataResponse(
+        is_directory=False, is_file=True, is_symlink=False, size=size, created_at_ms=0, modified_at_ms=0
+    )
+    caller = Caller(found, FsOpenResponse(handle_id="h"), gevent.GreenletExit(), refused())
+    with pytest.raises(gevent.GreenletExit):
+        drive(caller, content.read_file(content.Handles(), "/f"))
+    assert [(name, timeout) for name, _, _, timeout in caller.made] == [
+        ("fs/getMetadata", None),
+        ("fs/open", None),
+        ("fs/readBlock", None),
+        ("fs/close", 5.0),
+    ]
+
+
+def test_a_dropped_operation_makes_no_more_calls() -> None:
+    operation = content._write_blocks("h", b"abc")
+    assert next(operation).method is FS_WRITE_BLOCK
+    operation.close()
+
+
+def test_a_handle_that_ended_with_its_connection_is_closed() -> None:
+    drive(Caller(TransportClosed("gone")), content.close("h"))
+
+
+def test_every_handle_has_an_id_of_its_own() -> None:
+    one, other = content.Handles(), content.Handles()
+    assert len({one.new(), one.new(), other.new(), other.new()}) == 4
+
+
+def test_a_relative_path_is_refused_before_anything_is_asked() -> None:
+    caller = Caller()
+    for operation in (files.remove("a"), files.rename("/a", "b"), content.read_file(content.Handles(), "a")):
+        with pytest.raises(InvalidPath):
+            drive(caller, operation)
+    assert caller.made == []
+
+
+def test_a_path_need_not_be_utf8() -> None:
+    caller = Caller(FsRemoveResponse())
+    drive(caller, files.remove(b"/a/\xff"))
+    (_, params, _, _) = caller.made[0]
+    assert isinstance(params, FsRemoveParams)
+    assert params.path.native() == b"/a/\xff"

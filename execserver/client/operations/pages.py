@@ -24,7 +24,7 @@ Entry = TypeVar("Entry")
 EntryOfPage = TypeVar("EntryOfPage", covariant=True)
 
 
-class Page(Protocol[EntryOfPage]):
+class _Page(Protocol[EntryOfPage]):
     """What one request brought, and, if there is more, where the next page begins."""
 
     @property
@@ -35,7 +35,7 @@ class Page(Protocol[EntryOfPage]):
     def next(self) -> PathUri | bytes | None: ...
 
 
-Fetch: TypeAlias = Callable[[Any], Operation[Page[Entry]]]
+Fetch: TypeAlias = Callable[[Any], Operation[_Page[Entry]]]
 """Asks for the page behind a mark, which is None or the `next` of an earlier page."""
 
 

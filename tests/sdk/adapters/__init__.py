@@ -1,0 +1,1 @@
+"""Tests of the adapters: the rules here, each framework in an environment of its own."""

@@ -14,7 +14,7 @@
                      relay [ARGS]    measure the relay, and executors behind it
                      shell [ARGS]    measure the shell tool, beside a plain shell and the reference
                      cost [ARGS]     count instructions, system calls and switches of each operation
-    python3 build.py docs            generate docs/protocol.md
+    python3 build.py docs            generate docs/protocol.md, and the SDK's blocking twin
 
 Needs Python 3.11 or newer and nothing else: it makes .venv and installs the pinned packages where they are
 missing.
@@ -41,6 +41,7 @@ BENCHES = {
     "shell": "bench.shell_tool",
     "cost": "bench.cost",
 }
+GENERATORS = ("tools.protocol_page", "tools.sdk.write_twin")
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
 # For runs that hang.  Alone on two processors they take 8, 45, 3 and 20 minutes; beside others twice that.
 TEST_LIMIT_S = 30 * 60
@@ -154,7 +155,8 @@ def docs(arguments: list[str]) -> int:
     """Write the pages that are made from the code."""
     _expect_none("docs", arguments)
     environment = prepare(Path(ROOT), "run")
-    return _call([str(environment.python), "-m", "tools.protocol_page"])
+    statuses = [_call([str(environment.python), "-m", module]) for module in GENERATORS]
+    return worst(*statuses)
 
 
 VERBS = {"demo": demo, "run": run, "test": test, "build": build, "lint": lint, "bench": bench, "docs": docs}

@@ -1,0 +1,1 @@
+"""A small asyncio package, whose blocking twin the tests write and use."""

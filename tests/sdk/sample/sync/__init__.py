@@ -1,0 +1,1 @@
+"""The twin, written by `python -m tools.sdk.write_twin`."""

@@ -1,0 +1,44 @@
+"""Writes the blocking twin of `execserver_client`, `execserver_client.sync`; `build.py docs` runs it.
+
+What it writes is kept, so that it can be read and its types are known; a test fails when it is out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.sdk.twin import Plan, generate
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "execserver_client"
+# Module -> its classes that get a twin, in the same module of `execserver_client.sync`.
+TWINS: dict[str, tuple[str, ...]] = {}
+# The classes whose end is that of their client.
+OWNERS = ("Box",)
+
+
+def plans() -> Iterator[Plan]:
+    """Yield what is to be written for each module."""
+    homes = {name: module for module, names in TWINS.items() for name in names}
+    for module, names in TWINS.items():
+        yield Plan(PACKAGE, module, names, homes, OWNERS)
+
+
+def pages() -> dict[Path, str]:
+    """Return the files to write, with their text."""
+    folder = ROOT / "sdk" / PACKAGE
+    return {
+        folder / "sync" / f"{plan.module}.py": generate((folder / f"{plan.module}.py").read_text(), plan)
+        for plan in plans()
+    }
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

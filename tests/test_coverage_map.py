@@ -40,6 +40,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.client.tuning": "client/test_websocket_connecting.py",
     "execserver.client.transport": "client/test_against_server.py",
     "execserver.client.communicate": "client/test_process.py",
+    "execserver.client.operations.processes": "client/test_process.py",
+    "execserver.client.policies": "sdk/test_sandbox.py",
     "execserver.client.remote_env": "client/test_against_server.py",
     "execserver.files.birth_time": "e2e/test_paths_without_links.py",
     "execserver.files.no_symlinks": "e2e/test_paths_without_links.py",

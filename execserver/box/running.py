@@ -10,6 +10,7 @@ from execserver.box.connecting import Box, asking, connect, reaching, unreachabl
 from execserver.box.shown import shown
 from execserver.client.errors import RequestFailed
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.policies import policy_context
 from execserver.client.starting import INHERIT_ENVIRONMENT
 from execserver.leaving import Leave
 from execserver.protocol.errors import RpcError
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 NOT_FOUND: Final = 127
 NOT_STARTED: Final = 126
-POLICIES: Final = ("read-only", "workspace-write", "danger-full-access")
 _OF_THE_TERMINAL: Final = ("TERM", "COLORTERM")
 _PLAIN_SHELL: Final = "/bin/sh"
 _NO_SUCH: Final = "os error 2)"
@@ -110,9 +110,4 @@ def _variables(command: Command) -> dict[str, str]:
 def _sandbox(policy: str | None, cwd: PathUri) -> dict[str, object] | None:
     if policy is None:
         return None
-    return {
-        "sandboxPolicy": {"type": policy},
-        "cwd": cwd.uri,
-        "workspaceRoots": [cwd.uri],
-        "windowsSandboxLevel": "disabled",
-    }
+    return policy_context(policy, cwd)

@@ -80,7 +80,7 @@ class Calls(Generic[W]):
             self._wake(waiting[1], result)
 
     def _answer_error(self, message: wire.ErrorMessage) -> None:
-        code, text = message.error.code, message.error.message
+        code, text, data = message.error.code, message.error.message, wire.error_data(message)
         if message.id == wire.MALFORMED_ID:
             # The server could not read a message of ours and cannot say which: it may be any waiting call.
             victims = list(self._pending)
@@ -88,7 +88,7 @@ class Calls(Generic[W]):
             victims = [message.id] if isinstance(message.id, int) and message.id in self._pending else []
         for call_id in victims:
             method, waiter = self._pending.pop(call_id)
-            self._wake(waiter, request_failed(code, text, method))
+            self._wake(waiter, request_failed(code, text, method, data))
 
 
 def closed_by(cause: ExecServerError) -> TransportClosed:

@@ -2,42 +2,64 @@
 
 Answers of the kind `error` become `RequestFailed` or the subclass of their code (wire contract, section 4).
 The others concern the connection to the server (`TransportClosed` and its subclasses), time limits, or output
-that is lost (`OutputGap`).
+that is lost (`OutputGap`).  Each says in `hint` what to do about it, where something general can be said.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 _E = TypeVar("_E", bound=BaseException)
+
+_TOKEN_CURE = "give a token that counts there: token= or token_file="
+_NEWER_SERVER = "run this project's server on the box, of this version or a newer one"
 
 
 class ExecServerError(Exception):
     """The base class of everything that this package raises on purpose."""
 
+    _hint: ClassVar[str | None] = None
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, None where nothing general can be said."""
+        return self._hint
+
 
 class InvalidUrl(ExecServerError, ValueError):
     """The text is no URL that this client can connect to."""
+
+    _hint = "a server is ws://HOST:PORT, wss://HOST or unix:///PATH"
 
 
 class RemoteConfigurationError(InvalidUrl):
     """The configuration of registry, environment and token is incomplete or cannot be used."""
 
+    _hint = "give the relay's URL, the environment and a token"
+
 
 class InvalidPath(ExecServerError, ValueError):
     """The text is no path on the server: it must be absolute, or a `file:` URI."""
+
+    _hint = "write an absolute path of the box, or a file: URI"
 
 
 class UnsupportedByServer(ExecServerError):
     """The server does not offer what was asked for; nothing was sent."""
 
+    _hint = _NEWER_SERVER
+
 
 class RemoteModeUnavailable(ExecServerError):
     """Remote mode cannot be used here: its cryptography cannot be loaded."""
 
+    _hint = "install the package `cryptography`"
+
 
 class RegistryRefused(ExecServerError):
     """The registry refuses the connection for good: wrong token, unknown environment."""
+
+    _hint = _TOKEN_CURE
 
 
 class TransportClosed(ExecServerError):
@@ -47,9 +69,18 @@ class TransportClosed(ExecServerError):
 class ConnectFailed(TransportClosed):
     """No connection could be made: refused, unknown host, TLS error, or no WebSocket server there."""
 
+    @property
+    def hint(self) -> str | None:
+        """What to do about it."""
+        if "status 401" in str(self) or "status 403" in str(self):
+            return _TOKEN_CURE
+        return "start `execserver --listen URL` there, and look at the URL and the network in between"
+
 
 class ResumeFailed(TransportClosed):
     """The connection was lost and the session could not be resumed; its processes are lost, too."""
+
+    _hint = "connect again; a session that is kept outlives longer losses"
 
 
 class ConnectTimeout(ConnectFailed, TimeoutError):
@@ -59,9 +90,13 @@ class ConnectTimeout(ConnectFailed, TimeoutError):
 class WaitTimeout(ExecServerError, TimeoutError):
     """The caller's own time limit is over; the connection and the process go on."""
 
+    _hint = "wait again, or with a longer timeout: what was waited for goes on"
+
 
 class ProtocolViolation(ExecServerError):
     """The server sent something that the wire contract does not allow."""
+
+    _hint = "look whether the URL leads to an exec-server, and whether its version fits"
 
 
 class StdinUnavailable(ExecServerError):
@@ -71,13 +106,23 @@ class StdinUnavailable(ExecServerError):
         super().__init__(f"process {process_id} takes no input: {status}")
         self.status = status
 
+    @property
+    def hint(self) -> str | None:
+        """What to do about it."""
+        never_open = self.status == "stdinClosed"
+        return "start it with pipe_stdin=True or tty=True" if never_open else None
+
 
 class OutputTooLarge(ExecServerError):
     """A process printed more than the limit of the caller; the rest can still be iterated."""
 
+    _hint = "raise max_output, or iterate over the output as it comes"
+
 
 class FileTooLarge(ExecServerError):
     """A file has more bytes than the server reported or the caller allows; it can be read in blocks."""
+
+    _hint = "raise max_bytes, or read the file in blocks"
 
 
 class OutputGap(ExecServerError):
@@ -85,6 +130,8 @@ class OutputGap(ExecServerError):
 
     `lost_bytes` is None if the server does not report how much output that was.
     """
+
+    _hint = "take the output faster, or let the client hold more: max_unread_bytes_while_waiting"
 
     def __init__(self, process_id: str, first_seq: int, last_seq: int, lost_bytes: int | None = None) -> None:
         size = "an unknown number of" if lost_bytes is None else str(lost_bytes)
@@ -98,13 +145,24 @@ class OutputGap(ExecServerError):
 
 
 class RequestFailed(ExecServerError):
-    """The server answered with an error: its `code` and `message`, and the `method` of the request."""
+    """The server answered with an error: its `code` and `message`, and the `method` of the request.
 
-    def __init__(self, code: int, message: str, method: str = "") -> None:
+    `data` are the plain JSON values that came with it, None if there were none.
+    """
+
+    def __init__(self, code: int, message: str, method: str = "", data: object = None) -> None:
         super().__init__(f"{method}: {message} (code {code})" if method else f"{message} (code {code})")
         self.code = code
         self.message = message
         self.method = method
+        self.data = data
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, where the message of this project's server leaves no doubt."""
+        if self.method == "process/start" and self.message.endswith("(os error 2)"):
+            return "there is no such program or folder on the box: look at argv[0], PATH and cwd"
+        return self._hint
 
 
 class InvalidRequestError(RequestFailed):
@@ -113,6 +171,8 @@ class InvalidRequestError(RequestFailed):
 
 class MethodNotFoundError(RequestFailed):
     """-32601: the server does not have this method."""
+
+    _hint = _NEWER_SERVER
 
 
 class InvalidParamsError(RequestFailed):
@@ -130,6 +190,8 @@ class NotFoundError(RequestFailed):
 class SessionBusyError(RequestFailed):
     """-32010: another live connection holds the session."""
 
+    _hint = "end the other client of this session, or connect without resuming it"
+
 
 _BY_CODE: dict[int, type[RequestFailed]] = {
     -32600: InvalidRequestError,
@@ -141,9 +203,9 @@ _BY_CODE: dict[int, type[RequestFailed]] = {
 }
 
 
-def request_failed(code: int, message: str, method: str = "") -> RequestFailed:
+def request_failed(code: int, message: str, method: str = "", data: object = None) -> RequestFailed:
     """Return an error of the class for `code`."""
-    return _BY_CODE.get(code, RequestFailed)(code, message, method)
+    return _BY_CODE.get(code, RequestFailed)(code, message, method, data)
 
 
 def kept(error: _E) -> _E:

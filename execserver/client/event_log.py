@@ -114,6 +114,13 @@ class EventLog:
         self.held -= _size(item)
         return item
 
+    def discard(self) -> None:
+        """Drop the output that waits and keep none that comes: nobody will take it."""
+        self._collect_output = False
+        waiting, self._ready = self._ready, deque()
+        for item in waiting:
+            self._make_ready(item)
+
     def account_for(self, state: ReadState) -> None:
         """Settle every seq below `next_seq` with the answer to a read after `last_seq`.
 

@@ -15,24 +15,17 @@ from typing import TYPE_CHECKING, Self
 import gevent
 from gevent.event import Event as Signal
 
-from execserver.client import wire
 from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
 from execserver.client.communicate import communicate
-from execserver.client.errors import ExecServerError, TransportClosed, UnsupportedByServer, WaitTimeout
+from execserver.client.errors import ExecServerError, TransportClosed, WaitTimeout
 from execserver.client.event_log import Event, ReadState
 from execserver.client.flow import Gate, Inlet
+from execserver.client.operations import processes as operations
+from execserver.client.operations.call import drive
 from execserver.client.process_state import ProcessState
 from execserver.client.session import Session
 from execserver.eventloop.locks import BoundedSemaphore
-from execserver.protocol.process import CloseStdinParams, ReadParams, ResizeParams, TerminateParams
-from execserver.protocol.process_methods import (
-    PROCESS_CLOSE_STDIN,
-    PROCESS_READ,
-    PROCESS_RESIZE,
-    PROCESS_SIGNAL,
-    PROCESS_TERMINATE,
-    PROCESS_WRITE,
-)
+from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN, PROCESS_SIGNAL
 
 if TYPE_CHECKING:
     from execserver.protocol.watching import LogResponse
@@ -118,10 +111,7 @@ class RemoteProcess:
 
     def sandbox_denied(self) -> bool:
         """Return whether the sandbox made an ended process fail; asks the server if it did not report it."""
-        denied = self._known.known_denial()
-        if denied is None:
-            denied = self._known.denied = self._read(self._known.missed()).sandbox_denied
-        return denied
+        return drive(self._session, operations.sandbox_denied(self._known, self._session.extensions))
 
     def read(
         self, after_seq: int | None = None, max_bytes: int | None = None, wait: float = 0.0
@@ -132,10 +122,8 @@ class RemoteProcess:
         answer has been received, so a lost answer loses nothing.  Independent of iteration, which returns all
         events.
         """
-        state = self._read(self._known.reading(after_seq, max_bytes, wait))
-        if after_seq is None:
-            self._known.has_read(state)
-        return state
+        extensions = self._session.extensions
+        return drive(self._session, operations.read(self._known, extensions, after_seq, max_bytes, wait))
 
     def communicate(
         self,
@@ -159,8 +147,7 @@ class RemoteProcess:
         write it twice.  Raises `StdinUnavailable` if the process has no input, or no longer.
         """
         with self._write_lock:
-            for params in self._known.writing(data):
-                self._known.check_written(self._session.call(PROCESS_WRITE, params, resend=True).status)
+            drive(self._session, operations.write(self._known, data))
 
     def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.
@@ -168,20 +155,16 @@ class RemoteProcess:
         Raises `UnsupportedByServer` on servers without this extension, `StdinUnavailable` if the process has
         ended.
         """
-        self.require_close_stdin()
         with self._write_lock:
-            params = CloseStdinParams(process_id=self.process_id)
-            status = self._session.call(PROCESS_CLOSE_STDIN, params, resend=True).status
-        self._known.check_closed(status)
+            drive(self._session, operations.close_stdin(self._known, self._session.extensions))
 
     def require_close_stdin(self) -> None:
         """Raise `UnsupportedByServer` if `close_stdin` would."""
-        _require(self._session.extensions.process_close_stdin, PROCESS_CLOSE_STDIN.name)
+        operations.require(self._session.extensions.process_close_stdin, PROCESS_CLOSE_STDIN)
 
     def resize(self, rows: int, cols: int) -> None:
         """Change the size of the terminal.  Raises `UnsupportedByServer` if the server cannot."""
-        _require(self._session.extensions.process_resize, PROCESS_RESIZE.name)
-        self._session.call(PROCESS_RESIZE, ResizeParams(process_id=self.process_id, rows=rows, cols=cols))
+        drive(self._session, operations.resize(self._known, self._session.extensions, rows, cols))
 
     def signal(self, name: str) -> None:
         """Send a signal to the process group: `interrupt` on every server, others such as `TERM` on some."""
@@ -189,7 +172,7 @@ class RemoteProcess:
 
     def terminate(self) -> bool:
         """Kill the process group at once; return whether the process was still running."""
-        return self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=self.process_id)).running
+        return drive(self._session, operations.terminate(self._known))
 
     def log(
         self,
@@ -204,32 +187,23 @@ class RemoteProcess:
         The next page comes after `next_seq` - 1.  `tail_bytes` and `since_ms` (Unix milliseconds) begin
         later (an extension of this project's server).
         """
-        from execserver.protocol.own_methods import PROCESS_LOG  # late, as below: few processes are watched
-        from execserver.protocol.watching import LogParams
-
-        _require(self._session.extensions.process_log, PROCESS_LOG.name)
-        params = LogParams(
-            process_id=self.process_id,
+        wanted = operations.log(
+            self._known,
+            self._session.extensions,
             after_seq=after_seq,
             max_bytes=max_bytes,
             tail_bytes=tail_bytes,
             since_ms=since_ms,
         )
-        return self._session.call(PROCESS_LOG, params, resend=True)
+        return drive(self._session, wanted)
 
     def take(self) -> None:
         """Let this session write to the process, and no other (an extension of this project's server)."""
-        from execserver.protocol.own_methods import PROCESS_TAKE
-        from execserver.protocol.watching import TakeParams
-
-        self.writer = self._session.call(PROCESS_TAKE, TakeParams(process_id=self.process_id)).writer
+        self.writer = drive(self._session, operations.take(self._known))
 
     def unwatch(self) -> None:
         """Follow the process of another session no longer; it goes on."""
-        from execserver.protocol.own_methods import PROCESS_UNWATCH
-        from execserver.protocol.watching import UnwatchParams
-
-        self._session.call(PROCESS_UNWATCH, UnwatchParams(process_id=self.process_id))
+        drive(self._session, operations.unwatch(self._known))
         self.fail(TransportClosed("this process is not watched any more"))
 
     def deliver_gap(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
@@ -248,7 +222,7 @@ class RemoteProcess:
         `settled` is called with this process, whatever came of it.
         """
         try:
-            self._known.settle(self._read(self._known.missed()))
+            drive(self._session, operations.catch_up(self._known, self._session.extensions))
         except TransportClosed:
             pass  # the session has ended, and `fail` was called
         except ExecServerError as error:
@@ -284,12 +258,3 @@ class RemoteProcess:
             self._changed.clear()
             with self._gate.waiting():
                 self._changed.wait(left)
-
-    def _read(self, params: ReadParams) -> ReadState:
-        answer = self._session.call(PROCESS_READ, params, resend=True)
-        return wire.decode_read(answer, self._session.extensions.output_gaps)
-
-
-def _require(offered: bool, method: str) -> None:
-    if not offered:
-        raise UnsupportedByServer(f"this server does not have {method}")

@@ -94,6 +94,10 @@ class ProcessState:
             raise kept(item)  # a copy: raised itself, it and the caller's frame would hold each other
         return item
 
+    def discard(self) -> None:
+        """Drop the output that waits and keep none that comes: nobody will take it."""
+        self._log.discard()
+
     def fail(self, error: ExecServerError) -> bool:
         """Follow the process no longer; return whether that is news.  Events that arrived stay."""
         if self.finished:

@@ -51,6 +51,7 @@ __all__ = [
     "decode_read",
     "encode_notification",
     "encode_request",
+    "error_data",
     "path_uri",
     "sandbox_context",
 ]
@@ -85,6 +86,13 @@ def decode_message(message: bytes) -> Message:
         return envelope.parse_reply(message)
     except MalformedMessage as error:
         raise ProtocolViolation(f"the server sent something that is no message: {error.reason}") from error
+
+
+def error_data(message: ErrorMessage) -> object:
+    """Return the plain JSON values that came with an error, None if there are none."""
+    data = message.error.data
+    anything: Any = Any
+    return None if isinstance(data, msgspec.UnsetType) else decode(anything, data, "data of an error")
 
 
 class _OutputMessage(msgspec.Struct):

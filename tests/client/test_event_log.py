@@ -300,3 +300,15 @@ def test_a_process_has_one_end_however_often_it_is_told() -> None:
     assert log.exit == Exited(1, 1)
     assert log.held < 1000
     assert drain(log) == [Exited(1, 1)]
+
+
+def test_discarded_output_is_gone_and_the_end_still_comes() -> None:
+    log = EventLog("p")
+    log.add(Output(1, "stdout", b"x" * 1000))
+    log.add(Output(3, "stdout", b"late"))
+    log.discard()
+    log.add(Output(2, "stdout", b"more"))
+    log.add(Exited(4, 0))
+    log.add(Closed(5))
+    assert [log.take(), log.take(), log.take()] == [Exited(4, 0), Closed(5), None]
+    assert (log.held, log.complete) == (0, True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from execserver.box import kept
-from execserver.box.running import POLICIES, Command, login_shell
+from execserver.box.running import Command, login_shell
 from execserver.box.running import start as start_command
 from execserver.box.web.failing import BUSY, NOT_FOUND, WRONG, CallFailed
 from execserver.box.web.terminals import Terminal
+from execserver.client.policies import POLICIES
 from execserver.protocol.watching import SessionProcess
 
 if TYPE_CHECKING:

@@ -223,7 +223,7 @@ def not_sent(method: str) -> WaitTimeout:
 
 def too_late(method: str, timeout: float) -> WaitTimeout:
     """Return the error of a call without an answer in time."""
-    return WaitTimeout(f"{method} was not answered within {timeout:g} s")
+    return WaitTimeout(f"{method} was not answered within {round(timeout, 3):g} s")
 
 
 def _ended(kind: type[_T], text: str, cause: Exception) -> _T:

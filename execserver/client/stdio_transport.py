@@ -17,12 +17,12 @@ import gevent
 from gevent.fileobject import FileObjectPosix
 from gevent.hub import get_hub
 
-from execserver.client.errors import ConnectFailed, ProtocolViolation, TransportClosed, WaitTimeout
+from execserver.client import children
+from execserver.client.errors import ProtocolViolation, TransportClosed, WaitTimeout
 from execserver.eventloop.locks import BoundedSemaphore
 from execserver.wire.lines import LineSplitter, LineTooLong
 
 _READ_SIZE: Final = 128 * 1024
-_DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a child should not
 
 
 class StdioTransport:
@@ -46,7 +46,7 @@ class StdioTransport:
         self._messages: deque[bytes] = deque()
         self._sending = BoundedSemaphore(1)
         self._closed = False
-        self._pid, to_child, from_child = _spawn(argv, os.environ if env is None else env)
+        self._pid, to_child, from_child = children.spawn(argv, os.environ if env is None else env)
         self._input = FileObjectPosix(to_child, "wb", 0)
         self._output = FileObjectPosix(from_child, "rb", 0)
 
@@ -92,54 +92,23 @@ class StdioTransport:
         self._output.close()
         if has_ended:
             return
-        _signal_group(self._pid, signal.SIGTERM)
+        children.signal_group(self._pid, signal.SIGTERM)
         if not _reaped_within(self._pid, self._patience):
-            _signal_group(self._pid, signal.SIGKILL)
+            children.signal_group(self._pid, signal.SIGKILL)
             _reaped_within(self._pid, None)
-
-
-def _spawn(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
-    """Return the pid, the writing end of its stdin and the reading end of its stdout."""
-    child_input, to_child = os.pipe()
-    from_child, child_output = os.pipe()
-    try:
-        pid = os.posix_spawnp(
-            argv[0],
-            list(argv),
-            dict(env),
-            file_actions=[(os.POSIX_SPAWN_DUP2, child_input, 0), (os.POSIX_SPAWN_DUP2, child_output, 1)],
-            setpgroup=0,
-            setsigdef=_DEFAULT_SIGNALS,
-        )
-    except (OSError, IndexError) as error:
-        os.close(to_child)
-        os.close(from_child)
-        raise ConnectFailed(f"cannot start {argv[0] if argv else 'an empty command'}: {error}") from error
-    finally:
-        os.close(child_input)
-        os.close(child_output)
-    return pid, to_child, from_child
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        pass  # all of the group has ended
 
 
 def _reaped_within(pid: int, seconds: float | None) -> bool:
     """Wait for the end of a child and reap it; return False when time is up."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True  # another waiter of this program was faster
+    pidfd = children.watch_end(pid)
+    if pidfd is None:
+        return True
     try:
         watcher = get_hub().loop.io(pidfd, 1)  # a pidfd becomes readable when its process ends
         try:
             with gevent.Timeout(seconds, WaitTimeout()):
                 get_hub().wait(watcher)
-            _reap(pid)
+            children.reap(pid)
         except WaitTimeout:
             return False
         finally:
@@ -147,10 +116,3 @@ def _reaped_within(pid: int, seconds: float | None) -> bool:
     finally:
         os.close(pidfd)
     return True
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass

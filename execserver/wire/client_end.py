@@ -51,11 +51,11 @@ class ClientEnd:
         max_frame_bytes: int,
         takes: frozenset[Opcode],
         message: Callable[[bytes], object],
+        pong: Callable[[], object] = lambda: None,
     ) -> ClientEnd:
         """Return the end of a connection whose upgrade is over."""
-        return cls(
-            Protocol(CLIENT, state=OPEN, max_size=(max_message_bytes, max_frame_bytes)), takes, message
-        )
+        protocol = Protocol(CLIENT, state=OPEN, max_size=(max_message_bytes, max_frame_bytes))
+        return cls(protocol, takes, message, pong)
 
     @property
     def is_open(self) -> bool:

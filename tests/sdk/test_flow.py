@@ -1,0 +1,104 @@
+"""When the asyncio client stops reading."""
+
+from __future__ import annotations
+
+import asyncio
+
+from execserver_client._flow import Gate, Inlet, caller, party
+from tests.sdk.support import run_async
+
+
+class Thread:
+    """A party that is no task."""
+
+    def done(self) -> bool:
+        return False
+
+
+def test_reading_stops_above_the_limit_while_nobody_waits() -> None:
+    async def main() -> None:
+        gate, inlet = Gate(10, 100), Inlet()
+        gate.update(inlet, 10)
+        assert not gate.must_stop()
+        gate.update(inlet, 11)
+        assert gate.must_stop()
+        gate.update(inlet, 10)
+        assert not gate.must_stop()
+
+    run_async(main())
+
+
+def test_reading_goes_on_while_somebody_waits_and_nobody_else_reads() -> None:
+    async def main() -> None:
+        gate, inlet = Gate(10, 100), Inlet()
+        gate.update(inlet, 11)
+        with gate.waiting():
+            assert not gate.must_stop()
+        inlet.read_by_caller()
+        with gate.waiting(), gate.waiting():  # the reader himself waits
+            assert not gate.must_stop()
+        assert gate.must_stop()
+        assert gate._waiting == {}
+
+    run_async(main())
+
+
+def test_a_reader_that_goes_on_lets_others_wait() -> None:
+    async def main() -> None:
+        gate, inlet, leave = Gate(10, 100), Inlet(), asyncio.Event()
+
+        async def read() -> None:
+            inlet.read_by_caller()
+            await leave.wait()
+
+        reader = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        gate.update(inlet, 11)
+        with gate.waiting():
+            assert gate.must_stop()
+            leave.set()
+            await reader
+            assert not gate.must_stop()  # he has ended and will read nothing more
+
+    run_async(main())
+
+
+def test_the_reader_of_a_connection_is_held_back_and_let_go() -> None:
+    async def main() -> None:
+        gate, inlet = Gate(10, 100), Inlet()
+        gate.update(inlet, 11)
+        assert gate.is_due()
+        held = asyncio.create_task(gate.hold_back())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not held.done()
+        gate.update(inlet, 0)
+        await held
+
+    run_async(main())
+
+
+def test_others_run_now_and_then_in_any_case() -> None:
+    async def main() -> None:
+        gate = Gate(10, 100)
+        assert sum(gate.is_due() for _ in range(320)) == 10
+
+    run_async(main())
+
+
+def test_who_works_for_a_thread_is_that_thread() -> None:
+    async def main() -> None:
+        gate, inlet, thread = Gate(10, 100), Inlet(), Thread()
+        assert party() is asyncio.current_task()
+
+        async def read() -> None:
+            caller.set(thread)
+            inlet.read_by_caller()
+
+        await asyncio.create_task(read())
+        gate.update(inlet, 11)
+        assert inlet.reader is thread
+        with gate.waiting():
+            assert gate.must_stop()
+
+    run_async(main())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import gevent
 import msgspec
@@ -12,7 +12,11 @@ import msgspec
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, InvalidUrl, RemoteModeUnavailable, RequestFailed
 from execserver.client.flow import Gate
-from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
+from execserver.client.options import (
+    REMOTE_IN_FLIGHT,
+    ExecServerClientConnectOptions,
+    RemoteExecServerConnectArgs,
+)
 from execserver.client.parts import Parts
 from execserver.client.process import RemoteProcess
 from execserver.client.recovery import Pauses, SessionState
@@ -47,7 +51,6 @@ if TYPE_CHECKING:
     from execserver.client.websocket_transport import WebSocketTransport
 
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
-REMOTE_IN_FLIGHT: Final = 64
 
 
 class ExecServerClient(Parts):

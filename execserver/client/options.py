@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 MIB: Final = 1024 * 1024
+REMOTE_IN_FLIGHT: Final = 64
+"""Requests that may wait for answers through a relay: other executors end a stream with more."""
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True):

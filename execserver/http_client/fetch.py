@@ -15,7 +15,7 @@ from gevent import socket
 
 from execserver.http_client.connect import SocketConnector
 from execserver.http_client.exchange import BrokenResponse, Exchange, ResponseHead
-from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy
+from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy, tunnel_request
 from execserver.http_client.redirects import UnfollowableRedirect, next_request
 from execserver.http_client.request import MAX_URL_CHARACTERS, PreparedRequest
 from execserver.http_client.url import Url
@@ -158,7 +158,8 @@ class Fetcher:
         return Exchange(tls.wrap(sock, url.address[0]), request.method, tls.would_block)
 
     def _ready_tls(self) -> Tls:
-        from execserver.http_client.tls import NoTrust, Tls  # late: takes 40 ms, and plain http needs none
+        from execserver.http_client.tls import Tls  # late: takes 40 ms, and plain http needs none
+        from execserver.http_client.trust import NoTrust
 
         if self._tls is None:
             try:
@@ -173,14 +174,9 @@ def open_tunnel(sock: socket.socket, url: Url, proxy: Proxy) -> None:
 
     Raises BrokenResponse or OSError.
     """
-    host, port = url.host, url.address[1]
-    lines = [f"CONNECT {host}:{port} HTTP/1.1", f"Host: {host}:{port}"]
-    head = "\r\n".join(lines).encode() + b"\r\n"
-    if proxy.authorization is not None:
-        head += b"Proxy-Authorization: %b\r\n" % proxy.authorization
     exchange = Exchange(sock, "CONNECT")
     try:
-        exchange.send(head + b"\r\n")
+        exchange.send(tunnel_request(url, proxy))
         status = exchange.receive_head().status
         if not 200 <= status < 300:
             raise BrokenResponse(f"the proxy answered {status}")

@@ -63,6 +63,15 @@ class Proxies:
         )
 
 
+def tunnel_request(url: Url, proxy: Proxy) -> bytes:
+    """Return what asks a proxy for a tunnel to the server of a URL."""
+    place = f"{url.host}:{url.address[1]}"
+    head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n".encode()
+    if proxy.authorization is not None:
+        head += b"Proxy-Authorization: %b\r\n" % proxy.authorization
+    return head + b"\r\n"
+
+
 def _first(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name, environ.get(name.lower(), ""))
 

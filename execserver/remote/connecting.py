@@ -12,8 +12,9 @@ from execserver.http_client.connect import SocketConnector
 from execserver.http_client.exchange import BrokenResponse
 from execserver.http_client.fetch import open_tunnel
 from execserver.http_client.proxy import Proxies, UnsupportedProxy
-from execserver.http_client.url import BadUrl, Url, parse
-from execserver.remote.http import registry_environment
+from execserver.http_client.url import BadUrl
+from execserver.remote.answers import registry_environment
+from execserver.remote.rendezvous_urls import as_http, websocket_proxies
 
 if TYPE_CHECKING:
     from execserver.http_client.tls import Tls
@@ -40,7 +41,10 @@ class RendezvousConnector:
 
         Every proxy is asked for a tunnel (CONNECT), also for ws://, as by the reference.
         """
-        url = _as_http(uri)
+        try:
+            url = as_http(uri)
+        except BadUrl as error:
+            raise ConnectingFailed(f"the address is not usable: {error}") from None
         tls = self._ready_tls() if uri.secure else None
         try:
             proxy = self._proxies.proxy_for(url)
@@ -59,7 +63,8 @@ class RendezvousConnector:
         return sock if tls is None else tls.wrap(sock, url.address[0])
 
     def _ready_tls(self) -> Tls:
-        from execserver.http_client.tls import NoTrust, Tls  # late: not all need it
+        from execserver.http_client.tls import Tls  # late: not all need it
+        from execserver.http_client.trust import NoTrust
 
         if self._tls is None:
             try:
@@ -67,22 +72,6 @@ class RendezvousConnector:
             except NoTrust as error:
                 raise ConnectingFailed(str(error)) from None
         return self._tls
-
-
-def websocket_proxies(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with the rule for WebSockets: wss takes HTTPS_PROXY, then HTTP_PROXY."""
-    found = dict(environ)
-    given = [found.get(name, found.get(name.lower(), "")) for name in ("HTTPS_PROXY", "HTTP_PROXY")]
-    found["HTTPS_PROXY"] = given[0] or given[1]
-    return found
-
-
-def _as_http(uri: WebSocketURI) -> Url:
-    host = f"[{uri.host}]" if ":" in uri.host else uri.host
-    try:
-        return parse(f"{'https' if uri.secure else 'http'}://{host}:{uri.port}/")
-    except BadUrl as error:
-        raise ConnectingFailed(f"the address is not usable: {error}") from None
 
 
 def _tune(sock: socket.socket) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 
 class RemoteError(Exception):
-    """Remote mode cannot start or go on; `cause` holds the text of an underlying error, if there is one."""
+    """Remote mode cannot start or go on; `cause` holds the text of an underlying error, if there is one.
+
+    `is_transient` says that another try may help, `is_unknown` that the registry knows no such environment.
+    """
+
+    is_transient = False
+    is_unknown = False
 
     def __init__(self, text: str, cause: str = "") -> None:
         super().__init__(text)

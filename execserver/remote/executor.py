@@ -15,7 +15,8 @@ from execserver.remote.config import RemoteEnvironmentConfig
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import one_line
 from execserver.remote.registering import Registering
-from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, UpgradeRefused, shown
+from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, UpgradeRefused
+from execserver.remote.rendezvous_urls import shown
 from execserver.remote.streams import Serve, StreamTable
 from execserver.remote.tools import Tools
 

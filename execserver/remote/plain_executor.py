@@ -13,13 +13,16 @@ import msgspec
 
 from execserver.log import active_redactor
 from execserver.remote.addresses import checked_base_url, checked_environment_id
+from execserver.remote.answers import CallFailed, registry_environment
 from execserver.remote.config import RemoteExecutorConfig
 from execserver.remote.connecting import RendezvousConnector
 from execserver.remote.errors import RegistryError, SignInError, one_line
-from execserver.remote.http import ApiClient, CallFailed, registry_environment
+from execserver.remote.http import ApiClient
 from execserver.remote.plain_transport import PlainTransport, plain_kind
-from execserver.remote.registry import REGISTER_TIMEOUT_S, refusal
-from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket, shown
+from execserver.remote.registry import REGISTER_TIMEOUT_S
+from execserver.remote.registry_answers import refusal
+from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket
+from execserver.remote.rendezvous_urls import shown
 from execserver.remote.tools import Tools
 from execserver.settings import Settings
 from execserver.transports.transport import Receiver

@@ -20,14 +20,16 @@ from execserver.remote.addresses import (
     checked_base_url,
     checked_environment_id,
 )
+from execserver.remote.answers import registry_environment
 from execserver.remote.auth.kinds import Auth
 from execserver.remote.auth.resolve import resolve_auth
 from execserver.remote.auth.stdin_credentials import CHATGPT, EXECUTOR
 from execserver.remote.backoff import registration_pause
 from execserver.remote.config import RemoteEnvironmentConfig, find_codex_home, read_config
 from execserver.remote.errors import RemoteError, one_line
-from execserver.remote.http import ApiClient, registry_environment
-from execserver.remote.registry import NotNow, Registration, RegistryClient
+from execserver.remote.http import ApiClient
+from execserver.remote.registry import RegistryClient
+from execserver.remote.registry_answers import NotNow, Registration
 from execserver.remote.tools import Tools
 from execserver.wire.noise_keys import StaticKeys
 

@@ -12,24 +12,28 @@ also ends a write to a peer that does not read.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import quote
 
 import gevent
 from gevent import socket
 from gevent.event import Event
 from gevent.hub import Waiter, get_hub
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidURI, WebSocketException
-from websockets.uri import WebSocketURI, parse_uri
+from websockets.exceptions import WebSocketException
+from websockets.uri import WebSocketURI
 
 from execserver.eventloop.deadline import at_most
 from execserver.protocol.errors import os_error_text
 from execserver.remote.connecting import ConnectingFailed, RendezvousConnector
 from execserver.remote.fair_writer import FairWriter
+from execserver.remote.rendezvous_urls import (
+    REQUEST_ID,
+    new_request_id,
+    parse_rendezvous,
+    upgrade_status,
+)
 from execserver.remote.tools import Timing
 from execserver.wire.client_end import BINARY_ONLY, TEXT_TOO, ClientEnd
 from execserver.wire.client_frames import (
@@ -51,11 +55,7 @@ _TURN_MESSAGES = 64
 _ODD_BYTES = 8 * 1024  # read at once while frames other than whole messages come: these cost most
 _QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
 _SHUTDOWN_NOTICE_S = 1.0
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})(?: ([^\r\n]*))?\r\n")
-# For diagnostics only; the newer reference sends it with a refusal.
-_REASON_HEADER = re.compile(
-    rb"\r\nx-codex-rendezvous-rejection-reason:[ \t]*([\w-]{1,64})[ \t]*\r\n", re.IGNORECASE
-)
+_SWITCHING = 101
 
 
 class ConnectFailed(Exception):
@@ -149,7 +149,10 @@ class RendezvousSocket:
         Proxies and trusted certificates are those of `environ` (default: this process's own).
         """
         timing = timing or Timing()
-        uri = _parse(url)
+        try:
+            uri = parse_rendezvous(url)
+        except ValueError as error:
+            raise ConnectFailed(str(error)) from None
         sock: socket.socket | None = None
         found: RendezvousSocket | None = None
         try:
@@ -335,22 +338,6 @@ class _Queue:
         return message
 
 
-def shown(url: str) -> str:
-    """Return the part of a URL that may be logged: scheme, host and port, without credentials."""
-    scheme, _, rest = url.strip().partition("://")
-    place = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
-    return f"{scheme}://{place}" if place else "the address the registry gave"
-
-
-def _parse(url: str) -> WebSocketURI:
-    # Escaped here, since the library would escape the percent signs of a non-ASCII URL once more.
-    ascii_url = "".join(each if each.isascii() else quote(each) for each in url.strip())
-    try:
-        return parse_uri(ascii_url)
-    except (InvalidURI, ValueError):
-        raise ConnectFailed("the address from the registry is no ws:// or wss:// URL") from None
-
-
 def _upgrade(sock: socket.socket, uri: WebSocketURI, kind: Kind) -> tuple[ClientProtocol, bytes]:
     """Return the library's side of the connection, and what came after the answer."""
     protocol = ClientProtocol(uri, max_size=(kind.max_bytes, kind.max_bytes))
@@ -365,7 +352,7 @@ def _exchange_heads(sock: socket.socket, protocol: ClientProtocol, kind: Kind) -
     """Send the upgrade request and read the answer; return what came after it."""
     request = protocol.connect()
     if kind.tells_id:
-        request.headers["x-request-id"] = f"req_{os.urandom(16).hex()}"  # by it the registry finds an upgrade
+        request.headers[REQUEST_ID] = new_request_id()
     protocol.send_request(request)
     sock.sendall(b"".join(protocol.data_to_send()))
     received = b""
@@ -375,12 +362,11 @@ def _exchange_heads(sock: socket.socket, protocol: ClientProtocol, kind: Kind) -
         if not data or len(received) > _MAX_HEAD_BYTES:
             raise ConnectFailed(f"{kind.peer} did not answer the upgrade in HTTP")
     head, _, early = received.partition(b"\r\n\r\n")
-    status_line = _STATUS_LINE.match(head + b"\r\n")
-    if status_line is None:
+    status, reason = upgrade_status(head)
+    if not status:
         raise ConnectFailed(f"{kind.peer} did not answer the upgrade in HTTP")
-    if status_line[1] != b"101":
-        told = _REASON_HEADER.search(head + b"\r\n")
-        raise UpgradeRefused(kind.peer, int(status_line[1]), told[1].decode() if told else "")
+    if status != _SWITCHING:
+        raise UpgradeRefused(kind.peer, status, reason)
     protocol.receive_data(head + b"\r\n\r\n")
     if protocol.handshake_exc is not None:
         raise ConnectFailed(f"{kind.peer} answered the upgrade wrongly: {protocol.handshake_exc}")

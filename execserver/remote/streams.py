@@ -17,7 +17,8 @@ from gevent.hub import get_hub
 
 from execserver.remote.errors import one_line
 from execserver.remote.fair_writer import FairWriter
-from execserver.remote.registry import AuthenticationRejected, Registration, Rejected
+from execserver.remote.registry import AuthenticationRejected, Rejected
+from execserver.remote.registry_answers import Registration
 from execserver.remote.relay_transport import RelayTransport
 from execserver.wire.noise import MAX_AUTHORIZATION_BYTES, REJECTED, HandshakeFailed, Responder, prologue
 from execserver.wire.noise_keys import PublicKeys, StaticKeys

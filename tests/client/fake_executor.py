@@ -13,7 +13,8 @@ from typing import Any
 import gevent
 
 from execserver.remote.http import ApiClient
-from execserver.remote.registry import Registration, RegistryClient
+from execserver.remote.registry import RegistryClient
+from execserver.remote.registry_answers import Registration
 from execserver.remote.rendezvous import ConnectFailed, ConnectionEnded, RendezvousSocket
 from execserver.wire.noise import REJECTED, Responder, prologue
 from execserver.wire.noise_keys import StaticKeys

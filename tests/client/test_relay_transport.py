@@ -23,7 +23,7 @@ from execserver.client import (
     SessionState,
     TransportClosed,
 )
-from execserver.client.client import REMOTE_IN_FLIGHT
+from execserver.client.options import REMOTE_IN_FLIGHT
 from execserver.client.relay_connector import RelayConnector
 from execserver.client.relay_transport import RelayTransport
 from tests.client.fake_executor import ENVIRONMENT, FakeExecutor

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext
 
-from execserver.http_client.tls import NoTrust, Tls
+from execserver.http_client.tls import Tls
+from execserver.http_client.trust import NoTrust
 from execserver.protocol.errors import InternalError
 from tests.support.certificates import Authority, make_authority
 from tests.support.http_peer import OK, Caller, Peer, answering, serving, silent

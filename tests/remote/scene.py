@@ -8,7 +8,8 @@ from collections.abc import Callable
 import gevent
 
 from execserver.remote.fair_writer import FairWriter
-from execserver.remote.registry import AuthenticationRejected, Registration, Rejected
+from execserver.remote.registry import AuthenticationRejected, Rejected
+from execserver.remote.registry_answers import Registration
 from execserver.remote.relay_transport import RelayTransport
 from execserver.remote.streams import StreamTable
 from execserver.wire.noise import Initiator, prologue

@@ -9,7 +9,8 @@ import pytest
 from gevent import socket
 
 from execserver.remote import connection_reuse
-from execserver.remote.http import ApiClient, CallFailed
+from execserver.remote.answers import CallFailed
+from execserver.remote.http import ApiClient
 from tests.support.relay import listen
 from tests.support.waiting import wait_until
 

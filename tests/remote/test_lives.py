@@ -9,7 +9,8 @@ from pathlib import Path
 import gevent
 import pytest
 
-from execserver.remote.http import ApiClient, CallFailed, registry_environment
+from execserver.remote.answers import CallFailed, registry_environment
+from execserver.remote.http import ApiClient
 from execserver.remote.registry import RegistryClient
 from execserver.remote.rendezvous import ConnectFailed, RendezvousSocket
 from execserver.remote.tools import Timing

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from execserver.remote import registry as registry_module
+from execserver.remote.answers import registry_environment
 from execserver.remote.errors import RegistryError, RemoteError, SignInError
-from execserver.remote.http import ApiClient, registry_environment
+from execserver.remote.http import ApiClient
 from execserver.remote.registry import (
     AuthenticationRejected,
-    Registration,
     RegistryClient,
     Rejected,
-    TakenOver,
 )
+from execserver.remote.registry_answers import Registration, TakenOver
 from execserver.wire.noise import REJECTED
 from execserver.wire.noise_keys import SECURITY_PROFILE, StaticKeys
 from tests.remote.standin import Asked, StandIn, Told

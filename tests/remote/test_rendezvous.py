@@ -18,8 +18,8 @@ from execserver.remote.rendezvous import (
     ConnectionEnded,
     RendezvousSocket,
     UpgradeRefused,
-    shown,
 )
+from execserver.remote.rendezvous_urls import shown
 from execserver.remote.tools import Timing
 from execserver.wire.client_frames import binary_frame
 from tests.support.certificates import make_authority

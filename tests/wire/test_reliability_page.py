@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from execserver.client import losses, relay_transport
+from execserver.client import losses, relay_course
 from execserver.wire import reliability, virtual_stream
 from execserver.wire.relay_frames import RESET_CLOSED, RESET_EXECUTOR_LOST, RESET_HARNESS_LOST
 from execserver.wire.relay_offer import MEMBER
@@ -20,7 +20,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
         f"after {reliability.PROBE_S * 1000:g} ms, then after 1, 2, {reliability.MAX_PROBE_S:g}, 4",
         f"ends after {reliability.SILENCE_S:g} s",
         f"`heartbeat` after {reliability.IDLE_S:g} s; so a vanished peer is noticed after 50 s",
-        f"nothing was heard for {relay_transport.DOUBT_S:g} s",
+        f"nothing was heard for {relay_course.DOUBT_S:g} s",
         f"every {losses.FIRST_PAUSE_S * 1000:g} ms at first and every {losses.LONGEST_PAUSE_S:g} s at last",
     ]
     assert [text for text in said if text not in PAGE] == []

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from execserver.remote.answers import CallFailed, Response
 from execserver.remote.auth.agent_key import AgentKey
 from execserver.remote.auth.endpoints import AgentEndpoints, own_name
 from execserver.remote.auth.kinds import Fields, account_fields
@@ -25,7 +26,7 @@ from execserver.remote.auth.tokens import (
     verified_claims,
 )
 from execserver.remote.errors import SignInError
-from execserver.remote.http import ApiClient, CallFailed, Response
+from execserver.remote.http import ApiClient
 
 AUDIENCE = "codex-app-server"
 ISSUER = "https://chatgpt.com/codex-backend/agent-identity"

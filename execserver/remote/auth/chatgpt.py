@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 
 from gevent.lock import RLock
 
+from execserver.remote.answers import CallFailed
 from execserver.remote.auth.auth_file import AuthFile, Document, UnreadableAuthFile
 from execserver.remote.auth.endpoints import Endpoints, own_name
 from execserver.remote.auth.kinds import Fields, account_fields
 from execserver.remote.auth.tokens import BadToken, unverified_claims
-from execserver.remote.http import ApiClient, CallFailed
+from execserver.remote.http import ApiClient
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from execserver.remote.answers import CallFailed
 from execserver.remote.auth.endpoints import Endpoints, own_name
 from execserver.remote.auth.kinds import BearerAuth
 from execserver.remote.errors import SignInError
-from execserver.remote.http import ApiClient, CallFailed
+from execserver.remote.http import ApiClient
 
 PREFIX = "at-"
 _TIMEOUT_S = 10.0

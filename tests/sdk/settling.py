@@ -1,0 +1,25 @@
+"""Waiting in an event loop for what no event tells of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SOON = 20.0
+
+
+async def until(ready: Callable[[], object]) -> None:
+    """Return once something is true; fail after 20 seconds."""
+    async with asyncio.timeout(SOON):
+        while not ready():
+            await asyncio.sleep(0.005)
+
+
+async def until_equal(ask: Callable[[], Awaitable[T]], wanted: T) -> None:
+    """Ask until the answer is the wanted one; fail after 20 seconds."""
+    async with asyncio.timeout(SOON):
+        while await ask() != wanted:
+            await asyncio.sleep(0.005)

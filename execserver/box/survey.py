@@ -16,8 +16,9 @@ import gevent
 from gevent.pool import Pool
 
 from execserver.box.address import BadBox
-from execserver.box.connecting import connect, of_entry
+from execserver.box.connecting import connect
 from execserver.box.shown import shown
+from execserver.box.target import of_entry
 from execserver.client.errors import ExecServerError, WaitTimeout
 from execserver.client.options import ExecServerClientConnectOptions
 

@@ -18,7 +18,7 @@ def headers_for(address: Address, options: ExecServerClientConnectOptions) -> di
     """
     token = options.token
     if token is None and options.token_file is not None:
-        token = _token_in(options.token_file)
+        token = token_in(options.token_file)
     if token is None:
         return dict(options.headers)
     if not address.is_private:
@@ -28,7 +28,8 @@ def headers_for(address: Address, options: ExecServerClientConnectOptions) -> di
     return {**options.headers, "Authorization": f"Bearer {token}"}
 
 
-def _token_in(path: str) -> str:
+def token_in(path: str) -> str:
+    """Return the token that a file holds.  Raises `ConnectFailed`, and `InvalidUrl` for what is no token."""
     try:
         with open(path, "rb") as file:
             data = file.read(_MAX_TOKEN_BYTES + 1)
@@ -36,4 +37,7 @@ def _token_in(path: str) -> str:
         raise ConnectFailed(f"cannot read the token file {path}: {error.strerror}") from None
     if len(data) > _MAX_TOKEN_BYTES:
         raise ConnectFailed(f"the token file {path} is too large")
-    return data.decode("ascii", "replace").strip()
+    token = data.decode("ascii", "replace").strip()
+    if not token.isascii() or not token.isprintable() or not token:
+        raise InvalidUrl(f"the token file {path} holds no token")
+    return token

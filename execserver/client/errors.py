@@ -32,6 +32,22 @@ class InvalidUrl(ExecServerError, ValueError):
     _hint = "a server is ws://HOST:PORT, wss://HOST or unix:///PATH"
 
 
+class InvalidBox(InvalidUrl):
+    """The text names no box, or the box cannot be used; `hint` says what to do."""
+
+    def __init__(self, text: str, cure: str) -> None:
+        super().__init__(text, cure)
+        self._cure = cure
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return self._cure
+
+
 class RemoteConfigurationError(InvalidUrl):
     """The configuration of registry, environment and token is incomplete or cannot be used."""
 

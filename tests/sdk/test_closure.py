@@ -21,6 +21,7 @@ INPUT_OUTPUT = {
 }
 # Modules that touch the machine all the same, each with why the SDK may have it.
 ALLOWED = {
+    "execserver.box.book": "the boxes file, of which the SDK only reads: one small file of the person's",
     "execserver.client.children": "plain system calls around a child, which wait for nothing",
     "execserver.client.options": "the type of a TLS context, which only a type checker loads",
     "execserver.client.tuning": "the options of a socket that somebody else opened",

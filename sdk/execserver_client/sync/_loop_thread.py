@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -41,11 +40,11 @@ class LoopThread:
         self._pid = os.getpid()
         self._lock = threading.RLock()  # taken again where a garbage collection in it frees a client
         self._ended = False
-        started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]
-        started = concurrent.futures.Future()
-        self._thread = threading.Thread(target=_serve, args=(started,), name="execserver-client", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_serve, args=(self._loop,), name="execserver-client", daemon=True
+        )
         self._thread.start()
-        self._loop, self._stop = started.result()
 
     def is_ours(self) -> bool:
         """Tell whether this process made the thread, not one that it was forked from."""
@@ -60,30 +59,28 @@ class LoopThread:
         if threading.get_ident() == self._thread.ident:
             raise RuntimeError("a callback must make no blocking calls: it can hand over to another thread")
         call = _Call(function)
-        outcome = call.outcome
         try:
             self._start(call)
-            return outcome.result()
+            call.done.acquire()
+            return call.result()
         except asyncio.CancelledError:
             raise ClientClosed("the client was closed during the call") from None
         except BaseException:
             # Unless it is the call's own error, its beginning or the waiting was interrupted.
-            if not outcome.done() and self._tell(call.cancel):
-                concurrent.futures.wait([outcome], CLEANING_S)
+            if not call.has_ended and self._tell(call.cancel):
+                call.done.acquire(timeout=CLEANING_S)
             raise
         finally:
-            del call, outcome  # they hold the error, whose traceback holds this frame
+            del call  # it holds the error, whose traceback holds this frame
 
-    def begin(self, function: Callable[[], Coroutine[Any, Any, T]]) -> _Call[T]:
+    def begin(self, function: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Start a coroutine function without waiting for it; raise ClientClosed after the end."""
-        call = _Call(function)
-        self._start(call)
-        return call
+        self._start(_Call(function))
 
     def end(self, *, wait: bool) -> None:
         """Stop the loop: what is still going on in it is cancelled."""
         with self._lock:
-            if self._tell(self._stop.set):
+            if self._tell(self._loop.stop):
                 self._ended = True
         if wait and threading.get_ident() != self._thread.ident:
             self._thread.join(ENDING_S)
@@ -101,33 +98,44 @@ class LoopThread:
 
 
 class _Call(Generic[T]):
-    """One coroutine in the loop, and what it has become."""
+    """One coroutine in the loop, and what it has become.
+
+    The loop only ever releases a lock, so nothing that interrupts a waiting caller can stop it.  A Future of
+    `concurrent.futures` would not do: interrupted while it enters its condition, a caller keeps that locked.
+    """
 
     def __init__(self, function: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.has_ended = False
         self._function = function
         self._task: asyncio.Task[T] | None = None
 
     def start(self) -> None:
         """Begin it, in the loop."""
         self._task = asyncio.get_running_loop().create_task(self._function())
-        self._task.add_done_callback(self._done)
+        self._task.add_done_callback(self._end)
 
     def cancel(self) -> None:
-        """Cancel it, in the loop, if it has begun; unless it has ended."""
-        if self._task is not None:
-            self._task.cancel()
-        elif not self.outcome.done():
-            self.outcome.set_exception(asyncio.CancelledError())
-
-    def _done(self, task: asyncio.Task[T]) -> None:
-        self._task = None
-        if task.cancelled():
-            self.outcome.set_exception(asyncio.CancelledError())
-        elif (error := task.exception()) is not None:
-            self.outcome.set_exception(error)
+        """Cancel it, in the loop, unless it has ended."""
+        if self._task is None:
+            self._end(None)  # interrupted before its beginning was told
         else:
-            self.outcome.set_result(task.result())
+            self._task.cancel()
+
+    def result(self) -> T:
+        """Return its result, or raise its error, once."""
+        task, self._task = self._task, None
+        if task is None:
+            raise asyncio.CancelledError
+        try:
+            return task.result()
+        finally:
+            del task, self  # the error's traceback holds this frame
+
+    def _end(self, _: object) -> None:
+        self.has_ended = True
+        self.done.release()
 
 
 class Threads:
@@ -162,12 +170,16 @@ class Threads:
 
     def abandon(self, thread: LoopThread, closing: Closing | None) -> None:
         """Close a client that nobody has any more, without waiting for it."""
-        try:
-            if closing is None:
+
+        async def ending() -> None:
+            try:
+                if closing is not None:
+                    await closing()
+            finally:
                 self.give_back(thread, wait=False)
-            else:
-                ended = thread.begin(closing).outcome
-                ended.add_done_callback(lambda _: self.give_back(thread, wait=False))
+
+        try:
+            thread.begin(ending)
         except ClientClosed:
             pass  # the thread has ended before, with the process
 
@@ -185,21 +197,22 @@ class Threads:
         self._current = None
 
 
-def _serve(
-    started: concurrent.futures.Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
-) -> None:
-    async def serving() -> None:
-        stop = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), stop))
-        await stop.wait()
-
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
-        with asyncio.Runner() as runner:
-            runner.run(serving())
-    except OSError as error:  # no descriptors are left for a loop
-        if started.done():
-            raise
-        started.set_exception(error)
+        loop.run_forever()
+        loop.run_until_complete(_clean_up(loop))
+    finally:
+        loop.close()
+
+
+async def _clean_up(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=ENDING_S)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 THREADS = Threads()

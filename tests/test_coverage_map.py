@@ -53,6 +53,7 @@ COVERED_BY: dict[str, str] = {
     "execserver_client._port_ends": "sdk/test_ports.py",
     "execserver_client._slots": "sdk/test_session.py",
     "execserver_client._sockets": "sdk/test_websocket.py",
+    "execserver_client.sync._forwards": "sdk/test_blocking_parts.py",
     "execserver_client._tasks": "sdk/test_session.py",
     "execserver_client._transport": "sdk/test_websocket.py",
     "execserver_client._websocket_link": "sdk/test_websocket.py",

@@ -56,16 +56,7 @@ class LocalForward:
         self._connect = connect
         self._tasks = Tasks()
         self._room = asyncio.Semaphore(_AT_ONCE)
-
-    @classmethod
-    async def begin(cls, host: str, port: int, connect: Connect) -> Self:
-        """Listen on a numeric address.  Raises OSError."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        sock.setblocking(False)
-        made = cls(sock, connect)
-        made._tasks.spawn(made._accept()).add_done_callback(lambda _: sock.close())
-        return made
+        self._tasks.spawn(self._accept()).add_done_callback(lambda _: sock.close())
 
     async def aclose(self) -> None:
         """Listen no longer and end the connections.  May be called again."""
@@ -108,6 +99,14 @@ class LocalForward:
     def _over(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         sock.close()
         self._room.release()
+
+
+def listen_here(host: str, port: int, connect: Connect) -> LocalForward:
+    """Listen on a numeric address.  Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    sock.setblocking(False)
+    return LocalForward(sock, connect)
 
 
 async def _join(sock: socket.socket, stream: Stream) -> None:

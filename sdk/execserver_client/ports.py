@@ -17,15 +17,17 @@ import msgspec
 from execserver.client.errors import WaitTimeout
 from execserver.client.operations import ports as asking
 from execserver.client.router import Router
-from execserver.client.wire import Sandbox
+from execserver.protocol.paths import PathUri
 from execserver.protocol.ports import PortAddress, PortListResponse, PortOpenParams
+from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver_client._driving import adrive
 from execserver_client._errands import Errands
 from execserver_client._flow import Gate
-from execserver_client._forwards import LocalForward
+from execserver_client._forwards import LocalForward, listen_here
 from execserver_client._opening import Opening
 from execserver_client._port_ends import ListenerEnd, PortEnds, StreamEnd
 from execserver_client._session import Session
+from execserver_client.sandbox import AnySandbox, context_of
 
 __all__ = ["LocalForward", "PortListener", "PortStream", "Ports"]
 
@@ -134,7 +136,10 @@ class PortListener:
 
 
 class Ports:
-    """`box.ports`: methods raise `RequestFailed`, or `UnsupportedByServer` where no ports are forwarded."""
+    """`box.ports`: methods raise `RequestFailed`, or `UnsupportedByServer` where no ports are forwarded.
+
+    A `sandbox` that does not allow the network refuses.
+    """
 
     def __init__(self, session: Session, gate: Gate, router: Router, errands: Errands) -> None:
         """Follow what the server tells about ports; use `Box.ports` instead."""
@@ -143,7 +148,7 @@ class Ports:
         self._ends = PortEnds(session, gate, errands)
         router.follow_ports(self._ends)
 
-    def open(self, host: str, port: int, *, sandbox: Sandbox = None) -> Opening[PortStream]:
+    def open(self, host: str, port: int, *, sandbox: AnySandbox = None) -> Opening[PortStream]:
         """Connect from the server's machine to an address.
 
         ```python
@@ -151,10 +156,10 @@ class Ports:
             await stream.write(b"hello")
         ```
         """
-        return Opening(self._open(asking.place(uuid4().hex, host, port, sandbox)))
+        return Opening(self._open(asking.place(uuid4().hex, host, port, _context(sandbox))))
 
     def listen(
-        self, port: int = 0, *, host: str = _LOOPBACK, sandbox: Sandbox = None
+        self, port: int = 0, *, host: str = _LOOPBACK, sandbox: AnySandbox = None
     ) -> Opening[PortListener]:
         """Listen on the server's machine; port 0 takes a free one, `address` of the result says which.
 
@@ -164,7 +169,7 @@ class Ports:
                 ...
         ```
         """
-        return Opening(self._listen(asking.place(uuid4().hex, host, port, sandbox)))
+        return Opening(self._listen(asking.place(uuid4().hex, host, port, _context(sandbox))))
 
     async def list(self) -> PortListResponse:
         """Return who listens on the machine, and the streams of this session."""
@@ -177,13 +182,13 @@ class Ports:
         port: int,
         *,
         local_host: str = _LOOPBACK,
-        sandbox: Sandbox = None,
+        sandbox: AnySandbox = None,
     ) -> Opening[LocalForward]:
         """Listen here, and pass each connection on to an address that the server's machine reaches.
 
         Local port 0 takes a free one.  Raises OSError where this cannot listen.
         """
-        return Opening(self._forward(local_host, local_port, asking.place("", host, port, sandbox)))
+        return Opening(self._forward(local_host, local_port, asking.place("", host, port, _context(sandbox))))
 
     async def _open(self, params: PortOpenParams) -> PortStream:
         return PortStream(await self._ends.connect(params))
@@ -195,6 +200,10 @@ class Ports:
         async def connect() -> PortStream:
             return await self._open(msgspec.structs.replace(place, port_id=uuid4().hex))
 
-        made = await LocalForward.begin(host, port, connect)
+        made = listen_here(host, port, connect)
         self._errands.own(made)
         return made
+
+
+def _context(sandbox: AnySandbox) -> FileSystemSandboxContext | None:
+    return context_of(sandbox, PathUri.from_native(b"/"))

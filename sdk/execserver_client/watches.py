@@ -14,7 +14,7 @@ from execserver.client.batch_log import BatchLog
 from execserver.client.errors import ExecServerError, WaitTimeout
 from execserver.client.operations import watches as asking
 from execserver.client.router import Router
-from execserver.client.wire import RemotePath, Sandbox
+from execserver.client.wire import RemotePath
 from execserver.protocol.file_watches import FsChangesNotification, FsWatchParams, FsWatchResponse
 from execserver.protocol.files import FsWalkError
 from execserver_client._driving import adrive
@@ -22,6 +22,7 @@ from execserver_client._errands import Errands
 from execserver_client._flow import Gate
 from execserver_client._opening import Opening
 from execserver_client._session import Session
+from execserver_client.sandbox import AnySandbox, context_of
 
 
 class _Following:
@@ -129,14 +130,16 @@ def watch(
     *,
     recursive: bool = True,
     coalesce: float = 0.1,
-    sandbox: Sandbox = None,
+    sandbox: AnySandbox = None,
 ) -> Opening[FileWatch]:
     """Watch a directory and all below it; `Files.watch` calls it.
 
     Changes are collected for `coalesce` seconds, at most 10.  When this has been awaited everything is
     watched.  Raises `RequestFailed`, with the cure where a limit is reached, or `UnsupportedByServer`.
     """
-    params = asking.watch_params(path, recursive=recursive, coalesce=coalesce, sandbox=sandbox)
+    params = asking.watch_params(
+        path, recursive=recursive, coalesce=coalesce, sandbox=context_of(sandbox, path)
+    )
     return Opening(_opened(_Following(session, gate, params.watch_id), session, router, errands, params))
 
 

@@ -216,6 +216,8 @@ def test_refusals_say_why(server: ServerProcess) -> None:
                 await client.ports.open("192.0.2.1", 80)
             with pytest.raises(InvalidRequestError, match="loopback addresses only"):
                 await client.ports.listen(host="0.0.0.0")
+            with pytest.raises(InvalidRequestError, match="sandbox does not allow the network"):
+                await client.ports.open(HERE, 80, sandbox="read-only")
             async with listener() as far:
                 port = far.port
             with pytest.raises(InternalError, match=r"Connection refused \(os error 111\)"):

@@ -11,13 +11,13 @@ import pytest
 from execserver_client.sync._portal import Portal
 from execserver_client.sync._shapes import Items
 from tests.sdk.sample import counting as asynchronous
-from tests.sdk.sample.sync.counting import Counter, Step
+from tests.sdk.sample.sync.counting import Counter, Kept, Step
 from tools.sdk.annotations import Unsupported
 from tools.sdk.twin import Plan, generate
 from tools.sdk.write_twin import pages
 
 HERE = Path(__file__).parent / "sample"
-CLASSES = ("Counter", "Step", "Steps")
+CLASSES = ("Counter", "Step", "Steps", "Kept")
 PLAN = Plan("tests.sdk.sample", "counting", CLASSES, dict.fromkeys(CLASSES, "counting"), ("Counter",))
 
 
@@ -66,6 +66,14 @@ def test_contexts_are_entered_and_left(counter: Counter) -> None:
         assert (type(step), step.twice()) == (Step, 8)
         assert counter.cleaned == ["entered"]
     assert counter.cleaned == ["entered", "step"]
+
+
+def test_what_is_opened_is_open_at_once_and_can_be_entered(counter: Counter) -> None:
+    assert counter.kept(4).number == 4
+    with counter.kept(4, times=2) as kept:
+        assert (type(kept), kept.number) == (Kept, 8)
+        assert counter.cleaned == ["entered"]
+    assert counter.cleaned == ["entered", "kept"]
 
 
 def test_twins_are_passed_on_as_their_originals(counter: Counter) -> None:

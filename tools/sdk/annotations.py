@@ -9,6 +9,7 @@ from typing import NamedTuple
 # Asyncio's generic types, and what stands for them in the twin.
 ITERATED = {"AsyncIterator", "AsyncGenerator"}
 ENTERED = {"AbstractAsyncContextManager"}
+OPENED = {"Opening"}  # awaited, or entered: the twin of what is opened can be entered itself
 GIVEN = {"AsyncIterable": "Iterable", "AsyncIterator": "Iterable"}
 LISTS = {"list", "Sequence", "Iterable", "Collection"}
 SHAPES = {"Context", "Items"}
@@ -48,6 +49,8 @@ def returned(node: ast.expr, known: Known) -> ast.expr:
     kind, item = generic(node)
     if item is not None and kind in ITERATED:
         return ast.Subscript(ast.Name("Items"), returned(item, known))
+    if item is not None and kind in OPENED:
+        return returned(item, known)
     if item is not None and kind in ENTERED:
         return ast.Subscript(ast.Name("Context"), returned(item, known))
     return node
@@ -82,6 +85,8 @@ def wrapped(node: ast.expr, value: str, known: Known) -> str:
     if item is not None and kind in ITERATED | ENTERED:
         made = "Items" if kind in ITERATED else "Context"
         return f"{made}(self._portal, {value}, {_wrapper(item, known)})"
+    if item is not None and kind in OPENED:
+        return wrapped(item, value, known)
     if not names(node) & set(known.twins):
         return value
     if isinstance(node, ast.BinOp) and text(node.right) == "None":

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tools.sdk.annotations import (
+    OPENED,
     Known,
     Unsupported,
+    generic,
     parsed,
     returned,
     taken,
@@ -203,6 +205,8 @@ class _Class:
                 "        finally:",
                 "            self._portal.close()",
             ]
+        if generic(parsed(annotation))[0] in OPENED:
+            return self._returning(annotation, _opened(f"self._wrapped.{node.name}", node.args, self._known))
         is_coroutine = isinstance(node, ast.AsyncFunctionDef) and not entered and not _yields(node)
         through = "self._portal.call" if is_coroutine else "self._portal.run"
         call = _called(through, f"self._wrapped.{node.name}", node.args, self._known, 8)
@@ -262,18 +266,29 @@ def _parameter(each: ast.arg, default: ast.expr | None) -> str:
 
 def _called(through: str, function: str, arguments: ast.arguments, known: Known, indent: int) -> str:
     """Return the call of a function by way of the portal, with the parameters passed on."""
-    given = [function]
-    given += [
-        unwrapped(each.annotation, each.arg, known) for each in [*arguments.posonlyargs, *arguments.args][1:]
-    ]
-    if arguments.vararg:
-        given.append(f"*{arguments.vararg.arg}")
-    given += [f"{each.arg}={unwrapped(each.annotation, each.arg, known)}" for each in arguments.kwonlyargs]
+    given = [function, *_given(arguments, known)]
     line = f"{through}({', '.join(given)})"
     if indent + len("return ") + len(line) <= LINE:
         return line
     space = " " * indent
     return "\n".join([f"{through}(", *(f"{space}    {each}," for each in given), f"{space})"])
+
+
+def _opened(function: str, arguments: ast.arguments, known: Known) -> str:
+    """Return the call that has the portal open something, and wait until it is open."""
+    space = " " * 12
+    opening = f"lambda: {function}({', '.join(_given(arguments, known))})"
+    return f"self._portal.call(\n{space}shapes.settle,\n{space}{opening},\n{space[4:]})"
+
+
+def _given(arguments: ast.arguments, known: Known) -> Iterator[str]:
+    """Yield the parameters as a caller writes them who passes them on."""
+    for each in [*arguments.posonlyargs, *arguments.args][1:]:
+        yield unwrapped(each.annotation, each.arg, known)
+    if arguments.vararg:
+        yield f"*{arguments.vararg.arg}"
+    for each in arguments.kwonlyargs:
+        yield f"{each.arg}={unwrapped(each.annotation, each.arg, known)}"
 
 
 def _assigned(node: ast.AST) -> tuple[str | None, ast.expr | None, ast.expr | None]:

@@ -13,7 +13,12 @@ from tools.sdk.twin import Plan, generate
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "execserver_client"
 # Module -> its classes that get a twin, in the same module of `execserver_client.sync`.
-TWINS: dict[str, tuple[str, ...]] = {}
+TWINS: dict[str, tuple[str, ...]] = {
+    "_forwards": ("LocalForward",),
+    "http": ("HttpStream", "Http"),
+    "ports": ("PortStream", "PortListener", "Ports"),
+    "watches": ("FileWatch",),
+}
 # The classes whose end is that of their client.
 OWNERS = ("Box",)
 

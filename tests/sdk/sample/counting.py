@@ -7,6 +7,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Literal, Self
 
+from execserver_client._opening import Opening
+
 Direction = Literal["up", "down"]
 
 
@@ -97,6 +99,10 @@ class Counter:
         finally:
             self.cleaned.append("step")
 
+    def kept(self, number: int, *, times: int = 1) -> Opening[Kept]:
+        """Keep a step until it is closed."""
+        return Opening(self._keep(number * times))
+
     async def find(self, number: int) -> Step | None:
         """Return a step, or None."""
         return Step(number) if number else None
@@ -116,6 +122,28 @@ class Counter:
     async def aclose(self) -> None:
         """Close it."""
         self.cleaned.append("closed")
+
+    async def _keep(self, number: int) -> Kept:
+        await asyncio.sleep(0)
+        return Kept(self, number)
+
+
+class Kept:
+    """A step that has to be closed."""
+
+    def __init__(self, counter: Counter, number: int) -> None:
+        self.number: int = number
+        self._counter = counter
+
+    async def aclose(self) -> None:
+        """Give it back."""
+        self._counter.cleaned.append("kept")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
 
 
 class Steps:

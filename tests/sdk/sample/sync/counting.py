@@ -77,6 +77,14 @@ class Counter:
         found = self._portal.run(self._wrapped.step, number)
         return Context(self._portal, found, lambda each: Step(self._portal, each))
 
+    def kept(self, number: int, *, times: int = 1) -> Kept:
+        """Keep a step until it is closed."""
+        found = self._portal.call(
+            shapes.settle,
+            lambda: self._wrapped.kept(number, times=times),
+        )
+        return Kept(self._portal, found)
+
     def find(self, number: int) -> Step | None:
         """Return a step, or None."""
         found = self._portal.call(self._wrapped.find, number)
@@ -138,3 +146,27 @@ class Steps:
         for item in self._portal.call(shapes.step, self._wrapped):
             return Step(self._portal, item)
         raise StopIteration
+
+
+class Kept:
+    """A step that has to be closed."""
+
+    def __init__(self, portal: Portal, wrapped: asynchronous.Kept) -> None:
+        self._portal = portal
+        self._wrapped = wrapped
+
+    @property
+    def number(self) -> int:
+        """As in `tests.sdk.sample.Kept`."""
+        return self._wrapped.number
+
+    def close(self) -> None:
+        """Give it back."""
+        self._portal.call(self._wrapped.aclose)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._wrapped.__aenter__)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._portal.call(self._wrapped.__aexit__, *error)

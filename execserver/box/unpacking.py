@@ -24,12 +24,17 @@ _MAX_FOLDER_NAMES: Final = 64 * 1024 * 1024  # bytes of names of folders, which 
 class Unpacker:
     """Owns the descriptor of the folder and of the file that is being written.
 
-    The first component of every name must be `expected`; it becomes `name` below the folder.
+    The first component of every name must be `expected`; it becomes `name` below the folder.  Without
+    `expected` all names are those of what is in `name`.  Several may write to one folder.
     """
 
-    def __init__(self, folder: bytes | str, expected: bytes, name: bytes, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: bytes | str, expected: bytes | None, name: bytes, say: Callable[[str], None]
+    ) -> None:
         """Open the folder.  Raises OSError."""
         self._below = Below(folder)
+        # The name under which something is made before it gets its own; it means nothing to anybody else.
+        self._fresh = b".execserver-" + os.urandom(8).hex().encode()
         self._expected = expected
         self._name = name
         self._say = say
@@ -86,13 +91,15 @@ class Unpacker:
         self._file = self._entry = None
         parent = self._below.opened(path[:-1])
         try:
-            os.unlink(_fresh(), dir_fd=parent)
+            os.unlink(self._fresh, dir_fd=parent)
         finally:
             os.close(parent)
 
     def _path(self, entry: Entry) -> Path:
         try:
             found = parts(entry.name)
+            if self._expected is None and (found or entry.kind == tar.DIRECTORY):
+                return (self._name, *found)
         except BadName:
             found = ()
         if not found or found[0] != self._expected:
@@ -106,10 +113,10 @@ class Unpacker:
                 self._begin(parent, path, entry)
                 return
             if entry.kind == tar.SYMLINK:
-                os.symlink(entry.target, _fresh(), dir_fd=parent)
+                os.symlink(entry.target, self._fresh, dir_fd=parent)
             else:
                 self._link(entry, parent)
-            _place(path[-1], parent)
+            self._place(path[-1], parent)
             if entry.kind == tar.SYMLINK:
                 times = (entry.modified_ns, entry.modified_ns)
                 os.utime(path[-1], ns=times, dir_fd=parent, follow_symlinks=False)
@@ -120,12 +127,12 @@ class Unpacker:
         target = self._path(entry._replace(name=entry.target))
         other = self._below.opened(target[:-1])
         try:
-            os.link(target[-1], _fresh(), src_dir_fd=other, dst_dir_fd=parent, follow_symlinks=False)
+            os.link(target[-1], self._fresh, src_dir_fd=other, dst_dir_fd=parent, follow_symlinks=False)
         finally:
             os.close(other)
 
     def _begin(self, parent: int, path: Path, entry: Entry) -> None:
-        self._file = os.open(_fresh(), _NEW, 0o600, dir_fd=parent)
+        self._file = os.open(self._fresh, _NEW, 0o600, dir_fd=parent)
         self._entry, self._left = entry, entry.size
         if not self._left:
             self._end(parent, path)
@@ -153,18 +160,12 @@ class Unpacker:
         os.close(self._file)
         self._file = None
         self._entry = None
-        _place(path[-1], parent)
+        self._place(path[-1], parent)
 
-
-def _fresh() -> bytes:
-    """Return the name under which something is made before it gets its own: one of this process."""
-    return b".execserver-%d.part" % os.getpid()
-
-
-def _place(name: bytes, parent: int) -> None:
-    """Give what was made its name, in the place of a file or link that had it."""
-    try:
-        os.rename(_fresh(), name, src_dir_fd=parent, dst_dir_fd=parent)
-    except OSError:
-        os.unlink(_fresh(), dir_fd=parent)
-        raise
+    def _place(self, name: bytes, parent: int) -> None:
+        """Give what was made its name, in the place of a file or link that had it."""
+        try:
+            os.rename(self._fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except OSError:
+            os.unlink(self._fresh, dir_fd=parent)
+            raise

@@ -141,6 +141,19 @@ class FileTooLarge(ExecServerError):
     _hint = "raise max_bytes, or read the file in blocks"
 
 
+class TransferFailed(ExecServerError):
+    """Not everything was copied; `errors` are the names, each with the reason.  The rest was copied."""
+
+    def __init__(self, errors: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        (name, reason), more = self.errors[0], len(self.errors) - 1
+        text = f"{name}: {reason}" if name else reason
+        return f"{text} (and {more} more)" if more else text
+
+
 class OutputGap(ExecServerError):
     """The events `first_seq` to `last_seq` of a process are lost; iteration can go on after them.
 

@@ -13,7 +13,9 @@ from execserver.client import wire
 from execserver.client.errors import (
     ExecServerError,
     FileTooLarge,
+    InvalidPath,
     ProtocolViolation,
+    RequestFailed,
     TransportClosed,
     UnsupportedByServer,
 )
@@ -65,6 +67,19 @@ def open_file(
     return (yield from ask(methods.FS_OPEN, params)).handle_id
 
 
+def opened_or_abandoned(
+    handle_id: str, path: RemotePath, mode: str, info: EnvironmentInfo | None, sandbox: Sandbox = None
+) -> Operation[str]:
+    """Open a file as `open_file` does; who stops waiting leaves nothing open there."""
+    try:
+        return (yield from open_file(handle_id, path, mode, info, sandbox))
+    except (GeneratorExit, RequestFailed, TransportClosed, InvalidPath, UnsupportedByServer):
+        raise  # nothing is open, or nobody is there to close it
+    except BaseException:
+        yield from abandon(handle_id)
+        raise
+
+
 def read_block(handle_id: str, offset: int, size: int = BLOCK_BYTES) -> Operation[bytes]:
     """Return up to `size` (at most 1 MiB) bytes at `offset`; fewer only at the end of the file."""
     params = fs.FsReadBlockParams(handle_id=handle_id, offset=offset, len=size)
@@ -110,11 +125,16 @@ def read_file(
             most = size + _GROWTH_BYTES
             most = most if max_bytes is None else min(most, max_bytes)
             return (yield from _read_blocks(handles.new(), path, most))
-    params = fs.FsReadFileParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
-    data = (yield from ask(methods.FS_READ_FILE, params)).data_base64
+    data = yield from read_whole(path, sandbox)
     if max_bytes is not None and len(data) > max_bytes:
         raise FileTooLarge(f"the file is longer than {max_bytes} bytes")
     return data
+
+
+def read_whole(path: RemotePath, sandbox: Sandbox = None) -> Operation[bytes]:
+    """Return the content of a regular file that is not large, in one answer."""
+    params = fs.FsReadFileParams(path=wire.path_uri(path), sandbox=wire.sandbox_context(sandbox))
+    return (yield from ask(methods.FS_READ_FILE, params)).data_base64
 
 
 def write_file(

@@ -18,7 +18,7 @@ from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.trees import ArchivePosition, FsArchiveParams
 
 MOST_BARREN: Final = 1000
-"""How many pages of a listing may follow each other without an entry."""
+"""How many pages of a listing or an archive may follow each other with nothing on them."""
 
 Entry = TypeVar("Entry")
 EntryOfPage = TypeVar("EntryOfPage", covariant=True)
@@ -83,15 +83,17 @@ class Archive:
         self._errors = errors
         self._context = context
         self._position: ArchivePosition | None = None
+        self._barren = 0
 
     def next(self) -> Operation[bytes]:
         """Ask for the next piece.  Raises as a call does."""
         params = FsArchiveParams(path=self._root, position=self._position, sandbox=self._context)
         page = yield from ask(FS_ARCHIVE, params)
         self._errors += page.errors
+        self._barren = 0 if page.chunk else self._barren + 1
         if page.next is None:
             self.ended = True
-        elif page.next == self._position:
+        elif page.next == self._position or self._barren > MOST_BARREN:
             raise ProtocolViolation("the server sends the same page again and again")
         self._position = page.next
         return page.chunk

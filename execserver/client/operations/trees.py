@@ -179,10 +179,10 @@ def read_many(
 
 
 def write_many(
-    path: RemotePath, entries: Sequence[FsWriteEntry], sandbox: Sandbox = None
+    path: RemotePath, entries: Sequence[FsWriteEntry], sandbox: Sandbox = None, timeout: float | None = None
 ) -> Operation[tuple[FsWriteError, ...]]:
     """Make, replace and remove what is below a directory; return what failed."""
     params = FsWriteManyParams(
         path=wire.path_uri(path), entries=tuple(entries), sandbox=wire.sandbox_context(sandbox)
     )
-    return (yield from ask(FS_WRITE_MANY, params, resend=True)).errors
+    return (yield from ask(FS_WRITE_MANY, params, resend=True, timeout=timeout)).errors

@@ -24,6 +24,7 @@ from execserver.client.errors import (
 from execserver.protocol.batches import FsListEntry, FsNodeKind, FsWriteEntry
 from execserver.protocol.files import FsWalkEntry, FsWalkError
 from execserver.protocol.trees import FsHashEntry, FsSearchMatch
+from execserver_client._remote_file import RemoteFile
 from execserver_client.files import Files
 from tests.sdk.plain_host import PlainHost, on, url
 
@@ -104,6 +105,7 @@ def test_an_open_file_has_a_position_and_takes_offsets(url: str, tmp_path: Path)
         await file.aclose()
         assert host.made.count("fs/close") == 2
         held = await files.open(tmp_path / "new")
+        assert isinstance(held, RemoteFile)
         await held.aclose()
         with pytest.raises(NotFoundError):
             await held.read(1)

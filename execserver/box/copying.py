@@ -142,9 +142,7 @@ class Copier:
         reader = gevent.spawn(self._followed, process)
         try:
             with reaching(self._box):
-                for piece in _joined(pieces):
-                    process.write(piece)
-                    progress.count(len(piece))
+                process.write_all(_counted(_joined(pieces), progress))
                 process.close_stdin()
         except StdinUnavailable:
             pass  # it has ended: the status says how
@@ -229,6 +227,12 @@ def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
             held.clear()
     if held:
         yield bytes(held)
+
+
+def _counted(pieces: Iterator[bytes], progress: Progress) -> Iterator[bytes]:
+    for piece in pieces:
+        yield piece
+        progress.count(len(piece))
 
 
 class _Short:

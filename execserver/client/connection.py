@@ -67,6 +67,24 @@ class Connection:
                 raise kept(result)
             return result
 
+    def post(self, method: str, params: object) -> Posted:
+        """Send a request and return where its answer comes; also the error of a connection that is lost."""
+        answer: _Answer = AsyncResult()
+        call_id, message = self._calls.begin(method, params, answer)
+        slots = self._slots
+        try:
+            with self._gate.waiting():
+                slots.acquire()
+            answer.rawlink(lambda _: slots.release())
+            self._send(message)
+        except ExecServerError as error:
+            if not answer.ready():
+                answer.set(kept(error))
+        except BaseException:
+            self._calls.forget(call_id)
+            raise
+        return Posted(answer, self._gate)
+
     def notify(self, method: str, params: object) -> None:
         """Send a notification.  Raises `TransportClosed`."""
         self._send(wire.encode_notification(method, params))
@@ -113,3 +131,18 @@ class Connection:
 
 def _limit(method: str, timeout: float | None) -> WaitTimeout | None:
     return None if timeout is None else too_late(method, timeout)
+
+
+class Posted:
+    """A request that was sent; somebody asks for its outcome later, or nobody does."""
+
+    __slots__ = ("_answer", "_gate")
+
+    def __init__(self, answer: _Answer, gate: Gate) -> None:
+        self._answer = answer
+        self._gate = gate
+
+    def outcome(self) -> Outcome:
+        """Wait for the answer, JSON text, or the error in its place."""
+        with self._gate.waiting():
+            return cast(Outcome, self._answer.get())

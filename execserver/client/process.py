@@ -9,7 +9,7 @@ and the next step goes on after it.  The `flow` module limits how much may wait 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
 import gevent
@@ -148,6 +148,16 @@ class RemoteProcess:
         """
         with self._write_lock:
             drive(self._session, operations.write(self._known, data))
+
+    def write_all(self, pieces: Iterable[bytes]) -> None:
+        """Write pieces one behind the other, up to 1 MiB of them before the first is answered.
+
+        Otherwise as `write`, which waits for each answer and so takes longer for much.
+        """
+        from execserver.client.pipelining import Pipeline  # late: few programs send much
+
+        with self._write_lock:
+            Pipeline(self._session, self._known).write_all(pieces)
 
     def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.

@@ -155,6 +155,13 @@ class Session:
                 if not resend or not self._rules.may_send_again(losses):
                     raise
 
+    def connection(self) -> Connection:
+        """Return the live connection, for requests that must not go out on another one; wait for one.
+
+        Raises `TransportClosed` or `ResumeFailed` once the session has ended.
+        """
+        return self._usable("a request", None)
+
     def close(self) -> None:
         """End the connection and the session object; the server keeps the session for its retention time."""
         if self.state is SessionState.ENDED:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Final, cast
 
 MAX_WAITING_BYTES: Final = 512 * 1024
+SHUTDOWN_S: Final = 1.0  # for the peer's answer to the end of TLS
 
 
 class Conversation(asyncio.Protocol):
@@ -72,6 +74,21 @@ class Conversation(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
         return received
+
+    async def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """Put TLS around the connection.  Raises OSError."""
+        plain = self._transport
+        if plain is None:
+            raise ConnectionError("the server ended the connection at once")
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                plain, self, context, server_hostname=host, ssl_shutdown_timeout=SHUTDOWN_S
+            )
+        except BaseException:
+            plain.abort()
+            self.connection_lost(None)  # which nobody else says while TLS is not there
+            raise
+        self._transport = secured
 
     def take_over(self, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
         """Give the connection another protocol and return its transport.  Raises ConnectionError if it ended.

@@ -9,10 +9,12 @@ from typing import Final, NamedTuple
 
 from execserver.box import target
 from execserver.box.address import BadBox, Own, Relay, Server, Ssh
-from execserver.client.errors import InvalidBox, RemoteModeUnavailable
-from execserver.client.options import ExecServerClientConnectOptions
+from execserver.client.credentials import token_in
+from execserver.client.errors import InvalidBox, InvalidUrl
+from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.client.recovery import Pauses
 from execserver.protocol.paths import PathUri
+from execserver_client._relay_route import relay_route
 from execserver_client._stdio import StdioTransport
 from execserver_client._transport import OpenTransport, Transport
 from execserver_client._websocket import WebSocketTransport
@@ -55,7 +57,7 @@ def route_to(box: target.Box, options: ExecServerClientConnectOptions) -> Route:
             limit = f"-oConnectTimeout={max(1, round(options.connect_timeout))}"
             return _over_pipes(box.where.command("-oBatchMode=yes", limit), options, grace=_GRACE_S)
         case Relay():
-            raise RemoteModeUnavailable(f"{box.name}: this client does not reach relays")
+            return _through_relay(box, box.where, options)
         case Server():
             return _to_listener(box.where.url, options.replace(token=box.token, token_file=box.token_file))
 
@@ -65,6 +67,21 @@ def _to_listener(url: str, options: ExecServerClientConnectOptions) -> Route:
         return await WebSocketTransport.connect(url, options, timeout)
 
     return Route(open_transport, options, can_resume=True)
+
+
+def _through_relay(box: target.Box, where: Relay, options: ExecServerClientConnectOptions) -> Route:
+    if box.token is None and box.token_file is None:
+        raise InvalidUrl("a relay asks for a token")
+    found = relay_route(
+        RemoteExecServerConnectArgs(
+            url=where.url,
+            environment_id=where.environment_id,
+            token=box.token if box.token is not None else token_in(str(box.token_file)),
+            options=options,
+        )
+    )
+    limited = options.replace(max_in_flight=found.max_in_flight)
+    return Route(found.open_transport, limited, can_resume=True, pauses=found.pauses)
 
 
 def _over_pipes(command: Sequence[str], options: ExecServerClientConnectOptions, *, grace: float) -> Route:

@@ -6,14 +6,12 @@ import asyncio
 import socket
 import ssl
 import threading
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.tuning import tune
 from execserver.client.urls import Address
-from execserver_client._conversation import Conversation
-
-_SHUTDOWN_S: Final = 1.0  # for the peer's answer to the end of TLS
+from execserver_client._conversation import SHUTDOWN_S, Conversation
 
 _Found: TypeAlias = "tuple[Any, ...]"  # one entry of `socket.getaddrinfo`
 
@@ -33,7 +31,7 @@ async def open_conversation(address: Address, options: ExecServerClientConnectOp
                 sock=sock,
                 ssl=context,
                 server_hostname=address.host,
-                ssl_shutdown_timeout=_SHUTDOWN_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
             )
     except BaseException:
         sock.close()

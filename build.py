@@ -9,6 +9,7 @@
                     --reference      the tests against the reference program, which they install themselves
     python3 build.py build           make dist/execserver and dist/execserver.pyz, and print their figures
                      --record        keep the figures in bench/ as those of a release
+    python3 build.py wheels          make the wheels of the server and of the SDK in dist/
     python3 build.py lint            check style, format and types
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
                      relay [ARGS]    measure the relay, and executors behind it
@@ -126,6 +127,12 @@ def build(arguments: list[str]) -> int:
     return _call([str(environment.python), "-m", "tools.freeze.measure", *record])
 
 
+def wheels(arguments: list[str]) -> int:
+    """Make the packages for pip, of the server and of the SDK."""
+    _expect_none("wheels", arguments)
+    return _call([str(prepare(Path(ROOT), "dev").python), "-m", "tools.sdk.wheels"])
+
+
 def lint(arguments: list[str]) -> int:
     """Run every check, also after one has failed."""
     _expect_none("lint", arguments)
@@ -159,7 +166,16 @@ def docs(arguments: list[str]) -> int:
     return worst(*statuses)
 
 
-VERBS = {"demo": demo, "run": run, "test": test, "build": build, "lint": lint, "bench": bench, "docs": docs}
+VERBS = {
+    "demo": demo,
+    "run": run,
+    "test": test,
+    "build": build,
+    "wheels": wheels,
+    "lint": lint,
+    "bench": bench,
+    "docs": docs,
+}
 
 
 def main(argv: list[str]) -> int:

@@ -16,7 +16,7 @@ import pytest
 from tests.support.one_file import REPLY, REQUEST
 from tests.support.source import ROOT
 
-SOURCES = ("execserver", "helpers", "pyproject.toml", "LICENSE")
+SOURCES = ("execserver", "helpers", "pyproject.toml", "LICENSE", "README.md")
 # In UTF-8 mode, which no variable can switch on for `-I`: the environment's own path may have other letters.
 PYTHON = [sys.executable, "-I", "-X", "utf8"]
 PIP = [*PYTHON, "-m", "pip", "--disable-pip-version-check", "--quiet"]

@@ -72,6 +72,14 @@ class Errands:
             raise
         return found.pop()
 
+    async def settle(self, seconds: float) -> None:
+        """Wait up to so many seconds until all have ended."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._tasks.settle()
+        except TimeoutError:
+            pass  # `close` cancels them
+
     async def close(self) -> None:
         """Cancel all, and wait until they have ended.  May be called again."""
         self._closed = True

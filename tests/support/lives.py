@@ -2,9 +2,9 @@
 
 What has ended must be freed by its reference count: a cycle waits for a collection, and collections are rare
 in a server.  `assert_freed(life, lives)` turns the collector off, plays the lives, and fails with the objects
-that are still there, by type.  Of our own types (defined in `execserver`; and functions, methods, generators
-and frames of its code), of greenlets, watchers, tracebacks and exceptions none may be left; of any other type
-less than one for every second life, since foreign code may fill a cache.
+that are still there, by type.  Of our own types (defined in `execserver` or the SDK; and functions, methods,
+generators and frames of their code), of greenlets, watchers, tracebacks and exceptions none may be left; of
+any other type less than one for every second life, since foreign code may fill a cache.
 
 What the census cannot see is what the collector does not track: text, bytes, numbers, and records whose
 members are all of that kind (msgspec's).  `blocks_per_life` counts those as well, as allocated blocks.
@@ -27,7 +27,7 @@ from greenlet import greenlet
 
 from tests.support.greenlets import turns
 
-_OURS = "execserver"
+_OURS = ("execserver", "execserver_client")
 _ALWAYS_COUNTED = (greenlet, types.TracebackType, BaseException)
 _WATCHERS = "gevent.libev."
 _POOL_THREAD = "_WorkerGreenlet"  # gevent's
@@ -182,7 +182,7 @@ def _kind(each: Any) -> str:
 
 
 def _is_ours(module: object) -> bool:
-    return str(module).partition(".")[0] == _OURS
+    return str(module).partition(".")[0] in _OURS
 
 
 _CODE_OF: dict[type, Callable[[Any], tuple[object, str]]] = {
@@ -194,4 +194,5 @@ _CODE_OF: dict[type, Callable[[Any], tuple[object, str]]] = {
 
 
 def _module_of(path: str) -> str:
-    return _OURS if f"/{_OURS}/" in path.partition("/site-packages/")[0] else ""
+    place = path.partition("/site-packages/")[0]
+    return next((name for name in _OURS if f"/{name}/" in place), "")

@@ -25,7 +25,7 @@ from execserver.client.operations.pages import Archive
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.files import FsWalkError
 from execserver_client._driving import adrive
-from execserver_client._threads import ahead, in_thread
+from execserver_client._threads import ahead, begin, in_thread
 from execserver_client._transfer import Account, Host, Progress, Transfer
 
 _WINDOW: Final = 4  # blocks of a file on their way
@@ -165,8 +165,8 @@ async def _whole(
     data = await adrive(host, content.read_whole(remote, sandbox))
     limit.add(len(data))
     yield len(data)
-    for begin in range(0, len(data), BLOCK_BYTES):
-        yield data[begin : begin + BLOCK_BYTES]
+    for offset in range(0, len(data), BLOCK_BYTES):
+        yield data[offset : offset + BLOCK_BYTES]
 
 
 async def _blocks(
@@ -178,7 +178,7 @@ async def _blocks(
     handle_id = await adrive(host, opening)
     try:
         yield size
-        sizes = ((begin, min(BLOCK_BYTES, size - begin)) for begin in range(0, size, BLOCK_BYTES))
+        sizes = ((offset, min(BLOCK_BYTES, size - offset)) for offset in range(0, size, BLOCK_BYTES))
         calls = (partial(_block, host, handle_id, *each) for each in sizes)
         async with aclosing(ahead(calls, _WINDOW)) as blocks:
             async for block in blocks:
@@ -187,8 +187,8 @@ async def _blocks(
         await adrive(host, content.abandon(handle_id))
 
 
-async def _block(host: Host, handle_id: str, begin: int, size: int) -> bytes:
-    block = await adrive(host, content.read_block(handle_id, begin, size))
+async def _block(host: Host, handle_id: str, offset: int, size: int) -> bytes:
+    block = await adrive(host, content.read_block(handle_id, offset, size))
     if len(block) < size:
         raise TransferFailed((("", "the file became shorter while it was read"),))
     return block
@@ -212,14 +212,14 @@ async def _tree(
 
 async def _pieces(host: Host, archive: Archive) -> AsyncGenerator[bytes, None]:
     """Yield the pieces of an archive; the next one is on its way already."""
-    coming = asyncio.create_task(adrive(host, archive.next()))
+    coming = begin(adrive(host, archive.next()))
     try:
         while True:
             piece = await coming
             if archive.ended:
                 yield piece
                 return
-            coming = asyncio.create_task(adrive(host, archive.next()))
+            coming = begin(adrive(host, archive.next()))
             yield piece
     finally:
         coming.cancel()

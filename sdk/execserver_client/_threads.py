@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextvars import copy_context
 from typing import Any, TypeVar
+
+from execserver_client._flow import caller, party
 
 T = TypeVar("T")
 
@@ -30,6 +33,13 @@ async def in_thread(work: Callable[..., T], *args: object, undo: Callable[[T], o
         raise
 
 
+def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Begin a part of what the current task does: who reads or waits in it is that one (see `_flow`)."""
+    context = copy_context()
+    context.run(caller.set, party())
+    return asyncio.create_task(work, context=context)
+
+
 async def ahead(works: Iterable[Callable[[], Coroutine[Any, Any, T]]], most: int) -> AsyncGenerator[T, None]:
     """Yield the results of works in their order, with so many begun at a time.
 
@@ -39,7 +49,7 @@ async def ahead(works: Iterable[Callable[[], Coroutine[Any, Any, T]]], most: int
     begun: deque[asyncio.Task[T]] = deque()
     try:
         for work in works:
-            begun.append(asyncio.create_task(work()))
+            begun.append(begin(work()))
             if len(begun) == most:
                 yield await _first(begun)
         while begun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -84,3 +84,13 @@ class Account:
         if self._errors:
             raise self.failure()
         return Transfer(self.files, self.bytes, tuple(self._left_out))
+
+
+async def each_of(pieces: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield pieces from either kind of iterator."""
+    if isinstance(pieces, AsyncIterable):
+        async for piece in pieces:
+            yield piece
+    else:
+        for piece in pieces:
+            yield piece

@@ -23,7 +23,7 @@ from execserver.client.errors import (
 from execserver_client._transfer import Transfer
 from execserver_client.files import Files
 from tests.box.liar import EVIL, SESSION, Asked, Liar
-from tests.sdk.plain_host import PlainHost, on, url
+from tests.sdk.files_scene import Watched, on, url
 from tests.sdk.test_upload import LARGE, ODD, TIME, assert_copied, look, tree
 
 __all__ = ["tree", "url"]  # fixtures
@@ -32,7 +32,7 @@ __all__ = ["tree", "url"]  # fixtures
 def test_a_tree_is_the_same_here(url: str, tree: Path, tmp_path: Path) -> None:
     seen: list[int] = []
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         done = await files.download(tree, tmp_path / "here", progress=seen.append)
         assert done == Transfer(4, len(LARGE) + len(b"small") + len(b"odd"), done.left_out)
         assert_copied(tmp_path / "here")
@@ -49,7 +49,7 @@ def test_a_tree_is_the_same_here(url: str, tree: Path, tmp_path: Path) -> None:
 def test_an_empty_folder_is_made(url: str, tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         assert await files.download(tmp_path / "from", tmp_path / "to") == Transfer(0, 0)
         assert os.listdir(tmp_path / "to") == []
 
@@ -63,7 +63,7 @@ def test_a_file_is_the_same_here(url: str, tmp_path: Path, data: bytes) -> None:
     source.chmod(0o4750)
     os.utime(source, ns=(1, TIME))
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         target = os.fsencode(tmp_path) + b"/" + ODD
         assert await files.download(source, target) == Transfer(1, len(data))
         assert Path(os.fsdecode(target)).read_bytes() == data
@@ -82,7 +82,7 @@ def test_a_link_here_is_replaced_and_not_followed(url: str, tmp_path: Path) -> N
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "file").write_text("new")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         await files.download(tmp_path / "source", tmp_path / "link")
         assert (tmp_path / "precious").read_text() == "old"
         assert (tmp_path / "link").read_text() == "new"
@@ -97,7 +97,7 @@ def test_a_cancelled_download_leaves_what_was_there(url: str, tmp_path: Path) ->
     (tmp_path / "source").write_bytes(LARGE * 2)
     (tmp_path / "target").write_bytes(b"as it was")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         come = asyncio.Event()
         download = asyncio.create_task(
             files.download(tmp_path / "source", tmp_path / "target", progress=lambda _: come.set())
@@ -116,7 +116,7 @@ def test_a_cancelled_download_leaves_what_was_there(url: str, tmp_path: Path) ->
 def test_only_so_much_is_asked_for_as_can_be_written(url: str, tmp_path: Path) -> None:
     (tmp_path / "source").write_bytes(LARGE * 3)
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         most = 0
 
         def note(come: int) -> None:
@@ -130,7 +130,7 @@ def test_only_so_much_is_asked_for_as_can_be_written(url: str, tmp_path: Path) -
 
 
 def test_the_caller_bounds_what_comes(url: str, tree: Path, tmp_path: Path) -> None:
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         with pytest.raises(FileTooLarge):
             await files.download(tree / "large", tmp_path / "file", max_bytes=len(LARGE) - 1)
         with pytest.raises(FileTooLarge):
@@ -146,7 +146,7 @@ def test_what_is_not_there_is_told(url: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").write_text("x")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         with pytest.raises(NotFoundError):
             await files.download(tmp_path / "none", tmp_path / "to")
         with pytest.raises(TransferFailed, match="no file"):
@@ -200,7 +200,7 @@ def evil(target: Path, archive: Callable[[Asked], None], max_bytes: int | None =
     """Download a tree from a box with an answer to `fs/archive`; return the error."""
     found: list[Exception | None] = []
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         try:
             await files.download("/tree", target, max_bytes=max_bytes)
         except (ExecServerError, OSError) as error:
@@ -307,7 +307,7 @@ def test_a_file_that_is_shorter_or_longer_than_told_is_not_taken(tmp_path: Path)
         asked.result({"handleId": asked.params["handleId"]})
 
     def play(blocks: Callable[[Asked], None]) -> list[str]:
-        async def scene(files: Files, host: PlainHost) -> None:
+        async def scene(files: Files, host: Watched) -> None:
             with pytest.raises((TransferFailed, ProtocolViolation)):
                 await files.download("/file", tmp_path / "here")
 

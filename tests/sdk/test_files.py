@@ -19,21 +19,25 @@ from execserver.client.errors import (
     InvalidRequestError,
     NotFoundError,
     RequestFailed,
+    TransferFailed,
     UnsupportedByServer,
 )
 from execserver.protocol.batches import FsListEntry, FsNodeKind, FsWriteEntry
 from execserver.protocol.files import FsWalkEntry, FsWalkError
+from execserver.protocol.process_methods import ENVIRONMENT_SANDBOX
+from execserver.protocol.session import NoParams
 from execserver.protocol.trees import FsHashEntry, FsSearchMatch
 from execserver_client._remote_file import RemoteFile
 from execserver_client.files import Files
-from tests.sdk.plain_host import PlainHost, on, url
+from execserver_client.sandbox import Sandbox
+from tests.sdk.files_scene import Watched, on, url
 
 __all__ = ["url"]  # a fixture
 ODD = b"\xff\xfe"
 
 
 def test_content_goes_there_and_back(url: str, tmp_path: Path) -> None:
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         path = os.fsencode(tmp_path) + b"/" + ODD
         await files.write(path, b"\0\xff")
         assert await files.read(path) == b"\0\xff"
@@ -57,7 +61,7 @@ def test_a_large_file_is_read_in_blocks_and_closed(url: str, tmp_path: Path) -> 
     data = os.urandom(1000) * 9000
     (tmp_path / "large").write_bytes(data)
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         assert await files.read(tmp_path / "large") == data
         assert host.made.count("fs/readBlock") == 10
         assert host.made[-1] == "fs/close"
@@ -66,7 +70,7 @@ def test_a_large_file_is_read_in_blocks_and_closed(url: str, tmp_path: Path) -> 
 
 
 def test_a_file_is_replaced_only_if_nobody_has_changed_it(url: str, tmp_path: Path) -> None:
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         path = tmp_path / "file"
         await files.replace(path, b"one", mode=0o640, must_not_exist=True)
         seen = await files.version(path)
@@ -84,7 +88,7 @@ def test_a_file_is_replaced_only_if_nobody_has_changed_it(url: str, tmp_path: Pa
 def test_an_open_file_has_a_position_and_takes_offsets(url: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * 10_000
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         async with files.open(tmp_path / "new", "replace") as file:
             await file.write(data)
             await file.write(b"!")
@@ -116,7 +120,7 @@ def test_an_open_file_has_a_position_and_takes_offsets(url: str, tmp_path: Path)
 def test_opening_is_undone_when_nobody_waits_for_it_any_more(url: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         host.let_through.clear()
         opening = asyncio.create_task(_opened(files, tmp_path / "file"))
         while "fs/open" not in host.made:
@@ -136,7 +140,7 @@ async def _opened(files: Files, path: Path) -> object:
 
 
 def test_a_server_that_cannot_write_blocks_is_not_asked_to(url: str, tmp_path: Path) -> None:
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         host.environment_info = None
         with pytest.raises(UnsupportedByServer):
             await files.open(tmp_path / "new", "replace")
@@ -146,7 +150,7 @@ def test_a_server_that_cannot_write_blocks_is_not_asked_to(url: str, tmp_path: P
 
 
 def test_names_are_made_changed_and_removed(url: str, tmp_path: Path) -> None:
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         await files.mkdir(tmp_path / "a" / "b")
         await files.mkdir(tmp_path / "a")
         with pytest.raises(NotFoundError):
@@ -185,7 +189,7 @@ def test_trees_are_asked_about_page_by_page(url: str, tmp_path: Path) -> None:
     (tmp_path / "a" / "one.py").write_text("x = 1\ny = 2\n")
     (tmp_path / os.fsdecode(ODD)).write_text("y")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         listed = await _collected(files.walk(tmp_path))
         assert all(isinstance(each, FsListEntry) for each in listed)
         assert {bytes(each.name): each.kind for each in listed} == {
@@ -212,7 +216,7 @@ def test_trees_are_asked_about_page_by_page(url: str, tmp_path: Path) -> None:
 
 
 def test_many_files_in_one_request(url: str, tmp_path: Path) -> None:
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         entries = [
             FsWriteEntry(name=b"a", kind=FsNodeKind.FILE, content=b"1"),
             FsWriteEntry(name=b"../a", kind=FsNodeKind.FILE, content=b"2"),
@@ -230,7 +234,7 @@ def test_archives_go_both_ways(url: str, tmp_path: Path) -> None:
     (tmp_path / "from" / "deep" / "file").write_bytes(b"12345" * 500_000)
     (tmp_path / "to").mkdir()
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         errors: list[FsWalkError] = []
         packed = b"".join(await _collected(files.archive(tmp_path / "from", errors)))
         assert errors == []
@@ -241,5 +245,52 @@ def test_archives_go_both_ways(url: str, tmp_path: Path) -> None:
         assert await files.extract(tmp_path / "to", [packed[:700], packed[700:]]) == []
         with pytest.raises(ValueError, match="too early"):
             await files.extract(tmp_path / "to", [packed[:51_200]])
+
+    on(url, scene)
+
+
+def test_a_sandbox_holds_for_files(url: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").write_text("kept")
+
+    async def scene(files: Files, host: Watched) -> None:
+        report = await host.session.call(ENVIRONMENT_SANDBOX, NoParams())
+        if not report.native:
+            blockers = [f"{each.name}: {each.blocker}" for each in report.checks if not each.works]
+            pytest.skip(f"no sandbox root can be made here: {'; '.join(blockers)}")
+        inside = tmp_path / "in" / "file"
+        sandbox = Sandbox.workspace_write(roots=[tmp_path / "in"], tmp=False)
+        await files.write(inside, b"x", sandbox=sandbox)
+        assert await files.read(inside, sandbox="read-only") == b"x"
+        with pytest.raises(RequestFailed):
+            await files.write(inside, b"lost", sandbox="read-only")
+        for path in (tmp_path / "out", tmp_path / "new"):
+            with pytest.raises(RequestFailed):
+                await files.write(path, b"lost", sandbox=sandbox)
+        with pytest.raises(TransferFailed):
+            await files.upload(inside, tmp_path / "out", sandbox=sandbox)
+        await files.upload(tmp_path / "out", inside, sandbox=sandbox)
+        await files.download(inside, tmp_path / "back", sandbox="read-only")
+        assert [(tmp_path / name).read_text() for name in ("in/file", "out", "back")] == ["kept"] * 3
+        assert not (tmp_path / "new").exists()
+
+    on(url, scene, home=tmp_path / "in")
+
+
+def test_a_sandbox_that_is_none_is_refused_before_anything_is_asked(url: str, tmp_path: Path) -> None:
+    async def scene(files: Files, host: Watched) -> None:
+        with pytest.raises(ValueError, match="not a sandbox"):
+            await files.write(tmp_path / "file", b"x", sandbox="strict")
+        assert host.made == []
+
+    on(url, scene)
+
+
+def test_changes_are_watched(url: str, tmp_path: Path) -> None:
+    async def scene(files: Files, host: Watched) -> None:
+        async with files.watch(tmp_path, coalesce=0.0) as watched:
+            await files.write(tmp_path / "file", b"x")
+            batch = await anext(watched)
+            assert [each.path.native() for each in batch.changes][:1] == [os.fsencode(tmp_path / "file")]
 
     on(url, scene)

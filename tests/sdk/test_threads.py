@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from execserver_client._threads import ahead, in_thread
+from execserver_client._flow import party
+from execserver_client._threads import ahead, begin, in_thread
 
 
 def test_a_cancelled_caller_waits_for_its_thread_and_undoes_what_it_did() -> None:
@@ -121,3 +122,20 @@ def test_a_cancelled_consumer_leaves_nothing_on_its_way() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(play())
+
+
+def test_a_part_of_a_task_reads_and_waits_in_the_name_of_the_whole() -> None:
+    async def who() -> object:
+        return party()
+
+    async def play() -> None:
+        mine = party()
+        assert await begin(who()) is mine
+        assert await begin(_nested(who)) is mine
+        assert await asyncio.create_task(who()) is not mine
+
+    asyncio.run(play())
+
+
+async def _nested(who: Callable[[], Coroutine[Any, Any, object]]) -> object:
+    return await begin(who())

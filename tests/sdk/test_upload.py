@@ -13,7 +13,7 @@ from execserver.protocol.environment import Extensions
 from execserver_client import _local
 from execserver_client._transfer import MOST_NOTES, Account, Transfer
 from execserver_client.files import Files
-from tests.sdk.plain_host import PlainHost, on, url
+from tests.sdk.files_scene import Watched, on, url
 
 __all__ = ["url"]  # a fixture
 ODD = b"\xff\xfe\n"
@@ -66,7 +66,7 @@ def assert_copied(there: Path) -> None:
 def test_a_tree_is_the_same_there(url: str, tree: Path, tmp_path: Path) -> None:
     seen: list[int] = []
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         done = await files.upload(tree, tmp_path / "to" / "here", progress=seen.append)
         assert (done.files, done.bytes) == (4, len(LARGE) + len(b"small") + len(b"odd"))
         assert done.left_out == ("fifo is no file, folder or link",)
@@ -86,7 +86,7 @@ def test_more_names_than_one_request_takes(url: str, tmp_path: Path) -> None:
     for number in range(1100):
         (tmp_path / "from" / str(number)).write_bytes(b"%d" % number)
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         done = await files.upload(tmp_path / "from", tmp_path / "to")
         assert done.files == 1100
         assert all((tmp_path / "to" / str(n)).read_bytes() == b"%d" % n for n in range(1100))
@@ -102,7 +102,7 @@ def test_a_file_is_the_same_there(url: str, tmp_path: Path, data: bytes) -> None
     source.chmod(0o750)
     os.utime(source, ns=(1, TIME))
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         (tmp_path / "way").symlink_to("source")
         assert await files.upload(tmp_path / "way", target) == Transfer(1, len(data))
         assert Path(os.fsdecode(target)).read_bytes() == data
@@ -115,7 +115,7 @@ def test_a_cancelled_upload_leaves_what_was_there(url: str, tmp_path: Path) -> N
     (tmp_path / "source").write_bytes(LARGE)
     (tmp_path / "target").write_bytes(b"as it was")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         begun = asyncio.Event()
         upload = asyncio.create_task(
             files.upload(tmp_path / "source", tmp_path / "target", progress=lambda _: begun.set())
@@ -141,7 +141,7 @@ def test_what_cannot_be_written_there_is_told_and_the_rest_is_copied(url: str, t
     (tmp_path / "to" / "one").mkdir(parents=True)
     (tmp_path / "to" / "one" / "held").write_text("")
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         with pytest.raises(TransferFailed, match=r"one: .*[Dd]irectory") as failed:
             await files.upload(tmp_path / "from", tmp_path / "to")
         assert [name for name, _ in failed.value.errors] == ["one"]
@@ -159,7 +159,7 @@ def test_a_server_without_batches_takes_single_files(url: str, tmp_path: Path) -
     (tmp_path / "small").write_bytes(b"small")
     (tmp_path / "large").write_bytes(large)
 
-    async def scene(files: Files, host: PlainHost) -> None:
+    async def scene(files: Files, host: Watched) -> None:
         assert host.environment_info is not None
         plain = host.environment_info.__class__(
             shell=host.environment_info.shell, capabilities=host.environment_info.capabilities

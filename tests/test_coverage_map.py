@@ -58,8 +58,6 @@ COVERED_BY: dict[str, str] = {
     "execserver_client._sockets": "sdk/test_websocket.py",
     "execserver_client.sync._forwards": "sdk/test_blocking_parts.py",
     "execserver_client._tasks": "sdk/test_session.py",
-    "execserver_client._transport": "sdk/test_websocket.py",
-    "execserver_client._websocket_link": "sdk/test_websocket.py",
     "execserver.files.birth_time": "e2e/test_paths_without_links.py",
     "execserver.files.no_symlinks": "e2e/test_paths_without_links.py",
     "execserver.files.capability_bundle": "services/test_discovery_roots.py",

@@ -50,6 +50,7 @@ from execserver_client.sandbox import AnySandbox, context_of
 if TYPE_CHECKING:
     from execserver_client.http import Http
     from execserver_client.ports import Ports
+    from execserver_client.sessions import Sessions
 
 
 class Box:
@@ -139,6 +140,14 @@ class Box:
         from execserver_client.http import Http
 
         return Http(self._session, self._gate, self._router)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Kept sessions, and the processes in them."""
+        from execserver_client.sessions import Sessions
+
+        patience = self._options.close_timeout
+        return Sessions(self._session, self._gate, self._router, self._errands, patience)
 
     def on_connection_change(self, on_change: Callable[[bool], None] | None) -> None:
         """Have `on_change` called with False when the connection is lost, True when it was resumed.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-from uuid import uuid4
 
-from execserver.client import wire
 from execserver.client.errors import ExecServerError
 from execserver.client.operations import content, files
 from execserver.client.operations.call import drive
@@ -17,7 +15,6 @@ from execserver.client.trees import TreeMethods
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol import files as fs
 from execserver.protocol.changes import FsGetVersionResponse
-from execserver.protocol.file_watches import FsWatchParams
 from execserver.protocol.files import FileVersion
 from execserver.protocol.paths import PathUri
 
@@ -175,14 +172,9 @@ class RemoteFiles(TreeMethods):
         Raises `RequestFailed`, with the cure where a limit is reached, or `UnsupportedByServer`.
         """
         from execserver.client.file_watches import FileWatch  # late: few programs watch anything
+        from execserver.client.operations.watches import watch_params
 
-        params = FsWatchParams(
-            watch_id=uuid4().hex,
-            path=wire.path_uri(path),
-            recursive=recursive,
-            coalesce_ms=round(coalesce * 1000),
-            sandbox=wire.sandbox_context(sandbox),
-        )
+        params = watch_params(path, recursive=recursive, coalesce=coalesce, sandbox=sandbox)
         return FileWatch.open(self._session, self._watches, params)
 
     def create_directory(self, path: RemotePath, *, recursive: bool = True, sandbox: Sandbox = None) -> None:

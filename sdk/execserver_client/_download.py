@@ -26,7 +26,7 @@ from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.files import FsWalkError
 from execserver_client._driving import adrive
 from execserver_client._threads import ahead, begin, in_thread
-from execserver_client._transfer import Account, Host, Progress, Transfer
+from execserver_client._transfer import Account, Host, LocalPath, Progress, Transfer
 
 _WINDOW: Final = 4  # blocks of a file on their way
 _LARGEST_PIECE: Final = 4 * BLOCK_BYTES  # of an archive; a server of ours sends a quarter
@@ -89,7 +89,7 @@ async def download(
     host: Host,
     handles: Handles,
     remote: RemotePath,
-    local: str | bytes | os.PathLike[str],
+    local: LocalPath,
     *,
     progress: Progress | None,
     max_bytes: int | None,

@@ -23,7 +23,7 @@ class RemoteFile:
 
     def __init__(self, host: Host, handle_id: str) -> None:
         """Use `Files.open` instead."""
-        self.position = 0
+        self.position: int = 0
         self._host = host
         self._handle_id = handle_id
         self._closed = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+import os
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -17,6 +18,9 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 MOST_NOTES = 10_000
 """How many failures, and names that were left out, are told; a transfer with more failures ends."""
+
+LocalPath: TypeAlias = str | bytes | os.PathLike[str]
+"""A path of this machine."""
 
 Progress: TypeAlias = Callable[[int], object]
 """Called in the loop with the bytes of content that are through so far."""
@@ -84,13 +88,3 @@ class Account:
         if self._errors:
             raise self.failure()
         return Transfer(self.files, self.bytes, tuple(self._left_out))
-
-
-async def each_of(pieces: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield pieces from either kind of iterator."""
-    if isinstance(pieces, AsyncIterable):
-        async for piece in pieces:
-            yield piece
-    else:
-        for piece in pieces:
-            yield piece

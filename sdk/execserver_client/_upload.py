@@ -26,7 +26,7 @@ from execserver_client import _local
 from execserver_client._driving import adrive
 from execserver_client._local import LARGE, Changed, Found
 from execserver_client._threads import ahead, in_thread
-from execserver_client._transfer import Account, Host, Progress, Transfer
+from execserver_client._transfer import Account, Host, LocalPath, Progress, Transfer
 
 _BATCH_NAMES: Final = 500
 _BATCH_BYTES: Final = 1024 * 1024
@@ -42,7 +42,7 @@ _HOPELESS: Final = tuple(f"(os error {number})" for number in (28, 30, 122))
 async def upload(
     host: Host,
     handles: Handles,
-    local: str | bytes | os.PathLike[str],
+    local: LocalPath,
     remote: RemotePath,
     *,
     progress: Progress | None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
-from execserver.client.errors import NotFoundError
+from execserver.client.errors import NotFoundError, UnsupportedByServer
 from execserver.client.operations import content, files, trees
 from execserver.client.operations.content import Handles
 from execserver.client.operations.pages import Pages
@@ -15,6 +15,7 @@ from execserver.client.wire import RemotePath
 from execserver.protocol import files as fs
 from execserver.protocol.batches import FsListEntry, FsReadManyFile, FsWriteEntry, FsWriteError
 from execserver.protocol.changes import FsGetVersionResponse
+from execserver.protocol.paths import PathUri
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.trees import FsHashEntry, FsSearchMatch
 from execserver_client._download import download
@@ -24,13 +25,15 @@ from execserver_client._flow import Gate
 from execserver_client._opening import Opening
 from execserver_client._remote_file import RemoteFile
 from execserver_client._session import Session
-from execserver_client._transfer import Progress, Transfer, each_of
+from execserver_client._transfer import LocalPath, Progress, Transfer
 from execserver_client._upload import upload
 from execserver_client.sandbox import AnySandbox, context_of
 from execserver_client.watches import FileWatch, watch
 
 Entry = TypeVar("Entry")
 Errors: TypeAlias = list[fs.FsWalkError]  # inside the class `list` is a method
+
+_NOWHERE = PathUri.from_native(b"/")  # for what has its own folders
 
 
 class Files:
@@ -39,8 +42,7 @@ class Files:
     With `sandbox` (as for `Box.run`) the box does a request inside it.  A refusal is a `RequestFailed`:
     `NotFoundError` for a missing file, else the class of its code.  What is an extension of this project's
     server is refused by others as `MethodNotFoundError` or `UnsupportedByServer`.  What finds many things is
-    an asynchronous iterator, which asks page by page and yields a `FsWalkError` for what could not be read;
-    close one that is left early (`contextlib.aclosing`).
+    an asynchronous iterator, which asks page by page and yields a `FsWalkError` for what could not be read.
     """
 
     def __init__(
@@ -49,9 +51,9 @@ class Files:
         gate: Gate,
         router: Router,
         errands: Errands,
-        home: Callable[[], RemotePath],
+        home: PathUri | None = None,
     ) -> None:
-        """`Box.files` is one; `home` returns the folder that `workspace-write` lets a request change."""
+        """`Box.files` is one; `home`, else that of the box's user, is what `workspace-write` lets change."""
         self._session = session
         self._gate = gate
         self._router = router
@@ -60,7 +62,13 @@ class Files:
         self._handles = Handles()
 
     def _inside(self, sandbox: AnySandbox) -> FileSystemSandboxContext | None:
-        return context_of(sandbox, self._home())
+        if sandbox is None:
+            return None
+        info = self._session.environment_info
+        home = self._home or (info and (info.user_home_dir or info.cwd))
+        if home is None and not isinstance(sandbox, Mapping | FileSystemSandboxContext):
+            raise UnsupportedByServer("this server tells no home: give the contract's object as the sandbox")
+        return context_of(sandbox, home or _NOWHERE)
 
     async def read(
         self, path: RemotePath, *, max_bytes: int | None = None, sandbox: AnySandbox = None
@@ -130,7 +138,7 @@ class Files:
     ) -> Opening[RemoteFile]:
         """Open a regular file: mode `read`, or `replace` to create or empty it for writing.
 
-        Use it as `async with files.open(path) as file`, or await it and `aclose` the file.  Raises
+        Use it as `async with files.open(path) as file`, or close the file yourself.  Raises
         `UnsupportedByServer` for `replace` on a server that cannot write blocks.
         """
         return Opening(self._open(path, mode, sandbox))
@@ -300,14 +308,14 @@ class Files:
             yield await adrive(self._session, pieces.next())
 
     async def extract(
-        self, path: RemotePath, pieces: Iterable[bytes] | AsyncIterable[bytes], *, sandbox: AnySandbox = None
+        self, path: RemotePath, pieces: AsyncIterable[bytes], *, sandbox: AnySandbox = None
     ) -> Errors:
         """Unpack a tar archive into a folder of the box; return what could not be unpacked (an extension).
 
         Raises ValueError for an archive that ends too early.
         """
         extraction = trees.Extraction(path, self._inside(sandbox))
-        async for piece in each_of(pieces):
+        async for piece in pieces:
             await adrive(self._session, extraction.feed(piece))
             if extraction.done:
                 break
@@ -323,9 +331,8 @@ class Files:
     ) -> Opening[FileWatch]:
         """Watch a folder and all below it; iterate over what this opens for batches of what has changed.
 
-        Changes are collected for `coalesce` seconds, at most 10.  When this has been awaited, or entered with
-        `async with`, everything is watched.  Raises `RequestFailed`, with the cure where a limit is reached,
-        or `UnsupportedByServer`.
+        Changes are collected for `coalesce` seconds, at most 10.  Once it is open everything is watched.
+        Raises `RequestFailed`, with the cure where a limit is reached, or `UnsupportedByServer`.
         """
         return watch(
             self._session,
@@ -340,7 +347,7 @@ class Files:
 
     async def upload(
         self,
-        local: str | bytes | os.PathLike[str],
+        local: LocalPath,
         remote: RemotePath,
         *,
         progress: Progress | None = None,
@@ -363,7 +370,7 @@ class Files:
     async def download(
         self,
         remote: RemotePath,
-        local: str | bytes | os.PathLike[str],
+        local: LocalPath,
         *,
         progress: Progress | None = None,
         max_bytes: int | None = None,

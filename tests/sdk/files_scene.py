@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from execserver.protocol.environment import EnvironmentInfo, Extensions
+from execserver.protocol.paths import PathUri
 from execserver_client._session import Session
 from execserver_client.files import Files
 from tests.sdk.parts import connect
 from tests.sdk.support import run_async
-from tests.support.server_process import OURS, ServerProcess
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """A real server for all tests of a module."""
-    server = ServerProcess(OURS)
-    yield server.url
-    server.stop()
-    server.release()
 
 
 class Watched:
@@ -53,13 +43,14 @@ class Watched:
         return answer
 
 
-def on(url: str, scene: Callable[[Files, Watched], Awaitable[None]], home: Path = Path("/")) -> None:
+def on(url: str, scene: Callable[[Files, Watched], Awaitable[None]], home: Path | None = None) -> None:
     """Let a scene play with the files of a server; nothing may be left of it."""
 
     async def play() -> None:
         async with connect(url) as client:
             session: Any = Watched(client.session)
-            files = Files(session, client.gate, client.router, client.errands, lambda: home)
+            folder = None if home is None else PathUri.from_native(os.fsencode(home))
+            files = Files(session, client.gate, client.router, client.errands, folder)
             await scene(files, session)
             await asyncio.get_running_loop().shutdown_default_executor()
 

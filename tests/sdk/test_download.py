@@ -23,10 +23,10 @@ from execserver.client.errors import (
 from execserver_client._transfer import Transfer
 from execserver_client.files import Files
 from tests.box.liar import EVIL, SESSION, Asked, Liar
-from tests.sdk.files_scene import Watched, on, url
+from tests.sdk.files_scene import Watched, on
 from tests.sdk.test_upload import LARGE, ODD, TIME, assert_copied, look, tree
 
-__all__ = ["tree", "url"]  # fixtures
+__all__ = ["tree"]  # a fixture
 
 
 def test_a_tree_is_the_same_here(url: str, tree: Path, tmp_path: Path) -> None:

@@ -30,9 +30,8 @@ from execserver.protocol.trees import FsHashEntry, FsSearchMatch
 from execserver_client._remote_file import RemoteFile
 from execserver_client.files import Files
 from execserver_client.sandbox import Sandbox
-from tests.sdk.files_scene import Watched, on, url
+from tests.sdk.files_scene import Watched, on
 
-__all__ = ["url"]  # a fixture
 ODD = b"\xff\xfe"
 
 
@@ -229,6 +228,11 @@ def test_many_files_in_one_request(url: str, tmp_path: Path) -> None:
     on(url, scene)
 
 
+async def _each(*pieces: bytes) -> AsyncGenerator[bytes, None]:
+    for piece in pieces:
+        yield piece
+
+
 def test_archives_go_both_ways(url: str, tmp_path: Path) -> None:
     (tmp_path / "from" / "deep").mkdir(parents=True)
     (tmp_path / "from" / "deep" / "file").write_bytes(b"12345" * 500_000)
@@ -242,9 +246,9 @@ def test_archives_go_both_ways(url: str, tmp_path: Path) -> None:
             assert archive.getnames() == ["deep", "deep/file"]
         assert await files.extract(tmp_path / "to", files.archive(tmp_path / "from", errors)) == []
         assert (tmp_path / "to" / "deep" / "file").read_bytes() == b"12345" * 500_000
-        assert await files.extract(tmp_path / "to", [packed[:700], packed[700:]]) == []
+        assert await files.extract(tmp_path / "to", _each(packed[:700], packed[700:])) == []
         with pytest.raises(ValueError, match="too early"):
-            await files.extract(tmp_path / "to", [packed[:51_200]])
+            await files.extract(tmp_path / "to", _each(packed[:51_200]))
 
     on(url, scene)
 
@@ -281,6 +285,9 @@ def test_a_sandbox_that_is_none_is_refused_before_anything_is_asked(url: str, tm
     async def scene(files: Files, host: Watched) -> None:
         with pytest.raises(ValueError, match="not a sandbox"):
             await files.write(tmp_path / "file", b"x", sandbox="strict")
+        host.environment_info = None
+        with pytest.raises(UnsupportedByServer, match="no home"):
+            await files.write(tmp_path / "file", b"x", sandbox="workspace-write")
         assert host.made == []
 
     on(url, scene)

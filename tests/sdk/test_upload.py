@@ -13,9 +13,8 @@ from execserver.protocol.environment import Extensions
 from execserver_client import _local
 from execserver_client._transfer import MOST_NOTES, Account, Transfer
 from execserver_client.files import Files
-from tests.sdk.files_scene import Watched, on, url
+from tests.sdk.files_scene import Watched, on
 
-__all__ = ["url"]  # a fixture
 ODD = b"\xff\xfe\n"
 LARGE = os.urandom(1000) * 6000
 TIME = 1_700_000_000_123_456_789
@@ -205,3 +204,33 @@ def test_failures_are_bounded() -> None:
     for _ in range(MOST_NOTES + 5):
         account.leave_out("x")
     assert len(account._left_out) == MOST_NOTES
+
+
+def test_an_ordinary_user_is_told_what_he_may_not_read(url: str, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    for name in ("file", "folder/below", "kept"):
+        (tmp_path / "from" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "from" / name).write_text("x")
+    closed = [tmp_path / "from" / name for name in ("file", "folder")]
+
+    async def scene(files: Files, host: Watched) -> None:
+        for copy in (files.upload, files.download):
+            with pytest.raises(TransferFailed, match="denied") as failed:
+                await copy(tmp_path / "from", tmp_path / copy.__name__)
+            assert {Path(name).name for name, _ in failed.value.errors} == {"file", "folder"}
+            assert (tmp_path / copy.__name__ / "kept").read_text() == "x"
+            assert not (tmp_path / copy.__name__ / "file").exists()
+        (tmp_path / "held").mkdir(0o500)
+        with pytest.raises(PermissionError):
+            await files.download(tmp_path / "from" / "kept", tmp_path / "held" / "copy")
+        with pytest.raises(TransferFailed, match="denied"):
+            await files.upload(tmp_path / "from" / "kept", tmp_path / "held" / "copy")
+
+    for path in closed:
+        path.chmod(0)
+    try:
+        on(url, scene)
+    finally:
+        for path in closed:
+            path.chmod(0o700)

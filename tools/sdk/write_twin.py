@@ -15,6 +15,8 @@ PACKAGE = "execserver_client"
 # Module -> its classes that get a twin, in the same module of `execserver_client.sync`.
 TWINS: dict[str, tuple[str, ...]] = {
     "_forwards": ("LocalForward",),
+    "_remote_file": ("RemoteFile",),
+    "files": ("Files",),
     "http": ("HttpStream", "Http"),
     "ports": ("PortStream", "PortListener", "Ports"),
     "watches": ("FileWatch",),

@@ -130,7 +130,7 @@ class Shell:
             data = os.read(descriptor, 1 << 16)
             self._texts[descriptor] += data
         else:
-            data = self.sock.recv(1 << 16)
+            data = self._received()
             for message in self._frames.feed(data):
                 self.messages.append(message)
                 if answer is not None and isinstance(message, Question):
@@ -138,6 +138,12 @@ class Shell:
         if not data:
             self._open.discard(descriptor)
             self._poll.unregister(descriptor)
+
+    def _received(self) -> bytes:
+        try:
+            return self.sock.recv(1 << 16)
+        except ConnectionResetError:
+            return b""  # the supervisor has ended with an answer unread: whoever asked was killed
 
 
 class Supervised(ConfinedZygote):

@@ -34,6 +34,7 @@ RENAMED = {
     "aclose": "close",
 }
 WORDS = [
+    (re.compile(r"\ban `async with`"), "a `with`"),
     (re.compile(r"\basync (with|for|def)\b"), r"\1"),
     (re.compile(r"\bawait "), ""),
     (re.compile(r"\baclose\b"), "close"),
@@ -52,6 +53,8 @@ class Plan(NamedTuple):
     homes: Mapping[str, str]
     # The class that owns its portal: closing it closes that.
     owners: tuple[str, ...] = ()
+    # Methods and attributes for the package itself, which the twin has not.
+    hidden: frozenset[str] = frozenset()
 
     @property
     def known(self) -> Known:
@@ -91,9 +94,12 @@ class _Class:
         parts = [
             f"class {name}:\n{docstring}",
             "    def __init__(self, portal: Portal, wrapped: asynchronous." + name + ") -> None:\n"
-            "        self._portal = portal\n        self._wrapped = wrapped",
+            "        self._portal = portal\n        self._wrapped = wrapped"
+            + ("\n        portal.adopt(wrapped.aclose)" if self._owns else ""),
         ]
         for child in self._node.body:
+            if isinstance(child, Function) and child.name in plan.hidden:
+                continue
             if isinstance(child, Function) and _is_public(child.name):
                 parts += self._method(child)
             elif isinstance(child, Function) and child.name == "__init__":
@@ -107,12 +113,14 @@ class _Class:
         given = {each.arg: each.annotation for each in (*init.args.args, *init.args.kwonlyargs)}
         for node in ast.walk(init):
             target, annotation, value = _assigned(node)
-            if target is None or target.startswith("_"):
+            if target is None or target.startswith("_") or target in self._plan.hidden:
                 continue
             if annotation is None and isinstance(value, ast.Name):
                 annotation = given.get(value.id)
             if annotation is None and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
                 annotation = value.func
+            if annotation is None and isinstance(value, ast.Constant) and value.value is not None:
+                annotation = ast.Name(type(value.value).__name__)
             if annotation is None:
                 raise Unsupported(f"{self._node.name}.{target} needs an annotation")
             yield from self._attribute(target, annotation, "")
@@ -159,14 +167,9 @@ class _Class:
         return f"    def __enter__(self) -> Self:\n        {enter}\n        return self"
 
     def _leaving(self) -> str:
-        """Leave as the original does; the last to leave the portal closes it."""
-        leave = "self._portal.call(self._wrapped.__aexit__, *error)"
-        if not self._owns:
-            return f"    def __exit__(self, *error: Any) -> None:\n        {leave}"
-        return (
-            "    def __exit__(self, *error: Any) -> None:\n"
-            f"        try:\n            {leave}\n        finally:\n            self._portal.close()"
-        )
+        """Leave as the original does; the owner of the portal closes that, which closes the original."""
+        leave = "self._portal.close()" if self._owns else "self._portal.call(self._wrapped.__aexit__, *error)"
+        return f"    def __exit__(self, *error: Any) -> None:\n        {leave}"
 
     def _next(self, node: Function) -> str:
         assert node.returns is not None
@@ -197,14 +200,12 @@ class _Class:
 
     def _body(self, node: Function, annotation: ast.expr, *, entered: bool) -> list[str]:
         """Return the lines that carry the call out."""
-        if self._owns and node.name in ("aclose", "detach"):
-            call = _called("self._portal.call", f"self._wrapped.{node.name}", node.args, self._known, 12)
-            return [
-                "        try:",
-                f"            {call}",
-                "        finally:",
-                "            self._portal.close()",
-            ]
+        if self._owns and node.name == "aclose":
+            return ["        self._portal.close()"]
+        if self._owns and node.name == "detach":
+            detach = "            self._portal.call(self._wrapped.detach)"
+            end = ["            self._portal.adopt(None)", "            self._portal.close()"]
+            return ["        try:", detach, "        finally:", *end]
         if generic(parsed(annotation))[0] in OPENED:
             return self._returning(annotation, _opened(f"self._wrapped.{node.name}", node.args, self._known))
         is_coroutine = isinstance(node, ast.AsyncFunctionDef) and not entered and not _yields(node)
@@ -214,6 +215,8 @@ class _Class:
             return [f"        {call}"]
         if text(annotation) in ("Self", f'"{self._node.name}"', self._node.name) and node.name == "__aiter__":
             return ["        return self"]
+        if text(annotation) == "Self":
+            return [f"        {call}", "        return self"]
         return self._returning(annotation, call)
 
     def _returning(self, annotation: ast.expr, value: str) -> list[str]:
@@ -221,7 +224,7 @@ class _Class:
         found = wrapped(annotation, "found", self._known)
         if found == "found":
             return [f"        return {value}"]
-        if isinstance(parsed(annotation), ast.Name):
+        if isinstance(parsed(annotation), ast.Name) and "\n" not in value:
             value, found = "", wrapped(annotation, value, self._known)
         return [*([f"        found = {value}"] if value else []), f"        return {found}"]
 

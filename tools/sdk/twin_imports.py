@@ -31,10 +31,11 @@ def needed(tree: ast.Module, body: str, package: str, module: str, others: Mappi
     wanted[SHAPES_HOME] = used & SHAPES
     lines = [_line(home, spelled) for home, spelled in wanted.items() if spelled]
     lines.append(f"from {package} import {module} as asynchronous")
+    lines += [f"import {name}" for name in _whole_modules(tree) if name in used]
     if "shapes" in used:
         lines.append("from execserver_client.sync import _shapes as shapes")
     groups: dict[int, list[str]] = {}
-    for line in sorted(lines, key=lambda line: line.split()[1]):
+    for line in sorted(lines, key=lambda line: (line.startswith("from"), line.split()[1])):
         groups.setdefault(_group(line.split()[1], package), []).append(line)
     return "\n\n".join("\n".join(groups[group]) for group in sorted(groups))
 
@@ -46,6 +47,12 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
             for alias in node.names:
                 spelled = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
                 yield alias.asname or alias.name, node.module, spelled
+
+
+def _whole_modules(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.asname is None)
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:

@@ -16,20 +16,32 @@ PACKAGE = "execserver_client"
 TWINS: dict[str, tuple[str, ...]] = {
     "_forwards": ("LocalForward",),
     "_remote_file": ("RemoteFile",),
+    "box": ("Box",),
     "files": ("Files",),
     "http": ("HttpStream", "Http"),
     "ports": ("PortStream", "PortListener", "Ports"),
+    "process": ("Process", "OutputStream"),
+    "sessions": ("Sessions",),
     "watches": ("FileWatch",),
 }
 # The classes whose end is that of their client.
 OWNERS = ("Box",)
+# What is public in a module because others of the package use it.
+HIDDEN = {
+    "process": frozenset(
+        (
+            *("abandon", "catch_up", "deliver", "deliver_gap", "fail", "next_piece", "raise_failure"),
+            *("require_close_stdin", "watched"),
+        )
+    ),
+}
 
 
 def plans() -> Iterator[Plan]:
     """Yield what is to be written for each module."""
     homes = {name: module for module, names in TWINS.items() for name in names}
     for module, names in TWINS.items():
-        yield Plan(PACKAGE, module, names, homes, OWNERS)
+        yield Plan(PACKAGE, module, names, homes, OWNERS, HIDDEN.get(module, frozenset()))
 
 
 def pages() -> dict[Path, str]:

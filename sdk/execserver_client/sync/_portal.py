@@ -23,8 +23,8 @@ class Portal:
         self._closing: Callable[[], Coroutine[Any, Any, object]] | None = None
         self._thread: LoopThread | None = THREADS.lease()
 
-    def adopt(self, closing: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Have this called in the loop when the portal closes."""
+    def adopt(self, closing: Callable[[], Coroutine[Any, Any, object]] | None) -> None:
+        """Have this called in the loop when the portal closes, in place of what was adopted before."""
         self._closing = closing
 
     def call(self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs) -> T:

@@ -22,6 +22,7 @@ class Counter:
     def __init__(self, portal: Portal, wrapped: asynchronous.Counter) -> None:
         self._portal = portal
         self._wrapped = wrapped
+        portal.adopt(wrapped.aclose)
 
     @property
     def first(self) -> Step:
@@ -38,10 +39,7 @@ class Counter:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        try:
-            self._portal.call(self._wrapped.__aexit__, *error)
-        finally:
-            self._portal.close()
+        self._portal.close()
 
     @property
     def value(self) -> int:
@@ -109,10 +107,7 @@ class Counter:
 
     def close(self) -> None:
         """Close it."""
-        try:
-            self._portal.call(self._wrapped.aclose)
-        finally:
-            self._portal.close()
+        self._portal.close()
 
 
 class Step:

@@ -22,6 +22,8 @@ from execserver_client._websocket import WebSocketTransport
 PROGRAM_VARIABLE: Final = "EXECSERVER_PROGRAM"
 _PROGRAM: Final = "execserver"
 _TOKEN_CURE: Final = f"give a token: token=, token_file=, {target.TOKEN_VARIABLE} or the boxes file"
+# A machine that vanished is missed after a minute, where ssh itself would wait for hours.
+_SSH_OPTIONS: Final = ("-oBatchMode=yes", "-oServerAliveInterval=20", "-oServerAliveCountMax=3")
 _GRACE_S: Final = 2.0  # for ssh, which complains when it is interrupted
 
 
@@ -55,7 +57,7 @@ def route_to(box: target.Box, options: ExecServerClientConnectOptions) -> Route:
         case Ssh():
             # Nobody is there to be asked for a passphrase.
             limit = f"-oConnectTimeout={max(1, round(options.connect_timeout))}"
-            return _over_pipes(box.where.command("-oBatchMode=yes", limit), options, grace=_GRACE_S)
+            return _over_pipes(box.where.command(*_SSH_OPTIONS, limit), options, grace=_GRACE_S)
         case Relay():
             return _through_relay(box, box.where, options)
         case Server():

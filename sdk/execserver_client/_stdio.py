@@ -31,6 +31,7 @@ class StdioTransport:
         self._input = _Input()
         self._sending = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._has_ended = False  # and was reaped: its id may be another's now
 
     @classmethod
     async def start(
@@ -77,26 +78,30 @@ class StdioTransport:
         try:
             await asyncio.shield(self._closing)
         except asyncio.CancelledError:
-            if not self._closing.done():
-                children.signal_group(self.pid, signal.SIGKILL)  # nobody waits for an orderly end
+            self._kill()  # nobody waits for an orderly end
             raise
 
     async def _close(self) -> None:
         try:
             self._input.abort()
-            has_ended = self._grace > 0 and await _reaped_within(self.pid, self._grace)
+            self._has_ended = self._grace > 0 and await _reaped_within(self.pid, self._grace)
             self._output.abort()
-            if not has_ended:
+            if not self._has_ended:
                 children.signal_group(self.pid, signal.SIGTERM)
-                if not await _reaped_within(self.pid, self._patience):
-                    children.signal_group(self.pid, signal.SIGKILL)
-                    await _reaped_within(self.pid, None)
+                self._has_ended = await _reaped_within(self.pid, self._patience)
+            if not self._has_ended:
+                self._kill()
+                self._has_ended = await _reaped_within(self.pid, None)
             await self._input.gone.wait()
             await self._output.gone.wait()
         except asyncio.CancelledError:  # the loop itself ends
-            children.signal_group(self.pid, signal.SIGKILL)
+            self._kill()
             children.reap(self.pid)
             raise
+
+    def _kill(self) -> None:
+        if not self._has_ended:
+            children.signal_group(self.pid, signal.SIGKILL)
 
 
 class _Pipe(asyncio.BaseProtocol):

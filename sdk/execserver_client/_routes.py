@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from execserver.box import target
 from execserver.box.address import BadBox, Own, Relay, Server, Ssh
 from execserver.client.credentials import token_in
-from execserver.client.errors import InvalidBox, InvalidUrl
+from execserver.client.errors import InvalidBox, InvalidUrl, UnsupportedByServer
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.client.recovery import Pauses
 from execserver.protocol.paths import PathUri
@@ -49,7 +49,11 @@ def find(
 
 
 def route_to(box: target.Box, options: ExecServerClientConnectOptions) -> Route:
-    """Return the way to a box.  Raises `InvalidUrl` and its subclasses, and `RemoteModeUnavailable`."""
+    """Return the way to a box.
+
+    Raises `InvalidUrl` and its subclasses, `RemoteModeUnavailable`, and `UnsupportedByServer` for a session
+    that is to outlive a server which is started for this client alone.
+    """
     match box.where:
         case Own():
             here = PathUri.from_native(os.fsencode(os.getcwd()))
@@ -87,6 +91,12 @@ def _through_relay(box: target.Box, where: Relay, options: ExecServerClientConne
 
 
 def _over_pipes(command: Sequence[str], options: ExecServerClientConnectOptions, *, grace: float) -> Route:
+    wishes = (options.session_name, options.keep_ms, options.resume_session_id, options.resume_session_name)
+    if any(wish is not None for wish in wishes):
+        raise UnsupportedByServer(
+            "a server that is started for one client ends with it: no session of it can be kept or resumed"
+        )
+
     async def open_transport(timeout: float) -> Transport:
         return await StdioTransport.start(command, None, options.max_message_bytes, grace=grace)
 

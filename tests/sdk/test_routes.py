@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from execserver.box.address import Own, Relay, Server, Ssh
-from execserver.client.errors import ConnectFailed, InvalidBox, InvalidUrl
+from execserver.client.errors import ConnectFailed, InvalidBox, InvalidUrl, UnsupportedByServer
 from execserver_client._routes import find, route_to
 from execserver_client.options import ConnectOptions
 from tests.sdk.support import run_async
@@ -148,3 +148,14 @@ def test_a_program_that_is_not_there_is_told(environ: dict[str, str]) -> None:
             await route_to(own, ConnectOptions()).open_transport(5)
 
     run_async(main())
+
+
+@pytest.mark.parametrize("box", [None, "ssh:host"])
+@pytest.mark.parametrize(
+    "wish", [{"keep_ms": 1}, {"session_name": "n"}, {"resume_session_id": "i"}, {"resume_session_name": "n"}]
+)
+def test_no_session_is_kept_by_a_server_that_ends_with_its_client(
+    environ: dict[str, str], box: str | None, wish: dict[str, object]
+) -> None:
+    with pytest.raises(UnsupportedByServer, match="ends with it"):
+        route_to(find(box, None, None, environ), ConnectOptions().replace(**wish))

@@ -48,6 +48,7 @@ from execserver_client.result import Result
 from execserver_client.sandbox import AnySandbox, context_of
 
 if TYPE_CHECKING:
+    from execserver_client.files import Files
     from execserver_client.http import Http
     from execserver_client.ports import Ports
     from execserver_client.sessions import Sessions
@@ -127,6 +128,13 @@ class Box:
         return self._home or told or PathUri.from_native(b"/")
 
     # The parts are loaded when they are first used: few programs need all.
+    @cached_property
+    def files(self) -> Files:
+        """The files of the box."""
+        from execserver_client.files import Files
+
+        return Files(self._session, self._gate, self._router, self._errands, self._home)
+
     @cached_property
     def ports(self) -> Ports:
         """TCP connections from and to the box."""

@@ -321,6 +321,14 @@ class TestAsking:
 
         with_box(url, use)
 
+    def test_its_parts_are_made_once_and_reach_the_box(self, url: str, tmp_path: Path) -> None:
+        async def use(box: Box) -> None:
+            await box.files.write_text(tmp_path / "f", "text")
+            assert (await box.run(["cat", str(tmp_path / "f")])).text == "text"
+            assert (box.files is box.files, box.ports is box.ports, box.http is box.http) == (True,) * 3
+
+        with_box(url, use)
+
     def test_any_method_can_be_called_with_plain_values(self, url: str) -> None:
         async def use(box: Box) -> None:
             info = await box.call("environment/info", {})

@@ -21,6 +21,7 @@ from execserver_client import box as asynchronous
 from execserver_client.result import Result
 from execserver_client.sandbox import AnySandbox
 from execserver_client.sync._portal import Portal
+from execserver_client.sync.files import Files
 from execserver_client.sync.http import Http
 from execserver_client.sync.ports import Ports
 from execserver_client.sync.process import Process
@@ -82,6 +83,11 @@ class Box:
     def home(self) -> PathUri:
         """The folder in which commands start that do not say where."""
         return self._wrapped.home
+
+    @property
+    def files(self) -> Files:
+        """The files of the box."""
+        return Files(self._portal, self._wrapped.files)
 
     @property
     def ports(self) -> Ports:

@@ -1,0 +1,9 @@
+"""What processes report, and what is collected of it: the records of `Process`."""
+
+from __future__ import annotations
+
+from execserver.client.collecting import CompletedProcess
+from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
+from execserver.client.recovery import SessionState
+
+__all__ = ["Closed", "CompletedProcess", "Event", "Exited", "Output", "ReadState", "SessionState"]

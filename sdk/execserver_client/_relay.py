@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import Context
 from typing import Final
 
 from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed
@@ -38,6 +39,8 @@ class RelayTransport:
         self._access = connector.access
         self._loop = asyncio.get_running_loop()
         self._link: WebSocketLink | None = None
+        self._ending: list[WebSocketLink] = []  # the last one that was lost, and the one of the end
+        self._is_closed = False
         self._arrived: asyncio.Future[None] | None = None  # there while `receive` waits
         self._senders: dict[asyncio.Future[None], None] = {}  # of `send` that wait for room, oldest first
         self._alarm: asyncio.TimerHandle | None = None
@@ -104,22 +107,36 @@ class RelayTransport:
         self._pump_soon()
 
     async def close(self) -> None:
-        """End the stream, report it to a reliable executor if that works at once, and close the socket."""
+        """End the stream, report it to a reliable executor if that works at once, and close the socket.
+
+        Nothing is left when it returns.
+        """
+        if not self._is_closed:
+            self._is_closed = True
+            self._end_stream()
+        try:
+            for link in self._ending:
+                await asyncio.shield(link.gone)
+        except asyncio.CancelledError:
+            for link in self._ending:
+                link.abort()
+            raise
+        if self._replacing is not None:
+            await asyncio.wait([self._replacing])
+
+    def _end_stream(self) -> None:
         if self._course.error is None:
             self._stream.close()
             self._finish(TransportClosed("the connection is closed"))
-        replacing, self._replacing = self._replacing, None
-        if replacing is not None:
-            replacing.cancel()
+        if self._replacing is not None:
+            self._replacing.cancel()
         link, self._link = self._link, None
         if link is None:
             self._access.abandon(self._stream)
-        else:
-            self._send_shutdown_notice(link)
-            link.close()
-            await link.gone
-        if replacing is not None:
-            await asyncio.wait([replacing])
+            return
+        self._ending.append(link)
+        self._send_shutdown_notice(link)
+        link.close()
 
     def on_message(self, message: bytes) -> None:
         """Take a message of the WebSocket."""
@@ -262,16 +279,19 @@ class RelayTransport:
 
     def _lost(self, error: TransportClosed) -> None:
         link, self._link = self._link, None
-        if self._course.error is not None or link is None:
+        if link is None:
             return
-        link.close()
+        link.abort()
+        self._ending = [link]
+        if self._course.error is not None:
+            return
         try:
             self._course.lost(time.monotonic())
         except StreamError:
             self._fail(error)
             return
         self._set_alarm()
-        self._replacing = self._loop.create_task(self._replace())
+        self._replacing = self._loop.create_task(self._replace(), context=Context())  # for no caller
 
     async def _replace(self) -> None:
         """Connect again for a reliable stream; the stream's own silence limit bounds the time."""

@@ -1,0 +1,273 @@
+"""The clients of the same contract, each behind the same few blocking calls, so that scenes fit all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import gevent
+
+from execserver.box import address
+from execserver.client import ExecServerClient, RemoteExecServerConnectArgs, RemoteProcess
+from execserver.client.event_log import Output
+from execserver_client._routes import find, route_to
+from execserver_client.box import Box
+from execserver_client.files import Files
+from execserver_client.options import ConnectOptions
+from execserver_client.process import Process
+from tests.sdk.conformance.places import Place
+from tests.support.leaks import snapshot
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
+WAIT_S = 30.0
+CWD = "/tmp"
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Running(Protocol):
+    """A process that was started."""
+
+    def write(self, data: bytes) -> None:
+        """Write to its stdin."""
+
+    def close_stdin(self) -> None:
+        """End its stdin."""
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Set the size of its terminal."""
+
+    def signal(self, name: str) -> None:
+        """Send it a signal."""
+
+    def terminate(self) -> bool:
+        """Kill it; return whether it ran."""
+
+    def piece(self) -> bytes | None:
+        """Return the next output, None at the end."""
+
+    def wait(self) -> int:
+        """Return its exit code."""
+
+
+class Front(Protocol):
+    """A session of one client."""
+
+    def run(self, argv: Sequence[str], input: bytes) -> Done:
+        """Run a command to its end."""
+
+    def start(self, argv: Sequence[str], *, tty: bool = False, pipe_stdin: bool = False) -> Running:
+        """Start a process."""
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Write a whole file."""
+
+    def read_file(self, path: str) -> bytes:
+        """Read a whole file."""
+
+    def names(self, path: str) -> list[str]:
+        """List a folder."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def resumptions(self) -> int:
+        """Return how often the session was resumed."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+class GeventFront:
+    """`execserver.client.ExecServerClient`."""
+
+    def __init__(self, place: Place) -> None:
+        self._before, self._place = snapshot(), place
+        where = address.parse(place.box)
+        if isinstance(where, address.Relay):
+            args = RemoteExecServerConnectArgs(
+                url=where.url, environment_id=where.environment_id, token=place.token or ""
+            )
+            self._client = ExecServerClient.connect_remote(args)
+        else:
+            self._client = ExecServerClient.connect(place.box)
+
+    def run(self, argv: Sequence[str], input: bytes) -> Done:
+        """See `Front`."""
+        with gevent.Timeout(WAIT_S):
+            process = self._client.start(argv, cwd=CWD, pipe_stdin=True)
+            return Done(*process.communicate(input)[:3])
+
+    def start(self, argv: Sequence[str], *, tty: bool = False, pipe_stdin: bool = False) -> Running:
+        """See `Front`."""
+        return GeventRunning(self._client.start(argv, cwd=CWD, tty=tty, pipe_stdin=pipe_stdin))
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See `Front`."""
+        self._client.write_file(path, data)
+
+    def read_file(self, path: str) -> bytes:
+        """See `Front`."""
+        return self._client.read_file(path)
+
+    def names(self, path: str) -> list[str]:
+        """See `Front`."""
+        return sorted(entry.file_name for entry in self._client.read_directory(path))
+
+    def remove(self, path: str) -> None:
+        """See `Front`."""
+        self._client.remove(path)
+
+    def resumptions(self) -> int:
+        """See `Front`."""
+        return self._client.resumptions
+
+    def close(self) -> None:
+        """See `Front`; what the hub does later is waited for, since nothing else runs it."""
+        self._client.close()
+        self._place.cut()  # what the proxy still carries
+        try:
+            wait_until(lambda: not snapshot().leaked_since(self._before), 2.0, pause=gevent.sleep)
+        except AssertionError:
+            pass  # the fixture for all tests reports what is left
+
+
+class GeventRunning:
+    """`execserver.client.RemoteProcess`."""
+
+    def __init__(self, process: RemoteProcess) -> None:
+        self._process = process
+        self.write = process.write
+        self.close_stdin = process.close_stdin
+        self.resize = process.resize
+        self.signal = process.signal
+        self.terminate = process.terminate
+
+    def piece(self) -> bytes | None:
+        """See `Running`."""
+        while (event := self._process.next_event(WAIT_S)) is not None:
+            if isinstance(event, Output):
+                return event.data
+        return None
+
+    def wait(self) -> int:
+        """See `Running`."""
+        return self._process.wait(WAIT_S)
+
+
+class AsyncioFront:
+    """`execserver_client.Box`, in an event loop of a thread of its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        route = route_to(find(place.box, place.token, None, {}), ConnectOptions())
+        try:
+            self._box = self.do(self._open(route))
+        except BaseException:
+            self._end_loop()
+            raise
+        box = self._box
+        self._files = Files(box._session, box._gate, box._router, box._errands)
+
+    async def _open(self, route: Any) -> Box:
+        box = Box(route.open_transport, route.options, can_resume=route.can_resume, pauses=route.pauses)
+        return await box.open()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def run(self, argv: Sequence[str], input: bytes) -> Done:
+        """See `Front`."""
+        result = self.do(self._box.run(argv, input=input, cwd=CWD))
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def start(self, argv: Sequence[str], *, tty: bool = False, pipe_stdin: bool = False) -> Running:
+        """See `Front`."""
+        process = self.do(self._box.start(argv, cwd=CWD, tty=tty, pipe_stdin=pipe_stdin))
+        return AsyncioRunning(self, process)
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See `Front`."""
+        self.do(self._files.write(path, data))
+
+    def read_file(self, path: str) -> bytes:
+        """See `Front`."""
+        return self.do(self._files.read(path))
+
+    def names(self, path: str) -> list[str]:
+        """See `Front`."""
+        return sorted(entry.file_name for entry in self.do(self._files.list(path)))
+
+    def remove(self, path: str) -> None:
+        """See `Front`."""
+        self.do(self._files.remove(path))
+
+    def resumptions(self) -> int:
+        """See `Front`."""
+        return self._box.resumptions
+
+    def close(self) -> None:
+        """See `Front`."""
+        try:
+            self.do(self._box.aclose())
+        finally:
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+
+class AsyncioRunning:
+    """`execserver_client.Process`."""
+
+    def __init__(self, front: AsyncioFront, process: Process) -> None:
+        self._front = front
+        self._process = process
+
+    def write(self, data: bytes) -> None:
+        """See `Running`."""
+        self._front.do(self._process.write(data))
+
+    def close_stdin(self) -> None:
+        """See `Running`."""
+        self._front.do(self._process.close_stdin())
+
+    def resize(self, rows: int, cols: int) -> None:
+        """See `Running`."""
+        self._front.do(self._process.resize(rows, cols))
+
+    def signal(self, name: str) -> None:
+        """See `Running`."""
+        self._front.do(self._process.signal(name))
+
+    def terminate(self) -> bool:
+        """See `Running`."""
+        return self._front.do(self._process.terminate())
+
+    def piece(self) -> bytes | None:
+        """See `Running`."""
+        while (event := self._front.do(self._process.next_event(WAIT_S))) is not None:
+            if isinstance(event, Output):
+                return event.data
+        return None
+
+    def wait(self) -> int:
+        """See `Running`."""
+        return self._front.do(self._process.wait(WAIT_S))
+
+
+FRONTS: dict[str, Callable[[Place], Front]] = {"gevent": GeventFront, "asyncio": AsyncioFront}

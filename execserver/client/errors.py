@@ -144,6 +144,8 @@ class FileTooLarge(ExecServerError):
 class TransferFailed(ExecServerError):
     """Not everything was copied; `errors` are the names, each with the reason.  The rest was copied."""
 
+    _hint = "`errors` names what is missing: see to that, and copy again"
+
     def __init__(self, errors: tuple[tuple[str, str], ...]) -> None:
         super().__init__(errors)
         self.errors = errors

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from execserver.client.errors import ExecServerError, TransferFailed, UnsupportedByServer
+from execserver.client.errors import ExecServerError, UnsupportedByServer
 from execserver.protocol.environment import Extensions
 from execserver_client import _local
 from execserver_client._transfer import MOST_NOTES, Account, Transfer
+from execserver_client.errors import TransferFailed
 from execserver_client.files import Files
 from tests.sdk.files_scene import Watched, on
 
@@ -144,6 +145,7 @@ def test_what_cannot_be_written_there_is_told_and_the_rest_is_copied(url: str, t
         with pytest.raises(TransferFailed, match=r"one: .*[Dd]irectory") as failed:
             await files.upload(tmp_path / "from", tmp_path / "to")
         assert [name for name, _ in failed.value.errors] == ["one"]
+        assert "copy again" in (failed.value.hint or "")
         assert (tmp_path / "to" / "two").read_text() == "two"
         with pytest.raises(ExecServerError):
             await files.upload(tmp_path / "from" / "one", tmp_path / "none" / "x" / "y")

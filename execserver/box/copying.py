@@ -37,6 +37,7 @@ _PACK: Final = (
     'then exec tar --format=posix -cf - "./$2"; else exec tar -cf - "./$2"; fi'
 )
 _KIND: Final = 'if [ -d "$1" ]; then echo d; elif [ -e "$1" ]; then echo f; else echo n; fi'
+_ENOUGH: Final = 256 * 1024  # bytes for a request
 
 
 class Copier:
@@ -221,8 +222,14 @@ def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield larger pieces: each is a request, and a tree has many small files."""
     held = bytearray()
     for piece in pieces:
+        if len(piece) >= _ENOUGH:
+            if held:
+                yield bytes(held)
+                held.clear()
+            yield piece
+            continue
         held += piece
-        if len(held) >= tar.BLOCK * 512:
+        if len(held) >= _ENOUGH:
             yield bytes(held)
             held.clear()
     if held:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ from execserver.client import wire
 from execserver.client.errors import InvalidPath, ProtocolViolation
 from execserver.client.event_log import Closed, Exited, Output
 from execserver.protocol.paths import PathUri
-from execserver.protocol.process import ReadResponse
+from execserver.protocol.process import ReadResponse, WriteParams
 
 OUTPUT = {"processId": "p", "seq": 1, "stream": "stdout", "chunk": "eA=="}
 
@@ -151,3 +153,13 @@ def test_a_sandbox_may_be_given_as_json() -> None:
     assert wire.sandbox_context(None) is None
     with pytest.raises(ValueError, match="not a sandbox"):
         wire.sandbox_context({"permissions": 5})
+
+
+@pytest.mark.parametrize("size", [0, 4095, 4096, 4097, 4098, 300_000])
+def test_bytes_of_any_length_are_sent_as_base64(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    params = WriteParams(process_id='p"', chunk=data, write_id="w")
+    message = json.loads(wire.encode_request(7, "process/write", params))
+    assert base64.b64decode(message["params"].pop("chunk"), validate=True) == data
+    assert message == {"id": 7, "method": "process/write", "params": {"processId": 'p"', "writeId": "w"}}
+    assert params.chunk == data

@@ -98,6 +98,7 @@ def packages(root: Path) -> list[Package]:
         readme="pytest.md",
         requires=("execserver-client=={version}", "pytest>=7.4"),
         extras={"server": ("execserver=={version}",)},
+        entry_points={"pytest11": ("execserver = pytest_execserver.plugin",)},
         classifiers=("Framework :: Pytest",),
     )
     return [CLIENT, adapters, plugin]

@@ -17,6 +17,7 @@ from execserver_client.options import ConnectOptions
 
 _SESSION_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MS: Final = 1000
+_LONGEST_KEEP_S: Final = 10**9
 
 
 def connect(
@@ -40,9 +41,14 @@ def connect(
     `keep` asks the server to keep the session for so many seconds without a connection, `name` gives it a
     name, and `resume` (an id or a name) goes on with such a session of an earlier client.
 
-    Raises `InvalidBox` and `InvalidUrl` for what leads nowhere, `ConnectFailed`, `ConnectTimeout`,
+    Raises ValueError for both a token and a file with one, and for a `keep` that is no time; `InvalidBox`,
+    `InvalidUrl` and `UnsupportedByServer` for what leads nowhere, `ConnectFailed`, `ConnectTimeout`,
     `ProtocolViolation`, and `RequestFailed` when the server refuses.
     """
+    if token is not None and token_file is not None:
+        raise ValueError("give token= or token_file=, not both")
+    if keep is not None and not 0 <= keep <= _LONGEST_KEEP_S:
+        raise ValueError(f"keep= is a number of seconds from 0 on, not {keep!r}")
     given = options or ConnectOptions()
     changes: dict[str, object] = {}
     if name is not None:

@@ -144,3 +144,14 @@ class TestNames:
         variables = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}"}
         done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, timeout=50)
         assert done.stdout == b"1\n"
+
+
+@pytest.mark.parametrize("keep", [-1, float("nan"), float("inf")])
+def test_a_keep_that_is_no_time_is_refused(keep: float) -> None:
+    with pytest.raises(ValueError, match="from 0 on"):
+        connect("ws://127.0.0.1:1", keep=keep)
+
+
+def test_a_token_comes_from_one_place() -> None:
+    with pytest.raises(ValueError, match="not both"):
+        connect("ws://127.0.0.1:1", token="a", token_file="b")

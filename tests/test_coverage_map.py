@@ -24,6 +24,20 @@ TOP = ("execserver", "verbs")  # what is in these packages is tested in `tests/`
 
 # A name that ends with a dot stands for the modules of that package; the longest one counts.
 COVERED_BY: dict[str, str] = {
+    "execserver_adapters._anthropic_files": "sdk/adapters/test_anthropic.py",
+    "execserver_adapters._anthropic_shell": "sdk/adapters/test_anthropic.py",
+    "execserver_adapters._openai_archives": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._openai_files": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._openai_paths": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._openai_processes": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._openai_session": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._openai_setup": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._os_errors": "sdk/adapters/test_anthropic.py",
+    "execserver_adapters._policies": "sdk/adapters/test_anthropic.py",
+    "execserver_adapters._real_paths": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters._running": "sdk/adapters/test_openai_agents.py",
+    "execserver_adapters.anthropic": "sdk/adapters/test_anthropic.py",
+    "execserver_adapters.openai_agents": "sdk/adapters/test_openai_agents.py",
     "execserver.__main__": "test_cli.py",
     "execserver._helpers": "packaging/test_wheel.py",
     "execserver.app": "test_cli.py",

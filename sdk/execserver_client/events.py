@@ -1,9 +1,20 @@
-"""What processes report, and what is collected of it: the records of `Process`."""
+"""What processes are given and report, and what is collected of it: the records of `Process`."""
 
 from __future__ import annotations
 
 from execserver.client.collecting import CompletedProcess
 from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
 from execserver.client.recovery import SessionState
+from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit
 
-__all__ = ["Closed", "CompletedProcess", "Event", "Exited", "Output", "ReadState", "SessionState"]
+__all__ = [
+    "Closed",
+    "CompletedProcess",
+    "Event",
+    "ExecEnvPolicy",
+    "ExecEnvPolicyInherit",
+    "Exited",
+    "Output",
+    "ReadState",
+    "SessionState",
+]

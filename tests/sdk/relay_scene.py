@@ -46,6 +46,11 @@ class RelayScene:
         """The registry's address, by the way that can be cut."""
         return self.way.url.replace("ws:", "http:", 1)
 
+    @property
+    def box(self) -> str:
+        """What a person calls it."""
+        return f"relay:{self.url}/{ENVIRONMENT}"
+
     def restart_relay(self) -> None:
         """Kill the relay and start another one in its place, which knows nothing."""
         port = urlsplit(self.relay.url).port

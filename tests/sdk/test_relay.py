@@ -8,15 +8,20 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 
-from execserver.client.errors import RegistryRefused, TransportClosed
+from execserver.client.errors import RegistryRefused, ResumeFailed, TransportClosed
+from execserver.client.recovery import SessionState
 from execserver_client._relay import RelayTransport
 from execserver_client._relay_route import relay_route
+from execserver_client.connecting import connect
+from execserver_client.options import ConnectOptions
+from execserver_client.process import Process
 from tests.conftest import LONG
 from tests.sdk.json_talk import Talk
 from tests.sdk.relay_scene import RelayScene, until
@@ -130,20 +135,51 @@ def test_a_stream_survives_websockets_that_are_cut_again_and_again(scene: RelayS
     run(scene, test())
 
 
-def test_a_stream_survives_a_relay_that_is_killed_and_started_anew(own_scene: RelayScene) -> None:
-    """Nothing is lost or repeated, and no session is resumed: the transport is the same."""
+def test_a_box_survives_a_relay_that_is_killed_and_started_anew(own_scene: RelayScene) -> None:
+    """Nothing is lost or repeated, calls in flight are answered, and no session is resumed."""
 
     async def test() -> None:
-        async with connected(own_scene) as talk:
+        async with connect(own_scene.box, token=own_scene.token) as box:
             carried = len(own_scene.way.from_server)
-            await talk.start("p", [sys.executable, "-c", GENERATOR, str(BLOCKS)])
-            reading = asyncio.create_task(talk.output("p"))
+            process = await box.start([sys.executable, "-c", GENERATOR, str(BLOCKS)])
+            reading = asyncio.create_task(digest_of(process))
+            running = asyncio.create_task(box.run(["sh", "-c", "sleep 0.7; echo done"]))
             await until(lambda: len(own_scene.way.from_server) > carried + MIB // 2)
             await asyncio.to_thread(own_scene.restart_relay)
-            assert hashlib.sha256(await reading).hexdigest() == expected()
-            assert (await talk.call("environment/status", {}))["status"] == "ready"
+            assert await reading == expected()
+            assert (await running).text == "done\n"
+            assert (await box.status()).status.value == "ready"
+            assert box.resumptions == 0
 
     asyncio.run(test())  # what the scene starts anew would count as left behind
+
+
+async def digest_of(process: Process) -> str:
+    digest = hashlib.sha256()
+    async for data in process.stdout:
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_a_killed_executor_ends_its_boxes_in_time(own_scene: RelayScene) -> None:
+    """Its stream ends after 20 s of silence, and then its session cannot be resumed."""
+
+    async def test() -> None:
+        options = ConnectOptions(resume_window=2.0)
+        async with connect(own_scene.box, token=own_scene.token, options=options) as box:
+            process = await box.start(["sleep", "1000"])
+            own_scene.executor.kill()
+            began = time.monotonic()
+            with pytest.raises(TransportClosed):
+                await box.status()
+            with pytest.raises(ResumeFailed):
+                await process.wait()
+            assert 15 < time.monotonic() - began < 40
+            assert box.state is SessionState.ENDED
+
+    asyncio.run(test())
 
 
 def test_a_token_that_the_relay_does_not_know_is_refused_for_good(scene: RelayScene) -> None:

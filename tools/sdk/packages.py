@@ -74,7 +74,7 @@ CLIENT = Package(
     summary="Run commands and work on files of another machine or a sandbox: asyncio and blocking client",
     readme="client.md",
     requires=("msgspec>=0.18.6", "websockets>=15.0"),
-    extras={"relay": ("cryptography>=42",), "fast": ("pybase64>=1.3.2",)},
+    extras={"relay": ("cryptography>=48.0.0,<51",), "fast": ("pybase64>=1.3.2",)},
     classifiers=("Framework :: AsyncIO",),
 )
 

@@ -14,9 +14,11 @@ from execserver.client import ExecServerClient, RemoteExecServerConnectArgs, Rem
 from execserver.client.event_log import Output
 from execserver_client._routes import find, route_to
 from execserver_client.box import Box
-from execserver_client.files import Files
 from execserver_client.options import ConnectOptions
 from execserver_client.process import Process
+from execserver_client.sync._portal import Portal
+from execserver_client.sync.box import Box as BlockingBox
+from execserver_client.sync.process import Process as BlockingProcess
 from tests.sdk.conformance.places import Place
 from tests.support.leaks import snapshot
 from tests.support.waiting import wait_until
@@ -109,7 +111,7 @@ class GeventFront:
 
     def start(self, argv: Sequence[str], *, tty: bool = False, pipe_stdin: bool = False) -> Running:
         """See `Front`."""
-        return GeventRunning(self._client.start(argv, cwd=CWD, tty=tty, pipe_stdin=pipe_stdin))
+        return StreamRunning(self._client.start(argv, cwd=CWD, tty=tty, pipe_stdin=pipe_stdin))
 
     def write_file(self, path: str, data: bytes) -> None:
         """See `Front`."""
@@ -141,10 +143,10 @@ class GeventFront:
             pass  # the fixture for all tests reports what is left
 
 
-class GeventRunning:
-    """`execserver.client.RemoteProcess`."""
+class StreamRunning:
+    """A process whose methods block already, of the gevent client or the blocking twin."""
 
-    def __init__(self, process: RemoteProcess) -> None:
+    def __init__(self, process: RemoteProcess | BlockingProcess) -> None:
         self._process = process
         self.write = process.write
         self.close_stdin = process.close_stdin
@@ -164,6 +166,12 @@ class GeventRunning:
         return self._process.wait(WAIT_S)
 
 
+def box_at(place: Place) -> Box:
+    """Return a box at a place, which is not open yet."""
+    route = route_to(find(place.box, place.token, None, {}), ConnectOptions())
+    return Box(route.open_transport, route.options, can_resume=route.can_resume, pauses=route.pauses)
+
+
 class AsyncioFront:
     """`execserver_client.Box`, in an event loop of a thread of its own."""
 
@@ -171,18 +179,12 @@ class AsyncioFront:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        route = route_to(find(place.box, place.token, None, {}), ConnectOptions())
         try:
-            self._box = self.do(self._open(route))
+            self._box = self.do(box_at(place).open())
         except BaseException:
             self._end_loop()
             raise
-        box = self._box
-        self._files = Files(box._session, box._gate, box._router, box._errands)
-
-    async def _open(self, route: Any) -> Box:
-        box = Box(route.open_transport, route.options, can_resume=route.can_resume, pauses=route.pauses)
-        return await box.open()
+        self._files = self._box.files
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what a coroutine returns in the loop."""
@@ -270,4 +272,50 @@ class AsyncioRunning:
         return self._front.do(self._process.wait(WAIT_S))
 
 
-FRONTS: dict[str, Callable[[Place], Front]] = {"gevent": GeventFront, "asyncio": AsyncioFront}
+class BlockingFront:
+    """`execserver_client.sync.Box`."""
+
+    def __init__(self, place: Place) -> None:
+        portal = Portal()
+        self._box = BlockingBox(portal, portal.call(box_at(place).open))
+        self._files = self._box.files
+
+    def run(self, argv: Sequence[str], input: bytes) -> Done:
+        """See `Front`."""
+        result = self._box.run(argv, input=input, cwd=CWD)
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def start(self, argv: Sequence[str], *, tty: bool = False, pipe_stdin: bool = False) -> Running:
+        """See `Front`."""
+        return StreamRunning(self._box.start(argv, cwd=CWD, tty=tty, pipe_stdin=pipe_stdin))
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """See `Front`."""
+        self._files.write(path, data)
+
+    def read_file(self, path: str) -> bytes:
+        """See `Front`."""
+        return self._files.read(path)
+
+    def names(self, path: str) -> list[str]:
+        """See `Front`."""
+        return sorted(entry.file_name for entry in self._files.list(path))
+
+    def remove(self, path: str) -> None:
+        """See `Front`."""
+        self._files.remove(path)
+
+    def resumptions(self) -> int:
+        """See `Front`."""
+        return self._box.resumptions
+
+    def close(self) -> None:
+        """See `Front`."""
+        self._box.close()
+
+
+FRONTS: dict[str, Callable[[Place], Front]] = {
+    "gevent": GeventFront,
+    "asyncio": AsyncioFront,
+    "blocking": BlockingFront,
+}

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from tests.sdk.relay_scene import RelayScene
 from tests.support.cutting_proxy import CuttingProxy
-from tests.support.relay_process import ENVIRONMENT
 from tests.support.server_process import ServerProcess
 
 
@@ -55,7 +54,7 @@ class Relayed:
     def __init__(self) -> None:
         self._scene = RelayScene()
         self.token: str | None = self._scene.token
-        self.box = f"relay:{self._scene.url}/{ENVIRONMENT}"
+        self.box = self._scene.box
 
     def cut(self) -> None:
         """See `Place`."""

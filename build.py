@@ -15,7 +15,7 @@
                      relay [ARGS]    measure the relay, and executors behind it
                      shell [ARGS]    measure the shell tool, beside a plain shell and the reference
                      cost [ARGS]     count instructions, system calls and switches of each operation
-    python3 build.py docs            generate docs/protocol.md, and the SDK's blocking twin
+    python3 build.py docs            generate docs/protocol.md, docs/sdk-reference.md, the SDK's blocking twin
 
 Needs Python 3.11 or newer and nothing else: it makes .venv and installs the pinned packages where they are
 missing.
@@ -42,7 +42,7 @@ BENCHES = {
     "shell": "bench.shell_tool",
     "cost": "bench.cost",
 }
-GENERATORS = ("tools.protocol_page", "tools.sdk.write_twin")
+GENERATORS = ("tools.protocol_page", "tools.sdk.write_twin", "tools.sdk.reference")
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server
 # For runs that hang.  Alone on two processors they take 8, 45, 3 and 20 minutes; beside others twice that.
 TEST_LIMIT_S = 30 * 60

@@ -36,7 +36,8 @@ class Raw:
         mask = await self.reader.readexactly(4)
         payload = bytearray(await self.reader.readexactly(length))
         for index in range(4):
-            payload[index::4] = bytes(byte ^ mask[index] for byte in payload[index::4])
+            table = bytes(byte ^ mask[index] for byte in range(256))
+            payload[index::4] = payload[index::4].translate(table)
         return first, bytes(payload)
 
     def send(self, payload: bytes, lead: int = 0x81) -> None:

@@ -277,12 +277,13 @@ def test_a_reader_that_stops_stops_the_server_and_loses_nothing() -> None:
             reader = Reader(OPTIONS)
             session = session_of(url, OPTIONS, reader)
             await session.open()
-            before_pause = -1
-            while before_pause != len(sent):
-                before_pause = len(sent)
-                await asyncio.sleep(0.1)
-            assert 0 < len(sent) < 20_000  # of 18 MB
-            assert reader.inlet.held < 200_000
+            while not reader.gate.must_stop():
+                await asyncio.sleep(0.001)
+            held = reader.inlet.held
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert reader.inlet.held == held < 200_000
+            assert len(sent) < 20_000  # of 18 MB
             taken = 0
             while taken < 20_000:
                 taken += len(reader.take())

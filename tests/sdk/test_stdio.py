@@ -94,8 +94,8 @@ def test_a_line_without_end_is_a_violation() -> None:
 
 def test_a_child_that_writes_faster_than_we_read_waits() -> None:
     async def use(transport: StdioTransport) -> None:
-        for _ in range(20):
-            await asyncio.sleep(0.005)
+        while not transport._output.inbox._is_paused:
+            await asyncio.sleep(0.001)
         assert transport._output.inbox._held < 4 * 1024 * 1024
         for number in range(200):
             assert await transport.receive() == b"%6d" % number + b"y" * 50_000

@@ -18,6 +18,7 @@ from execserver.client.errors import (
     TransportClosed,
 )
 from execserver.client.options import ExecServerClientConnectOptions
+from execserver_client import _websocket_link
 from execserver_client._websocket import WebSocketTransport
 from tests.sdk.raw_server import Raw, raw
 from tests.sdk.support import run_async
@@ -176,10 +177,10 @@ def test_a_server_that_does_not_read_holds_up_senders_and_nothing_else() -> None
         while reading.is_set():
             await asyncio.sleep(0)
         senders = [asyncio.create_task(transport.send(letter * 90_000)) for letter in letters]
-        done: set[asyncio.Task[None]] = set()
-        while len(senders) - len(done) == len(senders) or done != {each for each in senders if each.done()}:
-            done = {each for each in senders if each.done()}
-            await asyncio.sleep(0.01)
+        while transport._link.can_write:
+            await asyncio.sleep(0)
+        for _ in range(200):
+            await asyncio.sleep(0)
         waiting = [each for each in senders if not each.done()]
         assert len(waiting) > 100
         for sender in waiting[:50]:
@@ -209,17 +210,51 @@ def test_a_reader_that_stops_stops_the_server() -> None:
         await peer.wait_for_end()
 
     async def use(transport: WebSocketTransport) -> None:
-        count = -1
-        while count != len(written):
-            count = len(written)
-            await asyncio.sleep(0.05)
-        assert 0 < count < 1500  # of 40 MB
+        while not transport._inbox._is_paused:
+            await asyncio.sleep(0.001)
+        held = transport._inbox._held
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert transport._inbox._held == held < 2_000_000
+        assert len(written) < 1500  # of 40 MB
         for number in range(2000):
             message = await transport.receive()
             assert message is not None
             assert message[:5] == b"%5d" % number
 
     written: list[int] = []
+    between(play, use)
+
+
+def test_a_server_that_is_not_heard_since_nobody_reads_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_websocket_link, "PING_INTERVAL_S", 0.02)
+    monkeypatch.setattr(_websocket_link, "PONG_TIMEOUT_S", 0.1)
+
+    async def play(peer: Raw) -> None:
+        await peer.accept()
+        for _ in range(3):
+            peer.send(b"x" * 2_000_000)
+        reading.set()
+        while True:
+            lead, payload = await peer.frame()
+            if lead == 0x89:
+                peer.send(payload, 0x8A)
+                pongs.append(payload)
+
+    async def use(transport: WebSocketTransport) -> None:
+        await reading.wait()
+        while not transport._inbox._is_paused:
+            await asyncio.sleep(0.001)
+        assert transport._link._timer is None  # neither a ping nor the end of patience is due
+        for _ in range(3):
+            assert await transport.receive() == b"x" * 2_000_000
+        seen = len(pongs)
+        while len(pongs) < seen + 2:
+            await asyncio.sleep(0.001)
+        assert transport._end is None
+
+    reading = asyncio.Event()
+    pongs: list[bytes] = []
     between(play, use)
 
 

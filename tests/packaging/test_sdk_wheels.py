@@ -16,9 +16,10 @@ import pytest
 from packaging.metadata import Metadata
 
 from execserver.version import __version__
+from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 from tools.sdk.packages import packages
-from tools.sdk.wheels import make
+from tools.sdk.wheels import make, make_server
 
 NAMES = [package.name for package in packages(ROOT)]
 # What the client needs, and what this needs itself; as they lie in the environment of these tests.
@@ -128,6 +129,68 @@ def test_the_client_loads_where_gevent_is_not_installed(python: Path) -> None:
         "['cryptography'] False False\n",
         "[] False False\n",
     )
+
+
+USE = """
+import asyncio, sys
+from execserver_client import NotFoundError, connect
+from execserver_client.sync import connect as connect_blocking
+
+async def main():
+    async with connect(sys.argv[1]) as box:
+        result = await box.run(["sh", "-c", "echo asynchronous; exit 3"])
+        try:
+            await box.files.read("/no/such/file")
+        except NotFoundError:
+            print(result.text.strip(), result.exit_code)
+
+asyncio.run(main())
+with connect_blocking(sys.argv[1]) as box:
+    print(box.run(["echo", "blocking"]).text.strip(), "gevent" in sys.modules)
+"""
+SAID = "asynchronous 3\nblocking False\n"
+
+
+def test_the_installed_client_uses_a_real_server(python: Path) -> None:
+    with ServerProcess() as server:
+        assert run(python, "-I", "-c", USE, server.url) == SAID
+
+
+def fresh(folder: Path, *requirements: object) -> Path:
+    """Return the interpreter of an environment with packages from the index."""
+    run(sys.executable, "-I", "-m", "venv", folder)
+    run(folder / "bin" / "python3", "-I", "-m", "pip", "install", "--quiet", *requirements)
+    return folder / "bin" / "python3"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("websockets", ["websockets==15.0", "websockets"])
+def test_pip_installs_the_client_with_what_it_needs(
+    wheels: dict[str, Path], tmp_path: Path, websockets: str
+) -> None:
+    python = fresh(tmp_path, websockets, wheels["execserver-client"])
+    with ServerProcess() as server:
+        assert run(python, "-I", "-c", USE, server.url) == SAID
+
+
+@pytest.mark.long
+def test_everything_installs_into_one_environment(wheels: dict[str, Path], tmp_path: Path) -> None:
+    server = make_server(tmp_path / "dist")
+    python = fresh(
+        tmp_path / "environment", server, f"{wheels['execserver-client']}[relay,fast]", *wheels.values()
+    )
+    (tmp_path / "test_box.py").write_text(
+        "def test_it(execbox):\n    assert execbox.run(['echo', 'there']).text == 'there\\n'\n"
+    )
+    variables = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"}
+    for name in ("EXECSERVER_PROGRAM", "EXECSERVER_BOX", "PYTHONPATH"):
+        variables.pop(name, None)
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_box.py"]
+    done = subprocess.run(
+        [*map(str, command)], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert run(python, "-I", "-m", "pip", "check") == "No broken requirements found.\n"
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ from execserver.client.operations.content import BLOCK_BYTES, WHOLE_READ_BYTES, 
 from execserver.client.operations.pages import Archive
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.files import FsWalkError
+from execserver_client._blocks import Blocks
 from execserver_client._driving import adrive
 from execserver_client._threads import ahead, begin, in_thread
 from execserver_client._transfer import Account, Host, LocalPath, Progress, Transfer
@@ -97,7 +98,7 @@ async def download(
 ) -> Transfer:
     """Copy what is at `remote` to `local`; `Files.download` says what is promised."""
     account = Account(progress)
-    found = await adrive(host, files.get_metadata(remote, sandbox))
+    found = await adrive(host, files.get_metadata(remote, sandbox), resend=True)
     if found.is_directory and not host.extensions.fs_archive:
         raise UnsupportedByServer("this server does not pack trees")
     if not (found.is_directory or found.is_file):
@@ -112,10 +113,10 @@ async def download(
         else:
             mode, modified_ns = _UNKNOWN_MODE, found.modified_at_ms * 1_000_000
             if host.extensions.fs_change:
-                known = await adrive(host, files.stat(remote, sandbox))
+                known = await adrive(host, files.stat(remote, sandbox), resend=True)
                 mode, modified_ns = known.mode, known.version.modified_at_ns
             if found.size > WHOLE_READ_BYTES and (sandbox is None or _can_stream_sandboxed(host)):
-                pieces = _blocks(host, handles, remote, found.size, limit, sandbox)
+                pieces = _blocks(Blocks(host, handles, remote, found, sandbox), found.size, limit)
             else:
                 pieces = _whole(host, remote, limit, sandbox)
             await _file(pieces, target, account, mode, modified_ns)
@@ -162,36 +163,25 @@ async def _file(
 async def _whole(
     host: Host, remote: RemotePath, limit: _Limit, sandbox: Sandbox
 ) -> AsyncGenerator[bytes | int, None]:
-    data = await adrive(host, content.read_whole(remote, sandbox))
+    data = await adrive(host, content.read_whole(remote, sandbox), resend=True)
     limit.add(len(data))
     yield len(data)
     for offset in range(0, len(data), BLOCK_BYTES):
         yield data[offset : offset + BLOCK_BYTES]
 
 
-async def _blocks(
-    host: Host, handles: Handles, remote: RemotePath, size: int, limit: _Limit, sandbox: Sandbox
-) -> AsyncGenerator[bytes | int, None]:
+async def _blocks(file: Blocks, size: int, limit: _Limit) -> AsyncGenerator[bytes | int, None]:
     """Yield the file as long as it was when it was looked at; what is added meanwhile is left out."""
     limit.add(size)
-    opening = content.opened_or_abandoned(handles.new(), remote, "read", None, sandbox)
-    handle_id = await adrive(host, opening)
     try:
         yield size
         sizes = ((offset, min(BLOCK_BYTES, size - offset)) for offset in range(0, size, BLOCK_BYTES))
-        calls = (partial(_block, host, handle_id, *each) for each in sizes)
+        calls = (partial(file.read, *each) for each in sizes)
         async with aclosing(ahead(calls, _WINDOW)) as blocks:
             async for block in blocks:
                 yield block
     finally:
-        await adrive(host, content.abandon(handle_id))
-
-
-async def _block(host: Host, handle_id: str, offset: int, size: int) -> bytes:
-    block = await adrive(host, content.read_block(handle_id, offset, size))
-    if len(block) < size:
-        raise TransferFailed((("", "the file became shorter while it was read"),))
-    return block
+        await file.aclose()
 
 
 async def _tree(
@@ -212,14 +202,14 @@ async def _tree(
 
 async def _pieces(host: Host, archive: Archive) -> AsyncGenerator[bytes, None]:
     """Yield the pieces of an archive; the next one is on its way already."""
-    coming = begin(adrive(host, archive.next()))
+    coming = begin(adrive(host, archive.next(), resend=True))
     try:
         while True:
             piece = await coming
             if archive.ended:
                 yield piece
                 return
-            coming = begin(adrive(host, archive.next()))
+            coming = begin(adrive(host, archive.next(), resend=True))
             yield piece
     finally:
         coming.cancel()

@@ -24,17 +24,18 @@ class Caller(Protocol):
         """Return the result of one call."""
 
 
-async def adrive(caller: Caller, operation: Operation[T]) -> T:
+async def adrive(caller: Caller, operation: Operation[T], *, resend: bool = False) -> T:
     """Carry out an operation and return its result.  Raises what the operation does not handle.
 
-    A cancellation is thrown into the operation, too; calls that it makes to clean up are still carried out.
+    With `resend` all its calls may be sent again after a loss, for what only reads.  A cancellation is thrown
+    into the operation, too; calls that it makes to clean up are still carried out.
     """
     try:
         wanted = next(operation)
         while True:
             try:
                 answer = await caller.call(
-                    wanted.method, wanted.params, resend=wanted.resend, timeout=wanted.timeout
+                    wanted.method, wanted.params, resend=resend or wanted.resend, timeout=wanted.timeout
                 )
             except BaseException as error:  # also the cancellation: the operation may have to clean up
                 wanted = operation.throw(error)

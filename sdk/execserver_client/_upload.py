@@ -57,7 +57,7 @@ async def upload(
     if found.kind is FsNodeKind.DIRECTORY:
         if not host.extensions.fs_many:
             raise UnsupportedByServer("this server does not take trees")
-        await adrive(host, files.create_directory(there, sandbox=sandbox))
+        await adrive(host, files.create_directory(there, sandbox=sandbox), resend=True)
         await _Tree(host, source, there, account, sandbox).send()
     else:
         await _single(host, handles, source, there, account, sandbox)
@@ -187,25 +187,30 @@ class _Tree:
         whole = msgspec.structs.replace(found.entry(), part=part, size=found.size)
         reason: str | None = "it was not sent as a whole"
         try:
-            reason = await self._sent(whole, fd, _WINDOW)
+            reason, told = await self._sent(whole, fd, _WINDOW, 0)
             if reason is not None and reason.startswith(_HOLE):
-                reason = await self._sent(whole, fd, 1)
+                reason, _ = await self._sent(whole, fd, 1, told)
         finally:
             if reason is not None:
                 await self._forget(found.name, part)
-        if reason is None:
-            self._account.passed(found.size)
-        else:
+        if reason is not None:
             self._fail(found.name, reason)
 
-    async def _sent(self, whole: FsWriteEntry, fd: int, window: int) -> str | None:
-        """Send all pieces, so many at a time; return why that failed, or None."""
+    async def _sent(self, whole: FsWriteEntry, fd: int, window: int, told: int) -> tuple[str | None, int]:
+        """Send all pieces, so many at a time; return why that failed, or None.
+
+        `told` bytes have been told of before; the number of those that have been now is returned, too.
+        """
         works = (partial(self._piece, whole, fd, *each) for each in _parts(whole.size))
+        come = 0
         async with aclosing(ahead(works, window)) as reasons:
             async for reason in reasons:
                 if reason is not None:
-                    return reason
-        return None
+                    return reason, told
+                come = min(come + BLOCK_BYTES, whole.size)
+                self._account.passed(max(come - told, 0))
+                told = max(come, told)
+        return None, told
 
     async def _piece(self, whole: FsWriteEntry, fd: int, begin: int, size: int) -> str | None:
         expected = (whole.size, whole.modified_at_ns or 0)

@@ -61,7 +61,6 @@ COVERED_BY: dict[str, str] = {
     "execserver_client._communicate": "sdk/test_process.py",
     "execserver_client._connection": "sdk/test_session.py",
     "execserver_client._running": "sdk/test_box.py",
-    "execserver_client.events": "sdk/test_connecting.py",
     "execserver_client.result": "sdk/test_box.py",
     "execserver_client._conversation": "sdk/test_websocket.py",
     "execserver_client._errands": "sdk/test_ports.py",

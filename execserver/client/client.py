@@ -310,8 +310,9 @@ class ExecServerClient(Parts):
             raise
         except BaseException:
             self._router.forget(process, earlier)
-            # Whether the server has started it is unknown, and nobody else knows its id.
-            gevent.spawn(self._terminate, params.process_id)
+            # Whether the server has started it is unknown.  With the id of a living one it has not.
+            if earlier is None:
+                gevent.spawn(self._terminate, params.process_id)
             raise
         return process
 

@@ -17,6 +17,11 @@ INHERIT_ENVIRONMENT: Final = ExecEnvPolicy(
 )
 """The whole environment of the server."""
 
+EMPTY_ENVIRONMENT: Final = ExecEnvPolicy(
+    inherit=ExecEnvPolicyInherit.NONE, ignore_default_excludes=True, exclude=(), set={}, include_only=()
+)
+"""None of the server's variables."""
+
 
 def start_params(
     argv: Sequence[str],

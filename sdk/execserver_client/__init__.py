@@ -64,6 +64,8 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from execserver_client.events import (
+        EMPTY_ENVIRONMENT,
+        INHERIT_ENVIRONMENT,
         Closed,
         CompletedProcess,
         Event,
@@ -80,6 +82,8 @@ if TYPE_CHECKING:
     from execserver_client.sandbox import Sandbox
 
 __all__ = [
+    "EMPTY_ENVIRONMENT",
+    "INHERIT_ENVIRONMENT",
     "Box",
     "Closed",
     "CommandFailed",
@@ -126,6 +130,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "EMPTY_ENVIRONMENT": "events",
+    "INHERIT_ENVIRONMENT": "events",
     "Box": "box",
     "Closed": "events",
     "CommandFailed": "errors",

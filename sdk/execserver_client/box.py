@@ -19,7 +19,7 @@ from execserver.client.errors import ExecServerError, RequestFailed
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.recovery import Pauses, SessionState
 from execserver.client.router import Router
-from execserver.client.starting import start_params
+from execserver.client.starting import INHERIT_ENVIRONMENT, start_params
 from execserver.client.wire import RemotePath, path_uri
 from execserver.protocol.environment import (
     EnvironmentInfo,
@@ -233,11 +233,11 @@ class Box:
         """Start a program and return it.
 
         `argv` is a list of words; for a line of shell write `["bash", "-lc", line]`.  `cwd` None is `home`.
-        With neither `env` nor `env_policy` it inherits the server's environment; `env` alone is its whole
-        environment; with a policy, `env` overrides what the policy leaves.  Without `pipe_stdin` or `tty` its
-        input is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the
-        contract's object.  With `collect_output` False output is not kept for iteration; use it if only the
-        exit counts, or if output is taken with `Process.read`.
+        `env` is set over the server's own variables; `env_policy` says which of those there are, by default
+        `INHERIT_ENVIRONMENT` (all), with `EMPTY_ENVIRONMENT` none.  Without `pipe_stdin` or `tty` its input
+        is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the contract's
+        object.  With `collect_output` False output is not kept for iteration; use it if only the exit counts,
+        or if output is taken with `Process.read`.
 
         Raises `RequestFailed` when the program cannot be started, TypeError for an `argv` that is one string,
         `InvalidPath` and ValueError for what cannot be meant.  When the connection is lost before the answer,
@@ -250,7 +250,7 @@ class Box:
             argv,
             cwd=folder,
             env=env,
-            env_policy=env_policy,
+            env_policy=env_policy or INHERIT_ENVIRONMENT,
             tty=tty,
             pipe_stdin=pipe_stdin,
             arg0=arg0,
@@ -339,8 +339,9 @@ class Box:
             raise
         except BaseException:
             router.forget(process, earlier)
-            # Whether the server has started it is unknown, and nobody else knows its id.
-            self._errands.begin(self._terminate, params.process_id)
+            # Whether the server has started it is unknown.  With the id of a living one it has not.
+            if earlier is None:
+                self._errands.begin(self._terminate, params.process_id)
             raise
         return process
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from execserver.client.collecting import CompletedProcess
 from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
 from execserver.client.recovery import SessionState
+from execserver.client.starting import EMPTY_ENVIRONMENT, INHERIT_ENVIRONMENT
 from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit
 
 __all__ = [
+    "EMPTY_ENVIRONMENT",
+    "INHERIT_ENVIRONMENT",
     "Closed",
     "CompletedProcess",
     "Event",

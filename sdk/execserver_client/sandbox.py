@@ -16,6 +16,7 @@ import msgspec
 from execserver.client.policies import FULL_ACCESS, READ_ONLY, WORKSPACE_WRITE, policy_context
 from execserver.client.wire import RemotePath, path_uri, sandbox_context
 from execserver.protocol.paths import PathUri
+from execserver.protocol.permissions import DENY, PATH, PermissionProfile, SandboxEntry
 from execserver.protocol.sandbox import FileSystemSandboxContext
 
 _KINDS = {
@@ -37,15 +38,23 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     _readable: tuple[PathUri, ...] | None = None
     _network: bool = False
     _tmp: bool = True
+    _hidden: tuple[PathUri, ...] = ()
     _context: FileSystemSandboxContext | None = None
 
     @classmethod
-    def read_only(cls, *, readable: Iterable[RemotePath] | None = None, network: bool = False) -> Sandbox:
+    def read_only(
+        cls,
+        *,
+        readable: Iterable[RemotePath] | None = None,
+        hidden: Iterable[RemotePath] = (),
+        network: bool = False,
+    ) -> Sandbox:
         """Return one that writes nothing; with `readable` it reads these folders and the system's only.
 
-        Raises `InvalidPath` for a relative path.
+        `hidden`: files and folders that it can neither read nor write.  Raises `InvalidPath` for a relative
+        path.
         """
-        return cls(READ_ONLY, None, _paths(readable), network)
+        return cls(READ_ONLY, None, _paths(readable), network, _hidden=_paths(hidden) or ())
 
     @classmethod
     def workspace_write(
@@ -53,6 +62,7 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         *,
         roots: Iterable[RemotePath] | None = None,
         readable: Iterable[RemotePath] | None = None,
+        hidden: Iterable[RemotePath] = (),
         network: bool = False,
         tmp: bool = True,
     ) -> Sandbox:
@@ -60,9 +70,10 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Without `roots` the folder in which the command starts is the only one.  `.git`, `.codex` and
         `.agents` at the top of a root stay read-only.  It reads everything, or with `readable` these folders,
-        the roots and the system's.  Raises `InvalidPath` for a relative path.
+        the roots and the system's.  `hidden`: files and folders that it can neither read nor write.  Raises
+        `InvalidPath` for a relative path.
         """
-        return cls(WORKSPACE_WRITE, _paths(roots), _paths(readable), network, tmp)
+        return cls(WORKSPACE_WRITE, _paths(roots), _paths(readable), network, tmp, _paths(hidden) or ())
 
     @classmethod
     def full_access(cls) -> Sandbox:
@@ -91,6 +102,10 @@ class Sandbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
         found = sandbox_context(wanted)
         assert found is not None
+        if self._hidden:
+            granted = found.permissions
+            entries = [*(granted.entries or ()), *(SandboxEntry(PATH, DENY, path) for path in self._hidden)]
+            found.permissions = PermissionProfile(granted.kind, granted.network_enabled, tuple(entries))
         return found
 
 

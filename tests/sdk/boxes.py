@@ -12,7 +12,7 @@ from execserver_client._websocket import WebSocketTransport
 from execserver_client.box import Box
 from execserver_client.process import Process
 from tests.sdk.fake_server import FakeServer
-from tests.sdk.support import run_async
+from tests.sdk.support import LIMIT_S, run_async
 
 QUICK = ExecServerClientConnectOptions(resume_interval=0.005, resume_window=10.0, close_timeout=5.0)
 
@@ -27,7 +27,10 @@ def box_of(url: str, options: ExecServerClientConnectOptions = QUICK) -> Box:
 
 
 def with_box(
-    url: str, use: Callable[[Box], Awaitable[None]], options: ExecServerClientConnectOptions = QUICK
+    url: str,
+    use: Callable[[Box], Awaitable[None]],
+    options: ExecServerClientConnectOptions = QUICK,
+    limit: float = LIMIT_S,
 ) -> None:
     """Use a box at a real server; nothing may be left of it."""
 
@@ -35,7 +38,7 @@ def with_box(
         async with await box_of(url, options).open() as box:
             await use(box)
 
-    run_async(main())
+    run_async(main(), limit)
 
 
 @asynccontextmanager
@@ -68,6 +71,11 @@ async def until(ready: Callable[[], Awaitable[bool]], limit: float = 20.0) -> No
 async def running(box: Box) -> list[tuple[str, ...]]:
     """Return the command lines of the session's processes that run."""
     return [each.argv for each in await box.processes() if each.running]
+
+
+async def nothing_runs(box: Box) -> bool:
+    """Return whether no process of the session runs."""
+    return not await running(box)
 
 
 def say(fake: FakeServer, seq: int, data: bytes, stream: str = "stdout") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,12 @@ from execserver_client.errors import (
     StdinUnavailable,
     TransportClosed,
 )
+from execserver_client.events import EMPTY_ENVIRONMENT
 from execserver_client.process import Process
 from execserver_client.sandbox import Sandbox
-from tests.sdk.boxes import QUICK, box_of, fake_box, running, until, with_box
-from tests.sdk.fake_server import FakeServer, Refusal
+from tests.sdk.boxes import QUICK, box_of, fake_box, nothing_runs, running, until, with_box
+from tests.sdk.fake_server import FakeServer
 from tests.sdk.support import run_async
-
-
-async def nothing_runs(box: Box) -> bool:
-    return not await running(box)
 
 
 class TestRunning:
@@ -55,9 +51,11 @@ class TestRunning:
     def test_folder_and_variables_are_as_asked(self, url: str, tmp_path: Path) -> None:
         async def use(box: Box) -> None:
             script = ["sh", "-c", 'pwd; echo "$A-$HOME"']
-            assert (await box.run(script, cwd=tmp_path, env={"A": "1", "PATH": os.environ["PATH"]})).text == (
-                f"{tmp_path}\n1-\n"
-            )
+            kept = await box.run(script, cwd=tmp_path, env={"A": "1"})
+            assert kept.text == f"{tmp_path}\n1-{os.environ.get('HOME', '')}\n"
+            alone = {"A": "1", "PATH": os.environ["PATH"]}
+            bare = await box.run(script, cwd=tmp_path, env=alone, env_policy=EMPTY_ENVIRONMENT)
+            assert bare.text == f"{tmp_path}\n1-\n"
             assert (await box.run(["pwd", "-P"])).stdout.strip() == os.path.realpath(box.home.native())
 
         with_box(url, use)
@@ -159,6 +157,21 @@ class TestSandbox:
 
         with_box(url, use)
 
+    def test_what_is_hidden_cannot_be_read_inside_the_workspace(self, url: str, tmp_path: Path) -> None:
+        (tmp_path / "seen").write_text("seen")
+        (tmp_path / "secret").mkdir()
+        (tmp_path / "secret" / "key").write_text("key")
+        sandbox = Sandbox.workspace_write(roots=[tmp_path], hidden=[tmp_path / "secret"])
+
+        async def use(box: Box) -> None:
+            if not any(each.back_end for each in (await box.sandbox_report()).policies):
+                pytest.skip("no sandbox works on this machine")
+            found = await box.run(["sh", "-c", "cat seen secret/key"], cwd=tmp_path, sandbox=sandbox)
+            assert (found.stdout, found.ok) == (b"seen", False)
+            assert not (await box.run(["touch", "secret/new"], cwd=tmp_path, sandbox=sandbox)).ok
+
+        with_box(url, use)
+
     def test_what_is_no_sandbox_starts_nothing(self, url: str) -> None:
         async def use(box: Box) -> None:
             wrongs: list[Any] = ["", "none", 0, {"permissions": {}}]
@@ -168,85 +181,6 @@ class TestSandbox:
             assert await box.processes() == ()
 
         with_box(url, use)
-
-
-class TestCancelling:
-    def test_a_cancelled_run_ends_the_process(self, url: str) -> None:
-        async def use(box: Box) -> None:
-            task = asyncio.create_task(box.run(["sleep", "60"]))
-
-            async def is_there() -> bool:
-                return bool(await running(box))
-
-            await until(is_there)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await until(lambda: nothing_runs(box))
-
-        with_box(url, use)
-
-    def test_at_any_moment_nothing_is_left(self, url: str) -> None:
-        async def use(box: Box) -> None:
-            for turns in range(40):
-                task = asyncio.create_task(box.run(["sleep", "60"], input="x"))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-            await until(lambda: nothing_runs(box))
-            assert (await box.run(["echo", "fine"])).text == "fine\n"
-
-        with_box(url, use)
-
-    def test_before_the_answer_to_the_start_the_process_is_killed_by_its_id(self) -> None:
-        async def main() -> None:
-            fake = FakeServer()
-            async with fake_box(fake) as box:
-                del fake.answers["process/start"]
-                task = asyncio.create_task(box.start(["sleep", "60"]))
-                started = await fake.wait_for("process/start")
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                killed = await fake.wait_for("process/terminate")
-                assert killed.params["processId"] == started.params["processId"]
-                assert box._router.processes == {}
-
-        run_async(main())
-
-    def test_a_start_whose_answer_was_lost_is_killed_after_the_resume(self) -> None:
-        async def main() -> None:
-            fake = FakeServer()
-            async with fake_box(fake) as box:
-                del fake.answers["process/start"]
-                task = asyncio.create_task(box.start(["sleep", "60"]))
-                started = await fake.wait_for("process/start")
-                fake.current.drop()
-                with pytest.raises(TransportClosed):
-                    await task
-                killed = await fake.wait_for("process/terminate")
-                assert (killed.connection, killed.params) == (1, {"processId": started.params["processId"]})
-
-        run_async(main())
-
-    def test_a_refused_start_leaves_the_process_that_had_its_id(self) -> None:
-        async def main() -> None:
-            fake = FakeServer()
-            async with fake_box(fake) as box:
-                first = await box.start(["cat"], process_id="p")
-
-                def refuse(params: object) -> object:
-                    raise Refusal(-32600, "taken")
-
-                fake.answers["process/start"] = refuse
-                with pytest.raises(InvalidRequestError):
-                    await box.start(["cat"], process_id="p")
-                assert box._router.processes == {"p": first}
-                assert fake.asked("process/terminate") == []
-
-        run_async(main())
 
 
 class TestEnding:

@@ -109,6 +109,15 @@ def test_paths_are_absolute_and_come_as_a_list() -> None:
         Sandbox.read_only(readable=b"/src")  # type: ignore[arg-type]
 
 
+def test_hidden_paths_are_denied_beside_what_is_granted() -> None:
+    for build in (Sandbox.read_only, Sandbox.workspace_write):
+        plain, hiding = rules(build().context("/src")), rules(build(hidden=["/key"]).context("/src"))
+        assert hiding - plain == {("deny", "file:///key")}
+        assert plain < hiding
+    with pytest.raises(InvalidPath):
+        Sandbox.read_only(hidden=["key"])
+
+
 def test_equal_ones_are_equal_and_can_be_keys() -> None:
     first, second = (Sandbox.workspace_write(roots=["/a"], network=True) for _ in range(2))
     assert len({first, second, Sandbox.workspace_write(roots=["/a"])}) == 2

@@ -15,6 +15,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver_client import (
+        EMPTY_ENVIRONMENT,
+        INHERIT_ENVIRONMENT,
         Closed,
         CommandFailed,
         CommandTimeout,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
         ConnectOptions,
         ConnectTimeout,
         Event,
+        ExecEnvPolicy,
+        ExecEnvPolicyInherit,
         ExecServerError,
         Exited,
         FileTooLarge,
@@ -59,6 +63,8 @@ if TYPE_CHECKING:
     from execserver_client.sync.process import OutputStream, Process
 
 __all__ = [
+    "EMPTY_ENVIRONMENT",
+    "INHERIT_ENVIRONMENT",
     "Box",
     "ClientClosed",
     "Closed",
@@ -69,6 +75,8 @@ __all__ = [
     "ConnectOptions",
     "ConnectTimeout",
     "Event",
+    "ExecEnvPolicy",
+    "ExecEnvPolicyInherit",
     "ExecServerError",
     "Exited",
     "FileTooLarge",

@@ -173,11 +173,11 @@ class Box:
         """Start a program and return it.
 
         `argv` is a list of words; for a line of shell write `["bash", "-lc", line]`.  `cwd` None is `home`.
-        With neither `env` nor `env_policy` it inherits the server's environment; `env` alone is its whole
-        environment; with a policy, `env` overrides what the policy leaves.  Without `pipe_stdin` or `tty` its
-        input is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the
-        contract's object.  With `collect_output` False output is not kept for iteration; use it if only the
-        exit counts, or if output is taken with `Process.read`.
+        `env` is set over the server's own variables; `env_policy` says which of those there are, by default
+        `INHERIT_ENVIRONMENT` (all), with `EMPTY_ENVIRONMENT` none.  Without `pipe_stdin` or `tty` its input
+        is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the contract's
+        object.  With `collect_output` False output is not kept for iteration; use it if only the exit counts,
+        or if output is taken with `Process.read`.
 
         Raises `RequestFailed` when the program cannot be started, TypeError for an `argv` that is one string,
         `InvalidPath` and ValueError for what cannot be meant.  When the connection is lost before the answer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import configparser
 import hashlib
 import os
 import subprocess
@@ -97,6 +98,22 @@ def test_no_two_packages_share_a_file_and_none_has_the_servers(wheels: dict[str,
     assert {name: {top for top in each if "." not in top} for name, each in tops.items()} == {
         name: {name.replace("-", "_")} for name in NAMES
     }
+
+
+def test_entry_points_lead_to_modules_of_the_wheel(wheels: dict[str, Path]) -> None:
+    led = set()
+    for wheel in wheels.values():
+        files = entries(wheel)
+        for path, data in files.items():
+            if not path.endswith("/entry_points.txt"):
+                continue
+            points = configparser.ConfigParser()
+            points.read_string(data.decode())
+            for group in points.sections():
+                for module in points[group].values():
+                    assert f"{module.replace('.', '/')}.py" in files
+                    led.add((group, module))
+    assert ("pytest11", "pytest_execserver.plugin") in led
 
 
 def test_no_module_imports_the_servers_package(wheels: dict[str, Path]) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.source import ROOT, modules
 from tools.sdk.closure import closure, read, sources
+from tools.sdk.vendoring import PACKAGES
 
-PACKAGE = "execserver_client"
-REACHED = closure(ROOT, sources(ROOT, PACKAGE))
+OWN = [source for package in PACKAGES for source in sources(ROOT, package)]
+REACHED = closure(ROOT, OWN)
 # The SDK and its wheel know nothing of these.
 NEVER = {"gevent", "greenlet", "zope", "h11", "docopt", "starlark", "yaml"}
 # Who imports one of these does I/O, waits, or runs something besides its caller.
@@ -51,7 +52,7 @@ def test_every_exception_is_needed() -> None:
 def test_nothing_is_taken_from_a_package_that_loads_on_demand() -> None:
     """The wheel carries an empty module in its place."""
     lazy = {name for name, source in REACHED.items() if source.is_lazy}
-    every = [*sources(ROOT, PACKAGE), *(source for source in REACHED.values() if not source.is_lazy)]
+    every = [*OWN, *(source for source in REACHED.values() if not source.is_lazy)]
     wrong = [
         f"{source.name}:{line} {name}"
         for source in every
@@ -64,7 +65,7 @@ def test_nothing_is_taken_from_a_package_that_loads_on_demand() -> None:
 def test_the_sdk_itself_uses_nothing_of_gevents() -> None:
     wrong = [
         f"{source.name}:{line} {name}"
-        for source in sources(ROOT, PACKAGE)
+        for source in OWN
         for name, line in source.imports()
         if name.partition(".")[0] in NEVER
     ]

@@ -23,6 +23,8 @@ CLASSIFIERS = (
     "Typing :: Typed",
 )
 _EXTRAS_FILE = "EXTRAS.toml"
+# Frameworks that find an adapter by themselves: the group in which they look, and the module of the adapter.
+_FOUND_BY = {"inspect_ai": "inspect_ai"}
 
 
 class Package(NamedTuple):
@@ -81,15 +83,19 @@ CLIENT = Package(
 
 def packages(root: Path) -> list[Package]:
     """Return all packages of the SDK; the frameworks' versions are read from beside their adapters."""
-    extras, entry_points = _frameworks(root / "sdk" / "execserver_adapters" / _EXTRAS_FILE)
+    folder = root / "sdk" / "execserver_adapters"
     adapters = Package(
         name="execserver-adapters",
         module="execserver_adapters",
         summary="exec-servers as sandboxes and environments of agent frameworks",
         readme="adapters.md",
         requires=("execserver-client=={version}",),
-        extras=extras,
-        entry_points=entry_points,
+        extras=_extras(folder / _EXTRAS_FILE),
+        entry_points={
+            group: (f"execserver = execserver_adapters.{module}",)
+            for group, module in _FOUND_BY.items()
+            if (folder / f"{module}.py").is_file()
+        },
     )
     plugin = Package(
         name="pytest-execserver",
@@ -104,11 +110,7 @@ def packages(root: Path) -> list[Package]:
     return [CLIENT, adapters, plugin]
 
 
-def _frameworks(file: Path) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+def _extras(file: Path) -> dict[str, tuple[str, ...]]:
     if not file.is_file():
-        return {}, {}
-    told = tomllib.loads(file.read_text())
-    extras = {name: tuple(lines) for name, lines in told.get("extras", {}).items()}
-    points = told.get("entry-points", {})
-    groups = {group: tuple(f"{name} = {to}" for name, to in each.items()) for group, each in points.items()}
-    return extras, groups
+        return {}
+    return {name: tuple(each) for name, each in tomllib.loads(file.read_text())["extras"].items()}

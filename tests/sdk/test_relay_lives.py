@@ -1,0 +1,31 @@
+"""What ends at a box behind a relay is freed at once: nothing waits for a collection."""
+
+from __future__ import annotations
+
+import asyncio
+
+from execserver_client.connecting import connect
+from tests.conftest import LONG
+from tests.sdk.relay_scene import RelayScene
+from tests.support.lives import explained, left_by
+
+LIVES = 300 if LONG else 10
+
+
+async def lived(scene: RelayScene, *, loses: bool) -> None:
+    async with connect(scene.box, token=scene.token) as box:
+        if loses:
+            scene.way.cut()
+        assert (await box.run(["echo", "on"])).text == "on\n"
+    scene.way.cut()
+
+
+def test_a_box_with_and_without_a_loss_is_freed_with_its_end() -> None:
+    with RelayScene() as scene, asyncio.Runner() as runner:
+        left = left_by(
+            lambda number: runner.run(lived(scene, loses=number % 2 == 1)),
+            LIVES,
+            settle=lambda: runner.run(asyncio.sleep(0.05)),
+        )
+        # Of others there are the proxy's threads, and asyncio's own sockets.
+        assert left.ours == {}, explained(left.ours)

@@ -7,7 +7,9 @@ that waits.  Then reading goes on, up to `max_unread_bytes_while_waiting`; beyon
 the process is dropped and its reader gets an `OutputGap` (an HTTP stream fails).
 
 Who reads and who waits is a task, unless `caller` says otherwise: the blocking client makes a task for each
-call of a thread, and the thread is who goes on between its calls.
+call of a thread, and the thread is who goes on between its calls.  Tasks that a reader makes count as the
+reader, which mostly awaits them.  A reader that takes nothing for 2 s while somebody waits for the server may
+be waiting for just that one, which nobody can see; it then counts as waiting, too, until it takes something.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Final, Protocol
 from weakref import ref
 
 _RECHECK_SECONDS: Final = 0.25  # a reader task that has ended is noticed after this time
+_PATIENCE_TURNS: Final = 8  # so many of these without a byte taken, and the reader itself seems to wait
 _MESSAGES_PER_TURN: Final = 32
 
 
@@ -40,13 +43,28 @@ def party() -> Party:
     return found
 
 
+class _Task:
+    """A task that reads; its context holds this, and so this must not hold the task."""
+
+    __slots__ = ("__weakref__", "_task")
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self._task = ref(task)
+
+    def done(self) -> bool:
+        """Return whether the task has ended."""
+        task = self._task()
+        return task is None or task.done()
+
+
 class Inlet:
     """What one consumer has not taken yet: the bytes held, and who took some last."""
 
-    __slots__ = ("_reader", "held")
+    __slots__ = ("_reader", "held", "is_stalled")
 
     def __init__(self) -> None:
         self.held = 0
+        self.is_stalled = False  # its reader has taken nothing for long, while somebody waited
         self._reader: ref[Party] | None = None  # weak: a failed task holds, by a traceback, what it read
 
     @property
@@ -56,7 +74,12 @@ class Inlet:
 
     def read_by_caller(self) -> None:
         """Note that the current task's party takes something."""
-        found = party()
+        found = caller.get()
+        if found is None:
+            task = asyncio.current_task()
+            assert task is not None
+            found = _Task(task)
+            caller.set(found)  # also for the tasks that this one makes
         if self._reader is None or self._reader() is not found:
             self._reader = ref(found)
 
@@ -71,9 +94,13 @@ class Gate:
         self._waiting: dict[Party, int] = {}
         self._changed = asyncio.Event()
         self._messages = 0
+        self._takes = 0
 
     def update(self, inlet: Inlet, held: int) -> None:
         """Note how many bytes an inlet holds now."""
+        if held < inlet.held:
+            inlet.is_stalled = False
+            self._takes += 1
         inlet.held = held
         if held > self._limit:
             self._full.add(inlet)
@@ -90,7 +117,7 @@ class Gate:
         return any(not self._waiting or self._will_be_read(inlet) for inlet in self._full)
 
     def _will_be_read(self, inlet: Inlet) -> bool:
-        reader = inlet.reader
+        reader = None if inlet.is_stalled else inlet.reader
         return reader is not None and not reader.done() and reader not in self._waiting
 
     def is_due(self) -> bool:
@@ -102,13 +129,19 @@ class Gate:
         """Wait while the connection's reader must stop; let others run in any case."""
         # Messages that have arrived already are taken without waiting, so no consumer would run.
         await asyncio.sleep(0)
+        turns, takes = 0, self._takes
         while self.must_stop():
             self._changed.clear()
             try:
                 async with asyncio.timeout(_RECHECK_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
-                pass  # looked at again
+                turns += 1
+            if takes != self._takes or not self._waiting:
+                turns, takes = 0, self._takes
+            elif turns >= _PATIENCE_TURNS:
+                for inlet in self._full:
+                    inlet.is_stalled = True
 
 
 class _Waiting:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
+import pytest
+
+from execserver_client import _flow
 from execserver_client._flow import Gate, Inlet, caller, party
 from tests.sdk.support import run_async
 
@@ -100,5 +105,70 @@ def test_who_works_for_a_thread_is_that_thread() -> None:
         assert inlet.reader is thread
         with gate.waiting():
             assert gate.must_stop()
+
+    run_async(main())
+
+
+def test_who_awaits_a_task_of_his_own_is_not_waited_for() -> None:
+    """As with `gather`, and `wait_for` of older Pythons: the reader goes on when the task has its answer."""
+
+    async def main() -> None:
+        gate, inlet = Gate(10, 100), Inlet()
+
+        async def call() -> bool:
+            with gate.waiting():
+                return gate.must_stop()
+
+        inlet.read_by_caller()
+        gate.update(inlet, 11)
+        (stopped,) = await asyncio.gather(call())
+        assert not stopped
+        assert gate.must_stop()
+
+    run_async(main())
+
+
+def test_a_reader_that_takes_nothing_for_long_holds_up_nobody_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_flow, "_RECHECK_SECONDS", 0.001)
+
+    async def main() -> None:
+        gate, inlet, begun = Gate(10, 100), Inlet(), asyncio.Event()
+
+        async def call() -> None:
+            with gate.waiting():
+                begun.set()
+                await gate.hold_back()
+
+        other = asyncio.create_task(call())  # made before this task reads: it may be anybody's
+        await begun.wait()
+        inlet.read_by_caller()
+        gate.update(inlet, 20)
+        await other
+        stalled = inlet.is_stalled
+        gate.update(inlet, 19)  # it goes on
+        assert (stalled, inlet.is_stalled, gate.must_stop()) == (True, False, True)
+
+    run_async(main())
+
+
+def test_a_task_that_has_read_is_freed_without_the_collector() -> None:
+    async def main() -> None:
+        inlet = Inlet()
+
+        async def read() -> None:
+            inlet.read_by_caller()
+
+        task = asyncio.create_task(read())
+        await task
+        found = weakref.ref(task)
+        gc.disable()
+        try:
+            del task
+            await asyncio.sleep(0)
+            assert (found(), inlet.reader) == (None, None)
+        finally:
+            gc.enable()
 
     run_async(main())

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from execserver.client.errors import ExecServerError
+from execserver_client._flow import caller
+from execserver_client.sync._callers import calling_thread
 
 T = TypeVar("T")
 Closing: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
@@ -109,10 +111,12 @@ class _Call(Generic[T]):
         self.done.acquire()
         self.has_ended = False
         self._function = function
+        self._caller = calling_thread()
         self._task: asyncio.Task[T] | None = None
 
     def start(self) -> None:
         """Begin it, in the loop."""
+        caller.set(self._caller)  # in the context of this callback, which the task inherits
         self._task = asyncio.get_running_loop().create_task(self._function())
         self._task.add_done_callback(self._end)
 

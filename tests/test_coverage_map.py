@@ -37,6 +37,7 @@ COVERED_BY: dict[str, str] = {
     "execserver_adapters._real_paths": "sdk/adapters/test_openai_agents.py",
     "execserver_adapters._running": "sdk/adapters/test_openai_agents.py",
     "execserver_adapters.anthropic": "sdk/adapters/test_anthropic.py",
+    "execserver_adapters.deepagents": "sdk/adapters/test_deepagents.py",
     "execserver_adapters.openai_agents": "sdk/adapters/test_openai_agents.py",
     "execserver.__main__": "test_cli.py",
     "execserver._helpers": "packaging/test_wheel.py",

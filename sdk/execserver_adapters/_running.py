@@ -42,8 +42,8 @@ async def run_within(
     """Run a command and return how it ended.
 
     Of each stream the first and the last `limit // 2` bytes are kept; the command goes on.  What it leaves
-    running in the background goes on, too.  Raises TimeoutError once the command is killed, and what
-    `Box.start` does.
+    running in the background goes on, too, if there is no sandbox.  Raises TimeoutError once the command is
+    killed, and what `Box.start` does.
     """
     process = await box.start(argv, cwd=cwd, env=env, env_policy=env_policy, sandbox=sandbox)
     stdout, stderr = Kept(limit // 2, limit // 2), Kept(limit // 2, limit // 2)

@@ -88,7 +88,7 @@ class ExecserverSandboxClient(BaseSandboxClient["ExecserverSandboxClientOptions 
         `sandbox` is `workspace-write`, `read-only` (for a workspace that exists already), `full-access`, or
         the contract's object.  `network` opens it to the network.  `env` is set over what commands inherit of
         the server's environment (`inherit_env`: `core`, `all`, `none`); a manifest's stands above both.  With
-        `keep` the box keeps a session, and what it started, for so many seconds after `shutdown`, and
+        `keep` the box keeps a session for so many seconds without a connection, also after `shutdown`, and
         `resume` attaches it again; `delete` ends it.  `workspaces` is the folder of the box in which new
         workspaces are made.  Raises ValueError.
         """

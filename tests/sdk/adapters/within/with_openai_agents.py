@@ -7,6 +7,7 @@ import fcntl
 import io
 import json
 import os
+import signal
 import tempfile
 import time
 import urllib.request
@@ -43,6 +44,13 @@ from execserver_adapters.openai_agents import (
 )
 
 BOX = os.environ["EXECSERVER_TEST_BOX"]
+
+# Something in the background that holds a lock as long as it lives; of the shell that begins it, its pid.
+HOLDING = (
+    "(flock 9; exec sleep 600 >/dev/null 2>&1) 9>lock & echo $! > pid; "
+    "until ! flock -n lock true; do :; done; echo begun"
+)
+
 set_tracing_disabled(True)
 
 
@@ -149,15 +157,7 @@ def test_a_process_without_a_terminal_takes_no_input_and_is_ended_with_the_sessi
                 await asyncio.sleep(0.02)
 
     asyncio.run(work())
-    with lock.open() as file:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+    wait_until_free(lock)
 
 
 def test_commands_and_files_are_kept_in_the_workspace(place: Path, outside: Path) -> None:
@@ -273,22 +273,47 @@ def test_a_snapshot_brings_a_workspace_back_after_its_folder_is_gone(tmp_path: P
     asyncio.run(work())
 
 
-def test_what_a_kept_session_started_goes_on_until_it_is_deleted(place: Path) -> None:
+def test_a_kept_session_is_attached_again_and_what_is_in_the_background_goes_on(place: Path) -> None:
     async def work() -> None:
-        client = ExecserverSandboxClient(BOX, keep=300)
+        client = ExecserverSandboxClient(BOX, keep=300, sandbox="full-access")
         session = await client.create(manifest=Manifest(root=str(place)))
         async with session:
-            await session.exec("sleep 600 >/dev/null 2>&1 & echo $! > pid")
+            assert (await session.exec(HOLDING + " >/dev/null")).ok()
         payload = client.serialize_session_state(session.state)
         resumed = await client.resume(client.deserialize_session_state(payload))
         async with resumed:
-            assert (
-                resumed.state.model_dump()["box_session_id"] == session.state.model_dump()["box_session_id"]
-            )
+            assert box_session_of(resumed) == box_session_of(session) is not None
+            assert not is_free(place / "lock")
         await client.delete(resumed)
+        assert box_session_of(resumed) is None
 
-    asyncio.run(work())
-    assert (place / "pid").exists()
+    try:
+        asyncio.run(work())
+    finally:
+        os.kill(int((place / "pid").read_text()), signal.SIGKILL)
+    wait_until_free(place / "lock")
+
+
+def box_session_of(session: SandboxSession) -> str | None:
+    found: str | None = session.state.model_dump()["box_session_id"]
+    return found
+
+
+def is_free(lock: Path) -> bool:
+    """Tell whether nobody holds a lock, and with it whether its process has ended."""
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def wait_until_free(lock: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not is_free(lock):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_an_exposed_port_can_be_reached_from_here(place: Path) -> None:

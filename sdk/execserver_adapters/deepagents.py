@@ -191,8 +191,16 @@ class ExecserverSandbox(BaseSandbox):
         except FileTooLarge:
             return FileDownloadResponse(path=path, error=f"the file has more than {limit} bytes")
         except RequestFailed as error:
-            return FileDownloadResponse(path=path, error=_reason(error, path))
+            return FileDownloadResponse(path=path, error=self._why(error, path))
         return FileDownloadResponse(path=path, content=content)
+
+    def _why(self, error: RequestFailed, path: str) -> str:
+        """Return why a file cannot be read; of a folder the server says only that it is no file."""
+        try:
+            is_folder = self._box.files.stat(path, sandbox=self._sandbox).is_directory
+        except RequestFailed:
+            is_folder = False
+        return IS_DIRECTORY if is_folder else _reason(error, path)
 
 
 class _Stopped:

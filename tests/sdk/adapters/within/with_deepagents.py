@@ -167,6 +167,13 @@ def test_the_folder_of_its_own_is_private_and_removed() -> None:
     assert not folder.exists()
 
 
+def test_a_download_that_fails_says_why_in_the_words_of_the_framework(
+    backend: ExecserverSandbox, place: Path
+) -> None:
+    answers = backend.download_files([str(place), f"{place}/missing", "relative"])
+    assert [answer.error for answer in answers] == ["is_directory", "file_not_found", "invalid_path"]
+
+
 def test_a_sandbox_that_is_none_is_refused_before_anything_is_connected() -> None:
     with pytest.raises(ValueError, match="workspace-writ"):
         ExecserverSandbox("ws://127.0.0.1:1", sandbox="workspace-writ")

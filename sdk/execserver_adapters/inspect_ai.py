@@ -41,7 +41,6 @@ from execserver_adapters._policies import checked, is_confined, sandbox_of
 from execserver_client import (
     Box,
     ExecServerError,
-    FileTooLarge,
     RequestFailed,
     TransportClosed,
     connect,
@@ -54,6 +53,7 @@ _LOG: Final = logging.getLogger(__name__)
 _PROBE_LIMIT_S: Final = 30.0
 _CLEANUP_LIMIT_S: Final = 60.0
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_WHOLE_BYTES: Final = 8 * 1024 * 1024  # what one answer may hold
 _SANDBOX_FAILED: Final = 101
 _SANDBOX_SAYS: Final = "codex-linux-sandbox: Failed to execvp "
 _EACCES, _ENOENT, _ENOTDIR = 13, 2, 20
@@ -200,17 +200,17 @@ class ExecserverSandboxEnvironment(SandboxEnvironment):
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
         """Read a file; text must be UTF-8, and its ends of lines stay as they are."""
         limit = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE
+        path = self._path(file)
         with _file_errors(file):
-            try:
-                data = await self._box.files.read(self._path(file), max_bytes=limit, sandbox=self._sandbox)
-            except FileTooLarge:
-                shown = SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR
-                raise OutputLimitExceededError(shown, None) from None
-            except RequestFailed as error:
-                # A server refuses what is no file without saying what it is.
-                if number_of(error) is None and await self._is_directory(file):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file) from None
-                raise
+            found = await self._box.files.stat(path, sandbox=self._sandbox)
+            if found.is_directory:
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
+            if found.size > limit:
+                raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_READ_FILE_SIZE_STR, None)
+            if self._sandbox is not None and found.size > _WHOLE_BYTES:
+                data = await self._read_by_command(path, limit)
+            else:
+                data = await self._box.files.read(path, max_bytes=limit, sandbox=self._sandbox)
         return data.decode("utf-8") if text else data
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
@@ -227,8 +227,13 @@ class ExecserverSandboxEnvironment(SandboxEnvironment):
         """Seconds between two looks of Inspect at its services in the sandbox."""
         return 0.2
 
-    async def _is_directory(self, file: str) -> bool:
-        return (await self._box.files.stat(self._path(file), sandbox=self._sandbox)).is_directory
+    async def _read_by_command(self, path: str, limit: int) -> bytes:
+        """Read what would not fit into one answer: block by block servers read outside of sandboxes only."""
+        command = Command(["cat", "--", path], self.folder, {}, None, self._sandbox, None)
+        ran = await self._commands.run(command, lambda: Kept(limit, 0))
+        if ran.exit_code or ran.stdout.left_out:
+            raise OSError(errno.EIO, ran.stderr.text() or "the file grew while it was read", path)
+        return ran.stdout.joined()
 
     def _path(self, file: str) -> str:
         return posixpath.join(self.folder, file)

@@ -41,7 +41,6 @@ COVERED_BY: dict[str, str] = {
     "execserver_adapters.openai_agents": "sdk/adapters/test_openai_agents.py",
     "execserver.__main__": "test_cli.py",
     "execserver_adapters._commands": "sdk/adapters/test_inspect_ai.py",
-    "execserver_adapters._policies": "sdk/adapters/test_inspect_ai.py",
     "execserver_adapters.harbor": "sdk/adapters/test_harbor.py",
     "execserver_adapters.inspect_ai": "sdk/adapters/test_inspect_ai.py",
     "execserver_adapters.mini_swe_agent": "sdk/adapters/test_mini_swe_agent.py",

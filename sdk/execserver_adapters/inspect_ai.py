@@ -192,10 +192,12 @@ class ExecserverSandboxEnvironment(SandboxEnvironment):
                 await self._box.files.write(path, data, sandbox=self._sandbox)
 
     @overload
-    async def read_file(self, file: str, text: Literal[True] = True) -> str: ...
+    async def read_file(self, file: str, text: Literal[True] = True) -> str:
+        """Read a text."""
 
     @overload
-    async def read_file(self, file: str, text: Literal[False]) -> bytes: ...
+    async def read_file(self, file: str, text: Literal[False]) -> bytes:
+        """Read bytes."""
 
     async def read_file(self, file: str, text: bool = True) -> str | bytes:
         """Read a file; text must be UTF-8, and its ends of lines stay as they are."""

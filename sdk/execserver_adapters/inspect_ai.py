@@ -1,7 +1,7 @@
 """Inspect: a sandbox provider whose samples run on a box, each in a folder of its own.
 
-    Task(..., sandbox="execserver")                    # a private server on this machine
-    Task(..., sandbox=("execserver", "dev"))           # a box by name or URL
+    Task(..., sandbox="execserver")                    # EXECSERVER_BOX, else a private server here
+    Task(..., sandbox=("execserver", "dev"))           # a box by name; a URL needs the configuration
     Task(..., sandbox=SandboxEnvironmentSpec("execserver", ExecserverConfig(box="dev", network=True)))
 
 The entry point of the group `inspect_ai` registers it.  A sample's folder is made when the sample begins and

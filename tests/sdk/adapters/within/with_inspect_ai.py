@@ -11,7 +11,7 @@ import pytest
 from inspect_ai import Task, eval
 from inspect_ai.agent import react
 from inspect_ai.dataset import Sample
-from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.model import ModelAPI, ModelOutput, get_model
 from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer
 from inspect_ai.solver import TaskState
 from inspect_ai.tool import bash
@@ -170,6 +170,16 @@ def test_settings_that_are_none_are_refused(settings: dict[str, str]) -> None:
         ExecserverConfig(**settings)
 
 
+@pytest.fixture
+def counted_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count tokens by words: Inspect's way downloads a table, and a scripted model has none of its own."""
+
+    async def count_text_tokens(self: object, text: str) -> int:
+        return len(text.split())
+
+    monkeypatch.setattr(ModelAPI, "count_text_tokens", count_text_tokens)
+
+
 @scorer(metrics=[accuracy()])
 def file_scorer() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
@@ -179,10 +189,11 @@ def file_scorer() -> Scorer:
     return score
 
 
+@pytest.mark.usefixtures("counted_here")
 def test_an_agent_with_a_scripted_model_solves_samples_each_in_its_own_folder(tmp_path: Path) -> None:
     def scripted() -> list[ModelOutput]:
         return [
-            ModelOutput.for_tool_call("mockllm", "bash", {"cmd": "ls; cat given.txt > answer.txt"}),
+            ModelOutput.for_tool_call("mockllm", "bash", {"command": "ls; cat given.txt > answer.txt"}),
             ModelOutput.for_tool_call("mockllm", "submit", {"answer": "done"}),
         ]
 
@@ -211,8 +222,10 @@ def test_an_agent_with_a_scripted_model_solves_samples_each_in_its_own_folder(tm
     assert any("given.txt" in each and "set-up" in each for each in told)
 
 
-def test_a_task_names_its_box_by_a_word(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("counted_here")
+def test_a_task_takes_the_default_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXECSERVER_BOX", BOX)
     model = get_model("mockllm/model", custom_outputs=[ModelOutput.from_content("mockllm", "hello")])
-    task = Task(dataset=[Sample(input="hi", files={"a": "b"})], sandbox=("execserver", BOX))
+    task = Task(dataset=[Sample(input="hi", files={"a": "b"})], sandbox="execserver")
     (log,) = eval(task, model=model, log_dir=str(tmp_path), display="none")
     assert log.status == "success", log.error

@@ -73,7 +73,7 @@ class TestRunning:
     def test_what_cannot_start_is_an_error_with_its_cure(self, url: str) -> None:
         async def use(box: Box) -> None:
             with pytest.raises(RequestFailed) as error:
-                await box.run(["no-such-program"])
+                await box.run(["/no/such/program"])
             assert "argv[0]" in str(error.value.hint)
             assert (await box.run(["true"])).ok
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -114,6 +115,22 @@ def test_entry_points_lead_to_modules_of_the_wheel(wheels: dict[str, Path]) -> N
                     assert f"{module.replace('.', '/')}.py" in files
                     led.add((group, module))
     assert ("pytest11", "pytest_execserver.plugin") in led
+
+
+def test_extras_and_entry_points_are_those_of_the_file(wheels: dict[str, Path]) -> None:
+    told = tomllib.loads((ROOT / "sdk" / "execserver_adapters" / "EXTRAS.toml").read_text())
+    points = configparser.ConfigParser()
+    points.read_string(about(wheels["execserver-adapters"], "entry_points.txt").decode())
+    assert {group: dict(points[group]) for group in points.sections()} == told["entry-points"]
+    found = Metadata.from_email(about(wheels["execserver-adapters"], "METADATA"), validate=True)
+    assert found.provides_extra == list(told["extras"])
+
+
+def test_inspect_finds_the_adapter_where_the_wheel_is_installed(python: Path) -> None:
+    code = "from importlib.metadata import entry_points; print(entry_points(group='inspect_ai'))"
+    said = run(python, "-I", "-c", code)
+    assert "execserver_adapters" in said
+    assert "value='execserver_adapters.inspect_ai'" in said
 
 
 def test_no_module_imports_the_servers_package(wheels: dict[str, Path]) -> None:

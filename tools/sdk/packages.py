@@ -23,8 +23,6 @@ CLASSIFIERS = (
     "Typing :: Typed",
 )
 _EXTRAS_FILE = "EXTRAS.toml"
-# Frameworks that find an adapter by themselves: the group in which they look, and the module of the adapter.
-_FOUND_BY = {"inspect_ai": "inspect_ai"}
 
 
 class Package(NamedTuple):
@@ -82,19 +80,18 @@ CLIENT = Package(
 
 
 def packages(root: Path) -> list[Package]:
-    """Return all packages of the SDK; the frameworks' versions are read from beside their adapters."""
-    folder = root / "sdk" / "execserver_adapters"
+    """Return all packages of the SDK; what the frameworks need is read from beside their adapters."""
+    told = tomllib.loads((root / "sdk" / "execserver_adapters" / _EXTRAS_FILE).read_text())
     adapters = Package(
         name="execserver-adapters",
         module="execserver_adapters",
         summary="exec-servers as sandboxes and environments of agent frameworks",
         readme="adapters.md",
         requires=("execserver-client=={version}",),
-        extras=_extras(folder / _EXTRAS_FILE),
+        extras={name: tuple(each) for name, each in told["extras"].items()},
         entry_points={
-            group: (f"execserver = execserver_adapters.{module}",)
-            for group, module in _FOUND_BY.items()
-            if (folder / f"{module}.py").is_file()
+            group: tuple(f"{name} = {module}" for name, module in points.items())
+            for group, points in told["entry-points"].items()
         },
     )
     plugin = Package(
@@ -108,9 +105,3 @@ def packages(root: Path) -> list[Package]:
         classifiers=("Framework :: Pytest",),
     )
     return [CLIENT, adapters, plugin]
-
-
-def _extras(file: Path) -> dict[str, tuple[str, ...]]:
-    if not file.is_file():
-        return {}
-    return {name: tuple(each) for name, each in tomllib.loads(file.read_text())["extras"].items()}

@@ -14,6 +14,7 @@
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
                      relay [ARGS]    measure the relay, and executors behind it
                      shell [ARGS]    measure the shell tool, beside a plain shell and the reference
+                     sdk [ARGS]      measure the SDK, beside the gevent client and SWE-ReX
                      cost [ARGS]     count instructions, system calls and switches of each operation
     python3 build.py docs            generate docs/protocol.md, docs/sdk-reference.md, the SDK's blocking twin
 
@@ -41,6 +42,7 @@ BENCHES = {
     "relay": "bench.relay",
     "shell": "bench.shell_tool",
     "cost": "bench.cost",
+    "sdk": "bench.sdk",
 }
 GENERATORS = ("tools.protocol_page", "tools.sdk.write_twin", "tools.sdk.reference")
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server

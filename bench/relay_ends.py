@@ -46,7 +46,11 @@ class RelayUnderTest:
         finally:
             os.sched_setaffinity(0, own - cpus if cpus and len(own) > 1 else own)
         assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().decode().strip()
+        try:
+            self.url = self._process.stdout.readline().decode().strip()
+        except BaseException:
+            _end(self._process)
+            raise
         self.pid = self._process.pid
 
     def make_token(self, environment_id: str) -> str:
@@ -153,11 +157,14 @@ class Executor:
             env={**os.environ, "CODEX_HOME": home, "CODEX_API_KEY": relay.token},
         )
         deadline = time.monotonic() + _LIMIT_S
-        while relay.executors() < 1:
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                _end(self._process)
-                raise RuntimeError(f"{program[0]} did not connect")
-            time.sleep(0.02)
+        try:
+            while relay.executors() < 1:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise RuntimeError(f"{program[0]} did not connect")
+                time.sleep(0.02)
+        except BaseException:
+            _end(self._process)
+            raise
         self._relay = relay
         self.pid = self._process.pid
 

@@ -31,13 +31,14 @@ def watch(call: Call, params: FsWatchParams) -> Later:
     """Watch a folder; answered when everything below it is watched."""
     files = operations(call, params.sandbox, params.path)
     table = _table(call)
+    opening = table.opening(params.watch_id)
 
     def begin() -> Reply:
         path = params.path.native()
         if not files.get_metadata(path)[0]:
             raise InvalidRequest("fs/watch: this is no directory; watch the one that it is in")
         root = files.canonicalize(path)
-        watch, found = table.open(params, files, root, call.services.filesystem.is_local(root))
+        watch, found = table.open(opening, params, files, root, call.services.filesystem.is_local(root))
         return Reply(found, watch.start)
 
     return Later(begin)
@@ -54,6 +55,6 @@ def resume(call: Call, params: FsWatchResumeParams) -> Reply:
 
 @handles(FS_UNWATCH)
 def unwatch(call: Call, params: FsUnwatchParams) -> FsUnwatchResponse:
-    """End a watch."""
+    """End a watch, open or being opened."""
     _table(call).close_one(params.watch_id)
     return FsUnwatchResponse()

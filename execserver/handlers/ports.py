@@ -51,9 +51,10 @@ def open_port(call: Call, params: PortOpenParams) -> Later:
     from execserver.services.ports.stream import WINDOW_BYTES
 
     table = _table(call)
+    opening = table.opening(params.port_id)
 
     def connect() -> Reply:
-        stream = table.open(params.port_id, params.host, params.port)
+        stream = table.open(opening, params.host, params.port)
         found = PortOpenResponse(port_id=params.port_id, address=stream.address, window_bytes=WINDOW_BYTES)
         return Reply(found, stream.start)
 
@@ -65,9 +66,10 @@ def listen(call: Call, params: PortOpenParams) -> Later:
     """Listen on the server's machine."""
     _check_sandbox("port/listen", params)
     table = _table(call)
+    opening = table.listening(params.port_id)
 
     def begin() -> PortListenResponse:
-        address = table.listen(params.port_id, params.host, params.port)
+        address = table.listen(opening, params.host, params.port)
         return PortListenResponse(port_id=params.port_id, address=address)
 
     return Later(begin)
@@ -100,7 +102,7 @@ def resume(call: Call, params: PortAckParams) -> Reply:
 
 @handles(PORT_CLOSE)
 def close(call: Call, params: PortIdParams) -> PortEmptyResponse:
-    """End a stream or a listener."""
+    """End a stream or a listener, open or being opened."""
     _table(call).close_one(params.port_id)
     return PortEmptyResponse()
 

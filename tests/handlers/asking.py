@@ -91,7 +91,15 @@ class Client:
     def ask(self, method: str, /, **params: object) -> Any:
         """Return the decoded result, or (code, message); an answer that waits is waited for."""
         try:
-            return self._result_of(self.answer(method, params))
+            answer = self.answer(method, params)
+        except RpcError as error:
+            return (error.code, error.message)
+        return self.settled(method, answer)
+
+    def settled(self, method: str, answer: Answer) -> Any:
+        """Return what comes of an answer, as `ask` does."""
+        try:
+            return guarded(method, lambda: self._result_of(answer))
         except RpcError as error:
             return (error.code, error.message)
 
@@ -100,13 +108,7 @@ class Client:
         answer = self.answer(method, params)
         assert isinstance(answer, Later), "this has an answer at once"
 
-        def wait() -> Any:
-            try:
-                return self._result_of(guarded(method, answer.run))
-            except RpcError as error:
-                return (error.code, error.message)
-
-        greenlet = gevent.spawn(wait)
+        greenlet = gevent.spawn(lambda: self.settled(method, answer))
         turns()
         return greenlet
 

@@ -10,6 +10,7 @@ from execserver.services.attachment import Attachment
 from execserver.services.file_watches.scan import WatchableFiles
 from execserver.services.file_watches.telling import Telling
 from execserver.services.file_watches.watch import FileWatch
+from execserver.services.openings import Opening, Openings
 
 MAX_WATCHES: Final = 16  # of a session
 MAX_SERVER_WATCHES: Final = 64  # a user has 128 inotify instances, as a rule
@@ -33,30 +34,44 @@ class FileWatchTable:
         self._totals = totals
         self._attachment = attachment
         self._watches: dict[str, FileWatch] = {}
+        self._openings = Openings("watch")
         self._folders = 0
         self._closed = False
 
+    def opening(self, watch_id: str) -> Opening:
+        """Reserve the id of a watch, for `open`; it can be closed from now on.  Raises RpcError."""
+        self._check(watch_id)
+        return self._openings.reserve(watch_id)
+
     def open(
-        self, params: FsWatchParams, files: WatchableFiles, root: bytes, local: bool
+        self, opening: Opening, params: FsWatchParams, files: WatchableFiles, root: bytes, local: bool
     ) -> tuple[FileWatch, FsWatchResponse]:
         """Watch a folder whose path has no symlinks; the caller starts the watch.
 
-        Raises OSError and RpcError.
+        Raises OSError and RpcError, also if it was closed meanwhile.
         """
-        watch_id = params.watch_id
-        self._check(watch_id)
-        telling = Telling(params.path.native(), root, files.visible)
-        coalesce_s = params.coalesce_ms / 1000
+        try:
+            self._openings.check(opening)
+            self._check_server()  # again: other sessions have gone on
+            watch = self._made(params, Telling(params.path.native(), root, files.visible))
+            try:
+                folders, errors = watch.begin(files, root)
+                self._openings.check(opening)
+            except BaseException:
+                if self._watches.get(watch.watch_id) is watch:  # not if it was closed meanwhile
+                    self.close_one(watch.watch_id)
+                raise
+        finally:
+            self._openings.release(opening)
+        found = FsWatchResponse(watch_id=watch.watch_id, folders=folders, local=local, errors=errors)
+        return watch, found
+
+    def _made(self, params: FsWatchParams, telling: Telling) -> FileWatch:
+        watch_id, coalesce_s = params.watch_id, params.coalesce_ms / 1000
         watch = FileWatch(watch_id, telling, self._attachment, self, coalesce_s, params.recursive)
         self._watches[watch_id] = watch
         self._totals.watches += 1
-        try:
-            folders, errors = watch.begin(files, root)
-        except BaseException:
-            if self._watches.get(watch_id) is watch:  # not if it was closed meanwhile
-                self.close_one(watch_id)
-            raise
-        return watch, FsWatchResponse(watch_id=watch_id, folders=folders, local=local, errors=errors)
+        return watch
 
     def known(self, watch_id: str) -> FileWatch:
         """Return a watch.  Raises InvalidRequest."""
@@ -66,7 +81,8 @@ class FileWatchTable:
         return watch
 
     def close_one(self, watch_id: str) -> None:
-        """End a watch, if there is one with this id."""
+        """End a watch, open or being opened, if there is one with this id."""
+        self._openings.cancel(watch_id)
         watch = self._watches.pop(watch_id, None)
         if watch is not None:
             self._totals.watches -= 1
@@ -75,6 +91,7 @@ class FileWatchTable:
     def close(self) -> None:
         """End everything: the session is over."""
         self._closed = True
+        self._openings.cancel_all()
         for watch_id in list(self._watches):
             self.close_one(watch_id)
 
@@ -100,12 +117,19 @@ class FileWatchTable:
             raise InvalidParams(f"watchId must be 1 to {_MAX_ID_BYTES} bytes")
         if self._closed:
             raise InvalidRequest("the session has ended")
-        if watch_id in self._watches:
+        if watch_id in self._watches or watch_id in self._openings:
             raise InvalidRequest(f"watch {watch_id} already exists")
-        if len(self._watches) >= MAX_WATCHES:
+        if self._number() >= MAX_WATCHES:
             self._forget_ended()
-        if len(self._watches) >= MAX_WATCHES:
+        if self._number() >= MAX_WATCHES:
             raise InvalidRequest(f"at most {MAX_WATCHES} watches may be open in a session: end one first")
+        self._check_server()
+
+    def _number(self) -> int:
+        """Return how many watches there are, with those being opened, which may be among both."""
+        return len(self._watches) + sum(key not in self._watches for key in self._openings)
+
+    def _check_server(self) -> None:
         if self._totals.watches >= MAX_SERVER_WATCHES:
             raise InvalidRequest(f"at most {MAX_SERVER_WATCHES} watches may be open on this server")
 

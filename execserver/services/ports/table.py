@@ -1,6 +1,7 @@
 """The forwarded ports of one session: streams and listeners by their ids, and who listens on the machine.
 
-They belong to the session and go on while its client is away; nothing is accepted meanwhile.
+They belong to the session and go on while its client is away; nothing is accepted meanwhile.  What is being
+opened can be closed already: its id is reserved before anything waits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from execserver.protocol.errors import InvalidParams, InvalidRequest
 from execserver.protocol.own_methods import PORT_ACCEPTED
 from execserver.protocol.ports import PortAcceptedNotification, PortAddress
 from execserver.services.attachment import Attachment
+from execserver.services.openings import Opening, Openings
 from execserver.services.ports.forwarding import MAX_PORTS, Forwarding
 from execserver.services.ports.stream import WINDOW_BYTES, PortStream, address_of
 
@@ -33,25 +35,46 @@ class PortTable:
         self._forwarding = forwarding
         self._attachment = attachment
         self._listeners: dict[str, _Listener] = {}
-        self._opening: set[str] = set()
+        self._openings = Openings("port")  # of streams
+        self._listening = Openings("port")  # of listeners
         self._closed = False
 
-    def open(self, port_id: str, host: str, port: int) -> PortStream:
-        """Connect somewhere; the caller starts the stream.  Raises RpcError."""
-        self._check(port_id, len(self.streams) + len(self._opening), MAX_STREAMS, "streams")
-        self._opening.add(port_id)
+    def opening(self, port_id: str) -> Opening:
+        """Reserve the id of a stream, for `open`.  Raises RpcError."""
+        self._check(port_id, len(self.streams) + len(self._openings), MAX_STREAMS, "streams")
+        return self._openings.reserve(port_id)
+
+    def open(self, opening: Opening, host: str, port: int) -> PortStream:
+        """Connect somewhere; the caller starts the stream.  Raises RpcError, also once it is closed."""
         try:
             sock = self._forwarding.connect("port/open", host, port)
+            try:
+                self._openings.check(opening)
+                return self._add(opening.key, sock, None)
+            except BaseException:
+                sock.close()
+                raise
         finally:
-            self._opening.discard(port_id)
-        return self._add(port_id, sock, None)
+            self._openings.release(opening)
 
-    def listen(self, port_id: str, host: str, port: int) -> PortAddress:
-        """Listen somewhere, and pass on each connection as a stream.  Raises RpcError."""
-        self._check(port_id, len(self._listeners), MAX_LISTENERS, "listeners")
-        sock = self._forwarding.listen("port/listen", host, port)
-        listener = _Listener(port_id, sock, self._attachment, self)
-        self._listeners[port_id] = listener
+    def listening(self, port_id: str) -> Opening:
+        """Reserve the id of a listener, for `listen`.  Raises RpcError."""
+        self._check(port_id, len(self._listeners) + len(self._listening), MAX_LISTENERS, "listeners")
+        return self._listening.reserve(port_id)
+
+    def listen(self, opening: Opening, host: str, port: int) -> PortAddress:
+        """Listen somewhere, and pass on each connection as a stream.  Raises RpcError as `open` does."""
+        try:
+            sock = self._forwarding.listen("port/listen", host, port)
+            try:
+                self._listening.check(opening)
+                listener = _Listener(opening.key, sock, self._attachment, self)
+            except BaseException:
+                sock.close()
+                raise
+        finally:
+            self._listening.release(opening)
+        self._listeners[opening.key] = listener
         self._forwarding.open_ports += 1
         return listener.address
 
@@ -63,7 +86,9 @@ class PortTable:
         return stream
 
     def close_one(self, port_id: str) -> None:
-        """End a stream or a listener, if there is one with this id."""
+        """End a stream or a listener, open or being opened, if there is one with this id."""
+        self._openings.cancel(port_id)
+        self._listening.cancel(port_id)
         stream = self.streams.get(port_id)
         if stream is not None:
             self._forget(port_id)
@@ -76,6 +101,8 @@ class PortTable:
     def close(self) -> None:
         """End everything: the session is over."""
         self._closed = True
+        self._openings.cancel_all()
+        self._listening.cancel_all()
         for port_id in [*self._listeners, *self.streams]:
             self.close_one(port_id)
 
@@ -116,7 +143,8 @@ class PortTable:
     def _check(self, port_id: str, number: int, limit: int, what: str) -> None:
         if not 0 < len(port_id.encode()) <= _MAX_ID_BYTES:
             raise InvalidParams(f"portId must be 1 to {_MAX_ID_BYTES} bytes")
-        if port_id in self.streams or port_id in self._listeners or port_id in self._opening:
+        opening = port_id in self._openings or port_id in self._listening
+        if opening or port_id in self.streams or port_id in self._listeners:
             raise InvalidRequest(f"port {port_id} already exists")
         if number >= limit:
             raise InvalidRequest(f"at most {limit} {what} may be open in a session")

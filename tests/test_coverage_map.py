@@ -32,8 +32,6 @@ COVERED_BY: dict[str, str] = {
     "execserver_adapters._openai_processes": "sdk/adapters/test_openai_agents.py",
     "execserver_adapters._openai_session": "sdk/adapters/test_openai_agents.py",
     "execserver_adapters._openai_setup": "sdk/adapters/test_openai_agents.py",
-    "execserver_adapters._policies": "sdk/adapters/test_anthropic.py",
-    "execserver_adapters._real_paths": "sdk/adapters/test_openai_agents.py",
     "execserver_adapters._running": "sdk/adapters/test_openai_agents.py",
     "execserver_adapters.anthropic": "sdk/adapters/test_anthropic.py",
     "execserver_adapters.deepagents": "sdk/adapters/test_deepagents.py",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
-import gevent
 from gevent.event import Event
 
 from execserver.client.batch_log import BatchLog
-from execserver.client.errors import ExecServerError, RequestFailed, WaitTimeout
+from execserver.client.errands import finish, opened
+from execserver.client.errors import ExecServerError, WaitTimeout
 from execserver.client.operations import watches as asking
 from execserver.client.operations.call import drive
 from execserver.client.router import Watch
@@ -55,14 +55,9 @@ class FileWatch:
         # Before the request: the first batch may overtake its answer.
         home.watches[params.watch_id] = watch
         try:
-            watch._adopt(drive(session, asking.watch(params)))
-        except RequestFailed:
-            home.watches.pop(params.watch_id, None)
-            raise
+            watch._adopt(opened(session, asking.watch(params), asking.unwatch(params.watch_id)))
         except BaseException:
             home.watches.pop(params.watch_id, None)
-            # Whether the server watches is unknown.
-            gevent.spawn(drive, session, asking.unwatch(params.watch_id))
             raise
         return watch
 
@@ -70,7 +65,9 @@ class FileWatch:
         """Return the next batch; None when the watch is over.  Raises `WaitTimeout` after so many seconds."""
         while not self._log.settled:
             self._stirred.clear()
-            if not self._stirred.wait(timeout):
+            with self._session.waiting():
+                stirred = self._stirred.wait(timeout)
+            if not stirred:
                 raise WaitTimeout(f"nothing has changed for {timeout:g} s")
         return self._log.take()
 
@@ -84,10 +81,10 @@ class FileWatch:
         return batch
 
     def close(self) -> None:
-        """End the watch.  May be called again."""
+        """End the watch, also if the caller is interrupted.  May be called again."""
         if self._home.watches.get(self.watch_id) is self:
             del self._home.watches[self.watch_id]
-            drive(self._session, asking.unwatch(self.watch_id))
+            finish(self._session, asking.unwatch(self.watch_id))
         self._log.close()
         self._stirred.set()
 

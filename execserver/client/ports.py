@@ -6,15 +6,17 @@ those of all streams and listeners.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from uuid import uuid4
 
 import gevent
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
+from execserver.client.errands import finish, opened
 from execserver.client.errors import ExecServerError, TransportClosed
 from execserver.client.operations import ports as asking
-from execserver.client.operations.call import drive
+from execserver.client.operations.call import Operation, drive
 from execserver.client.port_log import PortLog
 from execserver.client.port_table import PortTable
 from execserver.client.session import Session
@@ -50,7 +52,8 @@ class PortStream:
         """Return the next bytes, empty ones at the end.  Raises `TransportClosed` if it ended badly."""
         while (data := self._log.take()) is None:
             self._changed.clear()
-            self._changed.wait()
+            with self._ports.waiting():
+                self._changed.wait()
         if (received := self._log.due()) is not None:
             self._ports.acknowledge(self.port_id, received)
         return data
@@ -101,7 +104,8 @@ class PortListener:
 
     def accept(self, timeout: float | None = None) -> PortStream | None:
         """Return the next connection; None when the listener is closed.  Raises `gevent.queue.Empty`."""
-        return self.accepted.get(timeout=timeout)
+        with self._ports.waiting():
+            return self.accepted.get(timeout=timeout)
 
     def close(self) -> None:
         """Listen no longer; accepted streams go on."""
@@ -135,7 +139,7 @@ class RemotePorts(PortTable[PortStream]):
         self._streams[stream.port_id] = stream
         try:
             params = asking.place(stream.port_id, host, port, sandbox)
-            stream.begin(drive(self._session, asking.connect(params)))
+            stream.begin(self._opened(stream.port_id, asking.connect(params)))
         except BaseException:
             self._streams.pop(stream.port_id, None)
             raise
@@ -148,7 +152,7 @@ class RemotePorts(PortTable[PortStream]):
         self._listeners[listener.port_id] = listener
         try:
             params = asking.place(listener.port_id, host, port, sandbox)
-            listener.address = drive(self._session, asking.listen(params))
+            listener.address = self._opened(listener.port_id, asking.listen(params))
         except BaseException:
             self._listeners.pop(listener.port_id, None)
             raise
@@ -171,14 +175,18 @@ class RemotePorts(PortTable[PortStream]):
         return drive(self._session, asking.resume(log))
 
     def close(self, port_id: str) -> None:
-        """End a stream or a listener."""
-        self._streams.pop(port_id, None)
-        self._listeners.pop(port_id, None)
-        drive(self._session, asking.close(port_id))
+        """End a stream or a listener; also if the caller is interrupted."""
+        self._forget(port_id)
+        finish(self._session, asking.close(port_id))
 
     def drop(self, port_id: str) -> None:
         """Close a stream without waiting for the answer."""
-        gevent.spawn(self.close, port_id)
+        self._forget(port_id)
+        gevent.spawn(drive, self._session, asking.close(port_id))
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context manager; inside, the current greenlet counts as waiting for the server."""
+        return self._session.waiting()
 
     def made(self, port_id: str, peer: PortAddress) -> PortStream:
         """Return a new stream of a connection that somebody made."""
@@ -190,3 +198,10 @@ class RemotePorts(PortTable[PortStream]):
         """Go on with every stream on a new connection."""
         for stream in list(self._streams.values()):
             gevent.spawn(stream.resume)
+
+    def _opened(self, port_id: str, opening: Operation[PortAddress]) -> PortAddress:
+        return opened(self._session, opening, asking.close(port_id))
+
+    def _forget(self, port_id: str) -> None:
+        self._streams.pop(port_id, None)
+        self._listeners.pop(port_id, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeAlias, TypeVar
 
 import gevent
@@ -174,6 +175,10 @@ class Session:
             recovery.kill()
         if connection is not None:
             connection.close()
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context manager; inside, the current greenlet counts as waiting for the server."""
+        return self._gate.waiting()
 
     def fresh_end(self) -> TransportClosed:
         """Return a new error that says why the session ended."""

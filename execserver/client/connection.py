@@ -82,6 +82,7 @@ class Connection:
                 answer.set(kept(error))
         except BaseException:
             self._calls.forget(call_id)
+            answer.set(TransportClosed("this was not sent"))  # nobody waits for it, but it may have a slot
             raise
         return Posted(answer, self._gate)
 

@@ -1,79 +1,54 @@
-"""Input of a process with several writes under way: the next ones do not wait for the answer to the first.
-
-The server carries out the requests of one connection in order.  When that connection is lost, what was not
-answered is sent again on the next one, one after the other and under its old id, before anything else: the
-server writes nothing twice, and nothing in another order.
-"""
+"""Input of a process with several writes under way, for greenlets; `write_window` has the rules."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from typing import Final, NamedTuple
 
-from execserver.client import wire
+from execserver.client.calls import Outcome
 from execserver.client.connection import Connection, Posted
-from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.client.process_state import ProcessState
 from execserver.client.session import Session
-from execserver.protocol.process import WriteParams
+from execserver.client.write_window import Steps, WriteWindow
+from execserver.protocol.process import WriteParams, WriteResponse
 from execserver.protocol.process_methods import PROCESS_WRITE
 
-WINDOW_BYTES: Final = 1024 * 1024
-WINDOW_WRITES: Final = 16  # fewer than other executors' relay streams bear
+
+def write_all(session: Session, known: ProcessState, pieces: Iterable[bytes]) -> None:
+    """Write all pieces, and wait for the last answer.  Raises as `RemoteProcess.write` does."""
+    window = WriteWindow(_Line(session), known)
+    for piece in pieces:
+        _take(window.push(piece))
+    _take(window.finish())
 
 
-class _Write(NamedTuple):
-    params: WriteParams
-    posted: Posted
+def _take(steps: Steps) -> None:
+    answer = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            return
+        answer = step()
 
 
-class Pipeline:
-    """The writes of one caller that are under way: at most `WINDOW_BYTES`, or a single larger one."""
+class _Line:
+    """The session of a client on gevent; each method blocks."""
 
-    def __init__(self, session: Session, known: ProcessState) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._known = known
-        self._connection: Connection | None = None  # on which all of them were sent
-        self._under_way: deque[_Write] = deque()
-        self._bytes = 0
 
-    def write_all(self, pieces: Iterable[bytes]) -> None:
-        """Write all pieces, and wait for the last answer.  Raises as `RemoteProcess.write` does."""
-        for piece in pieces:
-            for params in self._known.writing(piece):
-                self._make_room(len(params.chunk))
-                self._send(params)
-        self._settle_all()
+    def connection(self) -> Connection:
+        """See `Line`."""
+        return self._session.connection()
 
-    def _make_room(self, size: int) -> None:
-        while self._under_way and (
-            self._bytes + size > WINDOW_BYTES or len(self._under_way) >= WINDOW_WRITES
-        ):
-            self._settle()
+    def post(self, connection: Connection, params: WriteParams) -> Posted:
+        """See `Line`."""
+        return connection.post(PROCESS_WRITE.name, params)
 
-    def _send(self, params: WriteParams) -> None:
-        connection = self._session.connection()
-        while self._under_way and connection is not self._connection:
-            self._settle_all()  # first what the lost connection may not have delivered
-            connection = self._session.connection()
-        self._connection = connection
-        self._bytes += len(params.chunk)
-        self._under_way.append(_Write(params, connection.post(PROCESS_WRITE.name, params)))
+    def outcome(self, posted: Posted) -> Outcome:
+        """See `Line`."""
+        return posted.outcome()
 
-    def _settle_all(self) -> None:
-        while self._under_way:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Wait for the answer to the oldest write; send it again if that is lost."""
-        params, posted = self._under_way.popleft()
-        self._bytes -= len(params.chunk)
-        outcome = posted.outcome()
-        if isinstance(outcome, TransportClosed):
-            status = self._session.call(PROCESS_WRITE, params, resend=True).status
-        elif isinstance(outcome, ExecServerError):
-            raise kept(outcome)
-        else:
-            status = wire.decode(PROCESS_WRITE.result, outcome, PROCESS_WRITE.name).status
-        self._known.check_written(status)
+    def send_again(self, params: WriteParams) -> WriteResponse:
+        """See `Line`."""
+        return self._session.call(PROCESS_WRITE, params, resend=True)

@@ -154,10 +154,10 @@ class RemoteProcess:
 
         Otherwise as `write`, which waits for each answer and so takes longer for much.
         """
-        from execserver.client.pipelining import Pipeline  # late: few programs send much
+        from execserver.client.pipelining import write_all  # late: few programs send much
 
         with self._write_lock:
-            Pipeline(self._session, self._known).write_all(pieces)
+            write_all(self._session, self._known, pieces)
 
     def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.

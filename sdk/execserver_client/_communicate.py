@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from execserver.client.collecting import Collector, CompletedProcess
 from execserver.client.errors import (
@@ -14,6 +14,8 @@ from execserver.client.errors import (
     kept,
 )
 from execserver.client.event_log import Output
+
+_PIECE: Final = 128 * 1024  # large input is cut into such, so that several are under way
 
 if TYPE_CHECKING:
     from execserver_client.process import Process
@@ -66,7 +68,9 @@ def _error_of(task: asyncio.Task[None]) -> BaseException | None:
 
 async def _feed(process: Process, data: bytes) -> None:
     try:
-        if data:
+        if len(data) > _PIECE:
+            await process.write_all(data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+        elif data:
             await process.write(data)
         await process.close_stdin()
     except (StdinUnavailable, RequestFailed):

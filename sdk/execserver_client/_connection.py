@@ -64,6 +64,25 @@ class Connection:
                 raise too_late(method, timeout) from None
             raise
 
+    async def post(self, method: str, params: object) -> Posted:
+        """Send a request and return where its outcome comes; also the error of a connection that is lost."""
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        call_id, message = self._calls.begin(method, params, answer)
+        slots = self._slots
+        try:
+            with self._gate.waiting():
+                await slots.take()
+                answer.add_done_callback(lambda _: slots.give())
+                await self._send(message)
+        except ExecServerError as error:
+            self._calls.forget(call_id)
+            _wake(answer, kept(error))
+        except BaseException:
+            self._calls.forget(call_id)
+            answer.cancel()
+            raise
+        return Posted(method, answer, self._gate)
+
     async def notify(self, method: str, params: object) -> None:
         """Send a notification.  Raises `TransportClosed`."""
         await self._send(wire.encode_notification(method, params))
@@ -132,3 +151,29 @@ class Connection:
 def _wake(answer: _Answer, outcome: Outcome) -> None:
     if not answer.done():  # a caller may have been cancelled and not have run since
         answer.set_result(outcome)
+
+
+class Posted:
+    """A request that was sent; somebody asks for its outcome later, or nobody does."""
+
+    __slots__ = ("_answer", "_gate", "_method")
+
+    def __init__(self, method: str, answer: _Answer, gate: Gate) -> None:
+        self._method = method
+        self._answer = answer
+        self._gate = gate
+
+    async def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for the answer, JSON text, or the error in its place.
+
+        Raises `WaitTimeout` after `timeout` seconds; the answer is then ignored.
+        """
+        limit = asyncio.timeout(timeout)
+        try:
+            with self._gate.waiting():
+                async with limit:
+                    return await self._answer
+        except TimeoutError:
+            if timeout is None or not limit.expired():
+                raise
+            raise too_late(self._method, timeout) from None

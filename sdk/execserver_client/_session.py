@@ -153,6 +153,20 @@ class Session:
                 if not resend or not self._rules.may_send_again(losses):
                     raise
 
+    @property
+    def request_timeout(self) -> float | None:
+        """How many seconds a call may take whose caller sets no limit; None: any."""
+        return self._options.request_timeout
+
+    async def connection(self, method: str) -> Connection:
+        """Return the live connection, for calls that must not go out on another one; wait for one.
+
+        Raises `TransportClosed` or `ResumeFailed` once the session has ended, and `WaitTimeout` after
+        `request_timeout`.
+        """
+        limit = self.request_timeout
+        return await self._usable(method, None if limit is None else time.monotonic() + limit)
+
     async def close(self) -> None:
         """End the connection and the session object; the server keeps the session for its retention time.
 

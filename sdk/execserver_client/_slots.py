@@ -14,6 +14,10 @@ class Slots:
         self._waiters: dict[asyncio.Future[None], None] = {}
 
     async def __aenter__(self) -> None:
+        await self.take()
+
+    async def take(self) -> None:
+        """Come in; `give` must follow."""
         if self._free > 0:  # nobody waits then
             self._free -= 1
             return
@@ -23,7 +27,7 @@ class Slots:
             await waiter
         except BaseException:
             if waiter.done() and not waiter.cancelled():
-                self._give()  # it had got a slot, and was cancelled before it could run
+                self.give()  # it had got a slot, and was cancelled before it could run
             else:
                 self._waiters.pop(waiter, None)
             raise
@@ -31,9 +35,10 @@ class Slots:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._give()
+        self.give()
 
-    def _give(self) -> None:
+    def give(self) -> None:
+        """Go out."""
         while self._waiters:
             waiter = next(iter(self._waiters))
             del self._waiters[waiter]

@@ -16,7 +16,7 @@ place; the next step goes on after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -210,6 +210,17 @@ class Process:
         """
         async with self._write_lock:
             await adrive(self._session, operations.write(self._known, data))
+
+    async def write_all(self, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        """Write pieces one behind the other, up to 1 MiB of them before the first is answered.
+
+        Otherwise as `write`, which waits for each answer and so takes longer for much.  What `pieces` raises
+        is raised; what came before it is written, or on its way.
+        """
+        from execserver_client._pipelining import write_all  # late: few programs send much
+
+        async with self._write_lock:
+            await write_all(self._session, self._known, pieces)
 
     async def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.

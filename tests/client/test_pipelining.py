@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from execserver.client import ExecServerClient, ResumeFailed, StdinUnavailable
-from execserver.client.pipelining import WINDOW_BYTES
+from execserver.client.write_window import WINDOW_BYTES
 from tests.client.conftest import QUICK
 from tests.client.cutting_proxy import CuttingProxy
 from tests.client.fake_server import FakeServer, Request

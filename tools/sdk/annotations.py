@@ -65,6 +65,8 @@ def taken(node: ast.expr) -> ast.expr:
             return ast.Name(GIVEN.get(name.id, name.id))
 
     found: ast.expr = Blocking().visit(ast.parse(ast.unparse(node), mode="eval").body)
+    if isinstance(found, ast.BinOp):  # both kinds of iterators are one here
+        found = ast.parse(" | ".join(dict.fromkeys(map(text, _alternatives(found)))), mode="eval").body
     return found
 
 
@@ -124,6 +126,8 @@ def _if_streamed(node: ast.expr, name: str, streamed: str) -> str:
     plain = sorted(
         text(each).partition("[")[0] for each in _alternatives(node) if not names(each) & set(GIVEN)
     )
+    if set(plain) & set(GIVEN.values()):
+        return streamed  # the caller's own iterator may block in either case
     kinds = " | ".join("None" if each == "None" else each for each in plain)
     return f"{name} if isinstance({name}, {kinds}) else {streamed}"
 

@@ -88,6 +88,10 @@ async def settle(make: Callable[[], Awaitable[T]]) -> T:
 
 async def feed(items: Iterable[T]) -> AsyncIterator[T]:
     """Yield the items of a caller's iterator, which may block: it is asked in threads of its own."""
+    if isinstance(items, list | tuple):  # these cannot block
+        for item in items:
+            yield item
+        return
     iterator = iter(items)
     while (item := await asyncio.to_thread(next, iterator, _END)) is not _END:
         yield item

@@ -42,6 +42,7 @@ class RelayTransport:
         self._arrived, self._room, self._taken = Event(), Event(), Event()
         self._alarm = get_hub().loop.timer(0)
         self._alarm_at = _FOREVER
+        self._is_closed = False
         self._greenlets: set[gevent.Greenlet[..., None]] = set()
         now = time.monotonic()
         try:
@@ -120,7 +121,13 @@ class RelayTransport:
         return frame
 
     def close(self) -> None:
-        """End the stream, report it to a reliable executor if that works at once, and close the socket."""
+        """End the stream, report it to a reliable executor if that works at once, and close the socket.
+
+        May be called again.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._course.error is None:
             self._stream.close()
             self._finish(TransportClosed("the connection is closed"))

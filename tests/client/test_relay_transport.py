@@ -98,6 +98,33 @@ def test_a_reliable_executor_is_told_that_the_client_goes(relay: Relay, reliable
     until(lambda: [entry.split()[1] for entry in reliable.resets][:1] == ["closed"])
 
 
+def test_a_stream_is_reported_as_ended_once_however_often_it_is_closed(
+    relay: Relay, reliable: FakeExecutor
+) -> None:
+    connector = RelayConnector(args(relay))
+    transport = talking(connector)
+    transport.close()
+    transport.close()
+    until(lambda: [entry.split()[1] for entry in reliable.resets][:1] == ["closed"])
+    assert list(connector.access.farewells()) == []  # the stream has told it already
+
+    lost = talking(connector)
+    relay.harnesses[-1].drop()
+    until(lambda: lost._socket is None)
+    lost.close()
+    assert len(list(connector.access.farewells())) == 1
+    lost.close()
+    assert list(connector.access.farewells()) == []
+
+
+def talking(connector: RelayConnector) -> RelayTransport:
+    """Return a transport that has had an answer."""
+    transport = RelayTransport.connect(connector, 10)
+    transport.send(b'{"id": 1, "method": "initialize", "params": {}}')
+    assert transport.receive() is not None
+    return transport
+
+
 def test_calls_in_flight_survive_a_lost_websocket(relay: Relay, reliable: FakeExecutor) -> None:
     with ExecServerClient.connect_remote(args(relay)) as client:
 

@@ -17,7 +17,6 @@ from execserver.protocol.paths import PathUri
 from execserver_client._relay_route import relay_route
 from execserver_client._stdio import StdioTransport
 from execserver_client._transport import OpenTransport, Transport
-from execserver_client._websocket import WebSocketTransport
 
 PROGRAM_VARIABLE: Final = "EXECSERVER_PROGRAM"
 _PROGRAM: Final = "execserver"
@@ -70,6 +69,9 @@ def route_to(box: target.Box, options: ExecServerClientConnectOptions) -> Route:
 
 def _to_listener(url: str, options: ExecServerClientConnectOptions) -> Route:
     async def open_transport(timeout: float) -> Transport:
+        # Late: a private server needs none, and they take half the time to load this package.
+        from execserver_client._websocket import WebSocketTransport
+
         return await WebSocketTransport.connect(url, options, timeout)
 
     return Route(open_transport, options, can_resume=True)

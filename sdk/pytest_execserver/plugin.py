@@ -1,4 +1,4 @@
-"""The fixtures: private servers of the program `execserver`, each of which ends with its test.
+"""The fixtures: private servers of the program `execserver`, each of which ends with its test or with all.
 
 Without the program a test that asks for one fails in its setup and says how to get it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from execserver_client import Box as AsyncBox
-from execserver_client import InvalidBox
+from execserver_client import ConnectFailed, InvalidBox
 from execserver_client import connect as connect_async
 from execserver_client._opening import Opening
 from execserver_client.result import Result
@@ -19,6 +19,7 @@ from execserver_client.sandbox import Sandbox
 from execserver_client.sync import Box, Process, connect
 
 _BOX_VARIABLE = "EXECSERVER_BOX"
+_PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"
 _POLICY = "workspace-write"  # its name in the report
 
 
@@ -63,12 +64,28 @@ class SandboxedBox:
 def execbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Box]:
     """A private server for this test; commands run as the one who tests, in the current folder."""
     monkeypatch.delenv(_BOX_VARIABLE, raising=False)  # it names somebody's real box
-    try:
-        opened = connect()
-    except InvalidBox as error:
-        pytest.fail(f"execbox: {error} ({error.hint})", pytrace=False)
-    with opened as box:
+    with _private("execbox") as box:
         yield box
+
+
+@pytest.fixture(scope="session")
+def execbox_session() -> Iterator[Box]:
+    """A private server for all tests of this run, for those that leave nothing behind: it starts once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(_BOX_VARIABLE, raising=False)
+        box = _private("execbox_session")
+    with box:
+        yield box
+
+
+def _private(fixture: str) -> Box:
+    try:
+        return connect()
+    except InvalidBox as error:
+        problem = f"{error} ({error.hint})"
+    except ConnectFailed as error:
+        problem = f"{error} ({_PROGRAM_VARIABLE} names the program; `pip install execserver` gives one)"
+    pytest.fail(f"{fixture}: {problem}", pytrace=False)
 
 
 @pytest.fixture

@@ -95,6 +95,18 @@ def test_importing_the_sdk_loads_no_gevent_and_no_cryptography() -> None:
     assert {name.partition(".")[0] for name in done.stdout.split()} & {*NEVER, "cryptography"} == set()
 
 
+def test_what_a_private_server_needs_loads_no_websockets() -> None:
+    code = "import sys; sys.path[:0] = sys.argv[1:]; from execserver_client.sync import Box, connect;"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"{code} print('websockets' in sys.modules)", ROOT, ROOT / "sdk"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout == "False\n"
+
+
 def test_a_lazy_package_hides_what_it_could_load() -> None:
     reached = closure(ROOT, [read(ROOT / "tools" / "sdk" / "closure.py", ROOT)])
     assert reached == {}

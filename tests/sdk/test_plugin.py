@@ -30,8 +30,37 @@ def test_async(execbox_async):
 """
 
 
-def outcome(folder: Path, program: str) -> str:
-    (folder / "test_boxes.py").write_text(TESTS)
+SHARED = """
+import os
+
+def test_starts_it(execbox_session):
+    assert os.environ["EXECSERVER_BOX"]
+    execbox_session.start(["sleep", "1000"], process_id="of another test")
+
+def test_has_the_same(execbox_session):
+    assert [each.process_id for each in execbox_session.processes()] == ["of another test"]
+
+def test_has_its_own(execbox):
+    assert not execbox.processes()
+"""
+
+MISSING = """
+import pytest
+
+@pytest.fixture(params=["", "/nowhere/execserver"], autouse=True)
+def program(request, monkeypatch):
+    monkeypatch.setenv("EXECSERVER_PROGRAM", request.param)
+
+def test_of_its_own(execbox):
+    pass
+
+def test_shared(execbox_session):
+    pass
+"""
+
+
+def outcome(folder: Path, program: str, tests: str = TESTS, **changed: str) -> str:
+    (folder / "test_boxes.py").write_text(tests)
     given = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "EXECSERVER"))
     }
@@ -40,6 +69,7 @@ def outcome(folder: Path, program: str) -> str:
         "PYTHONPATH": f"{ROOT}:{ROOT / 'sdk'}",
         "EXECSERVER_PROGRAM": program,
         "EXECSERVER_BOX": "ws://127.0.0.1:1",  # somebody's real box, which no test may touch
+        **changed,
     }
     command = [
         sys.executable,
@@ -58,8 +88,28 @@ def outcome(folder: Path, program: str) -> str:
     return done.stdout
 
 
-def test_each_fixture_is_a_private_box(tmp_path: Path) -> None:
+def source_program(folder: Path) -> str:
     main = ROOT / "execserver" / "__main__.py"
-    program = write_script(tmp_path / "execserver", f'exec {sys.executable} -I {main} "$@"')
-    said = outcome(tmp_path, str(program))
+    return str(write_script(folder / "execserver", f'exec {sys.executable} -I {main} "$@"'))
+
+
+def test_each_fixture_is_a_private_box(tmp_path: Path) -> None:
+    said = outcome(tmp_path, source_program(tmp_path))
     assert "3 passed" in said or ("2 passed, 1 skipped" in said and "no sandbox works here" in said), said
+
+
+def test_one_box_can_serve_all_tests(tmp_path: Path) -> None:
+    said = outcome(tmp_path, source_program(tmp_path), SHARED)
+    assert "3 passed" in said, said
+
+
+def test_without_the_program_the_setup_says_how_to_get_it(tmp_path: Path) -> None:
+    said = outcome(tmp_path, "", MISSING, PATH=str(tmp_path))
+    assert "4 errors" in said, said
+    for fixture in ("execbox", "execbox_session"):
+        assert f"{fixture}: no box is named, and there is no program execserver on PATH" in said
+    assert "set EXECSERVER_BOX or EXECSERVER_PROGRAM, or install execserver" in said
+    assert "execbox: cannot start /nowhere/execserver" in said
+    assert "EXECSERVER_PROGRAM names the program" in said
+    assert "Traceback" not in said
+    assert "exception" not in said

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.programs import write_script
 from tests.support.source import ROOT
+
+pytestmark = pytest.mark.timeout(180)  # several programs start one after the other, on a busy machine
 
 TESTS = """
 import asyncio
@@ -83,7 +87,7 @@ def outcome(folder: Path, program: str, tests: str = TESTS, **changed: str) -> s
         ".",
     ]
     done = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=50, check=False
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=150, check=False
     )
     return done.stdout
 

@@ -42,7 +42,7 @@ PART = (
 )
 _FIRST_ID = 41_000
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".*_cache", "__pycache__")
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "CI")
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "CI", "EXECSERVER_FRAMEWORKS")
 
 
 class Home(NamedTuple):

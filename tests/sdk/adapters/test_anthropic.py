@@ -14,3 +14,9 @@ pytestmark = pytest.mark.long
 
 def test_agents_of_the_framework_work_on_a_box(server: ServerProcess, tmp_path: Path) -> None:
     assert " passed" in play("anthropic", "with_anthropic.py", server, tmp_path)
+
+
+def test_the_worker_of_an_environment_serves_its_sessions_on_a_box(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    assert "1 passed" in play("anthropic", "worker_anthropic.py", server, tmp_path)

@@ -90,7 +90,8 @@ class WebSocketLink(asyncio.BufferedProtocol):
     def write(self, buffers: list[bytes]) -> None:
         """Write the buffers of whole frames; nothing once the connection is over."""
         if self._owner is not None and self._transport is not None:
-            self._transport.writelines(buffers)
+            # Not writelines: that of early releases of Python 3.12 and 3.13 never tells of a full buffer.
+            self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
 
     def pause_reading(self) -> None:
         """Read nothing more until `resume_reading`; a peer that is not heard meanwhile is not missed."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, NamedTuple, Self
 
+from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
 from websockets.server import ServerProtocol
 
@@ -188,8 +189,8 @@ class ScriptedRelay:
                 await self._upgrade(reader, writer, head)
             else:
                 await self._answer(reader, writer, head)
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client has gone, or the test is over
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, InvalidState):
+            pass  # the client has gone or is about to, or the test is over
         finally:
             writer.transport.abort()
 

@@ -41,6 +41,6 @@ async def _watched(work: Coroutine[object, object, T], limit: float, threads: se
 
     while (found := left()) and loop.time() < deadline:
         await asyncio.sleep(0.005)  # a thread and a child need a moment after their last words
-    assert found == []
-    assert unhandled == []
+    assert found == [], found
+    assert unhandled == [], unhandled
     return result

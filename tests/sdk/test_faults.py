@@ -34,6 +34,7 @@ from tests.support.server_process import ServerProcess
 
 OPTIONS = ExecServerClientConnectOptions(resume_interval=0.001, resume_window=30.0, max_unread_bytes=100_000)
 BRIEF = OPTIONS.replace(resume_window=0.3)
+CLOSE = 0x88
 
 
 class Reader:
@@ -195,8 +196,8 @@ async def floods(peer: Raw) -> None:
     await greeted(peer)
     for number in range(20_000):
         peer.send(b'{"id":%d,"result":{}}' % (number + 1000))
-    while True:
-        request = json.loads((await peer.frame())[1])
+    while (frame := await peer.frame())[0] != CLOSE:
+        request = json.loads(frame[1])
         if "id" in request:
             peer.send(json.dumps({"id": request["id"], "result": "fine"}).encode())
 

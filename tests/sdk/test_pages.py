@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,6 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 def section(snippet: str) -> str:
     """Return the heading above a snippet."""
     return str(re.findall(r"^#+ (.*)$", TEXT[: TEXT.index(snippet)], re.MULTILINE)[-1])
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with ServerProcess() as server:
-        yield server
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=section)

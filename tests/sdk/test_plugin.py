@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs import write_script
+from tests.support.server_process import PROGRAM_VARIABLE
 from tests.support.source import ROOT
 
 pytestmark = pytest.mark.timeout(180)  # several programs start one after the other, on a busy machine
@@ -85,6 +86,8 @@ def outcome(folder: Path, program: str, tests: str = TESTS, **changed: str) -> s
         "pytest_execserver.plugin",
         "--rootdir",
         ".",
+        "--basetemp",  # others' folders would be looked through, and old ones removed
+        "temporary",
     ]
     done = subprocess.run(
         command, cwd=folder, env=variables, capture_output=True, text=True, timeout=150, check=False
@@ -92,18 +95,20 @@ def outcome(folder: Path, program: str, tests: str = TESTS, **changed: str) -> s
     return done.stdout
 
 
-def source_program(folder: Path) -> str:
+def program(folder: Path) -> str:
+    """Return a program that starts the server: the built file, if there is one."""
     main = ROOT / "execserver" / "__main__.py"
-    return str(write_script(folder / "execserver", f'exec {sys.executable} -I {main} "$@"'))
+    source = write_script(folder / "execserver", f'exec {sys.executable} -I {main} "$@"')
+    return os.environ.get(PROGRAM_VARIABLE, str(source))
 
 
 def test_each_fixture_is_a_private_box(tmp_path: Path) -> None:
-    said = outcome(tmp_path, source_program(tmp_path))
+    said = outcome(tmp_path, program(tmp_path))
     assert "3 passed" in said or ("2 passed, 1 skipped" in said and "no sandbox works here" in said), said
 
 
 def test_one_box_can_serve_all_tests(tmp_path: Path) -> None:
-    said = outcome(tmp_path, source_program(tmp_path), SHARED)
+    said = outcome(tmp_path, program(tmp_path), SHARED)
     assert "3 passed" in said, said
 
 

@@ -49,11 +49,10 @@ def expected() -> str:
     return digest.hexdigest()
 
 
-@pytest.fixture(scope="module")
-def scene() -> Iterator[RelayScene]:
+@pytest.fixture
+def scene(relay_scene: RelayScene) -> RelayScene:
     """A relay and an executor for the tests that leave them as they are."""
-    with RelayScene() as scene:
-        yield scene
+    return relay_scene
 
 
 @pytest.fixture
@@ -135,6 +134,7 @@ def test_a_stream_survives_websockets_that_are_cut_again_and_again(scene: RelayS
     run(scene, test())
 
 
+@pytest.mark.long
 def test_a_box_survives_a_relay_that_is_killed_and_started_anew(own_scene: RelayScene) -> None:
     """Nothing is lost or repeated, calls in flight are answered, and no session is resumed."""
 
@@ -191,6 +191,7 @@ def test_a_token_that_the_relay_does_not_know_is_refused_for_good(scene: RelaySc
     run(scene, test())
 
 
+@pytest.mark.long
 def test_an_executor_with_other_keys_is_not_taken_for_the_first_one(own_scene: RelayScene) -> None:
     async def test() -> None:
         route = relay_route(own_scene.args(), {})
@@ -243,7 +244,7 @@ def test_a_cancelled_attempt_leaves_nothing_open(scene: RelayScene) -> None:
     """Whichever step it has come to."""
 
     async def test() -> None:
-        for turns in range(0, 60, 4):
+        for turns in range(0, 60, 4 if LONG else 12):
             attempt = asyncio.create_task(relay_route(scene.args(), {}).open_transport(10))
             for _ in range(turns):
                 await asyncio.sleep(0.0005)

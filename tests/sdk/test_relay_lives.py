@@ -9,7 +9,7 @@ from tests.conftest import LONG
 from tests.sdk.relay_scene import RelayScene
 from tests.support.lives import explained, left_by
 
-LIVES = 300 if LONG else 10
+LIVES = 300 if LONG else 4
 
 
 async def lived(scene: RelayScene, *, loses: bool) -> None:
@@ -20,10 +20,10 @@ async def lived(scene: RelayScene, *, loses: bool) -> None:
     scene.way.cut()
 
 
-def test_a_box_with_and_without_a_loss_is_freed_with_its_end() -> None:
-    with RelayScene() as scene, asyncio.Runner() as runner:
+def test_a_box_with_and_without_a_loss_is_freed_with_its_end(relay_scene: RelayScene) -> None:
+    with asyncio.Runner() as runner:
         left = left_by(
-            lambda number: runner.run(lived(scene, loses=number % 2 == 1)),
+            lambda number: runner.run(lived(relay_scene, loses=number % 2 == 1)),
             LIVES,
             settle=lambda: runner.run(asyncio.sleep(0.05)),
         )

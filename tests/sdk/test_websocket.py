@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -166,6 +167,8 @@ def test_a_server_that_does_not_read_holds_up_senders_and_nothing_else() -> None
     """A sender who is cancelled meanwhile has sent his message or nothing."""
 
     async def play(peer: Raw) -> None:
+        # The kernel would take more and more for a reader that does not read.
+        peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
         await peer.accept()
         reading.clear()
         await reading.wait()

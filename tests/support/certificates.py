@@ -14,6 +14,19 @@ from cryptography.x509.oid import NameOID
 
 _DAY = datetime.timedelta(days=1)
 
+# From Python 3.13 on an authority must say so, and what it signs must name its key.
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -33,6 +46,9 @@ class Authority:
         certificate = (
             _builder(x509.Name([]), self.certificate.subject, key, days)
             .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=True)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
+            )
             .sign(self.key, hashes.SHA256())
         )
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -46,6 +62,8 @@ def make_authority() -> Authority:
     certificate = (
         _builder(name, name, key, 1)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_SIGNS_CERTIFICATES, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     return Authority(certificate, key)

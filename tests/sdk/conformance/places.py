@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from tests.sdk.relay_scene import RelayScene
@@ -51,8 +50,8 @@ class Relayed:
 
     keeps_streams = True
 
-    def __init__(self) -> None:
-        self._scene = RelayScene()
+    def __init__(self, scene: RelayScene) -> None:
+        self._scene = scene
         self.token: str | None = self._scene.token
         self.box = self._scene.box
 
@@ -61,8 +60,5 @@ class Relayed:
         self._scene.way.cut()
 
     def close(self) -> None:
-        """See `Place`."""
-        self._scene.close()
-
-
-PLACES: dict[str, Callable[[], Place]] = {"ws": Direct, "relay": Relayed}
+        """See `Place`; the scene is left to its owner."""
+        self.cut()

@@ -12,7 +12,7 @@ import pytest
 
 from execserver.client.errors import NotFoundError, RequestFailed
 from tests.sdk.conformance.fronts import FRONTS, Done, Front, Running
-from tests.sdk.conformance.places import PLACES, Place
+from tests.sdk.conformance.places import Direct, Place, Relayed
 
 BLOCKS = 12
 
@@ -34,9 +34,10 @@ def expected() -> str:
     return digest.hexdigest()
 
 
-@pytest.fixture(scope="module", params=PLACES)
+@pytest.fixture(scope="module", params=["ws", "relay"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    place = PLACES[request.param]()
+    is_direct = request.param == "ws"
+    place: Place = Direct() if is_direct else Relayed(request.getfixturevalue("relay_scene"))
     yield place
     place.close()
 

@@ -34,7 +34,8 @@ def expected() -> str:
     return digest.hexdigest()
 
 
-@pytest.fixture(scope="module", params=["ws", "relay"])
+# Without a relay the clients' own tests do the same in every run.
+@pytest.fixture(scope="module", params=[pytest.param("ws", marks=pytest.mark.long), "relay"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     is_direct = request.param == "ws"
     place: Place = Direct() if is_direct else Relayed(request.getfixturevalue("relay_scene"))

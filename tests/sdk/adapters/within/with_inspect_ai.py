@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +78,21 @@ async def test_a_samples_folder_is_private_and_goes_with_the_sample() -> None:
     assert not Path(environment.folder).exists()
 
 
-async def test_the_sandbox_holds_for_commands_and_files(tmp_path_factory: pytest.TempPathFactory) -> None:
-    outside, name = Path.home(), f".execserver-test-{os.getpid()}"
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that no sandbox here may write to; a home may lie below the temporary folders of the box."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+async def test_the_sandbox_holds_for_commands_and_files(outside: Path) -> None:
+    name = "new"
     async with _Opened() as environment:
         result = await environment.exec(["sh", "-c", f"echo x > {name}"], cwd=str(outside))
         assert not result.success
         with pytest.raises(OSError):
             await environment.write_file(f"{outside}/{name}", "x")
-    assert not (outside / name).exists()
+    assert [*outside.iterdir()] == []
 
 
 async def test_variables_are_those_of_the_task_and_of_the_call() -> None:
@@ -104,7 +112,8 @@ async def test_of_much_output_the_end_is_returned() -> None:
 
 async def test_a_missing_program_is_a_failed_result() -> None:
     async with _Opened() as environment:
-        result = await environment.exec(["no-such-program-here"])
+        # In a PATH with a closed folder nobody can tell a program that is missing from one that is closed.
+        result = await environment.exec(["no-such-program-here"], env={"PATH": "/usr/bin:/bin"})
     assert (result.success, result.returncode) == (False, 127)
     assert "no-such-program-here" in result.stderr
 

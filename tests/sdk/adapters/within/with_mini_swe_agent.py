@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -107,15 +108,23 @@ def test_variables_and_the_folder_are_as_the_settings_say(
         assert execute(environment, "pwd", cwd="/")["output"] == "/\n"
 
 
-def test_only_the_folder_can_be_written_wherever_a_command_starts(environment: ExecserverEnvironment) -> None:
-    outside, name = Path.home(), f".execserver-test-{os.getpid()}"
-    done = execute(environment, f"echo x > {name}", cwd=str(outside))
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that no sandbox here may write to; a home may lie below the temporary folders of the box."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+def test_only_the_folder_can_be_written_wherever_a_command_starts(
+    environment: ExecserverEnvironment, outside: Path
+) -> None:
+    done = execute(environment, "echo x > new", cwd=str(outside))
     assert done["returncode"] != 0
-    assert not (outside / name).exists()
+    assert [*outside.iterdir()] == []
 
 
-def test_full_access_has_to_be_asked_for(place: Path) -> None:
-    file = Path.home() / f".execserver-test-{os.getpid()}"
+def test_full_access_has_to_be_asked_for(place: Path, outside: Path) -> None:
+    file = outside / "new"
     with ExecserverEnvironment(box=BOX, cwd=str(place), sandbox="full-access") as environment:
         assert execute(environment, f"touch {file} && rm {file}")["returncode"] == 0
 

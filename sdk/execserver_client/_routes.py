@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -15,7 +14,6 @@ from execserver.client.options import ExecServerClientConnectOptions, RemoteExec
 from execserver.client.recovery import Pauses
 from execserver.protocol.paths import PathUri
 from execserver_client._relay_route import relay_route
-from execserver_client._stdio import StdioTransport
 from execserver_client._transport import OpenTransport, Transport
 
 PROGRAM_VARIABLE: Final = "EXECSERVER_PROGRAM"
@@ -99,6 +97,8 @@ def _over_pipes(command: Sequence[str], options: ExecServerClientConnectOptions,
             "a server that is started for one client ends with it: no session of it can be kept or resumed"
         )
 
+    from execserver_client._stdio import StdioTransport
+
     async def open_transport(timeout: float) -> Transport:
         return await StdioTransport.start(command, None, options.max_message_bytes, grace=grace)
 
@@ -114,6 +114,8 @@ def _own_command(box: str | None, environ: Mapping[str, str]) -> tuple[str, ...]
     """
     if (box is not None and box) or environ.get(target.BOX_VARIABLE):
         return ()
+    import shutil  # late: it loads every kind of compression
+
     given = environ.get(PROGRAM_VARIABLE)
     program = given or shutil.which(_PROGRAM, path=environ.get("PATH"))
     if program is None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from execserver.wire.client_end import BINARY_ONLY, TEXT_TOO, ClientEnd
 from execserver.wire.client_frames import (
     BINARY_MESSAGE,
     TEXT_MESSAGE,
@@ -21,6 +20,9 @@ from execserver.wire.client_frames import (
     close_frame,
     ping_frame,
 )
+
+if TYPE_CHECKING:
+    from execserver.wire.client_end import ClientEnd
 
 PING_INTERVAL_S: Final = 30.0
 PONG_TIMEOUT_S: Final = 60.0
@@ -176,6 +178,9 @@ class WebSocketLink(asyncio.BufferedProtocol):
     def _feed_library(self, data: bytes) -> bool:
         """Give a frame other than a whole message to the library; return whether more is read."""
         if self._library is None:
+            # Late: most connections end without such a frame, and the library is a fifth of all imports.
+            from execserver.wire.client_end import BINARY_ONLY, TEXT_TOO, ClientEnd
+
             takes = TEXT_TOO if self._kind.is_text else BINARY_ONLY
             limits = self._kind.max_message_bytes, self._kind.max_frame_bytes
             self._library = ClientEnd.upgraded(*limits, takes, self._messages.append, self._on_pong)

@@ -82,6 +82,7 @@ class Box:
         self._home = home
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._errands = Errands(self._gate)
+        self._begin = self._errands.begin  # one bound method for all processes
         self._router = Router(self._errands.begin)
         self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
 
@@ -352,7 +353,7 @@ class Box:
             self._session,
             self._gate,
             process_id,
-            begin=self._errands.begin,
+            begin=self._begin,
             sandboxed=sandboxed,
             collect_output=collect_output,
             after_seq=after_seq,

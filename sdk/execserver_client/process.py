@@ -29,6 +29,7 @@ from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN, PROCESS_SIG
 from execserver_client._communicate import communicate
 from execserver_client._driving import adrive
 from execserver_client._flow import Gate, Inlet
+from execserver_client._pulse import Pulse
 from execserver_client._session import Session
 from execserver_client._splitting import Aside
 
@@ -72,7 +73,7 @@ class Process:
             process_id, sandboxed=sandboxed, collect_output=collect_output, after_seq=after_seq
         )
         self._aside: Aside | None = None  # made when one stream is read alone
-        self._changed = asyncio.Event()
+        self._changed = Pulse()
         self._write_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -150,7 +151,7 @@ class Process:
                 event = self._known.take()
             except OutputGap as gap:
                 aside.put_gap(gap, name)
-                self._changed.set()
+                self._changed.beat()
                 raise
             finally:
                 self._record_held()
@@ -160,7 +161,7 @@ class Process:
                 if name is None or aside.stream_of(event) == name:
                     return event.data
                 aside.put(event)
-                self._changed.set()  # another task may wait for it
+                self._changed.beat()  # another task may wait for it
 
     async def wait(self, timeout: float | None = None) -> int:
         """Wait for the end of the process and return its exit code, -1 if no server knows it.
@@ -335,7 +336,7 @@ class Process:
     def fail(self, error: ExecServerError) -> None:
         """Stop following the process: events that arrived can still be taken, then `error` is raised."""
         if self._known.fail(error):
-            self._changed.set()
+            self._changed.beat()
 
     def raise_failure(self) -> None:
         """Raise the error of `fail`, if the process can no longer be followed."""
@@ -352,7 +353,7 @@ class Process:
 
     def _update(self) -> None:
         self._record_held()
-        self._changed.set()
+        self._changed.beat()
 
     def _record_held(self) -> None:
         # A process that has ended must not stop the connection: nothing more can come from it.
@@ -365,13 +366,15 @@ class Process:
             self._known.raise_failure()
             if deadline is not None and clock() >= deadline:
                 raise WaitTimeout(f"process {self.process_id}: nothing within {timeout:g} s")
-            self._changed.clear()
-            try:
-                with self._gate.waiting():
+            with self._gate.waiting():
+                if deadline is None:
+                    await self._changed.wait()
+                    continue
+                try:
                     async with asyncio.timeout_at(deadline):
                         await self._changed.wait()
-            except TimeoutError:
-                pass  # the next round finds it, unless it is ready at the last moment
+                except TimeoutError:
+                    pass  # the next round finds it, unless it is ready at the last moment
 
 
 class OutputStream:

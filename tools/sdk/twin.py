@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tools.sdk.annotations import (
@@ -23,7 +23,7 @@ from tools.sdk.annotations import (
     unwrapped,
     wrapped,
 )
-from tools.sdk.twin_imports import needed
+from tools.sdk.twin_imports import late_imports, needed
 
 LINE = 110
 RENAMED = {
@@ -125,13 +125,16 @@ class _Class:
                 raise Unsupported(f"{self._node.name}.{target} needs an annotation")
             yield from self._attribute(target, annotation, "")
 
-    def _attribute(self, name: str, annotation: ast.expr, docstring: str) -> Iterator[str]:
+    def _attribute(
+        self, name: str, annotation: ast.expr, docstring: str, late: Iterable[str] = ()
+    ) -> Iterator[str]:
         if name.startswith("_") or name in self._properties or text(annotation).startswith("ClassVar"):
             return
         self._properties.add(name)
         result = text(returned(annotation, self._known))
         lines = ["    @property", f"    def {name}(self) -> {result}:"]
         lines.append(docstring or _quoted(f"As in `{self._plan.package}.{self._node.name}`.", 8))
+        lines += [f"        {line}\n" for line in late]
         yield "\n".join([*lines, *self._returning(annotation, f"self._wrapped.{name}")])
 
     def _method(self, node: Function) -> Iterator[str]:
@@ -139,7 +142,8 @@ class _Class:
         if node.returns is None:
             raise Unsupported(f"{self._node.name}.{node.name} has no return annotation")
         if decorators & {"property", "cached_property"}:
-            yield from self._attribute(node.name, node.returns, _docstring(node, 8))
+            late = late_imports(node, self._plan.package, self._plan.homes).values()
+            yield from self._attribute(node.name, node.returns, _docstring(node, 8), late)
         elif "setter" in decorators:
             yield self._setter(node)
         elif node.name == "__aenter__":

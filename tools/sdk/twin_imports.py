@@ -24,7 +24,10 @@ def needed(tree: ast.Module, body: str, package: str, module: str, others: Mappi
     for name, home, spelled in _imported(tree):
         if name in used and name not in others:
             wanted.setdefault(home, set()).add(spelled)
-    for name in used & others.keys():
+    late = late_imports(tree, package, others)
+    if late:
+        wanted["typing"].add("TYPE_CHECKING")
+    for name in (used & others.keys()) - late.keys():
         wanted.setdefault(f"{package}.sync.{others[name]}", set()).add(name)
     wanted[f"{package}.{module}"] = (own & used) - others.keys()
     wanted[PORTAL] = {"Portal"}
@@ -37,7 +40,30 @@ def needed(tree: ast.Module, body: str, package: str, module: str, others: Mappi
     groups: dict[int, list[str]] = {}
     for line in sorted(lines, key=lambda line: (line.startswith("from"), line.split()[1])):
         groups.setdefault(_group(line.split()[1], package), []).append(line)
+    if late:
+        groups[max(groups) + 1] = ["if TYPE_CHECKING:", *(f"    {late[name]}" for name in sorted(late))]
     return "\n\n".join("\n".join(groups[group]) for group in sorted(groups))
+
+
+def late_imports(tree: ast.AST, package: str, homes: Mapping[str, str]) -> dict[str, str]:
+    """Return the twins that properties import when they are used, as their originals do; with the line."""
+    properties = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any(map(_is_property, node.decorator_list))
+    ]
+    imported = [
+        alias.name
+        for node in properties
+        for each in node.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    ]
+    return {name: f"from {package}.sync.{homes[name]} import {name}" for name in imported if name in homes}
+
+
+def _is_property(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Name) and decorator.id in ("property", "cached_property")
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from execserver.client.collecting import MAX_COLLECTED
 from execserver.client.recovery import SessionState
@@ -21,11 +21,13 @@ from execserver_client import box as asynchronous
 from execserver_client.result import Result
 from execserver_client.sandbox import AnySandbox
 from execserver_client.sync._portal import Portal
-from execserver_client.sync.files import Files
-from execserver_client.sync.http import Http
-from execserver_client.sync.ports import Ports
 from execserver_client.sync.process import Process
-from execserver_client.sync.sessions import Sessions
+
+if TYPE_CHECKING:
+    from execserver_client.sync.files import Files
+    from execserver_client.sync.http import Http
+    from execserver_client.sync.ports import Ports
+    from execserver_client.sync.sessions import Sessions
 
 
 class Box:
@@ -87,21 +89,29 @@ class Box:
     @property
     def files(self) -> Files:
         """The files of the box."""
+        from execserver_client.sync.files import Files
+
         return Files(self._portal, self._wrapped.files)
 
     @property
     def ports(self) -> Ports:
         """TCP connections from and to the box."""
+        from execserver_client.sync.ports import Ports
+
         return Ports(self._portal, self._wrapped.ports)
 
     @property
     def http(self) -> Http:
         """HTTP requests that the box makes."""
+        from execserver_client.sync.http import Http
+
         return Http(self._portal, self._wrapped.http)
 
     @property
     def sessions(self) -> Sessions:
         """Kept sessions, and the processes in them."""
+        from execserver_client.sync.sessions import Sessions
+
         return Sessions(self._portal, self._wrapped.sessions)
 
     def on_connection_change(self, on_change: Callable[[bool], None] | None) -> None:

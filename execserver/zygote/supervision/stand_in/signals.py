@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 
 from execserver.zygote.supervision.trap.process_status import Status
 
@@ -35,3 +36,15 @@ def handling(pid: int) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return status.ignored, status.caught
+
+
+def dies_of(pid: int, signum: int) -> bool:
+    """Return whether a signal ends a process by default; see to it that it leaves no core dump."""
+    ignored, caught = handling(pid)
+    if not signum or (ignored | caught) & 1 << signum - 1:
+        return False
+    try:
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+    except OSError:
+        return False
+    return True

@@ -10,7 +10,8 @@ The thread is traced from the moment its program may run outside:
     PASSING    the call is intercepted as every other exec, and recognised; now it gets the stand-in's file
     REPLACING  the kernel executes; the file is compared once more before the first instruction
     STANDING   every signal stops it, and goes to the program instead
-    STUCK      the stand-in was not executed: it stays stopped in its exec, until the program has ended
+    STUCK      the stand-in was not executed, as a stop or SIGCONT ended the wait before it was heard, or for
+               what others did: it stays stopped in its exec, until the program has ended
     ENDING     the program has ended: it stops once more, and ends as the program did
     OVER       it is traced no more: it ends, has ended, or goes on from its exec
 
@@ -32,6 +33,7 @@ from execserver.zygote.supervision.stand_in.signals import (
     SIGKILL,
     SIGSTOP,
     STOPS,
+    dies_of,
     handling,
     send,
 )
@@ -354,8 +356,11 @@ class StandIn:
             registers[at.RIP] = DIE if signum else LEAVE
             registers[at.RDI] = signum or os.WEXITSTATUS(status)
         registers[at.CALL] = at.NO_CALL
-        # A handler of its own must not run, now that its program has.
-        self._tracing.block_signals(self.tid, 0 if signum and self.step != STUCK else _EVERY_SIGNAL)
+        dies = signum if self.step != STUCK or dies_of(self.tid, signum) else 0
+        # A handler of its own must not run, now that its program has, and no other signal come first.
+        self._tracing.block_signals(self.tid, _EVERY_SIGNAL & ~(1 << dies - 1) if dies else _EVERY_SIGNAL)
+        if dies and self.step == STUCK:
+            self._send_to_itself(dies)  # before it can make its call
         # Else it might stay stopped: a stop, or the news of one, may be on its way.
         self._send_to_itself(SIGCONT)
         self._let_go(registers)

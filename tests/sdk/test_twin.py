@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,9 @@ from tools.sdk.annotations import Unsupported
 from tools.sdk.twin import Plan, generate
 from tools.sdk.write_twin import pages
 
+ASYNCIO = re.compile(
+    r"\b(?:async|await\w*|tasks?|coroutines?|event\s+loop|asyncio|asynchronous|aclose)\b", re.I
+)
 HERE = Path(__file__).parent / "sample"
 CLASSES = ("Counter", "Step", "Steps", "Kept")
 PLAN = Plan("tests.sdk.sample", "counting", CLASSES, dict.fromkeys(CLASSES, "counting"), ("Counter",))
@@ -30,6 +35,17 @@ def counter() -> Iterator[Counter]:
 def test_the_kept_twin_is_up_to_date() -> None:
     stale = [path.name for path, text in pages().items() if not path.is_file() or path.read_text() != text]
     assert stale == [], "python3 build.py docs writes them"
+
+
+def test_no_docstring_of_the_twin_speaks_of_asyncio() -> None:
+    wrong = [
+        (path.name, node.name, word)
+        for path, text in pages().items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        for word in ASYNCIO.findall(ast.get_docstring(node) or "")
+    ]
+    assert wrong == []
 
 
 def test_the_twin_of_the_sample_is_what_the_writer_makes() -> None:

@@ -39,6 +39,13 @@ WORDS = [
     (re.compile(r"\bawait "), ""),
     (re.compile(r"\baclose\b"), "close"),
     (re.compile(r"\basynchronous (iterator|context)"), r"\1"),
+    (
+        re.compile(r"A \w+ belongs to the event loop in which it was made; several\s+tasks\b"),
+        "Several threads",
+    ),
+    (re.compile(r"\b([Ss]everal\s+)tasks\b"), r"\1threads"),
+    (re.compile(r"\bin the event loop\b"), "in a thread of this package"),
+    (re.compile(r"\bthe awaiting task is cancelled\b"), "the waiting thread is interrupted"),
 ]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -34,8 +34,7 @@ class Box:
     """A session with the server of one machine; made by `connect`.
 
     Leaving the `with` block (or `close`) kills the processes that still run; `detach` leaves them to a
-    client that resumes the session in time.  A box belongs to the event loop in which it was made; several
-    tasks may use it at once.
+    client that resumes the session in time.  Several threads may use it at once.
 
     A lost connection is resumed by itself (`ConnectOptions.resume_window`): calls in flight then raise
     `TransportClosed`, processes go on.  When the window is over, everything raises `ResumeFailed`.
@@ -117,7 +116,7 @@ class Box:
     def on_connection_change(self, on_change: Callable[[bool], None] | None) -> None:
         """Have `on_change` called with False when the connection is lost, True when it was resumed.
 
-        It is called in the event loop and must not block.  There is one at a time; None ends it.
+        It is called in a thread of this package and must not block.  There is one at a time; None ends it.
         """
         self._portal.run(self._wrapped.on_connection_change, on_change)
 
@@ -142,7 +141,7 @@ class Box:
 
         The arguments are as for `start`.  `input` is written to its stdin, text as UTF-8, which is then
         closed; without it stdin is empty.  A command that has not ended after `timeout` seconds is killed,
-        as it is when the awaiting task is cancelled.
+        as it is when the waiting thread is interrupted.
 
         Raises `CommandTimeout` with the output so far; `CommandFailed` with `check` for another exit code
         than 0; `OutputTooLarge` beyond `max_output` bytes and `OutputGap` for lost output (unless

@@ -16,7 +16,7 @@ from execserver_client.sync._portal import Portal
 class Process:
     """One process; made by `Box.start`, `Box.attach` and `box.sessions.watch`.
 
-    Several tasks may use it.  Each event goes to exactly one of those that iterate; `wait` takes no event.
+    Several threads may use it.  Each event goes to exactly one of those that iterate; `wait` takes no event.
     Leaving a `with` block kills it if it still runs.
     """
 

@@ -136,6 +136,26 @@ def test_a_session_is_ended_by_another_client(server: ServerProcess) -> None:
     run_async(play())
 
 
+def test_the_log_of_a_process_is_read_in_pages_and_from_its_end(server: ServerProcess) -> None:
+    async def play() -> None:
+        async with connect(server.url) as box:
+            process = await box.start(["sh", "-c", "echo one; read line; echo two; exit 3"], pipe_stdin=True)
+            assert await printed(process) == b"one\n"
+            await process.write(b"\n")
+            await process.wait(20)
+            assert await printed(process) == b"two\n"
+            read, after = [], 0
+            while (page := await process.log(after, max_bytes=1)).chunks:
+                read += [(chunk.stream.value, bytes(chunk.chunk)) for chunk in page.chunks]
+                after = page.next_seq - 1
+            assert read == [("stdout", b"one\n"), ("stdout", b"two\n")]
+            assert (page.exit_code, page.lost_bytes) == (3, 0)
+            end = await process.log(tail_bytes=1)
+            assert [bytes(chunk.chunk) for chunk in end.chunks] == [b"two\n"]
+
+    run_async(play())
+
+
 def test_a_server_without_kept_sessions_is_not_asked(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,5 +166,8 @@ def test_a_server_without_kept_sessions_is_not_asked(
                 await box.sessions.list()
             with pytest.raises(UnsupportedByServer):
                 await box.sessions.watch("s", "p")
+            process = await box.start(["true"])
+            with pytest.raises(UnsupportedByServer, match="process/log"):
+                await process.log()
 
     run_async(play())

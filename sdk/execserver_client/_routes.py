@@ -67,7 +67,7 @@ def route_to(box: target.Box, options: ExecServerClientConnectOptions) -> Route:
 
 def _to_listener(url: str, options: ExecServerClientConnectOptions) -> Route:
     async def open_transport(timeout: float) -> Transport:
-        # Late: a private server needs none, and they take half the time to load this package.
+        # Late: a private server needs no WebSockets.
         from execserver_client._websocket import WebSocketTransport
 
         return await WebSocketTransport.connect(url, options, timeout)

@@ -146,8 +146,9 @@ class TestSandbox:
         outside.mkdir()
 
         async def use(box: Box) -> None:
-            if not any(each.back_end for each in (await box.sandbox_report()).policies):
-                pytest.skip("no sandbox works on this machine")
+            report = await box.sandbox_report()
+            if not any(each.back_end for each in report.policies):
+                pytest.skip(f"no sandbox works here: {[each.blocker for each in report.policies]}")
             found = await box.run(["sh", "-c", "touch ../outside/x"], cwd=inside, sandbox=sandbox)
             written = await box.run(["touch", "y"], cwd=inside, sandbox=sandbox)
             assert written.ok == (sandbox != "read-only")
@@ -163,8 +164,9 @@ class TestSandbox:
         sandbox = Sandbox.workspace_write(roots=[tmp_path], hidden=[tmp_path / "secret"], tmp=False)
 
         async def use(box: Box) -> None:
-            if not any(each.back_end for each in (await box.sandbox_report()).policies):
-                pytest.skip("no sandbox works on this machine")
+            report = await box.sandbox_report()
+            if not any(each.back_end for each in report.policies):
+                pytest.skip(f"no sandbox works here: {[each.blocker for each in report.policies]}")
             found = await box.run(["sh", "-c", "cat seen secret/key"], cwd=tmp_path, sandbox=sandbox)
             assert (found.stdout, found.ok) == (b"seen", False)
             assert not (await box.run(["touch", "secret/new"], cwd=tmp_path, sandbox=sandbox)).ok

@@ -137,8 +137,7 @@ def test_calls_that_are_cancelled_in_the_middle_leave_the_connection_whole(url: 
     async def main() -> None:
         async with await box_of(url).open() as box:
             tasks = [asyncio.create_task(box.info()) for _ in range(CALLS)]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0.01)
+            await tasks[CALLS // 20]  # some are answered, most are on the way
             for task in random.sample(tasks, CALLS * 9 // 10):
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.sdk.relay_scene import RelayScene
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 from tools.sdk.reference import PAGE, render
 
 TEXT = (ROOT / "docs" / "sdk.md").read_text()
+RELAY = "relay:https://relay.example.org/{name}"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -22,18 +24,36 @@ def section(snippet: str) -> str:
     return str(re.findall(r"^#+ (.*)$", TEXT[: TEXT.index(snippet)], re.MULTILINE)[-1])
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=section)
-def test_a_snippet_runs(snippet: str, server: ServerProcess, tmp_path: Path) -> None:
+def run(snippet: str, folder: Path, url: str) -> str:
+    """Run a snippet as a program of its own, in a folder; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", snippet],
-        env={"PYTHONPATH": f"{ROOT}/sdk:{ROOT}", "EXECSERVER_BOX": server.url, "HOME": str(tmp_path)},
-        cwd=tmp_path,
+        env={"PYTHONPATH": f"{ROOT}/sdk:{ROOT}", "EXECSERVER_BOX": url, "HOME": str(folder)},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=50,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("snippet", [each for each in SNIPPETS if RELAY not in each], ids=section)
+def test_a_snippet_runs(snippet: str, server: ServerProcess, tmp_path: Path) -> None:
+    run(snippet, tmp_path, server.url)
+
+
+def test_the_snippet_with_a_relay_runs_there(relay_scene: RelayScene, tmp_path: Path) -> None:
+    (snippet,) = (each for each in SNIPPETS if RELAY in each)
+    token = tmp_path / "relay-token"
+    token.write_text(relay_scene.token)
+    token.chmod(0o600)
+    # One box in place of a hundred, and five clients of it.
+    here = snippet.replace(RELAY, relay_scene.box).replace("range(100)", "range(5)")
+    said = run(here, tmp_path, "")
+    relay_scene.way.cut()  # the proxy keeps its ends until then
+    assert re.fullmatch(r"(devbox-\d \d+\.\d+ \d+\.\d+\n\n){5}", said), said
 
 
 def test_the_first_snippet_has_at_most_ten_lines() -> None:

@@ -51,7 +51,7 @@ def anyio_backend() -> str:
 async def sandbox_env(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEnvironment]:
     name = getattr(request.node, "originalname", "")
     if IS_ROOT and name in _NOT_AS_ROOT:
-        pytest.xfail("the server runs as root")
+        pytest.xfail("the server runs as root, who reads and writes whatever the modes say")
     async with _Opened(sandbox=request.param) as environment:
         yield environment
 

@@ -91,6 +91,11 @@ class FairWriter:
         self._broken = None
         self._look_soon()
 
+    @property
+    def is_inside_a_frame(self) -> bool:
+        """True while the peer has a beginning of what was to be written: nothing else may follow that."""
+        return self._is_writing or bool(self._rest)
+
     def flush(self) -> None:
         """Write one batch in this greenlet if the writer is idle; `run` raises an error of it."""
         # Two writers would mix the bytes of their frames.

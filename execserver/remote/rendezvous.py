@@ -206,12 +206,15 @@ class RendezvousSocket:
         return self._messages.popleft()
 
     def close(self) -> None:
-        """Send a Close frame if the peer takes it within a second, and end.  May be called again."""
+        """Send a Close frame if none is under way and the peer takes it within a second, and end.
+
+        May be called again.
+        """
         if self._closed:
             return
         with at_most(_SHUTDOWN_NOTICE_S):
             try:
-                if self._library.is_open and not self._writing:
+                if self._library.is_open and not (self._writing or self.writer.is_inside_a_frame):
                     self._writing = True  # for good: nothing may follow a Close frame
                     self._sock.sendall(self._library.goodbye())
             except (OSError, WebSocketException):

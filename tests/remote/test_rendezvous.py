@@ -21,6 +21,7 @@ from execserver.remote.rendezvous import (
 )
 from execserver.remote.rendezvous_urls import shown
 from execserver.remote.tools import Timing
+from execserver.wire.client_end import ClientEnd
 from execserver.wire.client_frames import binary_frame
 from tests.support.certificates import make_authority
 from tests.support.relay import Peer, Relay, listen
@@ -341,6 +342,22 @@ def test_what_leaves_at_once_arrives_whole_and_in_order(relay: Relay) -> None:
         ws.writer.flush_at_once()
     assert [peer.received.get(timeout=5) for _ in messages] == messages
     ws.close()
+
+
+def test_a_frame_that_has_begun_is_followed_by_no_goodbye(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = connect(relay)
+    peer = peer_of(relay)
+    peer.reads.clear()
+    while not ws.writer.is_inside_a_frame:
+        ws.writer.urgent(b"x" * 200_000)
+        ws.writer.flush_at_once()  # until the kernel takes only a part
+    monkeypatch.setattr(ClientEnd, "goodbye", lambda self: pytest.fail("it would have gone into the frame"))
+    ws.close()
+    peer.reads.set()
+    messages = list(iter(lambda: peer.received.get(timeout=5), None))
+    assert set(messages) <= {b"x" * 200_000}
 
 
 def test_answers_leave_before_the_next_read_without_the_writer(

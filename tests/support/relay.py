@@ -74,6 +74,8 @@ class Peer:
         self.reads.set()
         self._sock = sock
         self._protocol = protocol
+        self._unsent: list[bytes] = []
+        self._writing = False
 
     @property
     def is_open(self) -> bool:
@@ -93,7 +95,8 @@ class Peer:
 
     def raw(self, data: bytes) -> None:
         """Send bytes as they are."""
-        self._sock.sendall(data)
+        self._unsent.append(data)
+        self._write()
 
     def ping(self, data: bytes = b"") -> None:
         """Send a ping."""
@@ -102,9 +105,20 @@ class Peer:
 
     def flush(self) -> None:
         """Write what the protocol wants written."""
-        data = b"".join(self._protocol.data_to_send())
-        if data:
-            self._sock.sendall(data)
+        self._unsent += self._protocol.data_to_send()
+        self._write()
+
+    def _write(self) -> None:
+        # Several greenlets send: bytes of another one would go into the frame in which the first one waits.
+        if self._writing:
+            return
+        self._writing = True
+        try:
+            while data := b"".join(self._unsent):
+                self._unsent.clear()
+                self._sock.sendall(data)
+        finally:
+            self._writing = False
 
     def drop(self) -> None:
         """End the TCP connection without a word."""

@@ -173,6 +173,7 @@ class Relay:
         self._loop = gevent.get_hub().loop
         self._listening = listen()
         self.port = int(self._listening.getsockname()[1])
+        self._sockets: list[socket.socket] = []
         self._greenlets: list[gevent.Greenlet[..., None]] = [gevent.spawn(self._accept)]
 
     @property
@@ -199,6 +200,8 @@ class Relay:
         for peer in [*self.executors, *self.harnesses]:
             peer.drop()
         gevent.killall(self._greenlets)
+        for sock in self._sockets:
+            sock.close()  # also that of a greenlet that never began
 
     def __enter__(self) -> Relay:
         return self
@@ -232,6 +235,7 @@ class Relay:
                 sock, _ = self._listening.accept()
             except OSError:
                 return
+            self._sockets.append(sock)
             self._greenlets.append(gevent.spawn(self._serve, sock))
 
     def _serve(self, sock: socket.socket) -> None:

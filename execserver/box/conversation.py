@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _BY_SIGNAL: Final = 128
 _AGAIN_S: Final = 0.1
+_LOOK_S: Final = 0.03  # between two looks whether a program still draws
+_LOOKS: Final = 10
 _SIGNAL_S: Final = 10.0
 _REPLAY_S: Final = 10.0
 _ALL_ROWS: Final = b"\x1b[r"
@@ -146,11 +148,21 @@ class Conversation:
                 self._replayed.wait(_REPLAY_S)
                 self._forget_region()
                 self._resize(size._replace(rows=max(1, size.rows - 1)))  # the same size would change nothing
+                self._let_it_draw()
             if self._resize(size):
                 told = size
             else:
                 self._size_changed.set()
                 gevent.sleep(_AGAIN_S)
+
+    def _let_it_draw(self) -> None:
+        """Wait until the program has drawn itself: some, as `less`, miss a second change meanwhile."""
+        before = None
+        for _ in range(_LOOKS):
+            gevent.sleep(_LOOK_S)
+            if self._process.last_seq == before:
+                return
+            before = self._process.last_seq
 
     def _forget_region(self) -> None:
         """Let all rows scroll: a program that learns of another size takes that for granted."""

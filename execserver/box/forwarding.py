@@ -1,7 +1,8 @@
 """TCP connections through a box: from here to what the box reaches, from the box to what is reached here.
 
 Listens on the loopback unless another address is named.  At most 256 connections at a time; further ones
-wait in the kernel.  A connection holds one piece of 64 KiB each way; what is not read stops its sender.
+wait in the kernel.  A connection holds at most the server's window each way; what is not read stops its
+sender.
 Streams go on over a lost connection to the box.
 """
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from execserver.client.ports import PortListener, PortStream
 
 _AT_ONCE: Final = 256
-_PIECE: Final = 64 * 1024
 _CONNECT_S: Final = 10.0
 _CHECK_S: Final = 1.0
 _BY_SIGNAL: Final = 128
@@ -170,8 +170,7 @@ def join(sock: socket.socket, stream: PortStream) -> None:
 
 def _send(sock: socket.socket, stream: PortStream) -> None:
     try:
-        while data := sock.recv(_PIECE):
-            stream.send(data)
+        stream.send_all(iter(lambda: sock.recv(stream.piece_bytes), b""))
         stream.shutdown()
     except (OSError, ExecServerError):
         stream.close()

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
 
-import msgspec
-
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed, request_failed
 from execserver.client.event_log import Output
+from execserver.protocol.lifting import JsonText
 
 W = TypeVar("W")
 
-OnNotification: TypeAlias = Callable[[str, msgspec.Raw], None]
+OnNotification: TypeAlias = Callable[[str, JsonText], None]
 OnOutput: TypeAlias = Callable[[str, Output], None]
 # An error is passed as a value: raised by the waiter itself, a frame of its own traceback would hold it.
-Outcome: TypeAlias = "msgspec.Raw | ExecServerError"
+Outcome: TypeAlias = "JsonText | ExecServerError"
 
 
 class Calls(Generic[W]):
@@ -74,7 +73,7 @@ class Calls(Generic[W]):
         for _, waiter in pending.values():
             self._wake(waiter, closed_by(cause))
 
-    def _answer(self, call_id: int | str, result: msgspec.Raw) -> None:
+    def _answer(self, call_id: int | str, result: JsonText) -> None:
         waiting = self._pending.pop(call_id, None) if isinstance(call_id, int) else None
         if waiting is not None:
             self._wake(waiting[1], result)

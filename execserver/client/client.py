@@ -216,7 +216,7 @@ class ExecServerClient(Parts):
 
     def call(self, method: str, params: object = None, *, timeout: float | None = None) -> object:
         """Call any method with plain JSON values and return its result as such."""
-        return msgspec.json.decode(self._session.request(method, params, timeout=timeout))
+        return msgspec.json.decode(bytes(self._session.request(method, params, timeout=timeout)))
 
     def close(self) -> None:
         """Kill the processes that still run and end the connection.  May be called again."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TypeAlias, cast
 
 import gevent
-import msgspec
 from gevent.event import AsyncResult
 
 from execserver.client import wire
@@ -20,6 +19,7 @@ from execserver.client.flow import Gate
 from execserver.client.recovery import too_late
 from execserver.client.transport import Transport
 from execserver.eventloop.locks import BoundedSemaphore
+from execserver.protocol.lifting import JsonText
 
 _Answer: TypeAlias = "AsyncResult[Outcome]"
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
@@ -49,7 +49,7 @@ class Connection:
         """Start reading."""
         self._reader = gevent.spawn(self._read)
 
-    def request(self, method: str, params: object, timeout: float | None = None) -> msgspec.Raw:
+    def request(self, method: str, params: object, timeout: float | None = None) -> JsonText:
         """Send a request and return its result as JSON text.
 
         Raises `RequestFailed` (or its subclass for the code), `TransportClosed`, or `WaitTimeout` after

@@ -1,21 +1,35 @@
-"""Input of a process with several writes under way, for greenlets; `write_window` has the rules."""
+"""Several writes under way, for greenlets: the rules are those of `write_window` and `port_window`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from execserver.client.calls import Outcome
 from execserver.client.connection import Connection, Posted
+from execserver.client.port_log import PortLog
+from execserver.client.port_window import PortWindow
 from execserver.client.process_state import ProcessState
+from execserver.client.request_window import Steps
 from execserver.client.session import Session
-from execserver.client.write_window import Steps, WriteWindow
-from execserver.protocol.process import WriteParams, WriteResponse
+from execserver.client.write_window import WriteWindow
+from execserver.protocol.method import Method
+from execserver.protocol.own_methods import PORT_DATA
 from execserver.protocol.process_methods import PROCESS_WRITE
 
 
 def write_all(session: Session, known: ProcessState, pieces: Iterable[bytes]) -> None:
     """Write all pieces, and wait for the last answer.  Raises as `RemoteProcess.write` does."""
-    window = WriteWindow(_Line(session), known)
+    window = WriteWindow(_Line(session, PROCESS_WRITE), known)
+    for piece in pieces:
+        _take(window.push(piece))
+    _take(window.finish())
+
+
+def send_all(session: Session, log: PortLog, pieces: Iterable[bytes]) -> None:
+    """Send all pieces, and wait for the last answer.  Raises as `PortStream.send` does."""
+    window = PortWindow(_Line(session, PORT_DATA), log)
+    _take(window.begin())
     for piece in pieces:
         _take(window.push(piece))
     _take(window.finish())
@@ -34,21 +48,22 @@ def _take(steps: Steps) -> None:
 class _Line:
     """The session of a client on gevent; each method blocks."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, method: Method[Any, Any]) -> None:
         self._session = session
+        self._method = method
 
     def connection(self) -> Connection:
         """See `Line`."""
         return self._session.connection()
 
-    def post(self, connection: Connection, params: WriteParams) -> Posted:
+    def post(self, connection: Connection, params: object) -> Posted:
         """See `Line`."""
-        return connection.post(PROCESS_WRITE.name, params)
+        return connection.post(self._method.name, params)
 
     def outcome(self, posted: Posted) -> Outcome:
         """See `Line`."""
         return posted.outcome()
 
-    def send_again(self, params: WriteParams) -> WriteResponse:
+    def send_again(self, params: Any) -> Any:
         """See `Line`."""
-        return self._session.call(PROCESS_WRITE, params, resend=True)
+        return self._session.call(self._method, params, resend=True)

@@ -14,9 +14,8 @@ from typing import Final
 from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortDataParams
 
-_PIECE: Final = 64 * 1024
-# Half of the server's window: an answer for each piece would cost more than the piece.
-_ACKNOWLEDGED_AT_ONCE: Final = 2 * _PIECE
+_WINDOW: Final = 256 * 1024  # until the server has said how large it is
+_MOST_AT_ONCE: Final = 88 * 1024
 _MOST_UNREAD: Final = 4 * 1024 * 1024
 
 
@@ -25,7 +24,7 @@ class PortLog:
 
     __slots__ = (
         *("address", "arrived", "error", "port_id"),
-        *("_acknowledged", "_eof", "_ready", "_sent", "_taken", "_unsettled"),
+        *("_acknowledged", "_eof", "_ready", "_sent", "_taken", "_unsettled", "_window"),
     )
 
     def __init__(self, port_id: str) -> None:
@@ -38,7 +37,23 @@ class PortLog:
         self._acknowledged = 0
         self._sent = 0
         self._eof = False
-        self._unsettled: PortDataParams | None = None
+        self._unsettled: deque[PortDataParams] = deque()
+        self._window = _WINDOW
+
+    def begin(self, address: PortAddress, window_bytes: int) -> None:
+        """Note where the far end is, and how many bytes may be on their way in each direction."""
+        self.address = address
+        self._window = window_bytes
+
+    @property
+    def piece_bytes(self) -> int:
+        """How many bytes to send at once, so that some pieces fit the window."""
+        return max(1, min(self._window // 4, _MOST_AT_ONCE))
+
+    @property
+    def window_bytes(self) -> int:
+        """How many bytes the server lets be on their way."""
+        return self._window
 
     def take(self) -> bytes | None:
         """Return the next bytes, empty ones at the end, None if nothing is ready.
@@ -57,30 +72,38 @@ class PortLog:
 
     def due(self) -> int | None:
         """Return how many bytes to acknowledge, None while the server need not hear of them yet."""
-        if self._taken - self._acknowledged < _ACKNOWLEDGED_AT_ONCE:
+        # Not less: an answer for each piece would cost more than the piece.
+        if self._taken - self._acknowledged < self._window // 2:
             return None
         self._acknowledged = self._taken
         return self._taken
 
     def pieces(self, data: bytes, *, eof: bool = False) -> Iterator[PortDataParams]:
-        """Yield what to send, each once the server has answered the one before.
-
-        What a caller gave up on comes again, first: the server ignores what it has, and takes nothing behind
-        a hole.  Raises what `fail` was called with.
-        """
-        if self._unsettled is not None:
-            yield self._checked(self._unsettled)
-            self._unsettled = None
-        last = max(0, (len(data) - 1) // _PIECE * _PIECE)
-        for start in range(0, len(data) or int(eof), _PIECE):
-            piece = data[start : start + _PIECE]
+        """Yield what to send, in order; `settle` follows for each.  Raises what `fail` was called with."""
+        size = self.piece_bytes
+        last = max(0, (len(data) - 1) // size * size)
+        for start in range(0, len(data) or int(eof), size):
+            self._check()
+            piece = data[start : start + size]
             params = PortDataParams(
                 port_id=self.port_id, offset=self._sent, chunk=piece, eof=eof and start == last
             )
-            self._unsettled = self._checked(params)
+            self._unsettled.append(params)
             self._sent += len(piece)
             yield params
-            self._unsettled = None
+
+    def given_up(self) -> Iterator[PortDataParams]:
+        """Yield what an earlier caller did not wait for, to be sent before all else, as `pieces` does.
+
+        The server ignores what it has, and takes nothing behind a hole.
+        """
+        for params in tuple(self._unsettled):
+            self._check()
+            yield params
+
+    def settle(self) -> None:
+        """Note that the server has answered the oldest piece."""
+        self._unsettled.popleft()
 
     def add(self, note: PortDataNotification) -> bool:
         """Take bytes in order; what comes twice, or too early after a lost connection, is left out.
@@ -103,7 +126,6 @@ class PortLog:
         if self.error is None:
             self.error = kept(error)
 
-    def _checked(self, params: PortDataParams) -> PortDataParams:
+    def _check(self) -> None:
         if self.error is not None:
             raise kept(self.error)
-        return params

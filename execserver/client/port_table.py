@@ -8,10 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final, Generic, Protocol, TypeVar
 
-import msgspec
-
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, TransportClosed
+from execserver.protocol.lifting import JsonText
 from execserver.protocol.own_methods import PORT_ACCEPTED, PORT_BYTES, PORT_CLOSED
 from execserver.protocol.ports import (
     PortAcceptedNotification,
@@ -58,14 +57,14 @@ class PortTable(ABC, Generic[S]):
         self._listeners: dict[str, OpenListener[S]] = {}
 
     @abstractmethod
-    def made(self, port_id: str, peer: PortAddress) -> S:
+    def made(self, port_id: str, peer: PortAddress, window_bytes: int) -> S:
         """Return a new stream of a connection that somebody made."""
 
     @abstractmethod
     def drop(self, port_id: str) -> None:
         """Close a stream at the server without waiting for the answer."""
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+    def on_notification(self, method: str, params: JsonText) -> None:
         """Take what the server tells about ports.  Raises `ProtocolViolation` for an invalid notification."""
         if method == PORT_BYTES.name:
             self.on_data(wire.decode(PortDataNotification, params, method))
@@ -95,7 +94,7 @@ class PortTable(ABC, Generic[S]):
         if listener is None or listener.waiting() >= MOST_ACCEPTED:
             self.drop(note.port_id)
             return
-        stream = self._streams[note.port_id] = self.made(note.port_id, note.peer)
+        stream = self._streams[note.port_id] = self.made(note.port_id, note.peer, note.window_bytes)
         listener.offer(stream)
 
     def on_ended(self, error: ExecServerError) -> None:

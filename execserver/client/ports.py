@@ -6,7 +6,9 @@ those of all streams and listeners.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import TypeVar
 from uuid import uuid4
 
 import gevent
@@ -23,6 +25,8 @@ from execserver.client.session import Session
 from execserver.client.wire import Sandbox
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortListResponse
 
+T = TypeVar("T")
+
 
 class PortStream:
     """One connection.  `recv` and `send` may be used by one greenlet each, at the same time."""
@@ -30,65 +34,74 @@ class PortStream:
     def __init__(self, ports: RemotePorts, port_id: str) -> None:
         self.port_id = port_id
         self._ports = ports
-        self._log = PortLog(port_id)
+        self.log = PortLog(port_id)
         self._changed = Event()
 
     @property
     def address(self) -> PortAddress:
         """The address of the far end."""
-        return self._log.address
+        return self.log.address
 
     @property
     def arrived(self) -> int:
         """How many bytes have come."""
-        return self._log.arrived
+        return self.log.arrived
 
     @property
     def error(self) -> ExecServerError | None:
         """Why both directions have ended, if they have."""
-        return self._log.error
+        return self.log.error
 
     def recv(self) -> bytes:
         """Return the next bytes, empty ones at the end.  Raises `TransportClosed` if it ended badly."""
-        while (data := self._log.take()) is None:
+        while (data := self.log.take()) is None:
             self._changed.clear()
             with self._ports.waiting():
                 self._changed.wait()
-        if (received := self._log.due()) is not None:
+        if (received := self.log.due()) is not None:
             self._ports.acknowledge(self.port_id, received)
         return data
 
     def send(self, data: bytes) -> None:
         """Write all of it; return when the server's kernel has it.  Raises as `recv`, and `RequestFailed`."""
-        self._ports.send(self._log, data)
+        self._ports.send(self.log, data)
+
+    def send_all(self, pieces: Iterable[bytes]) -> None:
+        """Write pieces one behind the other, and do not wait for the answer to each.
+
+        Up to the server's window of them are on their way before the first is answered.  Otherwise as
+        `send`.
+        """
+        self._ports.send_all(self.log, pieces)
 
     def shutdown(self) -> None:
         """Tell the other side that nothing more comes."""
-        self._ports.send(self._log, b"", eof=True)
+        self._ports.send(self.log, b"", eof=True)
 
     def close(self) -> None:
         """End the connection.  May be called again."""
         self._ports.close(self.port_id)
         self.fail(TransportClosed("this stream was closed"))
 
-    def begin(self, address: PortAddress) -> None:
-        """Note where the far end is."""
-        self._log.address = address
+    @property
+    def piece_bytes(self) -> int:
+        """How many bytes are sent at once: larger pieces are cut."""
+        return self.log.piece_bytes
 
     def deliver(self, note: PortDataNotification) -> None:
         """Take bytes in order; what comes twice, or too early after a lost connection, is left out."""
-        if not self._log.add(note):
+        if not self.log.add(note):
             self._ports.drop(self.port_id)
         self._changed.set()
 
     def fail(self, error: ExecServerError) -> None:
         """End both directions with an error; what has come can still be read."""
-        self._log.fail(error)
+        self.log.fail(error)
         self._changed.set()
 
     def resume(self) -> None:
         """Go on, on a new connection to the server."""
-        error = self._ports.resume(self._log)
+        error = self._ports.resume(self.log)
         if error is not None:
             self.fail(error)
 
@@ -139,7 +152,7 @@ class RemotePorts(PortTable[PortStream]):
         self._streams[stream.port_id] = stream
         try:
             params = asking.place(stream.port_id, host, port, sandbox)
-            stream.begin(self._opened(stream.port_id, asking.connect(params)))
+            self._opened(stream.port_id, asking.connect(params, stream.log))
         except BaseException:
             self._streams.pop(stream.port_id, None)
             raise
@@ -166,6 +179,12 @@ class RemotePorts(PortTable[PortStream]):
         """Send bytes of a stream."""
         drive(self._session, asking.send(log, data, eof=eof))
 
+    def send_all(self, log: PortLog, pieces: Iterable[bytes]) -> None:
+        """Send pieces of a stream."""
+        from execserver.client.pipelining import send_all  # late: few programs send much
+
+        send_all(self._session, log, pieces)
+
     def acknowledge(self, port_id: str, received: int) -> None:
         """Open the window of a stream, without waiting for the answer."""
         gevent.spawn(drive, self._session, asking.acknowledge(port_id, received))
@@ -188,10 +207,10 @@ class RemotePorts(PortTable[PortStream]):
         """Return a context manager; inside, the current greenlet counts as waiting for the server."""
         return self._session.waiting()
 
-    def made(self, port_id: str, peer: PortAddress) -> PortStream:
+    def made(self, port_id: str, peer: PortAddress, window_bytes: int) -> PortStream:
         """Return a new stream of a connection that somebody made."""
         stream = PortStream(self, port_id)
-        stream.begin(peer)
+        stream.log.begin(peer, window_bytes)
         return stream
 
     def on_resumed(self) -> None:
@@ -199,7 +218,7 @@ class RemotePorts(PortTable[PortStream]):
         for stream in list(self._streams.values()):
             gevent.spawn(stream.resume)
 
-    def _opened(self, port_id: str, opening: Operation[PortAddress]) -> PortAddress:
+    def _opened(self, port_id: str, opening: Operation[T]) -> T:
         return opened(self._session, opening, asking.close(port_id))
 
     def _forget(self, port_id: str) -> None:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-import msgspec
-
 from execserver.client.errors import (
     ExecServerError,
     ProtocolViolation,
@@ -30,6 +28,7 @@ from execserver.client.errors import (
 from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.protocol.environment import EnvironmentInfo, Extensions
+from execserver.protocol.lifting import JsonText
 from execserver.protocol.session import InitializeResponse, KeptSession
 
 _T = TypeVar("_T", bound=TransportClosed)
@@ -52,7 +51,7 @@ class SessionState(enum.Enum):
 class SessionListener(Protocol):
     """The callbacks of a session's owner."""
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+    def on_notification(self, method: str, params: JsonText) -> None:
         """Take a notification; must not block.  May raise `ProtocolViolation`, which ends the connection."""
 
     def on_output(self, process_id: str, output: Output) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from execserver.client import wire
 from execserver.client.errors import ExecServerError
 from execserver.client.event_log import Event, Output
+from execserver.protocol.lifting import JsonText
 
 if TYPE_CHECKING:
     from execserver.protocol.file_watches import FsChangesNotification
@@ -68,7 +67,7 @@ class Watch(Follower, Protocol):
 class Ports(Protocol):
     """The forwarded ports."""
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+    def on_notification(self, method: str, params: JsonText) -> None:
         """Take a notification; must not block."""
 
     def on_resumed(self) -> None:
@@ -99,7 +98,7 @@ class Router:
         if not self._ended:
             self._ports = ports
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+    def on_notification(self, method: str, params: JsonText) -> None:
         """Pass a notification to its process or stream.  Raises `ProtocolViolation` for an invalid one."""
         addressed = wire.decode_event(method, params)
         if addressed is not None:
@@ -114,7 +113,7 @@ class Router:
         elif method.startswith("fs/"):
             self._on_changes(method, params)
 
-    def _on_body(self, method: str, params: msgspec.Raw) -> None:
+    def _on_body(self, method: str, params: JsonText) -> None:
         from execserver.protocol.http import HttpRequestBodyDeltaNotification  # late: few make requests
         from execserver.protocol.methods import HTTP_REQUEST_BODY_DELTA
 
@@ -125,7 +124,7 @@ class Router:
         if stream is not None and stream.deliver(delta):
             del self.streams[delta.request_id]
 
-    def _on_changes(self, method: str, params: msgspec.Raw) -> None:
+    def _on_changes(self, method: str, params: JsonText) -> None:
         from execserver.protocol.file_watches import FsChangesNotification  # late: few watch folders
         from execserver.protocol.own_methods import FS_CHANGES
 
@@ -135,7 +134,7 @@ class Router:
         if (watch := self.watches.get(batch.watch_id)) is not None:
             watch.deliver(batch)
 
-    def _on_watched(self, method: str, params: msgspec.Raw) -> None:
+    def _on_watched(self, method: str, params: JsonText) -> None:
         from execserver.protocol.own_methods import PROCESS_GAP, PROCESS_TAKEN  # late: few watch others
         from execserver.protocol.watching import GapNotification, TakenNotification
 

@@ -41,6 +41,7 @@ from execserver.client.recovery import (
 )
 from execserver.client.transport import Transport
 from execserver.protocol.environment import EnvironmentInfo, Extensions
+from execserver.protocol.lifting import JsonText
 from execserver.protocol.method import Method
 from execserver.protocol.process_methods import INITIALIZE, INITIALIZED
 from execserver.protocol.record import Record
@@ -135,7 +136,7 @@ class Session:
 
     def request(
         self, method: str, params: object, resend: bool = False, timeout: float | None = None
-    ) -> msgspec.Raw:
+    ) -> JsonText:
         """Call any method and return its result as JSON text.
 
         `timeout` is in seconds and covers waiting for a connection, too.  Raises as `Connection.request`

@@ -24,6 +24,7 @@ from execserver.protocol.envelope import (
     Response,
 )
 from execserver.protocol.errors import RpcError
+from execserver.protocol.lifting import JsonText, Lifted
 from execserver.protocol.paths import PathUri
 from execserver.protocol.process import (
     ExecClosedNotification,
@@ -73,17 +74,22 @@ def encode_request(call_id: int, method: str, params: object) -> bytes:
 
     Raises TypeError or ValueError for params that JSON cannot hold.
     """
-    return envelope.encode_request(call_id, method, msgspec.Raw(_encode(_with_text(params))))
-
-
-def _with_text(params: object) -> object:
-    """Return a record with its long bytes as JSON text: the encoder's own base64 takes ten times as long."""
     if isinstance(params, msgspec.Struct):
         for name in params.__struct_fields__:
             value = getattr(params, name)
             if type(value) is bytes and len(value) >= _LONG:
-                return msgspec.structs.replace(params, **{name: msgspec.Raw(b'"%b"' % base64.encode(value))})
-    return params
+                return _around(call_id, method, params, name, value)
+    return envelope.encode_request(call_id, method, msgspec.Raw(_encode(params)))
+
+
+def _around(call_id: int, method: str, params: msgspec.Struct, name: str, data: bytes) -> bytes:
+    """Return a request with long bytes, which no JSON encoder sees: it would copy them several times."""
+    rest = _encode(msgspec.structs.replace(params, **{name: b""}))
+    message = envelope.encode_request(call_id, method, msgspec.Raw(rest))
+    member = dict(zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True))[name]
+    # Inside a string the quotes would be escaped, so this is the member.
+    before = message.index(b'"%b":""' % member.encode()) + len(member) + 4
+    return b"".join((message[:before], base64.encode(data), message[before:]))
 
 
 def encode_notification(method: str, params: object) -> bytes:
@@ -163,17 +169,18 @@ def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(wanted, dec_hook=decode_value)
 
 
-def decode(wanted: type[T], text: msgspec.Raw, what: str) -> T:
+def decode(wanted: type[T], text: JsonText, what: str) -> T:
     """Return a result or params as `wanted`; `what` names it in the `ProtocolViolation`."""
     try:
         key: Any = wanted
-        found: T = _decoder(key).decode(text)
+        decoder = _decoder(key)
+        found: T = text.decoded(decoder) if isinstance(text, Lifted) else decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, RpcError, ValueError, TypeError) as error:
         raise ProtocolViolation(f"the server's {what} does not fit: {error}") from error
     return found
 
 
-def decode_event(method: str, params: msgspec.Raw) -> tuple[str, Event] | None:
+def decode_event(method: str, params: JsonText) -> tuple[str, Event] | None:
     """Return the process id and the event of a process notification, None for any other notification."""
     if method == PROCESS_OUTPUT.name:
         note = decode(ExecOutputDeltaNotification, params, method)

@@ -48,14 +48,14 @@ def _check_sandbox(method: str, params: PortOpenParams) -> None:
 def open_port(call: Call, params: PortOpenParams) -> Later:
     """Connect to an address, from the server."""
     _check_sandbox("port/open", params)
-    from execserver.services.ports.stream import WINDOW_BYTES
-
     table = _table(call)
     opening = table.opening(params.port_id)
 
     def connect() -> Reply:
         stream = table.open(opening, params.host, params.port)
-        found = PortOpenResponse(port_id=params.port_id, address=stream.address, window_bytes=WINDOW_BYTES)
+        found = PortOpenResponse(
+            port_id=params.port_id, address=stream.address, window_bytes=stream.window_bytes
+        )
         return Reply(found, stream.start)
 
     return Later(connect)
@@ -76,10 +76,12 @@ def listen(call: Call, params: PortOpenParams) -> Later:
 
 
 @handles(PORT_DATA)
-def data(call: Call, params: PortDataParams) -> Later:
+def data(call: Call, params: PortDataParams) -> PortReceivedResponse | Later:
     """Write to a socket; answered once the kernel has the bytes."""
     stream = _table(call).known(params.port_id)
     end = stream.put(params.offset, params.chunk, params.eof)
+    if stream.has_taken(end):
+        return PortReceivedResponse(received=stream.received)
     return Later(lambda: PortReceivedResponse(received=stream.wait_until_taken(end)))
 
 

@@ -45,7 +45,16 @@ def decode(text: str) -> bytes:
     return data
 
 
-def _decode_alphabet(text: str) -> bytes:
+def decode_buffer(text: memoryview) -> bytes:
+    """Return the decoded bytes of a base64 text, without a copy of it; raise ValueError."""
+    data = _decode_alphabet(text)
+    end = bytes(text[-4:])
+    if end[-1:] == b"=" and not _is_canonical(end.decode("ascii")):
+        raise ValueError("stray bits")
+    return data
+
+
+def _decode_alphabet(text: str | memoryview) -> bytes:
     if _FAST:
         return _fast_decode(text, validate=True)
     if len(text) % 4:

@@ -12,6 +12,7 @@ import functools
 import msgspec
 
 from execserver.protocol.errors import InvalidParams
+from execserver.protocol.lifting import JsonText, Lifted
 from execserver.protocol.method import Method, NotificationMethod, P, R
 from execserver.protocol.record import REMEMBERED_CONTEXT_BYTES, Record, decode_value, known_context
 from execserver.protocol.session import NoParams
@@ -78,9 +79,14 @@ def _decoded_but_for_sandbox(kind: type[Record], params: msgspec.Raw) -> Record 
         return None
 
 
-def decode_params(method: Method[P, R] | NotificationMethod[P], params: msgspec.Raw) -> P:
+def decode_params(method: Method[P, R] | NotificationMethod[P], params: JsonText) -> P:
     """Return the typed params of a call.  Raises InvalidParams."""
     kind = method.params
+    if isinstance(params, Lifted):
+        try:
+            return params.decoded(_decoder(kind))  # type: ignore[return-value]
+        except (*UNREADABLE, InvalidParams):
+            params = msgspec.Raw(bytes(params))
     if _SANDBOX in kind.__struct_fields__:
         quickly = _decoded_but_for_sandbox(kind, params)
         if quickly is not None:

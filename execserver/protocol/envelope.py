@@ -17,7 +17,9 @@ from typing import Annotated
 
 import msgspec
 
+from execserver.protocol import lifting
 from execserver.protocol.errors import RpcError
+from execserver.protocol.lifting import LEAST_BYTES, JsonText
 from execserver.protocol.record import encode_json
 
 MALFORMED_ID = -1  # the id of the answer to a malformed message
@@ -53,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
 
     id: RequestId
     method: str
-    params: msgspec.Raw = _NULL
+    params: JsonText = _NULL
     trace: Trace | None = None
 
 
@@ -61,14 +63,14 @@ class Notification(msgspec.Struct, frozen=True):
     """A message without an answer."""
 
     method: str
-    params: msgspec.Raw = _NULL
+    params: JsonText = _NULL
 
 
 class Response(msgspec.Struct, frozen=True):
     """The result of a request."""
 
     id: RequestId
-    result: msgspec.Raw
+    result: JsonText
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
@@ -116,6 +118,8 @@ def parse_message(text: bytes | str) -> Message:
     if isinstance(text, bytes) and len(text) <= _SHALLOW_BYTES and text.isascii():
         data = text  # as nearly all are: there is nothing to check
     else:
+        if len(text) >= LEAST_BYTES and (request := _long_request(text)) is not None:
+            return request
         data = _checked(text)
     try:
         return _request.decode(data)
@@ -125,6 +129,8 @@ def parse_message(text: bytes | str) -> Message:
 
 def parse_reply(text: bytes | str) -> Message:
     """Decode what a server sent; responses, the common case, are tried first.  Raises MalformedMessage."""
+    if len(text) >= LEAST_BYTES and (reply := _long_reply(text)) is not None:
+        return reply
     data = _checked(text)
     try:
         seen = _from_server.decode(data)
@@ -138,6 +144,32 @@ def parse_reply(text: bytes | str) -> Message:
     elif seen.method is not None and seen.id is None:
         return Notification(seen.method, seen.params)
     return _classify(data)
+
+
+def _long_request(text: bytes | str) -> Request | None:
+    """Decode a request of which all but long base64 is short; None for any other text."""
+    lifted = lifting.from_client(text) if isinstance(text, bytes) else None
+    if lifted is None:
+        return None
+    try:
+        found = _request.decode(lifted.message)
+    except msgspec.DecodeError:
+        return None
+    return Request(found.id, found.method, lifted)
+
+
+def _long_reply(text: bytes | str) -> Response | Notification | None:
+    """Decode a response or notification as `_long_request` does."""
+    lifted = lifting.from_server(text) if isinstance(text, bytes) else None
+    if lifted is None:
+        return None
+    try:
+        seen = _from_server.decode(lifted.message)
+    except msgspec.DecodeError:
+        return None
+    if seen.method is None:
+        return None if seen.id is None else Response(seen.id, lifted)
+    return Notification(seen.method, lifted) if seen.id is None else None
 
 
 def _checked(text: bytes | str) -> bytes:

@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
 from execserver.client import wire
 from execserver.client.calls import Calls, OnNotification, OnOutput, Outcome, closed_by
 from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.client.recovery import too_late
+from execserver.protocol.lifting import JsonText
 from execserver_client._flow import Gate
 from execserver_client._slots import Slots
 from execserver_client._tasks import Tasks
@@ -47,7 +46,7 @@ class Connection:
         self._tasks = Tasks()
         self._tasks.spawn(self._read())
 
-    async def request(self, method: str, params: object, timeout: float | None = None) -> msgspec.Raw:
+    async def request(self, method: str, params: object, timeout: float | None = None) -> JsonText:
         """Send a request and return its result as JSON text.
 
         Raises `RequestFailed` (or its subclass for the code), `TransportClosed`, or `WaitTimeout` after
@@ -96,7 +95,7 @@ class Connection:
         await self._transport.close()
         await self._tasks.settle()
 
-    async def _request(self, method: str, params: object) -> msgspec.Raw:
+    async def _request(self, method: str, params: object) -> JsonText:
         with self._gate.waiting():
             async with self._slots:
                 if self.lost is not None:

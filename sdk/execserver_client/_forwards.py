@@ -1,14 +1,14 @@
 """A port of this machine that leads to an address which the server's machine reaches.
 
-At most 256 connections at a time; further ones wait in the kernel.  A connection holds one piece each way;
-what is not read stops its sender.
+At most 256 connections at a time; further ones wait in the kernel.  A connection holds at most the server's
+window each way; what is not read stops its sender.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -17,7 +17,7 @@ from execserver.client.errors import ExecServerError, kept
 from execserver_client._tasks import Tasks
 
 _AT_ONCE: Final = 256
-_PIECE: Final = 64 * 1024
+_PIECE: Final = 192 * 1024
 _BACKLOG: Final = 64
 _PAUSE_S: Final = 0.25  # before this looks again whether the system has a descriptor for a connection
 
@@ -28,8 +28,8 @@ class Stream(Protocol):
     async def read(self) -> bytes:
         """Return the next bytes, empty ones at the end."""
 
-    async def write(self, data: bytes) -> None:
-        """Write all of it."""
+    async def write_all(self, pieces: AsyncIterable[bytes]) -> None:
+        """Write all of them."""
 
     async def write_eof(self) -> None:
         """Tell the other side that nothing more comes."""
@@ -127,10 +127,14 @@ async def _join(sock: socket.socket, stream: Stream) -> None:
 
 
 async def _send(sock: socket.socket, stream: Stream) -> None:
-    loop = asyncio.get_running_loop()
     try:
-        while data := await loop.sock_recv(sock, _PIECE):
-            await stream.write(data)
+        await stream.write_all(_received(sock))
         await stream.write_eof()
     except (OSError, ExecServerError):
         await stream.aclose()
+
+
+async def _received(sock: socket.socket) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(sock, _PIECE):
+        yield data

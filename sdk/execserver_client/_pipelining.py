@@ -1,30 +1,47 @@
-"""Input of a process with several writes under way, for tasks; the rules are those of `write_window`."""
+"""Several writes under way, for tasks: the rules are those of `write_window` and `port_window`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
+from typing import Any
 
 from execserver.client.calls import Outcome
+from execserver.client.port_log import PortLog
+from execserver.client.port_window import PortWindow
 from execserver.client.process_state import ProcessState
-from execserver.client.write_window import Steps, WriteWindow
-from execserver.protocol.process import WriteParams, WriteResponse
+from execserver.client.request_window import Steps
+from execserver.client.write_window import WriteWindow
+from execserver.protocol.method import Method
+from execserver.protocol.own_methods import PORT_DATA
 from execserver.protocol.process_methods import PROCESS_WRITE
 from execserver_client._connection import Connection, Posted
 from execserver_client._session import Session
 
+_Pieces = Iterable[bytes] | AsyncIterable[bytes]
 
-async def write_all(
-    session: Session, known: ProcessState, pieces: Iterable[bytes] | AsyncIterable[bytes]
-) -> None:
+
+async def write_all(session: Session, known: ProcessState, pieces: _Pieces) -> None:
     """See `Process.write_all`."""
-    window = WriteWindow(_Line(session), known)
+    window = WriteWindow(_Line(session, PROCESS_WRITE), known)
+    await _push_all(window.push, pieces)
+    await _take(window.finish())
+
+
+async def send_all(session: Session, log: PortLog, pieces: _Pieces) -> None:
+    """See `PortStream.write_all`."""
+    window = PortWindow(_Line(session, PORT_DATA), log)
+    await _take(window.begin())
+    await _push_all(window.push, pieces)
+    await _take(window.finish())
+
+
+async def _push_all(push: Callable[[bytes], Steps], pieces: _Pieces) -> None:
     if isinstance(pieces, AsyncIterable):
         async for piece in pieces:
-            await _take(window.push(piece))
+            await _take(push(piece))
     else:
         for piece in pieces:
-            await _take(window.push(piece))
-    await _take(window.finish())
+            await _take(push(piece))
 
 
 async def _take(steps: Steps) -> None:
@@ -40,21 +57,22 @@ async def _take(steps: Steps) -> None:
 class _Line:
     """The session of a client on asyncio."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, method: Method[Any, Any]) -> None:
         self._session = session
+        self._method = method
 
     async def connection(self) -> Connection:
         """See `Line`."""
-        return await self._session.connection(PROCESS_WRITE.name)
+        return await self._session.connection(self._method.name)
 
-    async def post(self, connection: Connection, params: WriteParams) -> Posted:
+    async def post(self, connection: Connection, params: object) -> Posted:
         """See `Line`."""
-        return await connection.post(PROCESS_WRITE.name, params)
+        return await connection.post(self._method.name, params)
 
     async def outcome(self, posted: Posted) -> Outcome:
         """See `Line`.  Raises `WaitTimeout` after the session's `request_timeout`."""
         return await posted.outcome(self._session.request_timeout)
 
-    async def send_again(self, params: WriteParams) -> WriteResponse:
+    async def send_again(self, params: Any) -> Any:
         """See `Line`."""
-        return await self._session.call(PROCESS_WRITE, params, resend=True)
+        return await self._session.call(self._method, params, resend=True)

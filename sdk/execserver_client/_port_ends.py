@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterable, Iterable
 from typing import Any, Final, TypeVar
 
 from execserver.client.errors import ExecServerError, ProtocolViolation, TransportClosed
@@ -48,6 +49,11 @@ class StreamEnd:
         """Write all of it."""
         async with self._writing:
             await self._ends.carry_out(asking.send(self.log, data, eof=eof))
+
+    async def send_all(self, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        """Write pieces one behind the other."""
+        async with self._writing:
+            await self._ends.send_all(self.log, pieces)
 
     async def close(self) -> None:
         """End both directions, here and at the server."""
@@ -135,7 +141,7 @@ class PortEnds(PortTable[StreamEnd]):
         asking.require(self._session.extensions)
         # Before the request: the first bytes may come before its answer.
         stream = self._streams[params.port_id] = StreamEnd(self, params.port_id)
-        stream.log.address = await self._opened(params.port_id, asking.connect(params))
+        await self._opened(params.port_id, asking.connect(params, stream.log))
         return stream
 
     async def listen(self, params: PortOpenParams) -> ListenerEnd:
@@ -144,6 +150,12 @@ class PortEnds(PortTable[StreamEnd]):
         listener = self._listeners[params.port_id] = ListenerEnd(self, params.port_id)
         listener.address = await self._opened(params.port_id, asking.listen(params))
         return listener
+
+    async def send_all(self, log: PortLog, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        """Send pieces of a stream."""
+        from execserver_client._pipelining import send_all  # late: few programs send much
+
+        await send_all(self._session, log, pieces)
 
     async def carry_out(self, operation: Operation[T]) -> T:
         """Carry out what a stream asks."""
@@ -162,10 +174,10 @@ class PortEnds(PortTable[StreamEnd]):
         self._dropping += 1
         self.errands.begin(self._drop, port_id)
 
-    def made(self, port_id: str, peer: PortAddress) -> StreamEnd:
+    def made(self, port_id: str, peer: PortAddress, window_bytes: int) -> StreamEnd:
         """Return a new stream of a connection that somebody made."""
         stream = StreamEnd(self, port_id)
-        stream.log.address = peer
+        stream.log.begin(peer, window_bytes)
         return stream
 
     def on_resumed(self) -> None:
@@ -173,7 +185,7 @@ class PortEnds(PortTable[StreamEnd]):
         for stream in self._streams.values():
             self.errands.begin(stream.resume)
 
-    async def _opened(self, port_id: str, opening: Operation[PortAddress]) -> PortAddress:
+    async def _opened(self, port_id: str, opening: Operation[T]) -> T:
         try:
             return await self.errands.opened(lambda: self.carry_out(opening), lambda: self._close(port_id))
         except BaseException:

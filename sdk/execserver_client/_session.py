@@ -35,6 +35,7 @@ from execserver.client.recovery import (
     not_sent,
 )
 from execserver.protocol.environment import EnvironmentInfo, Extensions
+from execserver.protocol.lifting import JsonText
 from execserver.protocol.method import Method
 from execserver.protocol.process_methods import INITIALIZE, INITIALIZED
 from execserver.protocol.record import Record
@@ -132,7 +133,7 @@ class Session:
 
     async def request(
         self, method: str, params: object, resend: bool = False, timeout: float | None = None
-    ) -> msgspec.Raw:
+    ) -> JsonText:
         """Call any method and return its result as JSON text.
 
         `timeout` is in seconds and covers waiting for a connection, too; None: that of the options.  Raises

@@ -302,7 +302,7 @@ class Box:
 
         `timeout` is in seconds.  Raises `RequestFailed`, `TransportClosed` and `WaitTimeout`.
         """
-        return msgspec.json.decode(await self._session.request(method, params, timeout=timeout))
+        return msgspec.json.decode(bytes(await self._session.request(method, params, timeout=timeout)))
 
     async def detach(self) -> None:
         """End the connection only: the server keeps the session for a while so that it can be resumed."""

@@ -8,6 +8,7 @@ has taken what it was given.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterable, Iterable
 from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
@@ -71,6 +72,14 @@ class PortStream:
         Raises as `read`, and `RequestFailed`.
         """
         await self._end.send(data)
+
+    async def write_all(self, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:
+        """Write pieces one behind the other, and do not wait for the answer to each.
+
+        Up to the server's window of them are on their way before the first is answered.  Otherwise as
+        `write`.
+        """
+        await self._end.send_all(pieces)
 
     async def write_eof(self) -> None:
         """Tell the other side that nothing more comes; reading goes on."""

@@ -16,6 +16,7 @@ from execserver.client.errors import (
     TransportClosed,
 )
 from execserver.client.event_log import Output
+from execserver.protocol.lifting import JsonText
 
 
 class Heard:
@@ -26,8 +27,8 @@ class Heard:
         self.notes: list[tuple[str, object]] = []
         self.calls: Calls[str] = Calls(self.woken.__setitem__, self._note, self._output)
 
-    def _note(self, method: str, params: msgspec.Raw) -> None:
-        self.notes.append((method, msgspec.json.decode(params)))
+    def _note(self, method: str, params: JsonText) -> None:
+        self.notes.append((method, msgspec.json.decode(bytes(params))))
 
     def _output(self, process_id: str, output: Output) -> None:
         self.notes.append((process_id, output))

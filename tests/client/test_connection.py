@@ -24,6 +24,7 @@ from execserver.client.errors import (
 )
 from execserver.client.event_log import Output
 from execserver.client.flow import Gate
+from execserver.protocol.lifting import JsonText
 from tests.client.fake_server import FakeCarrier, FakeServer
 
 
@@ -34,10 +35,10 @@ class Owner:
         self.notifications: list[tuple[str, object]] = []
         self.lost: list[ExecServerError] = []
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+    def on_notification(self, method: str, params: JsonText) -> None:
         if method == "broken":
             raise ProtocolViolation("a broken notification")
-        self.notifications.append((method, msgspec.json.decode(params)))
+        self.notifications.append((method, msgspec.json.decode(bytes(params))))
 
     def on_output(self, process_id: str, output: Output) -> None:
         self.notifications.append((process_id, output))
@@ -67,15 +68,15 @@ def connection(transport: FakeCarrier, owner: Owner) -> Iterator[Connection]:
     connection.close()
 
 
-def ask(connection: Connection, method: str) -> gevent.Greenlet[..., msgspec.Raw]:
+def ask(connection: Connection, method: str) -> gevent.Greenlet[..., JsonText]:
     """Call in a greenlet of its own and let it run."""
     caller = gevent.spawn(connection.request, method, {})
     gevent.sleep(0)
     return caller
 
 
-def outcome(caller: gevent.Greenlet[..., msgspec.Raw]) -> object:
-    return msgspec.json.decode(caller.get(timeout=5))
+def outcome(caller: gevent.Greenlet[..., JsonText]) -> object:
+    return msgspec.json.decode(bytes(caller.get(timeout=5)))
 
 
 def test_answers_are_matched_by_id_whatever_their_order(

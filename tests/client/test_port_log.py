@@ -50,11 +50,27 @@ def test_large_data_goes_in_pieces_and_the_end_with_the_last_one() -> None:
 
 def test_a_piece_whose_sender_gave_up_is_sent_again_before_others() -> None:
     log = PortLog("p")
-    first = next(log.pieces(bytes(PIECE) + b"never"))  # and no further: its sender was interrupted
-    sent = list(log.pieces(b"next"))
-    assert sent[0] == first
-    assert [(each.offset, bytes(each.chunk)) for each in sent[1:]] == [(PIECE, b"next")]
-    assert [each.offset for each in log.pieces(b"x")] == [PIECE + 4]
+    sending = log.pieces(bytes(3 * PIECE) + b"never")
+    given_up = [next(sending), next(sending), next(sending)]  # and no further: its sender was interrupted
+    log.settle()  # the answer to the first of them
+    assert list(log.given_up()) == given_up[1:]
+    log.settle()
+    log.settle()
+    assert list(log.given_up()) == []
+    assert [(each.offset, bytes(each.chunk)) for each in log.pieces(b"next")] == [(3 * PIECE, b"next")]
+
+
+def test_the_server_says_how_much_may_be_on_its_way() -> None:
+    log = PortLog("p")
+    log.begin(PortAddress(host="::1", port=1), 1024 * KIB)
+    assert [len(each.chunk) for each in log.pieces(bytes(200 * KIB))] == [88 * KIB, 88 * KIB, 24 * KIB]
+    for number in range(8):
+        log.add(note(number * PIECE, bytes(PIECE)))
+        log.take()
+        assert log.due() == (512 * KIB if number == 7 else None)
+    small = PortLog("p")
+    small.begin(PortAddress(host="::1", port=1), 0)
+    assert [len(each.chunk) for each in small.pieces(b"ab")] == [1, 1]
 
 
 def test_after_a_failure_what_came_is_read_and_nothing_is_sent() -> None:
@@ -108,7 +124,7 @@ class Table(PortTable[Stream]):
         self._listeners["l"] = self.listener
         self.dropped: list[str] = []
 
-    def made(self, port_id: str, peer: PortAddress) -> Stream:
+    def made(self, port_id: str, peer: PortAddress, window_bytes: int) -> Stream:
         return Stream(port_id)
 
     def drop(self, port_id: str) -> None:

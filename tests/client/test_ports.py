@@ -79,13 +79,106 @@ def test_a_reader_that_takes_nothing_stops_the_sender(remote: ExecServerClient) 
         far, _ = there.accept()
         far.settimeout(20)
         sender = gevent.spawn(far.sendall, b"x" * (64 * MIB))
-        wait_until(lambda: stream.arrived == 256 * 1024, 20.0, pause=gevent.sleep)
+        wait_until(lambda: stream.arrived == MIB, 20.0, pause=gevent.sleep)
         remote.environment_info()  # the connection is not held up
-        assert stream.arrived == 256 * 1024
+        assert stream.arrived == MIB
         assert not sender.ready()
         sender.kill()
         stream.close()
         far.close()
+
+
+def test_the_window_is_smaller_while_many_streams_are_open(remote: ExecServerClient) -> None:
+    with listener() as there:
+        streams, others = [], []
+        for _ in range(65):
+            streams.append(remote.ports.open("127.0.0.1", there.getsockname()[1]))
+            others.append(there.accept()[0])
+        assert [stream.log.window_bytes for stream in streams] == [*[MIB] * 64, MIB // 4]
+        sender = gevent.spawn(others[-1].sendall, b"x" * (64 * MIB))
+        wait_until(lambda: streams[-1].arrived == MIB // 4, 20.0, pause=gevent.sleep)
+        remote.environment_info()
+        assert streams[-1].arrived == MIB // 4
+        for stream in streams[:2]:
+            stream.close()
+        streams.append(remote.ports.open("127.0.0.1", there.getsockname()[1]))
+        others.append(there.accept()[0])
+        assert streams[-1].log.window_bytes == MIB
+        sender.kill()
+        for stream in streams:
+            stream.close()
+        for other in others:
+            other.close()
+
+
+def test_pieces_go_ahead_of_their_answers_once_and_in_order_over_lost_connections(
+    server: ServerProcess,
+) -> None:
+    data = os.urandom(16 * MIB)
+
+    def with_cuts(proxy: CuttingProxy) -> Iterator[bytes]:
+        for number, start in enumerate(range(0, len(data), 50_000)):
+            if number % 40 == 39:
+                proxy.cut()
+            yield data[start : start + 50_000]
+
+    with (
+        CuttingProxy(server.url) as proxy,
+        listener() as there,
+        ExecServerClient.connect(proxy.url) as client,
+    ):
+        stream = client.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+
+        def play() -> None:
+            stream.send_all(with_cuts(proxy))
+            stream.send(b"the end")
+            stream.shutdown()
+
+        sender = gevent.spawn(play)
+        got = bytearray()
+        while piece := far.recv(MIB):
+            got += piece
+        sender.get(timeout=20)
+        assert bytes(got) == data + b"the end"
+        assert client.resumptions >= 3
+        stream.close()
+        far.close()
+
+
+def test_a_sender_who_gives_up_leaves_no_hole(remote: ExecServerClient) -> None:
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        data = os.urandom(32 * MIB)
+        sender = gevent.spawn(stream.send_all, [data])
+        got = bytearray(far.recv(100_000))
+        sender.kill()
+
+        def finish() -> None:
+            stream.send(b"the end")
+            stream.shutdown()
+
+        last = gevent.spawn(finish)
+        while piece := far.recv(MIB):
+            got += piece
+        last.get(timeout=20)
+        assert got.endswith(b"the end")
+        assert len(got) < len(data)
+        assert data.startswith(bytes(got[:-7]))
+        stream.close()
+        far.close()
+
+
+def test_bytes_for_a_connection_that_was_reset_end_in_its_error(remote: ExecServerClient) -> None:
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        far.close()
+        with pytest.raises((TransportClosed, InvalidRequestError), match=r"reset|unknown port|pipe"):
+            stream.send_all(iter(lambda: b"x" * 1000, b""))
+        stream.close()
 
 
 def test_what_connects_to_a_listener_is_passed_on(remote: ExecServerClient) -> None:

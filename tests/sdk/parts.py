@@ -47,7 +47,7 @@ class Client:
 
     async def call(self, method: str, params: object = None) -> object:
         """Call any method."""
-        return msgspec.json.decode(await self.session.request(method, params))
+        return msgspec.json.decode(bytes(await self.session.request(method, params)))
 
 
 @asynccontextmanager

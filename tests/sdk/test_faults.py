@@ -20,6 +20,7 @@ from execserver.client.errors import (
 from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.recovery import SessionState
+from execserver.protocol.lifting import JsonText
 from execserver.protocol.process_methods import ENVIRONMENT_INFO
 from execserver.protocol.session import NoParams
 from execserver_client import _websocket_link
@@ -46,7 +47,7 @@ class Reader:
         self.chunks: list[bytes] = []
         self.count = 0
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
+    def on_notification(self, method: str, params: JsonText) -> None:
         pass
 
     def on_output(self, process_id: str, output: Output) -> None:
@@ -178,7 +179,7 @@ def test_a_call_that_may_not_be_repeated_is_told_of_the_cut(url: str) -> None:
             with pytest.raises(TransportClosed):
                 await waiting
             answer = await session.request("process/terminate", {"processId": "p"}, resend=True)
-            assert msgspec.json.decode(answer) == {"running": True}
+            assert msgspec.json.decode(bytes(answer)) == {"running": True}
             await session.close()
 
     run_async(main())
@@ -207,7 +208,7 @@ def test_answers_that_nobody_asked_for_change_nothing() -> None:
         async with raw(floods) as url:
             session = session_of(url)
             await session.open()
-            assert msgspec.json.decode(await session.request("m", {})) == "fine"
+            assert msgspec.json.decode(bytes(await session.request("m", {}))) == "fine"
             await session.close()
 
     run_async(main())

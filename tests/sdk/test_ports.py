@@ -108,9 +108,9 @@ def test_a_reader_that_takes_nothing_stops_the_sender(server: ServerProcess) -> 
             _, writer = await far.accepted.get()
             writer.write(b"x" * (64 * MIB))
             draining = asyncio.create_task(writer.drain())
-            await until(lambda: stream.arrived == 256 * 1024)
+            await until(lambda: stream.arrived == MIB)
             await client.call("environment/info", {})  # the connection is not held up
-            assert stream.arrived == 256 * 1024
+            assert stream.arrived == MIB
             assert not draining.done()
             draining.cancel()
 
@@ -189,6 +189,56 @@ def test_a_cancelled_write_leaves_no_hole(server: ServerProcess) -> None:
             await stream.write_eof()
             got = first + await reader.read()
             assert got.endswith(b"the end")
+            assert data.startswith(got[:-7])
+
+    run_async(play())
+
+
+def test_pieces_go_ahead_of_their_answers_over_lost_connections(server: ServerProcess) -> None:
+    async def play() -> None:
+        data = os.urandom(8 * MIB)
+
+        async def with_cuts(proxy: Any) -> AsyncIterator[bytes]:
+            for number, start in enumerate(range(0, len(data), 50_000)):
+                if number % 40 == 39:
+                    proxy.cut()
+                yield data[start : start + 50_000]
+
+        with cutting(server.url) as proxy:
+            async with (
+                connect(proxy.url) as client,
+                listener() as far,
+                client.ports.open(HERE, far.port) as stream,
+            ):
+                reader, _ = await far.accepted.get()
+                got = asyncio.create_task(reader.read(-1))
+                await stream.write_all(with_cuts(proxy))
+                await stream.write_all([b"the", b" end"])
+                await stream.write_eof()
+                assert await got == data + b"the end"
+
+    run_async(play())
+
+
+def test_cancelled_pieces_leave_no_hole(server: ServerProcess) -> None:
+    async def play() -> None:
+        data = os.urandom(32 * MIB)
+        async with (
+            connect(server.url) as client,
+            listener() as far,
+            client.ports.open(HERE, far.port) as stream,
+        ):
+            reader, _ = await far.accepted.get()
+            writing = asyncio.create_task(stream.write_all([data]))
+            first = await reader.readexactly(100_000)
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            await stream.write_all([b"the end"])
+            await stream.write_eof()
+            got = first + await reader.read()
+            assert got.endswith(b"the end")
+            assert len(got) < len(data)
             assert data.startswith(got[:-7])
 
     run_async(play())

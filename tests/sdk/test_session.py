@@ -24,6 +24,7 @@ from execserver.client.errors import (
 from execserver.client.event_log import Output
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.recovery import SessionState
+from execserver.protocol.lifting import JsonText
 from execserver_client._flow import Gate
 from execserver_client._session import Session
 from tests.sdk.fake_server import SESSION, FakeServer, Refusal
@@ -39,8 +40,8 @@ class Owner:
         self.heard: list[str] = []
         self.notes: list[tuple[str, object]] = []
 
-    def on_notification(self, method: str, params: msgspec.Raw) -> None:
-        self.notes.append((method, msgspec.json.decode(params)))
+    def on_notification(self, method: str, params: JsonText) -> None:
+        self.notes.append((method, msgspec.json.decode(bytes(params))))
 
     def on_output(self, process_id: str, output: Output) -> None:
         self.notes.append((process_id, output))
@@ -64,7 +65,7 @@ class Scene:
         self.gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self.session = Session(self.fake.open_transport, options, self.gate, self.owner, can_resume)
 
-    async def ask(self, method: str = "m", *, resend: bool = False) -> asyncio.Task[msgspec.Raw]:
+    async def ask(self, method: str = "m", *, resend: bool = False) -> asyncio.Task[JsonText]:
         """Call in a task of its own and wait until the fake has the request."""
         before = len(self.fake.asked(method))
         task = asyncio.create_task(self.session.request(method, {}, resend))
@@ -120,7 +121,7 @@ def test_answers_are_matched_by_id_whatever_their_order() -> None:
         for call_id in reversed(ids):
             scene.fake.current.reply(call_id, {"answer": call_id})
         answers = await asyncio.gather(*tasks)
-        assert [msgspec.json.decode(answer)["answer"] for answer in answers] == ids
+        assert [msgspec.json.decode(bytes(answer))["answer"] for answer in answers] == ids
 
 
 def test_notifications_come_in_order_and_before_the_answer_behind_them() -> None:
@@ -154,7 +155,7 @@ def test_a_call_has_a_time_limit_and_its_late_answer_is_ignored() -> None:
             await scene.session.request("m", {}, timeout=0.01)
         scene.fake.current.reply(scene.fake.asked("m")[0].call_id, {"late": True})
         scene.fake.answers["m"] = lambda params: {"right": True}
-        assert msgspec.json.decode(await scene.session.request("m", {}, timeout=5)) == {"right": True}
+        assert msgspec.json.decode(bytes(await scene.session.request("m", {}, timeout=5))) == {"right": True}
 
 
 def test_a_cancelled_call_is_forgotten() -> None:
@@ -166,7 +167,7 @@ def test_a_cancelled_call_is_forgotten() -> None:
             await task
         scene.fake.current.reply(scene.fake.asked("m")[0].call_id, {})
         scene.fake.answers["n"] = lambda params: 7
-        assert msgspec.json.decode(await scene.session.request("n", {})) == 7
+        assert msgspec.json.decode(bytes(await scene.session.request("n", {}))) == 7
 
 
 @pytest.mark.parametrize("count", [10_000])
@@ -220,7 +221,7 @@ def test_a_call_that_may_be_repeated_survives_a_loss() -> None:
         task = await scene.ask(resend=True)
         scene.fake.answers["m"] = lambda params: "done"
         scene.fake.current.drop()
-        assert msgspec.json.decode(await task) == "done"
+        assert msgspec.json.decode(bytes(await task)) == "done"
 
 
 def test_calls_made_meanwhile_wait_for_the_connection_and_have_their_limit() -> None:
@@ -235,7 +236,7 @@ def test_calls_made_meanwhile_wait_for_the_connection_and_have_their_limit() -> 
         task = asyncio.create_task(scene.session.request("m", {}))
         scene.fake.answers["m"] = lambda params: 5
         scene.fake.unreachable = False
-        assert msgspec.json.decode(await task) == 5
+        assert msgspec.json.decode(bytes(await task)) == 5
 
 
 def test_the_window_bounds_everything() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, RequestFailed, TransportClosed, UnsupportedByServer
 from execserver.client.operations.call import Operation, ask
@@ -38,9 +40,10 @@ def place(port_id: str, host: str, port: int, sandbox: Sandbox) -> PortOpenParam
     return PortOpenParams(port_id=port_id, host=host, port=port, sandbox=wire.sandbox_context(sandbox))
 
 
-def connect(params: PortOpenParams) -> Operation[PortAddress]:
-    """Connect from the server, and return the address of the far end."""
-    return (yield from ask(PORT_OPEN, params)).address
+def connect(params: PortOpenParams, log: PortLog) -> Operation[None]:
+    """Connect from the server; `log` is that of the connection."""
+    answer = yield from ask(PORT_OPEN, params)
+    log.begin(answer.address, answer.window_bytes)
 
 
 def listen(params: PortOpenParams) -> Operation[PortAddress]:
@@ -56,8 +59,9 @@ def listing(extensions: Extensions) -> Operation[PortListResponse]:
 
 def send(log: PortLog, data: bytes, *, eof: bool = False) -> Operation[None]:
     """Write all of it; offsets make it safe to send them again.  Raises what ended the stream."""
-    for params in log.pieces(data, eof=eof):
+    for params in chain(log.given_up(), log.pieces(data, eof=eof)):
         yield from ask(PORT_DATA, params, resend=True)
+        log.settle()
 
 
 def acknowledge(port_id: str, received: int) -> Operation[None]:

@@ -1,13 +1,14 @@
 """One forwarded TCP connection: a socket of the server, and offsets that survive a lost connection.
 
 Each direction has a window.  What came from the socket is kept until the client has acknowledged it, and the
-socket is not read while `WINDOW_BYTES` are not; so a client that was away gets it again.  What came from the
+socket is not read while its window is full; so a client that was away gets it again.  What came from the
 client is acknowledged by the answer to its request, once the kernel has taken it.  Offsets count bytes from
 the beginning, so nothing is written twice.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +25,8 @@ from execserver.protocol.templates import PortTemplates
 from execserver.services.attachment import Attachment
 
 WINDOW_BYTES: Final = 256 * 1024
-_PIECE_BYTES: Final = 64 * 1024
+WIDE_WINDOW_BYTES: Final = 1024 * 1024
+_MOST_AT_ONCE: Final = 88 * 1024
 
 
 class PortStream:
@@ -37,8 +39,10 @@ class PortStream:
         attachment: Attachment,
         on_end: Callable[[str], None],
         listen_id: str | None = None,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self.port_id = port_id
+        self.window_bytes = window_bytes
         self.listen_id = listen_id
         self.address = address_of(sock.getpeername())
         self.sent = 0  # from the socket to the client
@@ -63,30 +67,34 @@ class PortStream:
             self._greenlets = [gevent.spawn(self._read), gevent.spawn(self._write)]
 
     def put(self, offset: int, chunk: bytes, eof: bool) -> int:
-        """Queue bytes for the socket; return the offset behind them, for `wait_until_taken`.
+        """Write bytes, or queue what the kernel does not take; return the offset behind them.
 
-        What was received before is ignored.  Raises InvalidRequest for a hole and beyond the window, which
-        ends the stream.
+        It is for `wait_until_taken`.  What was received before is ignored.  Raises InvalidRequest for a hole
+        and beyond the window, which ends the stream.
         """
         if offset > self._queued:
             raise InvalidRequest(f"port {self.port_id}: bytes are missing before offset {offset}")
         fresh = chunk[self._queued - offset :]
-        if self._queued + len(fresh) - self.received > WINDOW_BYTES:
-            text = f"port {self.port_id}: more than {WINDOW_BYTES} bytes in flight"
+        if self._queued + len(fresh) - self.received > self.window_bytes:
+            text = f"port {self.port_id}: more than {self.window_bytes} bytes in flight"
             self._end(text)
             raise InvalidRequest(text)
         end = offset + len(chunk)
         if not self._over and not self._eof_from_client:
-            if fresh:
-                self._queue.append(fresh)
-                self._queued += len(fresh)
+            self._queued += len(fresh)
+            if rest := self._written_at_once(fresh):
+                self._queue.append(rest)
             self._eof_from_client = eof and end == self._queued
             self._stir()
         return end
 
+    def has_taken(self, end: int) -> bool:
+        """Return whether `wait_until_taken` would return at once."""
+        return self.received >= end or self._over
+
     def wait_until_taken(self, end: int) -> int:
         """Block until the kernel has the bytes before an offset, or the stream is over; return how many."""
-        while self.received < end and not self._over:
+        while not self.has_taken(end):
             self._moved.wait()
         return self.received
 
@@ -129,12 +137,12 @@ class PortStream:
     def _read(self) -> None:
         try:
             while not self._over:
-                room = WINDOW_BYTES - (self.sent - self._acknowledged)
+                room = self.window_bytes - (self.sent - self._acknowledged)
                 if room <= 0:
                     self._moved.wait()
                     continue
                 self._attachment.wait_for_room()
-                data = self._sock.recv(min(room, _PIECE_BYTES))
+                data = self._sock.recv(min(room, self.window_bytes // 4, _MOST_AT_ONCE))
                 self._pass_on(data)
                 if not data:
                     break
@@ -150,6 +158,21 @@ class PortStream:
         else:
             self._eof_from_socket = True
         self._attachment.send(*self._templates.data(offset, data, eof=not data))
+
+    def _written_at_once(self, data: bytes) -> bytes:
+        """Write what the kernel takes now, if nothing waits before it; return the rest."""
+        # Nearly always all of it, so no greenlet has to be woken for it, nor one made to wait.
+        if not data or self._queue or not self._greenlets:
+            return data
+        try:
+            written = os.write(self._sock.fileno(), data)
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            self._end(_text(error))
+            return b""
+        self.received += written
+        return data[written:]
 
     def _write(self) -> None:
         try:

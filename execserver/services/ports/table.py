@@ -19,10 +19,11 @@ from execserver.protocol.ports import PortAcceptedNotification, PortAddress
 from execserver.services.attachment import Attachment
 from execserver.services.openings import Opening, Openings
 from execserver.services.ports.forwarding import MAX_PORTS, Forwarding
-from execserver.services.ports.stream import WINDOW_BYTES, PortStream, address_of
+from execserver.services.ports.stream import WIDE_WINDOW_BYTES, WINDOW_BYTES, PortStream, address_of
 
 MAX_STREAMS: Final = 256
 MAX_LISTENERS: Final = 32
+WIDE_STREAMS: Final = 64  # of all sessions: later ones get the small window, which bounds what all keep
 _MAX_ID_BYTES = 64
 _PAUSE_S = 0.25  # between looks whether more can be accepted
 
@@ -122,13 +123,14 @@ class PortTable:
             listen_id=listener.port_id,
             port_id=stream.port_id,
             peer=stream.address,
-            window_bytes=WINDOW_BYTES,
+            window_bytes=stream.window_bytes,
         )
         self._attachment.send(encode_notification(PORT_ACCEPTED.name, note))
         stream.start()
 
     def _add(self, port_id: str, sock: socket.socket, listen_id: str | None) -> PortStream:
-        stream = PortStream(port_id, sock, self._attachment, self._forget, listen_id)
+        window = WIDE_WINDOW_BYTES if self._forwarding.open_ports < WIDE_STREAMS else WINDOW_BYTES
+        stream = PortStream(port_id, sock, self._attachment, self._forget, listen_id, window)
         if self._closed:
             stream.close()
             raise InvalidRequest(f"unknown port {port_id}")

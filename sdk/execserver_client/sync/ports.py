@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 from execserver.protocol.ports import PortAddress, PortListResponse
@@ -49,6 +50,14 @@ class PortStream:
         Raises as `read`, and `RequestFailed`.
         """
         self._portal.call(self._wrapped.write, data)
+
+    def write_all(self, pieces: Iterable[bytes]) -> None:
+        """Write pieces one behind the other, and do not wait for the answer to each.
+
+        Up to the server's window of them are on their way before the first is answered.  Otherwise as
+        `write`.
+        """
+        self._portal.call(self._wrapped.write_all, shapes.feed(pieces))
 
     def write_eof(self) -> None:
         """Tell the other side that nothing more comes; reading goes on."""

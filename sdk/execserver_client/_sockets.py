@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.tuning import tune
@@ -14,6 +14,15 @@ from execserver.client.urls import Address
 from execserver_client._conversation import SHUTDOWN_S, Conversation
 
 _Found: TypeAlias = "tuple[Any, ...]"  # one entry of `socket.getaddrinfo`
+
+
+class Place(NamedTuple):
+    """One address: the arguments of a socket, and where it connects to."""
+
+    family: int
+    kind: int
+    protocol: int
+    target: Any
 
 
 async def open_conversation(address: Address, options: ExecServerClientConnectOptions) -> Conversation:
@@ -55,24 +64,25 @@ def tls_context(options: ExecServerClientConnectOptions) -> ssl.SSLContext:
 
 async def _connected(address: Address) -> socket.socket:
     if address.socket_file is not None:
-        return await _connect(socket.AF_UNIX, socket.SOCK_STREAM, 0, address.socket_file)
-    last: OSError | None = None
-    for family, kind, protocol, _, target in await _look_up(address.host, address.port):
-        try:
-            sock = await _connect(family, kind, protocol, target)
-        except OSError as error:
-            last = error
-            continue
-        tune(sock)
-        return sock
-    raise last or OSError(f"{address.host} has no address")
+        return await connect(Place(socket.AF_UNIX, socket.SOCK_STREAM, 0, address.socket_file))
+    found = await _look_up(address.host, address.port)
+    places = [Place(family, kind, protocol, target) for family, kind, protocol, _, target in found]
+    if len(places) == 1:
+        sock = await connect(places[0])
+    else:
+        from execserver_client._racing import first_to_answer, in_turn  # late: most addresses are one
+
+        sock = await first_to_answer(in_turn(places))
+    tune(sock)
+    return sock
 
 
-async def _connect(family: int, kind: int, protocol: int, target: Any) -> socket.socket:
-    sock = socket.socket(family, kind, protocol)
+async def connect(place: Place) -> socket.socket:
+    """Return a socket connected to one place.  Raises OSError."""
+    sock = socket.socket(place.family, place.kind, place.protocol)
     try:
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, target)
+        await asyncio.get_running_loop().sock_connect(sock, place.target)
     except BaseException:
         sock.close()
         raise
@@ -80,7 +90,7 @@ async def _connect(family: int, kind: int, protocol: int, target: Any) -> socket
 
 
 async def _look_up(host: str, port: int) -> list[_Found]:
-    """Return the addresses of a host.
+    """Return the addresses of a host, the best first.
 
     A name is looked up in a thread of its own, which ends with it: one of the loop's pool would stay, and
     hold up the end of the program while a resolver does not answer.

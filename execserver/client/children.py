@@ -7,13 +7,13 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from execserver.client.errors import ConnectFailed
+from execserver.client.errors import StartFailed
 
 _DEFAULT_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them; a child should not
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
-    """Start a child in a process group of its own, with two pipes.  Raises `ConnectFailed`.
+    """Start a child in a process group of its own, with two pipes.  Raises `StartFailed`.
 
     Returns its pid, the writing end of its stdin and the reading end of its stdout, which the caller owns.
     """
@@ -31,7 +31,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
     except (OSError, IndexError, ValueError) as error:
         os.close(to_child)
         os.close(from_child)
-        raise ConnectFailed(f"cannot start {argv[0] if argv else 'an empty command'}: {error}") from error
+        raise StartFailed(f"cannot start {argv[0] if argv else 'an empty command'}: {error}") from error
     finally:
         os.close(child_input)
         os.close(child_output)
@@ -52,6 +52,21 @@ def watch_end(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         return None  # another waiter of this program was faster
+
+
+def failed_start(program: str, pid: int) -> StartFailed:
+    """Return the error for a child that is silent for good; it is not reaped."""
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        ended = None  # another waiter of this program was faster
+    if ended is None:
+        what = "closed its output"
+    elif ended.si_code == os.CLD_EXITED:
+        what = f"ended with status {ended.si_status}"
+    else:
+        what = f"was killed by {signal.Signals(ended.si_status).name}"
+    return StartFailed(f"{program} {what} before it answered")
 
 
 def reap(pid: int) -> None:

@@ -93,6 +93,15 @@ class ConnectFailed(TransportClosed):
         return "start `execserver --listen URL` there, and look at the URL and the network in between"
 
 
+class StartFailed(ConnectFailed):
+    """The program that was to be the server could not be started, or ended before it answered."""
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        return "look at what it printed on stderr; with --version it must work here"
+
+
 class ResumeFailed(TransportClosed):
     """The connection was lost and the session could not be resumed; its processes are lost, too."""
 

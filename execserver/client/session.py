@@ -24,6 +24,7 @@ from execserver.client.errors import (
     ExecServerError,
     RegistryRefused,
     SessionBusyError,
+    StartFailed,
     TransportClosed,
     WaitTimeout,
     kept,
@@ -231,7 +232,7 @@ class Session:
             raise ConnectTimeout(str(error)) from error
         except TransportClosed:
             connection.close()
-            if isinstance(connection.lost, RegistryRefused):  # final, unlike other losses
+            if isinstance(connection.lost, RegistryRefused | StartFailed):  # final, unlike other losses
                 raise kept(connection.lost) from None
             raise
         except BaseException:  # also a greenlet that is killed: nobody else knows of this connection

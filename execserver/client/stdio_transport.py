@@ -23,6 +23,7 @@ from execserver.eventloop.locks import BoundedSemaphore
 from execserver.wire.lines import LineSplitter, LineTooLong
 
 _READ_SIZE: Final = 128 * 1024
+_END_S: Final = 1.0  # between the end of a child's output and its own
 
 
 class StdioTransport:
@@ -36,7 +37,7 @@ class StdioTransport:
         patience: float = 2.0,
         grace: float = 0.0,
     ) -> None:
-        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `ConnectFailed`.
+        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `StartFailed`.
 
         `grace` is how long it may take to end by itself at the end of its input, before SIGTERM.
         """
@@ -46,6 +47,8 @@ class StdioTransport:
         self._messages: deque[bytes] = deque()
         self._sending = BoundedSemaphore(1)
         self._closed = False
+        self._program = argv[0] if argv else ""
+        self._has_answered = False
         self._pid, to_child, from_child = children.spawn(argv, os.environ if env is None else env)
         self._input = FileObjectPosix(to_child, "wb", 0)
         self._output = FileObjectPosix(from_child, "rb", 0)
@@ -56,13 +59,17 @@ class StdioTransport:
         return self._pid
 
     def receive(self) -> bytes | None:
-        """Return the next line, or None at the end of the child's output (see `Transport`)."""
+        """Return the next line, or None at the end of the child's output (see `Transport`).
+
+        Raises `StartFailed` for an end before the first line.
+        """
         while not self._messages:
             try:
                 data = self._output.read(_READ_SIZE)
             except (OSError, ValueError) as error:
                 raise TransportClosed(f"the pipe from the server broke: {error}") from error
             if not data:
+                self._check_start()
                 return None
             try:
                 self._messages.extend(self._lines.feed(data))
@@ -70,6 +77,7 @@ class StdioTransport:
                 raise ProtocolViolation(str(error)) from error
             if not self._messages:
                 gevent.sleep(0)  # blank lines without pause must not keep timeouts from firing
+        self._has_answered = True
         return self._messages.popleft()
 
     def send(self, message: bytes) -> None:
@@ -80,7 +88,14 @@ class StdioTransport:
                 while rest:
                     rest = rest[self._input.write(rest) or 0 :]
             except (OSError, ValueError) as error:
+                self._check_start()
                 raise TransportClosed(f"the pipe to the server broke: {error}") from error
+
+    def _check_start(self) -> None:
+        """Raise `StartFailed` if the child has never answered; it is over with it."""
+        if not (self._has_answered or self._closed):
+            _ended_within(self._pid, _END_S)
+            raise children.failed_start(self._program, self._pid)
 
     def close(self) -> None:
         """End the child, at the latest with SIGKILL, and reap it."""
@@ -100,6 +115,13 @@ class StdioTransport:
 
 def _reaped_within(pid: int, seconds: float | None) -> bool:
     """Wait for the end of a child and reap it; return False when time is up."""
+    if not _ended_within(pid, seconds):
+        return False
+    children.reap(pid)
+    return True
+
+
+def _ended_within(pid: int, seconds: float | None) -> bool:
     pidfd = children.watch_end(pid)
     if pidfd is None:
         return True
@@ -108,7 +130,6 @@ def _reaped_within(pid: int, seconds: float | None) -> bool:
         try:
             with gevent.Timeout(seconds, WaitTimeout()):
                 get_hub().wait(watcher)
-            children.reap(pid)
         except WaitTimeout:
             return False
         finally:

@@ -20,6 +20,7 @@ from execserver.client.errors import (
     ExecServerError,
     RegistryRefused,
     SessionBusyError,
+    StartFailed,
     TransportClosed,
     WaitTimeout,
     kept,
@@ -228,7 +229,7 @@ class Session:
             raise ConnectTimeout(str(error)) from error
         except TransportClosed:
             await connection.close()
-            if isinstance(connection.lost, RegistryRefused):  # final, unlike other losses
+            if isinstance(connection.lost, RegistryRefused | StartFailed):  # final, unlike other losses
                 raise kept(connection.lost) from None
             raise
         except BaseException:  # also a task that is cancelled: nobody else knows of this connection

@@ -18,13 +18,17 @@ from execserver.client.errors import ExecServerError, ProtocolViolation, Transpo
 from execserver.wire.lines import LineSplitter, LineTooLong
 from execserver_client._inbox import Inbox
 
+_END_S = 1.0  # between the end of a child's output and its own
+
 
 class StdioTransport:
     """One child and the two pipe ends to it; owns all three."""
 
-    def __init__(self, pid: int, max_message_bytes: int, patience: float, grace: float) -> None:
+    def __init__(self, program: str, pid: int, max_message_bytes: int, patience: float, grace: float) -> None:
         """Take a child; `start` makes one, and gives this the pipes."""
         self.pid = pid
+        self._program = program
+        self._has_answered = False
         self._patience = patience
         self._grace = grace
         self._output = _Output(max_message_bytes)
@@ -43,12 +47,12 @@ class StdioTransport:
         patience: float = 2.0,
         grace: float = 0.0,
     ) -> StdioTransport:
-        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `ConnectFailed`.
+        """Start the child; `patience` is the time between SIGTERM and SIGKILL.  Raises `StartFailed`.
 
         `grace` is how long it may take to end by itself at the end of its input, before SIGTERM.
         """
         pid, to_child, from_child = children.spawn(argv, os.environ if env is None else env)
-        made = cls(pid, max_message_bytes, patience, grace)
+        made = cls(argv[0], pid, max_message_bytes, patience, grace)
         loop = asyncio.get_running_loop()
         writer, reader = os.fdopen(to_child, "wb", 0), os.fdopen(from_child, "rb", 0)
         try:
@@ -62,14 +66,30 @@ class StdioTransport:
         return made
 
     async def receive(self) -> bytes | None:
-        """Return the next line, or None at the end of the child's output (see `Transport`)."""
-        return await self._output.inbox.get()
+        """Return the next line, or None at the end of the child's output (see `Transport`).
+
+        Raises `StartFailed` for an end before the first line.
+        """
+        line = await self._output.inbox.get()
+        if line is None:
+            await self._check_start()
+        else:
+            self._has_answered = True
+        return line
 
     async def send(self, message: bytes) -> None:
         """Write one line; waits while the child does not read.  Raises `TransportClosed`."""
         async with self._sending:
             await self._input.room.wait()
-            self._input.write(message + b"\n")
+            if not self._input.write(message + b"\n"):
+                await self._check_start()
+                raise TransportClosed("the pipe to the server broke")
+
+    async def _check_start(self) -> None:
+        """Raise `StartFailed` if the child has never answered; it is over with it."""
+        if not (self._has_answered or self._closing):
+            await _ended_within(self.pid, _END_S)
+            raise children.failed_start(self._program, self.pid)
 
     async def close(self) -> None:
         """End the child, at the latest with SIGKILL, and reap it."""
@@ -178,11 +198,12 @@ class _Input(_Pipe):
         self.room = asyncio.Event()
         self.room.set()
 
-    def write(self, line: bytes) -> None:
-        """Write a line.  Raises `TransportClosed`."""
+    def write(self, line: bytes) -> bool:
+        """Write a line; return False if the pipe is broken."""
         if self._transport is None or self._transport.is_closing():
-            raise TransportClosed("the pipe to the server broke")
+            return False
         self._transport.write(line)
+        return True
 
     def pause_writing(self) -> None:
         """Note that the child does not read."""
@@ -205,6 +226,13 @@ class _Input(_Pipe):
 
 async def _reaped_within(pid: int, seconds: float | None) -> bool:
     """Wait for the end of a child and reap it; return False when time is up."""
+    if not await _ended_within(pid, seconds):
+        return False
+    children.reap(pid)
+    return True
+
+
+async def _ended_within(pid: int, seconds: float | None) -> bool:
     pidfd = children.watch_end(pid)
     if pidfd is None:
         return True
@@ -221,5 +249,4 @@ async def _reaped_within(pid: int, seconds: float | None) -> bool:
             loop.remove_reader(pidfd)
     finally:
         os.close(pidfd)
-    children.reap(pid)
     return True

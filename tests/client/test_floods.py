@@ -112,7 +112,8 @@ def test_a_relay_of_frames_without_messages(flood: bytes) -> None:
 
 
 def test_blank_lines() -> None:
-    transport = StdioTransport(["true"], None, 1000)
+    transport = StdioTransport(["echo", "{}"], None, 1000)
+    assert transport.receive() == b"{}"
     flood: Any = Flood(b"\n" * 1000)
     transport._output.close()
     transport._output = flood

@@ -10,7 +10,7 @@ import time
 import gevent
 import pytest
 
-from execserver.client import ConnectFailed, ExecServerClient, ProtocolViolation, TransportClosed
+from execserver.client import ExecServerClient, ProtocolViolation, StartFailed, TransportClosed
 from execserver.client.stdio_transport import StdioTransport
 from tests.client.conftest import QUICK
 
@@ -74,10 +74,25 @@ def test_a_line_beyond_the_limit_is_a_violation() -> None:
 
 
 def test_a_command_that_cannot_be_started_is_reported() -> None:
-    with pytest.raises(ConnectFailed, match="No such file"):
+    with pytest.raises(StartFailed, match="No such file"):
         StdioTransport(["/no/such/server"], None, MIB)
-    with pytest.raises(ConnectFailed, match="an empty command"):
+    with pytest.raises(StartFailed, match="an empty command"):
         StdioTransport([], None, MIB)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 3", "/bin/sh ended with status 3 before it answered"),
+        ("kill -9 $$", "/bin/sh was killed by SIGKILL before it answered"),
+        ("exec 0<&- 1>&-; sleep 60", "/bin/sh closed its output before it answered"),
+    ],
+)
+def test_a_program_that_is_no_server_is_told(script: str, told: str) -> None:
+    with pytest.raises(StartFailed) as raised:
+        ExecServerClient.connect_stdio(["/bin/sh", "-c", script])
+    assert str(raised.value) == told
+    assert "--version" in raised.value.hint
 
 
 def test_the_child_sees_the_given_environment() -> None:
@@ -97,9 +112,9 @@ def test_the_child_has_the_default_signals_and_a_group_of_its_own() -> None:
 
 
 def test_sending_to_a_child_that_ended_is_the_end_of_the_connection() -> None:
-    transport = child("pass")
-    assert transport.receive() is None
-    with pytest.raises(TransportClosed):
+    transport = child("print('{}')")
+    assert [transport.receive(), transport.receive()] == [b"{}", None]
+    with pytest.raises(TransportClosed, match="the pipe to the server broke"):
         transport.send(b"x" * MIB)
     transport.close()
     assert is_gone(transport.pid)

@@ -8,12 +8,15 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from execserver.client.errors import ConnectFailed, ProtocolViolation, TransportClosed
+import execserver_client
+from execserver.client.errors import ProtocolViolation, StartFailed, TransportClosed
 from execserver_client._stdio import StdioTransport
 from tests.sdk.support import run_async
+from tests.support.programs import write_script
 from tests.support.server_process import OURS, base_environment
 
 ECHO = "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"
@@ -76,12 +79,12 @@ def test_the_end_of_the_child_is_the_end() -> None:
 
 def test_what_is_sent_to_a_child_that_ended_fails() -> None:
     async def use(transport: StdioTransport) -> None:
-        assert await transport.receive() is None
-        with pytest.raises(TransportClosed):  # noqa: PT012 - the pipe may take some before it breaks
+        assert [await transport.receive(), await transport.receive()] == [b"{}", None]
+        with pytest.raises(TransportClosed, match="broke"):  # noqa: PT012 - the pipe may take some before it breaks
             for _ in range(100):
                 await transport.send(b"x" * 100_000)
 
-    with_child("pass", use)
+    with_child("print('{}')", use)
 
 
 def test_a_line_without_end_is_a_violation() -> None:
@@ -137,7 +140,31 @@ def test_a_close_that_is_cancelled_leaves_no_child() -> None:
 @pytest.mark.parametrize("argv", [[], ["/nonexistent/program"], ["a\0b"]])
 def test_a_program_that_cannot_be_started_is_told(argv: list[str]) -> None:
     async def main() -> None:
-        with pytest.raises(ConnectFailed, match="cannot start"):
+        with pytest.raises(StartFailed, match="cannot start"):
             await StdioTransport.start(argv, None, 1000)
+
+    run_async(main())
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 3", "ended with status 3 before it answered"),
+        ("kill -9 $$", "was killed by SIGKILL before it answered"),
+        ("exec 0<&- 1>&-; sleep 60", "closed its output before it answered"),
+    ],
+)
+def test_a_program_that_is_no_server_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, told: str
+) -> None:
+    program = write_script(tmp_path / "program", script)
+    monkeypatch.setenv("EXECSERVER_PROGRAM", str(program))
+    monkeypatch.delenv("EXECSERVER_BOX", raising=False)
+
+    async def main() -> None:
+        with pytest.raises(StartFailed) as raised:
+            await execserver_client.connect()
+        assert str(raised.value) == f"{program} {told}"
+        assert "--version" in raised.value.hint
 
     run_async(main())

@@ -6,14 +6,15 @@ import asyncio
 import codecs
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from execserver_adapters._environments import env_policy_of
+from execserver_adapters._following import follow
 from execserver_adapters._kept import Kept
 from execserver_client import (
     Box,
+    ExecEnvPolicy,
     ExecServerError,
-    Exited,
     Output,
     OutputGap,
     Process,
@@ -22,14 +23,11 @@ from execserver_client import (
     TransportClosed,
 )
 
-# How long output may still come after the end of a command whose own children hold its pipes.
-_SETTLE_S: Final = 0.3
-
 OnOutput = Callable[[str, str], Awaitable[None]]  # text, "stdout" or "stderr"
 
 
 class Command(NamedTuple):
-    """What to run; `env` is set over the box's own variables, `timeout` is in seconds."""
+    """What to run, for at most `timeout` seconds; `env` is set over what `env_policy` lets through (all)."""
 
     argv: Sequence[str]
     cwd: str | None = None
@@ -37,6 +35,7 @@ class Command(NamedTuple):
     input: bytes | None = None
     sandbox: Any = None
     timeout: float | None = None
+    env_policy: ExecEnvPolicy | None = None
 
 
 class Ran(NamedTuple):
@@ -77,7 +76,7 @@ class Commands:
                     command.argv,
                     cwd=command.cwd,
                     env=dict(command.env),
-                    env_policy=env_policy_of("all"),
+                    env_policy=command.env_policy or env_policy_of("all"),
                     pipe_stdin=command.input is not None,
                     sandbox=command.sandbox,
                 )
@@ -125,30 +124,18 @@ class _Streams:
 
     async def follow(self, process: Process) -> int:
         """Take output until the end of the process, and what comes right behind it; return the exit code."""
-        exited: Exited | None = None
-        while True:
-            try:
-                event = await process.next_event(None if exited is None else _SETTLE_S)
-            except OutputGap as gap:
-                self.stdout.lost += gap.lost_bytes or 1
-                continue
-            except TimeoutError:
-                if exited is None:
-                    raise
-                event = None
-            if event is None:
-                break
-            if isinstance(event, Exited):
-                exited = event
-            elif isinstance(event, Output):
-                await self._take("stderr" if event.stream == "stderr" else "stdout", event.data)
+        exited = await follow(process, self._take, self._lose)
         for name in self._decoders:
             await self._tell(name, b"", final=True)
-        return await process.wait() if exited is None else exited.code
+        return exited.code
 
-    async def _take(self, name: str, data: bytes) -> None:
-        (self.stderr if name == "stderr" else self.stdout).add(data)
-        await self._tell(name, data)
+    def _lose(self, size: int) -> None:
+        self.stdout.lost += size
+
+    async def _take(self, output: Output) -> None:
+        name = "stderr" if output.stream == "stderr" else "stdout"
+        (self.stderr if name == "stderr" else self.stdout).add(output.data)
+        await self._tell(name, output.data)
 
     async def _tell(self, name: str, data: bytes, *, final: bool = False) -> None:
         if self._on_output is not None and (text := self._decoders[name].decode(data, final)):

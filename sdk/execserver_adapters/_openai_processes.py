@@ -21,9 +21,9 @@ from agents.sandbox.session.pty_types import (
     truncate_text_by_tokens,
 )
 
+from execserver_adapters._following import follow
 from execserver_adapters._kept import Kept
-from execserver_adapters._running import follow
-from execserver_client import ExecServerError, Process
+from execserver_client import ExecServerError, Output, Process
 
 _HALF: Final = 512 * 1024
 
@@ -46,10 +46,6 @@ class Running:
         """Whether it has ended and all its output is here."""
         return self._task.done()
 
-    def add(self, data: bytes) -> None:
-        """Take output; `Kept`'s name for it."""
-        self._unseen.add(data)
-
     async def wait(self, seconds: float) -> None:
         """Wait until it is done, at most for some seconds."""
         await asyncio.wait((self._task,), timeout=seconds)
@@ -71,21 +67,15 @@ class Running:
 
     async def _collect(self) -> None:
         try:
-            sink = _Sink(self)
-            self.exit_code = (await follow(self.process, sink, sink)).code
+            self.exit_code = (await follow(self.process, self._take, self._lose)).code
         except ExecServerError as error:
             self.failure = error
 
+    async def _take(self, output: Output) -> None:
+        self._unseen.add(output.data)
 
-class _Sink(Kept):
-    """Passes output on to what is unseen now."""
-
-    def __init__(self, running: Running) -> None:
-        super().__init__(0, 0)
-        self._running = running
-
-    def add(self, data: bytes) -> None:
-        self._running.add(data)
+    def _lose(self, size: int) -> None:
+        self._unseen.lost += size
 
 
 class Processes:

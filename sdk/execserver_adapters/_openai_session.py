@@ -34,10 +34,11 @@ from agents.sandbox.workspace_paths import sandbox_path_str
 
 from execserver_adapters import _openai_archives as archives
 from execserver_adapters import _openai_files as files
+from execserver_adapters._commands import Command, Commands
+from execserver_adapters._kept import Kept
 from execserver_adapters._openai_paths import check_access
 from execserver_adapters._openai_processes import Processes, Running
 from execserver_adapters._openai_setup import Connector, Setup, refuse_unsupported, retryable
-from execserver_adapters._running import run_within
 from execserver_client import Box, ExecServerError, NotFoundError
 
 _ANSWERS_WITHIN_S: Final = 10.0  # else the box counts as not running
@@ -53,6 +54,7 @@ class ExecserverSandboxSession(BaseSandboxSession):
         self._connector = connector
         self._setup = setup
         self._box: Box | None = None
+        self._running_commands: Commands | None = None
         self._processes = Processes()
         self._forwards: dict[int, Any] = {}
 
@@ -64,6 +66,12 @@ class ExecserverSandboxSession(BaseSandboxSession):
                 command=(), message="the session is not started; enter it with `async with`", retryable=False
             )
         return self._box
+
+    @property
+    def _commands(self) -> Commands:
+        if self._running_commands is None:
+            self._running_commands = Commands(self.box)
+        return self._running_commands
 
     @property
     def root(self) -> str:
@@ -123,6 +131,9 @@ class ExecserverSandboxSession(BaseSandboxSession):
         for forward in forwards:
             await forward.aclose()
         box, self._box = self._box, None
+        commands, self._running_commands = self._running_commands, None
+        if commands is not None:
+            await commands.aclose()
         if box is not None:
             await self._connector.close(box)
 
@@ -161,28 +172,26 @@ class ExecserverSandboxSession(BaseSandboxSession):
         within = limits.command if timeout is None else timeout
         async with self._commanding(command):
             try:
-                outcome = await run_within(
-                    self.box,
+                wanted = Command(
                     [str(part) for part in command],
                     cwd=self.root,
                     env=await self._variables(),
                     env_policy=self._setup.env_policy,
                     sandbox=self._sandbox(),
                     timeout=within,
-                    limit=limits.output,
                 )
+                half = limits.output // 2
+                ran = await self._commands.run(wanted, lambda: Kept(half, half))
             except TimeoutError as error:
                 raise ExecTimeoutError(command=command, timeout_s=within, cause=error) from error
-        if outcome.left_out:
+        if ran.stdout.left_out or ran.stderr.left_out:
             raise ExecTransportError(
                 command=command,
                 message=f"the command printed more than {limits.output} bytes",
-                context={"reason": "output_limit", "exit_code": outcome.exit_code},
+                context={"reason": "output_limit", "exit_code": ran.exit_code},
                 retryable=False,
             )
-        return ExecResult(
-            stdout=outcome.stdout.joined(), stderr=outcome.stderr.joined(), exit_code=outcome.exit_code
-        )
+        return ExecResult(stdout=ran.stdout.joined(), stderr=ran.stderr.joined(), exit_code=ran.exit_code)
 
     async def _variables(self) -> Mapping[str, str]:
         return {"HOME": self.root, **self._setup.env, **await self.state.manifest.environment.resolve()}

@@ -125,12 +125,34 @@ def main() -> int:
     _take_back_locale()
     entry, arguments = choose(sys.argv)
     module, _, function = entry.partition(":")
-    __import__(module)
     sys.argv[1:] = arguments
-    status: int = getattr(sys.modules[module], function)()
+    try:
+        __import__(module)
+        status: int = getattr(sys.modules[module], function)()
+    except ImportError as error:
+        complaint = missing_library(str(error))
+        if complaint is None:
+            raise
+        sys.stderr.write(complaint)
+        return 1
     if entry in _AT_ONCE:
         _end_at_once(status)
     return status
+
+
+def missing_library(error: str) -> str | None:
+    """Return what to tell a user whose machine lacks a library of the system; None for any other error.
+
+    The zipapp and the wheel need some; images that were cut down to little more than Python lack them.
+    """
+    library, is_missing, _ = error.partition(": cannot open shared object file")
+    if not is_missing:
+        return None
+    packages = " (`apt install libstdc++6`, `apk add libstdc++`)" if "libstdc++" in library else ""
+    return (
+        f"Error: this machine has no {library}, which a package of execserver needs\n"
+        f"  What to do: install it{packages}, or use the single file execserver, which brings its own\n"
+    )
 
 
 def _end_at_once(status: int) -> None:

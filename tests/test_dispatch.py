@@ -83,6 +83,36 @@ def test_a_copy_with_the_servers_other_name_starts_itself_as_zygote() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("library", "told"),
+    [
+        (
+            "libstdc++.so.6",
+            "install it (`apt install libstdc++6`, `apk add libstdc++`), or use the single file",
+        ),
+        ("libffi.so.8", "install it, or use the single file execserver, which brings its own"),
+    ],
+)
+def test_a_library_that_the_machine_lacks_is_told_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], library: str, told: str
+) -> None:
+    def load(name: str) -> None:
+        raise ImportError(f"{library}: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(sys, "argv", ["execserver"])
+    monkeypatch.setattr("builtins.__import__", load)
+    status = dispatch.main()
+    monkeypatch.undo()
+    printed = capsys.readouterr().err
+    assert status == 1
+    assert printed.startswith(f"Error: this machine has no {library}, which a package of execserver needs\n")
+    assert told in printed
+
+
+def test_any_other_failed_import_is_no_missing_library() -> None:
+    assert dispatch.missing_library("No module named 'gevent'") is None
+
+
 def test_every_entry_is_a_function_that_exists() -> None:
     for entry in {*dispatch.NAMES.values(), *dispatch.ARGUMENTS.values(), CODEX, SERVE}:
         module, _, function = entry.partition(":")

@@ -212,15 +212,17 @@ def test_a_stopped_program_that_is_killed_ends_its_stand_in(zygote: Supervised, 
         assert shell.out == "True\n-9\n"
 
 
-def test_jobs_of_a_shell_are_stopped_and_brought_back(zygote: Supervised) -> None:
-    text = """
+def test_jobs_of_a_shell_are_stopped_and_brought_back(zygote: Supervised, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "fifo").chmod(0o666)
+    text = f"""
+    exec 7<>{tmp_path}/fifo
     set -m
     bash -c 'read -u 8 line; exit $line' 8< <(read -u 7; echo 6) &
     kill -TSTP %1; wait %1; echo $?
-    bg %1 > /dev/null; wait %1; echo $?
+    bg %1 > /dev/null; echo >&7; wait %1; echo $?
     """
-    # The inner `read` has nothing to wait for.
-    code, out, err = zygote.call(f"exec 7</dev/null; {text}", BASH, place=FULL_ACCESS)
+    code, out, err = zygote.call(text, BASH, place=FULL_ACCESS)
     assert (code, out) == (0, f"{128 + signal.SIGTSTP}\n6\n"), err
 
 

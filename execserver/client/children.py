@@ -65,8 +65,15 @@ def failed_start(program: str, pid: int) -> StartFailed:
     elif ended.si_code == os.CLD_EXITED:
         what = f"ended with status {ended.si_status}"
     else:
-        what = f"was killed by {signal.Signals(ended.si_status).name}"
+        what = f"was killed by {_signal_name(ended.si_status)}"
     return StartFailed(f"{program} {what} before it answered")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # one of the real-time signals, most of which have no name
 
 
 def reap(pid: int) -> None:

@@ -1,8 +1,8 @@
 """TCP connections from and to the server's machine, as streams.
 
 A stream goes on over a lost connection to the server: both sides know how many bytes the other one has.  A
-reader that is slow stops the sender at the far end, 256 KiB ahead; a writer goes on when the server's kernel
-has taken what it was given.
+reader that is slow stops the sender at the far end, at most 1 MiB ahead; a writer goes on when the server's
+kernel has taken what it was given.
 """
 
 from __future__ import annotations

@@ -40,10 +40,12 @@ def listener() -> Iterator[Any]:
 
 
 def everything(stream: Any) -> bytes:
-    found = []
-    while data := stream.recv():
-        found.append(data)
-    return b"".join(found)
+    return b"".join(iter(stream.recv, b""))
+
+
+def to_the_end(sock: Any) -> bytes:
+    """Return what a socket receives until its peer stops."""
+    return b"".join(iter(lambda: sock.recv(MIB), b""))
 
 
 def test_bytes_go_both_ways_and_each_end_may_stop(remote: ExecServerClient) -> None:
@@ -57,10 +59,7 @@ def test_bytes_go_both_ways_and_each_end_may_stop(remote: ExecServerClient) -> N
             stream.shutdown()
 
         sender = gevent.spawn(play)
-        got = bytearray()
-        while piece := far.recv(65536):
-            got += piece
-        assert bytes(got) == data
+        assert to_the_end(far) == data
 
         def reply() -> None:
             far.sendall(data)
@@ -136,11 +135,8 @@ def test_pieces_go_ahead_of_their_answers_once_and_in_order_over_lost_connection
             stream.shutdown()
 
         sender = gevent.spawn(play)
-        got = bytearray()
-        while piece := far.recv(MIB):
-            got += piece
+        assert to_the_end(far) == data + b"the end"
         sender.get(timeout=20)
-        assert bytes(got) == data + b"the end"
         assert client.resumptions >= 3
         stream.close()
         far.close()
@@ -152,7 +148,7 @@ def test_a_sender_who_gives_up_leaves_no_hole(remote: ExecServerClient) -> None:
         far, _ = there.accept()
         data = os.urandom(32 * MIB)
         sender = gevent.spawn(stream.send_all, [data])
-        got = bytearray(far.recv(100_000))
+        first = far.recv(100_000)
         sender.kill()
 
         def finish() -> None:
@@ -160,12 +156,11 @@ def test_a_sender_who_gives_up_leaves_no_hole(remote: ExecServerClient) -> None:
             stream.shutdown()
 
         last = gevent.spawn(finish)
-        while piece := far.recv(MIB):
-            got += piece
+        got = first + to_the_end(far)
         last.get(timeout=20)
         assert got.endswith(b"the end")
         assert len(got) < len(data)
-        assert data.startswith(bytes(got[:-7]))
+        assert data.startswith(got[:-7])
         stream.close()
         far.close()
 

@@ -85,6 +85,7 @@ def test_a_command_that_cannot_be_started_is_reported() -> None:
     [
         ("exit 3", "/bin/sh ended with status 3 before it answered"),
         ("kill -9 $$", "/bin/sh was killed by SIGKILL before it answered"),
+        ("kill -40 $$", "/bin/sh was killed by signal 40 before it answered"),
         ("exec 0<&- 1>&-; sleep 60", "/bin/sh closed its output before it answered"),
     ],
 )

@@ -203,7 +203,8 @@ def test_a_stream_goes_on_over_a_lost_connection(server: ServerProcess) -> None:
     ):
         stream = client.ports.open("127.0.0.1", there.getsockname()[1])
         far, _ = there.accept()
-        data = os.urandom(MIB)
+        # So much that after each cut more is to come than the window lets the server have sent before it.
+        data = os.urandom(5 * MIB)
 
         def play() -> None:
             for start in range(0, len(data), 16384):
@@ -214,7 +215,7 @@ def test_a_stream_goes_on_over_a_lost_connection(server: ServerProcess) -> None:
         got = b""
         while len(got) < len(data):
             got += stream.recv()
-            if len(got) < len(data) and client.resumptions < 3 and len(got) > client.resumptions * 200_000:
+            if client.resumptions < 3 and len(got) > client.resumptions * MIB:
                 proxy.cut()
         assert got == data
         assert client.resumptions

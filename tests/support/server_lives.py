@@ -23,7 +23,12 @@ from tests.support.ws_peer import CONTINUATION, TEXT, WsPeer
 Life = Callable[["Scene", int], object]
 
 # What the lives need of a server: processes and sessions that are forgotten soon.
-SETTINGS: dict[str, object] = {"closed_process_retention_s": 0.05, "detached_session_ttl_s": 0.05}
+SETTINGS: dict[str, object] = {
+    "closed_process_retention_s": 0.05,
+    "detached_session_ttl_s": 0.05,
+    # What is left of a life is asked here, not how fast it begins: a start that hangs fails all the same.
+    "spawn_timeout_s": 20.0,
+}
 _LARGE = 3_000_000  # above what a result in one piece may hold
 
 

@@ -262,15 +262,18 @@ class Orders(RuleBasedStateMachine):
             self.asking.open.pop(min(self.asking.open))(ACCEPT)  # type: ignore[operator]
         self.outside.fails = False
         while open_ones := self.those(lambda caller: True):
+            # What ends may belong to a caller that is gone, and be what the others wait for.
+            running = set(self.outside.pids) - self.ended
+            moved = bool(running)
             for caller in open_ones:
+                moved = moved or bool(caller.then or caller.start)
                 if caller.then:
                     caller.give(True)
                 if caller.start:
                     caller.go_on()
-            for pid in set(self.outside.pids) - self.ended:
+            for pid in running:
                 self.ended.add(pid)
                 self.broker.ended(pid, 0)
-            moved = open_ones != self.those(lambda caller: True)
             assert moved, "somebody waits for ever"
         assert not self.broker.is_full
         assert all(len(caller.answers) == 1 for caller in self.callers)

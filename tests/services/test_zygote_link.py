@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import _socket
+import fcntl
 import os
 import signal
+import sys
+import termios
 import time
 from collections.abc import Iterator
 
@@ -59,7 +62,12 @@ class Played:
 
     def send(self, record: Record) -> None:
         send_record(self.zygote, encode(record))
-        gevent.sleep(0.001)
+        wait_until(lambda: not self._unread, pause=gevent.sleep)
+
+    @property
+    def _unread(self) -> int:
+        """What the link has not read yet; it handles what it reads in the same turn of the loop."""
+        return int.from_bytes(fcntl.ioctl(self.zygote, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def received(self) -> Record:
         data = receive_record(self.zygote)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.box.boxes import Person
 from tests.box.web.page import Page, Refused, Web, console
 from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 
 OWN = "this machine"
 
@@ -82,12 +84,17 @@ def test_a_page_that_does_not_read_falls_behind_alone(web: Web, page: Page) -> N
 def test_processes_are_listed_with_what_they_use(page: Page) -> None:
     process_id = start(page, "while :; do :; done", name="busy")
     try:
-        listed = {each["process_id"]: each for each in page.ask("processes.list", box=OWN)}
-        found = listed[process_id]
+
+        def listed() -> Any:
+            every = page.ask("processes.list", box=OWN)
+            return next(each for each in every if each["process_id"] == process_id)
+
+        found = listed()
         assert (found["name"], found["state"], found["tty"], found["own"]) == ("busy", "running", True, True)
         assert found["argv"] == ["sh", "-c", "while :; do :; done"]
         assert found["cpu_percent"] is None
-        assert found["memory_bytes"] > 0
+        # Of a process that has just begun, the kernel may have counted no page yet.
+        wait_until(lambda: listed()["memory_bytes"] > 0)
         page.ask("usage.follow", box=OWN, on=True)
 
         def measured() -> list[float]:

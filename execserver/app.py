@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable
 
+from execserver.leaving import failure
 from execserver.listen_url import Listen, UnixListen, WsListen, listen_url
 from execserver.listening import bind, bind_unix
 from execserver.runtime_paths import ExecServerRuntimePaths
@@ -21,7 +22,9 @@ from execserver.zygote.launch import start_zygote
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.access.entry import Entry
+    from execserver.audit.segments import Segments
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+    from execserver.watching import WatchOptions
 
 Announce = Callable[[str | None], None]
 
@@ -42,10 +45,12 @@ def serve(
     runtime_paths: ExecServerRuntimePaths,
     announce: Announce,
     entry: Entry | None = None,
+    options: WatchOptions | None = None,
 ) -> int:
     """Serve until a signal or, on stdio, until the input ends; return the exit status.
 
-    `entry` says who may connect to a listening socket; None asks nobody.
+    `entry` says who may connect to a listening socket; None asks nobody.  `options` are what the server is
+    watched by, if anything.
     `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError if
     the server cannot listen on the address; nothing is left running then.
     """
@@ -54,6 +59,7 @@ def serve(
     # Before the zygote: an address in use must leave nothing running.
     sock, file = _bind(listen, settings)
     try:
+        watching = None if options is None else _opened(options, settings)
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
         announce(None if sock is None else _url_of(sock, tls=isinstance(listen, WsListen) and listen.tls))
@@ -62,10 +68,26 @@ def serve(
 
         doctor = runtime_paths.doctor_command()
         server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
+        if watching is not None and options is not None:
+            server.be_watched(*watching, is_required=options.is_required)
         return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
     finally:
         if file is not None:
             file.remove()
+
+
+def _opened(options: WatchOptions, settings: Settings) -> tuple[socket.socket | None, Segments | None]:
+    """Open what the server is watched by.  Raises OSError, and Leave for a folder that cannot be it."""
+    segments = None
+    if options.audit is not None:
+        from execserver.audit.segments import AuditFolderError, Segments  # late: few servers are watched
+
+        try:
+            segments = Segments(os.path.abspath(options.audit))
+        except AuditFolderError as error:
+            raise failure(str(error)) from None
+    sock = None if options.metrics is None else bind(options.metrics, settings)
+    return sock, segments
 
 
 def _bind(listen: Listen, settings: Settings) -> tuple[socket.socket | None, BoundFile | None]:
@@ -81,14 +103,17 @@ def serve_remote(
     runtime_paths: ExecServerRuntimePaths,
     announce: Announce,
     ends_with_stdin: bool = False,
+    options: WatchOptions | None = None,
 ) -> int:
     """Serve as a remote environment until a signal, or the end of stdin if that counts; return the status.
 
     `announce` is called with None before anything is done that should be logged: it configures the log.
-    Raises RemoteError if the server cannot go on; nothing is left running then.
+    Raises RemoteError if the server cannot go on, OSError if what it is watched by cannot be opened; nothing
+    is left running then.
     """
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
+    watching = None if options is None else _opened(options, settings)
     command = zygote_command(runtime_paths, inherited)
     zygote = start_zygote(command, soft_nofile)
     announce(None)
@@ -101,6 +126,8 @@ def serve_remote(
 
     doctor = runtime_paths.doctor_command()
     server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
+    if watching is not None and options is not None:
+        server.be_watched(*watching, is_required=options.is_required)
     return server.run_remote(beginning)
 
 

@@ -37,12 +37,15 @@ if TYPE_CHECKING:
     from execserver.access.entry import Entry
     from execserver.listen_url import Listen
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+    from execserver.watching import WatchOptions
 
 _NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
 _INSECURE = "--insecure-listen"
 _OWN = ("--keep-max", "--spool-max", "--allow-forward")  # they go to `own_options`
-_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, _INSECURE})
+_WATCHED_BY = ("--metrics", "--audit", "--audit-required")
+_PASS_TRACE = "--pass-trace"
+_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, *_WATCHED_BY, _INSECURE, _PASS_TRACE})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _VARIABLES = {
@@ -86,7 +89,9 @@ class Options(NamedTuple):
     api_key_host: str | None = None
     concurrent_requests: int = 0  # 0: not asked for
     inherit_pid_namespace: bool = False
+    pass_trace: bool = False
     settings: dict[str, float] = {}  # those that options change
+    watched_by: WatchOptions | None = None
 
 
 def main(argv: list[str] | None = None, name: str = _NAME) -> int:
@@ -106,6 +111,8 @@ def _main(argv: list[str], name: str) -> int:
             os.environ,
             concurrent_requests=options.concurrent_requests,
             inherit_pid_namespace=int(options.inherit_pid_namespace),
+            pass_trace=int(options.pass_trace),
+            audit=int(options.watched_by is not None and options.watched_by.audit is not None),
             **options.settings,
         )
         if options.remote is None and not options.insecure_listen:
@@ -118,7 +125,7 @@ def _main(argv: list[str], name: str) -> int:
     if options.remote is not None:
         return _serve_remote(options, options.remote, settings)
     announce = _announcer(options.log_level, options.log_format)
-    return _serve(listen, settings, ExecServerRuntimePaths.detect(), announce, entry)
+    return _serve(listen, settings, ExecServerRuntimePaths.detect(), announce, entry, options.watched_by)
 
 
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
@@ -179,6 +186,10 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
         from execserver.own_options import overrides
 
         values = values._replace(settings=overrides(program, own))
+    if any(name in parsed.options for name in _WATCHED_BY):
+        from execserver.own_options import watch_options
+
+        values = values._replace(watched_by=watch_options(program, parsed.options))
     if values.strict_config:
         _check_config(values.config)
     return values
@@ -234,6 +245,7 @@ def _values(parsed: Parsed) -> Options:
         log_format=found["--log-format"] or "text",
         exit_on_stdin_close=bool(found["--exit-on-stdin-close"]),
         insecure_listen=_INSECURE in given,
+        pass_trace=_PASS_TRACE in given,
         access={name: given[name] for name in ACCESS_OPTIONS if name in given},
         stdin_credential=next((kind for kind in STDIN_CREDENTIALS if found[f"--{kind}-stdin"]), None),
         chatgpt_account_id=found["--chatgpt-account-id"],
@@ -258,12 +270,13 @@ def _serve(
     runtime_paths: ExecServerRuntimePaths,
     announce: Callable[[str | None], None],
     entry: Entry | None = None,
+    watched_by: WatchOptions | None = None,
 ) -> int:
     """Run the app; an operating system error, such as an address in use, becomes the contract's text."""
     from execserver.app import serve
 
     try:
-        return serve(listen, settings, runtime_paths, announce, entry)
+        return serve(listen, settings, runtime_paths, announce, entry, watched_by)
     except OSError as error:
         import logging
 
@@ -293,7 +306,8 @@ def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
     announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
     ends = options.exit_on_stdin_close
     paths = ExecServerRuntimePaths.detect
-    return _remotely(options, lambda: serve_remote(config, settings, paths(), announce, ends))
+    watched_by = options.watched_by
+    return _remotely(options, lambda: serve_remote(config, settings, paths(), announce, ends, watched_by))
 
 
 def run_forward(options: Options, destination: str) -> int:

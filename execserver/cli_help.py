@@ -9,6 +9,7 @@ Usage: execserver [OPTIONS]
        execserver doctor
        execserver relay
        execserver mcp
+       execserver audit
        execserver rules check
        execserver token
        execserver box <add|list|remove>
@@ -41,6 +42,7 @@ Commands:
                             `relay token` manages who may use it. See `relay --help`.
   mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
                             sandbox, with rules and questions about what they start. See `mcp --help`.
+  audit verify|show <DIR>   Check an audit log, or show what it says. See `audit --help`.
   rules check               Show what the rules of that tool decide about a command, and which rule decides.
                             See `rules --help`.
   token                     Manage tokens that let their holders connect, and say what they may do at most:
@@ -107,6 +109,12 @@ Options:
                             names, and are in TMPDIR, else in /var/tmp.
   --allow-forward <WHERE>   Where clients can have connections forwarded to, and listen: none, loopback, any;
                             loopback if not given.
+  --metrics <IP:PORT>       Serve figures for Prometheus at http://IP:PORT/metrics, on a loopback address.
+  --audit <DIR>             Record in this folder what is done here, in a log that shows later changes: see
+                            `execserver audit --help`. It is hidden from sandboxed commands.
+  --audit-required          Refuse what could not be recorded, e.g. on a full disk. Else it is done, and the
+                            log says how many records are missing.
+  --pass-trace              Give a process the trace of the request that starts it, in TRACEPARENT.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

@@ -31,6 +31,7 @@ VERBS = {
     "doctor": "execserver.verbs.doctor:main",
     "relay": "execserver.verbs.relay:main",
     "mcp": SHELL_TOOL,
+    "audit": "execserver.verbs.audit:main",
     "rules": "execserver.verbs.rules:main",
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",

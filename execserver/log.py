@@ -25,6 +25,7 @@ LEVELS = {
     "trace": logging.DEBUG,
 }
 DEFAULT_LEVEL = "warn"
+_PRIORITIES = {"error": 3, "warn": 4, "info": 6, "debug": 7}  # of syslog
 
 LEVEL_VARIABLE = "EXECSERVER_LOG"
 REFERENCE_LEVEL_VARIABLE = "RUST_LOG"
@@ -120,9 +121,11 @@ class LineFormatter(logging.Formatter):
 class StderrHandler(logging.Handler):
     """Writes lines to descriptor 2 without ever waiting; reports how many it had to drop."""
 
-    def __init__(self, descriptor: int = _STDERR) -> None:
+    def __init__(self, descriptor: int = _STDERR, *, with_priority: bool = False) -> None:
+        """`with_priority`: begin each line with `<N>`, by which the journal of systemd knows its level."""
         super().__init__()
         self._descriptor = descriptor
+        self._with_priority = with_priority
         self.dropped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -130,6 +133,10 @@ class StderrHandler(logging.Handler):
         line = self.format(record)
         if self.dropped:
             line = f"({self.dropped} log lines were dropped here: stderr was full)\n{line}"
+        if self._with_priority:
+            # Each line of a record, since the journal takes lines for records.
+            prefix = f"<{_PRIORITIES[level_name(record.levelno)]}>"
+            line = "\n".join(prefix + each for each in line.split("\n"))
         if self._write(_cut(line)):
             self.dropped = 0
         else:
@@ -149,8 +156,9 @@ class StderrHandler(logging.Handler):
 
 def configure(level: str, form: str = "text", environment: Mapping[str, str] | None = None) -> None:
     """Send the records of `execserver` at `level` and above to stderr; a second call replaces the first."""
-    handler = StderrHandler()
-    redact = Redactor.from_environment(os.environ if environment is None else environment)
+    variables = os.environ if environment is None else environment
+    handler = StderrHandler(with_priority=is_journal(variables.get("JOURNAL_STREAM", ""), _STDERR))
+    redact = Redactor.from_environment(variables)
     handler.setFormatter(LineFormatter(form, redact))
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, StderrHandler)]:
@@ -159,6 +167,15 @@ def configure(level: str, form: str = "text", environment: Mapping[str, str] | N
     # From `warn` on only for libraries: at lower levels they print the traffic.
     root.setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("execserver").setLevel(LEVELS[level])
+
+
+def is_journal(stream: str, descriptor: int) -> bool:
+    """True if a descriptor is the stream to systemd's journal that JOURNAL_STREAM names."""
+    try:
+        facts = os.fstat(descriptor)
+    except OSError:
+        return False
+    return stream == f"{facts.st_dev}:{facts.st_ino}"
 
 
 def active_redactor() -> Redactor:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 
 from execserver.arguments import Mistake, Program
+from execserver.leaving import failure
+from execserver.listen_url import ExecServerListenUrlParseError, WsListen, parse_listen_url
+from execserver.watching import WatchOptions
 
 _TIME = re.compile(r"([0-9]{1,6})([smhd])|0")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -30,6 +33,36 @@ def overrides(program: Program, options: dict[str, str]) -> dict[str, float]:
             )
         found[setting] = number
     return found
+
+
+def watch_options(program: Program, options: dict[str, str]) -> WatchOptions:
+    """Return what the server is to be watched by.  Raises Leave."""
+    audit, is_required = options.get("--audit"), "--audit-required" in options
+    if is_required and audit is None:
+        raise failure("--audit-required says nothing without --audit <DIR>")
+    if audit == "":
+        raise program.mistaken(Mistake("invalid value '' for '--audit <DIR>': expected a folder", None))
+    address = options.get("--metrics")
+    metrics = None if address is None else metrics_address(program, address)
+    return WatchOptions(metrics, audit, is_required=is_required)
+
+
+def metrics_address(program: Program, text: str) -> WsListen:
+    """Return the address of --metrics.  Raises Leave where it is none, or one that others can reach."""
+    try:
+        listen = parse_listen_url(f"ws://{text}")
+    except ExecServerListenUrlParseError:
+        listen = None
+    if not isinstance(listen, WsListen) or listen.tls:
+        expected = "an address and a port, such as 127.0.0.1:9464"
+        shown = f"invalid value '{text}' for '--metrics <IP:PORT>': expected {expected}"
+        raise program.mistaken(Mistake(shown, None))
+    if not listen.is_loopback:
+        raise failure(
+            f"--metrics {text}: others could read what this server does",
+            "use an address of loopback, such as 127.0.0.1:9464, and have a collector on this machine ask it",
+        )
+    return listen
 
 
 def _seconds(text: str) -> float | None:

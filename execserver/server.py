@@ -8,6 +8,7 @@ limited anyway.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import gevent
 from gevent import spawn
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from execserver import name_services
 from execserver.core.file_handles import FileHandles
@@ -25,12 +27,14 @@ from execserver.eventloop.signals import END_SIGNALS, on_end_signals
 from execserver.handlers import load_handlers
 from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.listening import is_loopback
+from execserver.log import active_redactor
 from execserver.own_process import (
     raise_open_files_limit,
     return_free_memory,
     settle_allocator,
     settle_collector,
 )
+from execserver.service_manager import ALIVE, READY, STOPPING, ServiceManager
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
@@ -47,13 +51,16 @@ from execserver.transports.connection import connection_over
 from execserver.transports.door import Door
 from execserver.transports.listener import WebSocketListener
 from execserver.transports.stdio import StdioTransport
+from execserver.version import __version__
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
 
 if TYPE_CHECKING:
     from execserver.access.entry import Entry
     from execserver.access.tls import TlsFiles
+    from execserver.audit.segments import Segments
     from execserver.remote.beginning import Beginning
+    from execserver.transports.metrics_endpoint import MetricsEndpoint
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +112,45 @@ class Server:
         )
         load_handlers()
         self._idle_memory = IdleMemory(return_free_memory)
+        self._endpoint: MetricsEndpoint | None = None
+        self._manager = ServiceManager(os.environ)
+        self._watchdog: object = None  # the timer of the signs of life, if somebody waits for them
         self._stop = Event()
+
+    def be_watched(
+        self, metrics_sock: socket.socket | None, segments: Segments | None, *, is_required: bool
+    ) -> None:
+        """Tell metrics and the audit log what happens, each if it is given; before anything is served."""
+        from execserver.services.observers import Observer, Observers  # late: only who asks pays for it
+
+        observers: list[Observer] = []
+        if metrics_sock is not None:
+            from execserver.services.metrics import ServerMetrics
+            from execserver.transports.metrics_endpoint import MetricsEndpoint
+
+            metrics = ServerMetrics(self._gauges)
+            metrics.start()
+            observers.append(metrics)
+            self._endpoint = MetricsEndpoint(metrics_sock, metrics.page)
+            self._endpoint.start()
+        if segments is not None:
+            from execserver.services.audit import AuditTrail
+
+            trail = AuditTrail(segments, active_redactor(), required=is_required)
+            trail.start(version=__version__, pid=os.getpid(), uid=os.getuid())
+            observers.append(trail)
+            self._services.audit = trail
+            self._services.sandbox.hide(segments.folder)
+        self._services.observer = self._sessions.observer = Observers(*observers)
+
+    def _gauges(self) -> dict[str, tuple[str, float]]:
+        return {
+            "execserver_sessions": ("Sessions, detached ones included", float(len(self._sessions))),
+            "execserver_children": (
+                "Processes of all kinds, helpers included",
+                float(len(self._spawner.live)),
+            ),
+        }
 
     def run_websocket(self, sock: socket.socket, entry: Entry | None = None) -> int:
         """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
@@ -121,6 +166,7 @@ class Server:
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)
         self._settle_memory()
+        self._ready()
         self._stop.wait()
         listener.close()
         self._end()
@@ -144,6 +190,7 @@ class Server:
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)
         self._settle_memory()
+        self._ready()
         self._stop.wait()
         if transport.done.is_set():  # the input ended: what was received before is still handled
             connection.join(self._settings.close_timeout_s)
@@ -167,6 +214,7 @@ class Server:
         worker = spawn(serving.run, self._stop.set)
         spawn(self._stale_masks.clean)
         self._settle_memory()
+        self._ready()
         self._stop.wait()
         if stdin is not None:
             stdin.close()
@@ -190,12 +238,23 @@ class Server:
         call.connection.bounded_messages = True
         return call
 
+    def _ready(self) -> None:
+        """Tell a service manager that all is up, and from now on that the event loop turns."""
+        self._manager.tell(READY)
+        if self._manager.watchdog_s:
+            self._watchdog = timer = get_hub().loop.timer(self._manager.watchdog_s, self._manager.watchdog_s)
+            timer.start(self._manager.tell, ALIVE)
+
     def _settle_memory(self) -> None:
         settle_collector()
         self._idle_memory.start()
 
     def _end(self) -> None:
         _log.info("ending all processes")
+        self._manager.tell(STOPPING)
+        if self._endpoint is not None:
+            self._endpoint.close()
+        ends = [self._services.audit.close] if self._services.audit is not None else []
         self._idle_memory.close()
         self._sandbox_reports.close()
         self._sessions.close()
@@ -204,3 +263,5 @@ class Server:
         self._services.sandbox.close()
         # Last: killing the file workers above takes a zygote that still listens.
         self._spawner.shutdown(self._settings.shutdown_grace_s)
+        for end in ends:  # behind the ends of all processes
+            end()

@@ -100,6 +100,8 @@ class Settings:
     retained_output_bytes = Count(1 * _MIB, "of output kept per process, oldest chunks dropped first")
 
     inherit_pid_namespace = Count(0, "1: sandboxed commands see the processes that the server sees")
+    audit = Count(0, "1: an audit log is written; --audit")
+    pass_trace = Count(0, "1: a process goes on with the trace of its start; --pass-trace")
 
     # Ports
     forward_reach = Count(1, "port/open and port/listen: 0 nowhere, 1 loopback, 2 anywhere; --allow-forward")

@@ -144,12 +144,12 @@ def test_every_option_of_the_help_is_read() -> None:
             "--keep-max": "8h",
             "--spool-max": "1G",
             "--allow-forward": "any",
+            "--metrics": "127.0.0.1:9464",
             "--linux-sandbox-pid-namespace": "isolate",
         }
         value = values.get(option.name, "v")
-        companions = [
-            name if name == "--chatgpt-token-stdin" else f"{name}=e" for name in NEEDS.get(option.name, ())
-        ]
+        needed = {**NEEDS, "--audit-required": ("--audit",)}.get(option.name, ())
+        companions = [name if name == "--chatgpt-token-stdin" else f"{name}=e" for name in needed]
         argv = [f"{option.name}={value}" if option.value else option.name, *companions]
         if option.name in own_ways_out:
             with pytest.raises(Leave) as left:

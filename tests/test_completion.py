@@ -114,4 +114,4 @@ def test_help_prints_the_text_about_each_verb() -> None:
 def test_help_about_no_verb_names_those_there_are() -> None:
     done = call("help", "runn")
     assert done.returncode == 1
-    assert "the verbs are attach, box, " in done.stderr
+    assert "the verbs are attach, audit, box, " in done.stderr

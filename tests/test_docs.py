@@ -17,7 +17,7 @@ from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.listen_url import DEFAULT_LISTEN_URL
 from execserver.mcp import command_line
 from execserver.relay.limits import Limits
-from execserver.verbs import aliases, doctor, relay, token
+from execserver.verbs import aliases, audit, doctor, relay, token
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
@@ -140,7 +140,7 @@ def test_named_tests_exist() -> None:
 
 
 def test_options_named_on_the_pages_are_in_the_help() -> None:
-    known = set(read_table(cli_help.HELP + token.HELP, frozenset(), {})) | {
+    known = set(read_table(cli_help.HELP + token.HELP + audit.HELP, frozenset(), {})) | {
         doctor.JSON_FLAG,
         aliases.CODEX_FLAG,
     }

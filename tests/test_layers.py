@@ -34,7 +34,7 @@ LAYERS = [
     {"handlers"},
     {"services"},
     {"access"},
-    {"core", "zygote", "wire", "http_client"},
+    {"audit", "core", "zygote", "wire", "http_client"},
     {"sandbox"},
     {"files", "rules"},
     {"protocol"},
@@ -43,6 +43,8 @@ LAYERS = [
 LEAVES = {
     "cli_help",
     "eventloop",
+    "exposition",
+    "service_manager",
     "arguments",
     "codex_options",
     "config_override",
@@ -58,6 +60,7 @@ LEAVES = {
     "settings",
     "unix_socket",
     "version",
+    "watching",
 }
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.
@@ -66,7 +69,7 @@ BESIDE = {
     "box": {"client", "files", "wire", "protocol", *LEAVES},
     "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
     "verbs": {
-        *("dispatch", "cli", "box", "client", "relay", "mcp", "access"),
+        *("dispatch", "cli", "box", "client", "relay", "mcp", "access", "audit"),
         *("rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
@@ -76,7 +79,7 @@ BESIDE = {
 
 # Imported by processes that must start in no time: standard library only.
 STDLIB_PARTS = {
-    *("files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", ""),
+    *("audit", "files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", ""),
     *LEAVES - {"eventloop"},
 }
 STDLIB_MODULES = {

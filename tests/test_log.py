@@ -192,3 +192,18 @@ def test_the_log_in_use_can_be_told_of_further_secrets() -> None:
 def test_a_default_level_holds_where_nothing_is_asked_for() -> None:
     assert level_from_environment({}, "info") == "info"
     assert level_from_environment({"EXECSERVER_LOG": "error"}, "info") == "error"
+
+
+def test_the_journal_is_told_the_level_of_each_line(pipe: tuple[int, int]) -> None:
+    reader, writer = pipe
+    facts = os.fstat(writer)
+    assert log.is_journal(f"{facts.st_dev}:{facts.st_ino}", writer)
+    assert not log.is_journal(f"{facts.st_dev}:{facts.st_ino + 1}", writer)
+    assert not log.is_journal("", writer)
+    assert not log.is_journal("1:2", 9999)
+    made = StderrHandler(writer, with_priority=True)
+    made.setFormatter(LineFormatter("text", Redactor()))
+    made.emit(record("two\nlines", logging.WARNING))
+    first, second = os.read(reader, 4096).decode().splitlines()
+    assert first == "<4>2026-02-02T02:40:00.250000Z  WARN execserver.app: two"
+    assert second == "<4>  lines"

@@ -49,6 +49,7 @@ from execserver.protocol.session import KeptSession, NoParams
 if TYPE_CHECKING:
     from execserver.client.stdio_transport import StdioTransport
     from execserver.client.websocket_transport import WebSocketTransport
+    from execserver.protocol.audit import AuditHeadResponse
 
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
 
@@ -331,6 +332,15 @@ class ExecServerClient(Parts):
     def environment_status(self) -> EnvironmentStatusResponse:
         """Return whether the machine takes work (servers from 0.169.0 on)."""
         return self._session.call(ENVIRONMENT_STATUS, NoParams())
+
+    def audit_head(self) -> AuditHeadResponse:
+        """Return where the server's audit log stands: the number of its records, the digest of the newest.
+
+        Only servers whose `extensions` have `audit_head` know the method.
+        """
+        from execserver.protocol.own_methods import AUDIT_HEAD  # late: it brings all records about files
+
+        return self._session.call(AUDIT_HEAD, NoParams())
 
     def environment_sandbox(self) -> EnvironmentSandboxResponse:
         """Return which sandbox back ends work where the server runs, and what blocks the others.

@@ -23,6 +23,7 @@ def load_handlers() -> None:
         "environment",
         "discovery",
         "legacy",
+        "audit",
     ):
         import_module(f"{__name__}.{name}")
     check_complete()

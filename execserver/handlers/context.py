@@ -17,9 +17,11 @@ from execserver.services.sessions import Session, SessionHost
 from execserver.services.sink import MessageSink
 
 if TYPE_CHECKING:
+    from execserver.services.audit import AuditTrail
     from execserver.services.discovery.service import Discovery
     from execserver.services.file_watches.table import WatchTotals
     from execserver.services.missing_watch import ConnectionWatch, MissingWatches
+    from execserver.services.observers import Observer
     from execserver.services.ports.forwarding import Forwarding
     from execserver.settings import Settings
 
@@ -41,7 +43,7 @@ class Services:
             "sandbox",
             "sandboxed_files",
         ),
-        *("own_address", "sessions"),
+        *("audit", "observer", "own_address", "sessions"),
     )
 
     def __init__(
@@ -63,11 +65,18 @@ class Services:
         self.sandboxed_files = sandboxed_files
         self.inherited = inherited  # the environment the server was started with, for envPolicy
         self.own_address: tuple[str, int] | None = None  # where the server listens, if it does
+        self.audit: AuditTrail | None = None  # where a log is written
+        self.observer: Observer | None = None  # is told what happens, where somebody asked for it
         self._settings = settings
         self._forwarding: Forwarding | None = None
         self._watches: MissingWatches | None = None
         self._watch_totals: WatchTotals | None = None
         self._discovery: Discovery | None = None
+
+    @property
+    def passes_trace(self) -> bool:
+        """True if a process goes on with the trace of the request that starts it."""
+        return bool(self._settings.pass_trace)
 
     @property
     def forwarding(self) -> Forwarding:
@@ -155,6 +164,11 @@ class Call:
         if self._session is None:
             raise InvalidRequest("client must call initialize before using exec methods")
         return self._session
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session; empty before there is one."""
+        return "" if self._session is None else self._session.session_id
 
     def take_session(self, session: Session) -> None:
         """Bind the connection to its session."""

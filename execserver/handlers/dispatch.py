@@ -37,6 +37,10 @@ def checked(call: Call, request: Request) -> tuple[Method[Any, Any], Any]:
     if method is None:
         raise MethodNotFound(request.method)
     params = decode_params(method, request.params)
+    if request.trace is not None:
+        from execserver.handlers.tracing import traced  # late: few clients trace
+
+        params = traced(call, method, params, request.trace)
     if method is not INITIALIZE:
         call.connection.rules.check_request(method.family_name)
     identity = call.connection.identity

@@ -32,6 +32,7 @@ AT_ONCE = frozenset(
         *(methods.ENVIRONMENT_CONFIG_READ, methods.HTTP_REQUEST, methods.PROCESS_LIST),
         *(methods.CAPABILITY_ROOTS_DISCOVER_V1, methods.CAPABILITIES_DISCOVER_V2),
         *(own_methods.SESSION_LIST, own_methods.SESSION_PROCESSES, own_methods.PORT_LIST),
+        own_methods.AUDIT_HEAD,
     )
 )
 _OF_FILES = {

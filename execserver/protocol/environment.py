@@ -63,6 +63,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     fs_many: bool = False
     fs_watch: bool = False
     fs_gitignore: bool = False
+    audit_head: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import batches, changes, file_watches, ports, session, trees, watching
+from execserver.protocol import audit, batches, changes, file_watches, ports, session, trees, watching
 from execserver.protocol.method import Family, Method, NotificationMethod
 
 _SINCE = "execserver"
@@ -77,6 +77,15 @@ PROCESS_TAKE = Method(
     extension=True,
 )
 
+AUDIT_HEAD = Method(
+    "audit/head",
+    session.NoParams,
+    audit.AuditHeadResponse,
+    family=Family.SESSION,
+    since=_SINCE,
+    doc="Return where the audit log stands; whoever keeps it can show later that the log was not changed.",
+    extension=True,
+)
 PROCESS_LOG = Method(
     "process/log",
     watching.LogParams,
@@ -356,6 +365,7 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     FS_WATCH,
     FS_WATCH_RESUME,
     FS_UNWATCH,
+    AUDIT_HEAD,
 )
 OWN_NOTIFICATIONS: tuple[NotificationMethod[Any], ...] = (
     PROCESS_TAKEN,

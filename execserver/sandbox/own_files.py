@@ -42,11 +42,13 @@ _ROOTS_OWN = (b"/dev", b"/proc")
 _NOT_TO_BE_MADE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def keep_own_files(plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes]) -> SandboxPlan:
+def keep_own_files(
+    plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes], hidden: tuple[bytes, ...] = ()
+) -> SandboxPlan:
     """Return a plan that also masks mask records and tokens and makes the folders of the program read-only.
 
     Missing folders are made, so that nobody inside makes them first.  `environ` is the environment that this
-    program was started with.  Raises OSError.
+    program was started with; `hidden` are further folders that nobody inside may see.  Raises OSError.
     """
     if plan.root == ROOT_HOST:
         return plan
@@ -57,6 +59,9 @@ def keep_own_files(plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes]
             plan = _with(plan, host, folder, HIDDEN_DIRECTORY)
     for folder in places_of_the_program(environ):
         plan = _with(plan, host, folder, READ)
+    for folder in hidden:
+        if _shows(plan, nearest := _nearest(plan, folder), folder):
+            plan = _mounted(plan, host, nearest, folder, HIDDEN_DIRECTORY)
     for folder in token_stores(environ):
         if _is_within_reach(folder):
             plan = _without_tokens(plan, host, folder)

@@ -134,6 +134,7 @@ def extensions(settings: Settings) -> Extensions:
         fs_many="fs/writeMany" in METHODS,
         fs_watch="fs/watch" in METHODS,
         fs_gitignore=True,
+        audit_head=bool(settings.audit),
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

@@ -78,6 +78,7 @@ class Process:
         self.name: str | None = None
         self.followers: list[Follower] = []
         self.spool: Spool | None = None
+        self.on_exit: Callable[[Process], None] | None = None
         self.owner = self.writer = attachment  # the writer is the session that may write
         self.state = state
         self.pid = child.pid
@@ -261,6 +262,8 @@ class Process:
             self._templates.exited(seq, state.exit_code or 0, state.sandbox_denied, state.sandbox_refusal)
         )
         self._news()
+        if self.on_exit is not None:
+            self.on_exit(self)
         # After a termination, descendants outside the group may hold the outputs open for ever.
         if state.terminated:
             self._stop_pumps()

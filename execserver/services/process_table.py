@@ -60,6 +60,7 @@ class ProcessTable:
         self._watches: dict[str, Watch] = {}
         self._kept_closed: deque[str] | None = None
         self._spools: Callable[[OutputLog], Spool] | None = None
+        self.on_start: Callable[[Process, SpawnSpec], None] | None = None  # before its exit can be read
 
     def __iter__(self) -> Iterator[tuple[str, Process]]:
         # Over a copy: ending a process waits for the zygote, and others may be forgotten meanwhile.
@@ -97,6 +98,8 @@ class ProcessTable:
         if self._spools is not None:
             process.spool_to(self._spools(state.log))
         self._processes[process_id] = process
+        if self.on_start is not None:
+            self.on_start(process, spec)
         # The session ended while the program was starting, so `end` did not find this process.
         if self._ended:
             process.begin()  # nobody else will: the end needs the exit to be read

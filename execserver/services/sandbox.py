@@ -80,6 +80,7 @@ class SandboxService:
         self.choose_for_commands = choose_for_commands or choose
         self._server_cwd = os.getcwdb()
         self._inherited = inherited
+        self._hidden: tuple[bytes, ...] = ()
         self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
         self._file_host = MaskTargetHost(inherited.get(b"TMPDIR"), self._runtime_dir)
         self._mounts = mounts or MountTable()
@@ -210,13 +211,17 @@ class SandboxService:
             text = os_error_text(error.errno or 0)
             raise error_type(f"failed to prepare {what} sandbox: {text}") from None
 
+    def hide(self, folder: str) -> None:
+        """Have no sandboxed command see a folder; before the first plan."""
+        self._hidden = (*self._hidden, os.path.realpath(os.fsencode(folder)))
+
     def _current(self, key: object, host: Host, make: _Make) -> _Planned:
         # Look again: this may run in a thread, after another request has made the plan.
         known = self._remembered.get(key)
         if known is not None and known.facts.hold(host):
             self._remember(key, known)
             return known
-        planned = _plan(make, host, self._inherited)
+        planned = _plan(make, host, self._inherited, self._hidden)
         if planned.facts.cacheable:
             self._remember(key, planned)
         else:
@@ -230,11 +235,13 @@ class SandboxService:
             self._remembered.popitem(last=False)
 
 
-def _plan(make: _Make, host: Host, inherited: Mapping[bytes, bytes]) -> _Planned:
+def _plan(
+    make: _Make, host: Host, inherited: Mapping[bytes, bytes], hidden: tuple[bytes, ...] = ()
+) -> _Planned:
     facts = Facts()
     try:
         plan = make(facts)
-        plan = with_nesting(keep_own_files(plan, facts.noting(host), inherited), inherited)
+        plan = with_nesting(keep_own_files(plan, facts.noting(host), inherited, hidden), inherited)
         return _Planned(facts, plan, encode_plan(plan))
     except (PlanRefused, PlanRecordError) as refused:
         return _Planned(facts, None, refusal=str(refused))

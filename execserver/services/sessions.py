@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gevent import sleep, spawn
@@ -13,9 +14,11 @@ from execserver.core.sessions import Attachment, SessionRecord, SessionTable
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.protocol.errors import InvalidRequest
 from execserver.protocol.uuid_text import version_4
+from execserver.services.observers import Observer, Started, Who
+from execserver.services.process import Process
 from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.sink import MessageSink
-from execserver.services.spawner import Spawner
+from execserver.services.spawner import Spawner, SpawnSpec
 from execserver.settings import Settings
 
 if TYPE_CHECKING:
@@ -113,6 +116,7 @@ class SessionHost:
         self._retention: Retention = DelayQueue(settings.closed_process_retention_s, _forget)
         self._expiry: DelayQueue[str] = DelayQueue(settings.detached_session_ttl_s, self._expire)
         self._kept: KeptSessions | None = None
+        self.observer: Observer | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -141,6 +145,8 @@ class SessionHost:
         record = self._table.create()
         processes = ProcessTable(self._spawner, self._retention, self._settings.retained_output_bytes)
         session = Session(record, processes, identity)
+        if self.observer is not None:
+            processes.on_start = partial(_told, self.observer, Who(record.session_id, identity))
         self._sessions[record.session_id] = session
         return session
 
@@ -210,6 +216,13 @@ class SessionHost:
         if self._kept is not None:
             self._kept.forget(session)
         spawn(session.end)
+
+
+def _told(observer: Observer, who: Who, process: Process, spec: SpawnSpec) -> None:
+    """Tell an observer of a process that runs, and have it told of its end."""
+    process.on_exit = observer.process_exited
+    sandboxed = spec.confinement is not None
+    observer.process_started(Started(process, who, spec.cwd, sandboxed))
 
 
 def _forget(item: tuple[ProcessTable, str]) -> None:

@@ -22,7 +22,7 @@ from execserver.handlers.context import Call
 from execserver.handlers.dispatch import checked, handle
 from execserver.handlers.guard import guarded
 from execserver.handlers.lanes import AT_ONCE, Lane, lane_of
-from execserver.protocol.envelope import Request, encode_error
+from execserver.protocol.envelope import Request
 from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import Method
 from execserver.transports.connection import WAITING_BYTES, Connection, started
@@ -51,7 +51,7 @@ class ConcurrentConnection(Connection):
         try:
             method, params = guarded(request.method, lambda: checked(self._call, request))
         except RpcError as error:
-            self._outbox.send(encode_error(request.id, error))
+            self._refuse(request, error)
             return
         lane = lane_of(method, params)
         if lane is not None:
@@ -84,16 +84,16 @@ class ConcurrentConnection(Connection):
         try:
             answer = guarded(method.name, lambda: started(handle(self._call, method, params)))
         except RpcError as error:
-            self._outbox.send(encode_error(request.id, error))
+            self._refuse(request, error)
             return
         try:
             guarded(method.name, lambda: self._give(request, answer))
         except RpcError:  # the answer has begun, so it cannot become an error
             self._fail(INTERNAL_ERROR, "internal error")
 
-    def _stream(self, request_id: int | str, pieces: Iterator[bytes]) -> None:
+    def _stream(self, request: Request, pieces: Iterator[bytes]) -> None:
         with self._pieces:
-            super()._stream(request_id, pieces)
+            super()._stream(request, pieces)
 
     def _finish(self) -> None:
         self.ended()

@@ -52,8 +52,14 @@ def connection_over(
     transport: Transport, call: Call, on_end: Callable[[], object] = lambda: None
 ) -> Connection:
     """Return a connection that works on as many requests at a time as the server is asked to."""
-    if call.connection.concurrent_requests > 1:
-        from execserver.transports.concurrent import ConcurrentConnection  # late: few ask for it
+    several = call.connection.concurrent_requests > 1
+    if call.services.observer is not None:
+        from execserver.transports import metering  # late, as the next one: few ask for it
+
+        kind = metering.MeteredConcurrentConnection if several else metering.MeteredConnection
+        return kind(transport, call, on_end)
+    if several:
+        from execserver.transports.concurrent import ConcurrentConnection
 
         return ConcurrentConnection(transport, call, on_end)
     return Connection(transport, call, on_end)
@@ -199,9 +205,12 @@ class Connection:
 
     def _or_error(self, request: Request, answer: Answer | RpcError) -> Answer | None:
         if isinstance(answer, RpcError):
-            self._outbox.send(encode_error(request.id, answer))
+            self._refuse(request, answer)
             return None
         return answer
+
+    def _refuse(self, request: Request, error: RpcError) -> None:
+        self._outbox.send(encode_error(request.id, error))
 
     def _give(self, request: Request, answer: Answer) -> None:
         """Send an answer, for which this greenlet may have to wait."""
@@ -214,17 +223,17 @@ class Connection:
         if isinstance(answer, Later):
             self._answer_later(request, answer)
         elif isinstance(answer, Streamed):
-            self._stream(request.id, answer.pieces)
+            self._stream(request, answer.pieces)
         else:
-            self._send_answer(request.id, answer)
+            self._send_answer(request, answer)
 
-    def _send_answer(self, request_id: int | str, answer: Result | Reply) -> None:
+    def _send_answer(self, request: Request, answer: Result | Reply) -> None:
         if isinstance(answer, Reply):
             # In this order, so that a notification never comes before the answer that announces it.
-            self._send_result(request_id, answer.result)
+            self._send_result(request.id, answer.result)
             answer.then()
         else:
-            self._send_result(request_id, answer)
+            self._send_result(request.id, answer)
 
     def _send_result(self, request_id: int | str, result: Result) -> None:
         if isinstance(result, InParts):
@@ -257,13 +266,13 @@ class Connection:
 
     def _wait_and_answer(self, request: Request, later: Later) -> None:
         try:
-            self._send_answer(request.id, guarded(request.method, later.run))
+            self._send_answer(request, guarded(request.method, later.run))
         except RpcError as error:
-            self._outbox.send(encode_error(request.id, error))
+            self._refuse(request, error)
 
-    def _stream(self, request_id: int | str, pieces: Iterator[bytes]) -> None:
+    def _stream(self, request: Request, pieces: Iterator[bytes]) -> None:
         """Send a result in pieces; a failure between them cannot be answered and ends the connection."""
-        head, tail = around_result(request_id)
+        head, tail = around_result(request.id)
         self._outbox.stream(chain((head,), pieces, (tail,)))
 
     def _fail(self, code: int, reason: str) -> None:

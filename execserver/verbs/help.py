@@ -42,6 +42,7 @@ TEXTS = {
     "shell": "execserver.verbs.run:SHELL_HELP",
     "web": "execserver.verbs.web:HELP",
     "token": "execserver.verbs.token:HELP",
+    "audit": "execserver.verbs.audit:HELP",
     "rules": "execserver.verbs.rules:HELP",
 }
 GENERAL = "execserver.cli_help:HELP"

@@ -21,12 +21,14 @@ from execserver.client.recovery import Pauses, SessionState
 from execserver.client.router import Router
 from execserver.client.starting import INHERIT_ENVIRONMENT, start_params
 from execserver.client.wire import RemotePath, path_uri
+from execserver.protocol.audit import AuditHeadResponse
 from execserver.protocol.environment import (
     EnvironmentInfo,
     EnvironmentSandboxResponse,
     EnvironmentStatusResponse,
     Extensions,
 )
+from execserver.protocol.own_methods import AUDIT_HEAD
 from execserver.protocol.paths import PathUri
 from execserver.protocol.process import ExecEnvPolicy, ExecParams, ProcessListEntry, TerminateParams
 from execserver.protocol.process_methods import (
@@ -289,6 +291,13 @@ class Box:
     async def status(self) -> EnvironmentStatusResponse:
         """Return whether the box takes work (servers from 0.169.0 on)."""
         return await self._session.call(ENVIRONMENT_STATUS, NoParams())
+
+    async def audit_head(self) -> AuditHeadResponse:
+        """Return where the box's audit log stands: the number of its records, the digest of the newest.
+
+        Only servers whose `extensions` have `audit_head` know the method.
+        """
+        return await self._session.call(AUDIT_HEAD, NoParams())
 
     async def sandbox_report(self) -> EnvironmentSandboxResponse:
         """Return which sandboxes work on the box, and what blocks the others.

@@ -41,8 +41,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     """Start a connection with scripted handlers; it is ended after the test."""
     open_scenes = []
 
-    def start(concurrent_requests: int = 0, **handlers: Handler) -> Scene:
-        opened = scene(monkeypatch, concurrent_requests, **handlers)
+    def start(concurrent_requests: int = 0, observer: object = None, **handlers: Handler) -> Scene:
+        opened = scene(monkeypatch, concurrent_requests, observer, **handlers)
         open_scenes.append(opened)
         return opened.__enter__()
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import gevent
@@ -18,6 +19,7 @@ import msgspec
 import pytest
 from gevent.event import Event
 
+from execserver.access.identity import NOBODY
 from execserver.core.connection import ConnectionRules
 from execserver.handlers.context import Call
 from execserver.handlers.replies import Answer, InTurn, Later, Result
@@ -78,6 +80,7 @@ class FakeContext:
     def __init__(self, events: list[str], concurrent_requests: int) -> None:
         self.rules = ConnectionRules()
         self.concurrent_requests = concurrent_requests
+        self.identity = NOBODY
         self._events = events
 
     def close(self) -> None:
@@ -87,11 +90,15 @@ class FakeContext:
 class FakeCall:
     """A call that notes when a session it holds is let go; from the start it holds one."""
 
-    def __init__(self, handlers: dict[str, Handler], concurrent_requests: int = 0) -> None:
+    def __init__(
+        self, handlers: dict[str, Handler], concurrent_requests: int = 0, observer: object = None
+    ) -> None:
         self.handlers = handlers
+        self.services = SimpleNamespace(observer=observer)
         self.events: list[str] = []
         self.connection = FakeContext(self.events, concurrent_requests)
         self.holds_session = True
+        self.session_id = "session"
 
     def detach(self) -> None:
         if self.holds_session:
@@ -108,11 +115,12 @@ class Scene:
         theirs: socket.socket,
         handlers: dict[str, Handler],
         concurrent_requests: int = 0,
+        observer: object = None,
     ) -> None:
         self.peer = theirs
         self.transport = FakeTransport(ours)
         self.outbox = self.transport.outbox
-        self.call = FakeCall(handlers, concurrent_requests)
+        self.call = FakeCall(handlers, concurrent_requests, observer)
         self.over = Event()
         self.connection = connection_over(self.transport, cast(Call, self.call), self.over.set)
         self._received = b""
@@ -177,7 +185,10 @@ class Scene:
 
 @contextmanager
 def scene(
-    monkeypatch: pytest.MonkeyPatch, concurrent_requests: int = 0, **handlers: Handler
+    monkeypatch: pytest.MonkeyPatch,
+    concurrent_requests: int = 0,
+    observer: object = None,
+    **handlers: Handler,
 ) -> Iterator[Scene]:
     """Serve one connection with these handlers, which get the decoded params.
 
@@ -194,7 +205,7 @@ def scene(
     with ours, theirs:
         ours.setblocking(False)
         theirs.setblocking(False)
-        made = Scene(ours, theirs, handlers, concurrent_requests)
+        made = Scene(ours, theirs, handlers, concurrent_requests, observer)
         try:
             yield made
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from execserver.client.collecting import MAX_COLLECTED
 from execserver.client.recovery import SessionState
 from execserver.client.wire import RemotePath
+from execserver.protocol.audit import AuditHeadResponse
 from execserver.protocol.environment import (
     EnvironmentInfo,
     EnvironmentSandboxResponse,
@@ -226,6 +227,13 @@ class Box:
     def status(self) -> EnvironmentStatusResponse:
         """Return whether the box takes work (servers from 0.169.0 on)."""
         return self._portal.call(self._wrapped.status)
+
+    def audit_head(self) -> AuditHeadResponse:
+        """Return where the box's audit log stands: the number of its records, the digest of the newest.
+
+        Only servers whose `extensions` have `audit_head` know the method.
+        """
+        return self._portal.call(self._wrapped.audit_head)
 
     def sandbox_report(self) -> EnvironmentSandboxResponse:
         """Return which sandboxes work on the box, and what blocks the others.

@@ -1,0 +1,99 @@
+"""The chain that an audit log is: each record names the digest of the line before it.  Pure.
+
+A record is one line of JSON with a number, a time, an event, and last `prev`, the SHA-256 of the line before
+(of `GENESIS` for the first).  The digest of the newest line is the *head*.  Who changes, removes or inserts a
+line breaks the chain at that place; who rewrites everything behind a line, or cuts the end off, is found out
+by a head that was kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GENESIS = "0" * 64
+MAX_LINE_BYTES = 64 * 1024
+_MAX_TEXT = 2048  # characters of one text in a record; what is longer is cut, and says so
+_LEAST_TEXT = 100  # where a record is too long with that
+_MAX_WORDS = 64  # of a list
+_PREVIOUS = re.compile(rb',"prev":"([0-9a-f]{64})"\}')
+_PREVIOUS_BYTES = len(',"prev":""}') + 64
+
+
+class Broken(Exception):
+    """A line does not belong where it stands; the text says why."""
+
+
+def line_of(number: int, at: str, event: str, members: Mapping[str, object], previous: str) -> bytes:
+    """Return a record as a line, without its line end."""
+    body = {"n": number, "at": at, "event": event, **members}
+    text = _json(_bounded(body, _MAX_TEXT))
+    if len(text) > MAX_LINE_BYTES - _PREVIOUS_BYTES:
+        text = _json(_bounded(body, _LEAST_TEXT))
+    return f'{text[:-1]},"prev":"{previous}"}}'.encode()
+
+
+def digest_of(line: bytes) -> str:
+    """Return the digest of a line, without its line end."""
+    return sha256(line).hexdigest()
+
+
+def record_of(line: bytes) -> dict[str, object]:
+    """Return the members of a line.  Raises Broken."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        raise Broken("it is no JSON") from None
+    if not isinstance(record, dict) or not isinstance(record.get("n"), int) or "event" not in record:
+        raise Broken("it is no record")
+    return record
+
+
+class Checker:
+    """Follows a chain, line by line."""
+
+    def __init__(self) -> None:
+        self.head = GENESIS
+        self.number = 0  # of the newest record; the first one has 1
+        self.first = 0  # the number that the log begins with: older files may have been removed
+        self._begun = False
+
+    def follow(self, line: bytes) -> dict[str, object]:
+        """Take the next line and return its record.  Raises Broken."""
+        found = _PREVIOUS.fullmatch(line[-_PREVIOUS_BYTES:])
+        if found is None:
+            raise Broken("it does not end with the digest of the line before")
+        record = record_of(line)
+        previous, number = found[1].decode(), record["n"]
+        assert isinstance(number, int)
+        if not self._begun:
+            if (number == 1) != (previous == GENESIS):
+                raise Broken("it is no beginning")
+            self.first, self._begun = number, True
+        elif previous != self.head:
+            raise Broken("the line before it is not the one that it followed")
+        elif number != self.number + 1:
+            raise Broken(f"its number is {number}, behind {self.number}")
+        self.head, self.number = digest_of(line), number
+        return record
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def _bounded(value: object, most: int) -> object:
+    """Return a value without texts and lists beyond the bounds."""
+    if isinstance(value, str):
+        return value if len(value) <= most else f"{value[:most]}... ({len(value)} characters)"
+    if isinstance(value, dict):
+        return {name: _bounded(each, most) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        kept: list[object] = [_bounded(each, most) for each in value[:_MAX_WORDS]]
+        return kept if len(value) <= _MAX_WORDS else [*kept, f"... ({len(value)} items)"]
+    return value

@@ -1,0 +1,155 @@
+"""`execserver audit`: whether an audit log is what the server wrote, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+
+from execserver.arguments import Mistake, Program, read_table
+from execserver.audit.reading import NotIntact, records, verify
+from execserver.leaving import Leave, failure, until_left
+from execserver.protocol.errors import os_error_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HELP = """\
+Check the audit log that `execserver --audit DIR` writes, or show what it says.
+
+Usage: execserver audit verify <DIR> [--head <SHA256>]
+       execserver audit show <DIR> [--since <TIME>] [--session <ID>] [-f] [--json]
+
+`verify` follows the chain of the log from its first record to its last, and prints the head. A log that was
+changed is told with the file and line. That its end was cut off, or all of it written anew, only a head shows
+that was kept elsewhere: ask a running server for it (`audit/head`, `audit_head()` in Python) or keep what
+`verify` prints, and give it later.
+
+Options:
+  --head <SHA256>           A head of before, which must be in the log.
+  --since <TIME>            Only what is newer: 90s, 15m, 8h or 7d ago.
+  --session <ID>            Only what was done in this session.
+  -f, --follow              Go on with what is recorded from now on.
+  --json                    Print the records as they are, a line each.
+  -h, --help                Print this text and exit.
+
+Exits with 0 if the log is intact, with 1 if not, and with 2 for wrong usage.
+"""
+
+_SPAN = re.compile(r"(\d{1,6})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_HEAD = re.compile(r"[0-9a-f]{64}")
+_LOOK_S = 0.3
+_KNOWN = ("n", "at", "event", "prev", "session", "who")
+
+
+def main() -> int:
+    """Do what the arguments say; return 0 if the log is intact, 1 if not, 2 for wrong usage."""
+    return until_left(_main)
+
+
+def _main() -> int:
+    given = sys.argv[1:]
+    action = given[0] if given else ""
+    if action in ("-h", "--help"):
+        raise Leave(0, stdout=HELP)
+    actions = {"verify": _verify, "show": _show}
+    if action not in actions:
+        message = f"unexpected argument '{action}' found" if action else "an action is missing"
+        raise Mistake(message, "<verify|show> <DIR>").leave("execserver audit")
+    try:
+        return actions[action](given[1:])
+    except NotIntact as error:
+        raise failure(str(error)) from None
+    except OSError as error:
+        raise failure(f"{error.filename}: {os_error_text(error.errno or 0)}") from None
+
+
+def _program(action: str) -> Program:
+    return Program(
+        *(f"execserver audit {action}", read_table(HELP), lambda: HELP),
+        operands=("<DIR>",),
+        usage="<DIR> [OPTIONS]",
+    )
+
+
+def _verify(given: list[str]) -> int:
+    parsed = _program("verify").parse(given)
+    head = parsed.options.get("--head")
+    if head is not None and not _HEAD.fullmatch(head):
+        raise failure(f"invalid head '{head}': expected 64 hexadecimal digits")
+    verdict = verify(parsed.operands[0], head)
+    begins = (
+        "" if verdict.first == 1 else f" The log begins with record {verdict.first}: older files are gone."
+    )
+    torn = f" {verdict.torn} bytes of a torn line follow." if verdict.torn else ""
+    sys.stdout.write(f"intact: {verdict.last} records, head {verdict.head}\n")
+    if begins or torn:
+        sys.stderr.write(f"{(begins + torn).strip()}\n")
+    return 0
+
+
+def _show(given: list[str]) -> int:
+    program = _program("show")
+    parsed = program.parse(given)
+    options = parsed.options
+    since = _moment(program, options["--since"]) if "--since" in options else ""
+    for record in _read(parsed.operands[0], follow="--follow" in options):
+        if str(record.get("at", "")) < since:
+            continue
+        if "--session" in options and not _is_of(record, options["--session"]):
+            continue
+        line = json.dumps(record) if "--json" in options else _line(record)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _read(folder: str, *, follow: bool) -> Iterator[dict[str, object]]:
+    seen = 0
+    while True:
+        for record in records(folder):
+            number = record["n"]
+            if isinstance(number, int) and number > seen:
+                seen = number
+                yield record
+        if not follow:
+            return
+        try:
+            time.sleep(_LOOK_S)
+        except KeyboardInterrupt:
+            return
+
+
+def _is_of(record: dict[str, object], session: str) -> bool:
+    shown = str(record.get("session", ""))
+    return bool(shown) and session.startswith(shown)
+
+
+def _moment(program: Program, text: str) -> str:
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise program.mistaken(
+            Mistake(f"invalid value '{text}' for '--since <TIME>': expected e.g. 90s, 15m, 8h or 7d", None)
+        )
+    then = time.time() - int(found[1]) * _SECONDS[found[2]]
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(then))
+
+
+def _line(record: dict[str, object]) -> str:
+    """Return a record for people, without what a terminal would obey."""
+    who = " ".join(str(record[name]) for name in ("session", "who") if record.get(name))
+    rest = " ".join(f"{name}={_value(value)}" for name, value in record.items() if name not in _KNOWN)
+    return _printable(f"{record['at']}  {record['event']!s:<11}  {who:<8}  {rest}".rstrip())
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and " " in value else str(value)
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

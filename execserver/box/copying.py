@@ -17,7 +17,7 @@ from execserver.box import packing, tar
 from execserver.box.connecting import Box, patience, reaching
 from execserver.box.descriptors import Sink, read, unwritable
 from execserver.box.progress import Progress
-from execserver.box.running import Command, open_client, start
+from execserver.box.running import NOT_FOUND, Command, open_client, start
 from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Reader
 from execserver.box.unpacking import Unpacker
@@ -33,7 +33,7 @@ _BY_SIGNAL: Final = 128
 _MAX_SAID: Final = 64 * 1024
 # GNU's default form has whole seconds only.
 _PACK: Final = (
-    'cd -- "$1" || exit; if tar --version 2>/dev/null | grep -q GNU; '
+    'command -v tar >/dev/null || exit 127; cd -- "$1" || exit; if tar --version 2>/dev/null | grep -q GNU; '
     'then exec tar --format=posix -cf - "./$2"; else exec tar -cf - "./$2"; fi'
 )
 _KIND: Final = 'if [ -d "$1" ]; then echo d; elif [ -e "$1" ]; then echo f; else echo n; fi'
@@ -95,7 +95,7 @@ class Copier:
         sink = Sink(1)
         try:
             for source in sources:
-                self._drain(["cat", "--", source], sink.write)
+                self.failures += self._drain(["cat", "--", source], sink.write) != 0
         except BrokenPipeError:
             raise Leave(_BY_SIGNAL + signal.SIGPIPE) from None
         except OSError as error:
@@ -115,7 +115,10 @@ class Copier:
                 unpacker.take(item)
 
         try:
-            self._drain(["sh", "-c", _PACK, "sh", parent, base], take)
+            status = self._drain(["sh", "-c", _PACK, "sh", parent, base], take)
+            if status == NOT_FOUND:
+                raise Leave(NOT_FOUND, stderr=f"Error: there is no tar on {shown(self._box.name, 200)}\n")
+            self.failures += status != 0
             if not reader.is_complete:
                 raise BadArchive("it is cut off")
             unpacker.finish()
@@ -154,9 +157,11 @@ class Copier:
             progress.close()
         if (leave := reader.get()) is not None:
             raise leave
-        self._check(process)
+        with reaching(self._box):
+            self.failures += process.wait() != 0
 
-    def _drain(self, argv: Sequence[str], take: Callable[[bytes], None]) -> None:
+    def _drain(self, argv: Sequence[str], take: Callable[[bytes], None]) -> int:
+        """Follow a command to its end; return its status."""
         process = self._start(argv, pipe_stdin=False)
         progress = Progress(0, self._quiet)
 
@@ -168,7 +173,8 @@ class Copier:
             self._follow(process, counted)
         finally:
             progress.close()
-        self._check(process)
+        with reaching(self._box):
+            return process.wait()
 
     def _start(self, argv: Sequence[str], *, pipe_stdin: bool) -> RemoteProcess:
         return start(self._client, self._box, Command(argv, env={"LC_ALL": "C"}, pipe_stdin=pipe_stdin))
@@ -196,10 +202,6 @@ class Copier:
                     self._pass_on(event.data)
                 elif isinstance(event, Output):
                     take(event.data)
-
-    def _check(self, process: RemoteProcess) -> None:
-        with reaching(self._box):
-            self.failures += process.wait() != 0
 
     def _pass_on(self, data: bytes) -> None:
         room = max(0, _MAX_SAID - self._said)

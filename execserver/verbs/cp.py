@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from execserver.arguments import Mistake
+from execserver.leaving import Leave
 from execserver.verbs.boxed import box_of, ended, program
 from execserver.verbs.sides import Sides
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.box.connecting import Box
 
 HELP = """\
 Copy files and trees to a box, or from it: content, modes, times and symlinks.
@@ -21,20 +27,22 @@ new one.
 Options:
   --box <BOX>               The box of :PATH, by name or URL, as for `execserver run`.
   --resume                  Leave out what is there already, by size and time, and go on with large files that
-                            were cut. The box then needs an execserver that can list trees, and no `tar`.
+                            were cut.
   -q, --quiet               Show no progress. It is shown where stderr is a terminal.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
 Symlinks are copied as such, hard links as files, devices and FIFOs are left out. From a box nothing is
 written outside the target, whatever it sends, and no set-user-ID bits are taken over. Names that are no UTF-8
-are copied as they are, but cannot be given for the box on the command line. The box needs `sh` and `tar`.
+are copied as they are, but cannot be given for the box on the command line. A box without `sh` and `tar` is
+copied to and from as with --resume, for which it needs an execserver; for `-` it needs `sh` or `cat`.
 
-Exit status: 0; 1 something could not be copied, which is told; 2 wrong usage; 126, 127 the box has no `tar`;
-255 the box cannot be reached, or was lost.
+Exit status: 0; 1 something could not be copied, which is told; 2 wrong usage; 126, 127 the box has no `sh` or
+`cat`; 255 the box cannot be reached, or was lost.
 """
 
 _USAGE = "[OPTIONS] <SOURCE>... <TARGET>"
+_NO_PROGRAM = (126, 127)  # the box has no `sh` or no `tar`
 
 
 def main() -> int:
@@ -52,10 +60,21 @@ def _main() -> int:
     if resumes and sides.target == "-":
         raise found.mistaken(Mistake("what goes to stdout cannot be resumed"))
     box = box_of(sides.box, parsed)
-    if resumes:
-        from execserver.box.copies import resume
+    if not resumes:
+        try:
+            return _copy(box, sides, quiet=quiet)
+        except Leave as leave:
+            if leave.status not in _NO_PROGRAM or "-" in (*sides.sources, sides.target):
+                raise
+            # Nothing was copied yet, since the programs are asked for first.  A script reads no summary.
+            quiet = quiet or not os.isatty(2)
+    from execserver.box.copies import resume
 
-        return resume(box, sides.sources, sides.target, up=sides.up, quiet=quiet)
+    return resume(box, sides.sources, sides.target, up=sides.up, quiet=quiet)
+
+
+def _copy(box: Box, sides: Sides, *, quiet: bool) -> int:
+    """Copy through `tar` on the box.  Raises Leave: 126 or 127 where it has none, and no `sh`."""
     from execserver.box.copying import Copier
 
     copier = Copier(box, quiet=quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -66,6 +67,26 @@ def test_a_tree_goes_there_and_back(box: Person, tmp_path: Path) -> None:
     assert listing(back) == listing(top)
     check(box, f":{there}/a tree", str(back))  # into the folder that is there now
     assert listing(back / "a tree") == listing(top)
+
+
+@pytest.mark.parametrize("tools", [(), ("sh", "cat")], ids=["no programs", "no tar"])
+def test_a_box_without_tar_is_copied_to_and_from(
+    tools: tuple[str, ...], person: Person, tmp_path: Path
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in tools:
+        (programs / name).symlink_to(shutil.which(name) or name)
+    top, there, back = tmp_path / "top", tmp_path / "there", tmp_path / "back"
+    make_tree(top)
+    there.mkdir()
+    with ServerProcess(env=os.environ | {"PATH": str(programs)}) as server:
+        person.environ["EXECSERVER_BOX"] = server.url
+        check(person, str(top), f":{there}")
+        check(person, f":{there}/top", str(back))
+        done = person.run("cp", "-q", f":{there}/top/run", "-")
+    assert listing(there / "top") == listing(back) == listing(top)
+    assert (done.returncode, done.stdout) == ((0, b"#!/bin/sh\n") if tools else (127, b""))
 
 
 def test_one_file_gets_a_new_name_or_is_a_stream(box: Person, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_SETPGROUP = 0x02
 _SETSIGDEF = 0x04
 _SETSIGMASK = 0x08
 _SETSID = 0x80
@@ -36,6 +37,7 @@ class Libc:
         self._lib = ctypes.CDLL(None, use_errno=True)
         self._attributes = self._spawn_attributes(_SETSID | _SETSIGDEF | _SETSIGMASK)
         self._in_session = self._spawn_attributes(_SETSIGDEF | _SETSIGMASK)
+        self._in_group = self._spawn_attributes(_SETPGROUP | _SETSIGDEF | _SETSIGMASK)
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)  # one for all spawns: there is one thread
 
     def spawn_on_pipes(
@@ -59,7 +61,7 @@ class Libc:
                 _check(lib.posix_spawn_file_actions_adddup2(actions, stdin, 0))
             for number, output in enumerate(outputs, 1):
                 _check(lib.posix_spawn_file_actions_adddup2(actions, output, number))
-            return self._spawn(path, argv, env)
+            return self._spawn(path, argv, env, actions, self._attributes)
         finally:
             lib.posix_spawn_file_actions_destroy(actions)
 
@@ -77,7 +79,7 @@ class Libc:
             _check(lib.posix_spawn_file_actions_addopen(actions, 0, slave, os.O_RDWR, 0))
             _check(lib.posix_spawn_file_actions_adddup2(actions, 0, 1))
             _check(lib.posix_spawn_file_actions_adddup2(actions, 0, 2))
-            return self._spawn(path, argv, env)
+            return self._spawn(path, argv, env, actions, self._attributes)
         finally:
             lib.posix_spawn_file_actions_destroy(actions)
 
@@ -86,26 +88,35 @@ class Libc:
         # Commands in a sandbox root are started this way.  They get a lower limit of open files than ours:
         # descriptors in unread messages count for the user, so a command could use up everybody's share.
         limits.leave_descriptors_to_others()
-        pid = ctypes.c_int()
-        strings = c_strings(argv), c_strings(env)
-        _check(self._lib.posix_spawn(ctypes.byref(pid), path, None, self._in_session, *strings))
-        return pid.value
+        return self._spawn(path, argv, env, None, self._in_session)
+
+    def spawn_in_group(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+        """Start a program in this process's session and a group of its own; return its pid."""
+        return self._spawn(path, argv, env, None, self._in_group)
 
     def execute(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Become another program; returns only by raising OSError."""
         return self._call(self._lib.execve(path, c_strings(argv), c_strings(env)))
 
-    def _spawn(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+    def _spawn(
+        self,
+        path: bytes,
+        argv: Sequence[bytes],
+        env: Sequence[bytes],
+        actions: ctypes.Array[ctypes.c_char] | None,
+        attributes: ctypes.Array[ctypes.c_char],
+    ) -> int:
         pid = ctypes.c_int()
         strings = c_strings(argv), c_strings(env)
         # posix_spawn returns once the exec has succeeded or failed, with the errno of the child.
-        _check(self._lib.posix_spawn(ctypes.byref(pid), path, self._actions, self._attributes, *strings))
+        _check(self._lib.posix_spawn(ctypes.byref(pid), path, actions, attributes, *strings))
         return pid.value
 
     def _spawn_attributes(self, flags: int) -> ctypes.Array[ctypes.c_char]:
         """Return attributes for default signals, an empty mask and what the flags say."""
         lib = self._lib
-        # Blocked and ignored signals survive an exec, and the zygote blocks some.
+        # Blocked and ignored signals survive an exec, and the zygote blocks some.  Here each one is named,
+        # which Python's own posix_spawn cannot do: else the C library has a child ignore its own (32, 33).
         attributes = ctypes.create_string_buffer(_OPAQUE_BYTES)
         every_signal = ctypes.create_string_buffer(b"\xff" * _SIGSET_BYTES, _SIGSET_BYTES)
         no_signal = ctypes.create_string_buffer(_SIGSET_BYTES)

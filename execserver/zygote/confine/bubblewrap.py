@@ -68,16 +68,16 @@ class Bubblewrap(BackEnd):
 
     def command(self, command: Command, covers: Sequence[Mount]) -> Become:
         """Return what a fork does to be the monitor of a command."""
-        kernel, program, plan = self._host.kernel, self._program, self.plan
-        return lambda report, _: monitor_command(kernel, program, plan, command, covers, report)
+        host, program, plan = self._host, self._program, self.plan
+        return lambda report, _: monitor_command(host, program, plan, command, covers, report)
 
     def watched(
         self, command: Command, covers: Sequence[Mount], channel: int, watch: Callable[[], None]
     ) -> Become:
         """Return the same, with bubblewrap itself watched: nothing of ours runs behind it."""
-        kernel, program, plan = self._host.kernel, self._program, self.plan
+        host, program, plan = self._host, self._program, self.plan
         return lambda report, _: monitor_command(
-            *(kernel, program, plan, command, covers, report, channel), watch
+            *(host, program, plan, command, covers, report, channel), watch
         )
 
     def worker(self, socket: int, serve: Callable[[int], None]) -> Become:
@@ -94,7 +94,7 @@ class Bubblewrap(BackEnd):
 
 
 def monitor_command(
-    kernel: Kernel,
+    host: Host,
     program: Bwrap,
     plan: SandboxPlan,
     command: Command,
@@ -107,7 +107,7 @@ def monitor_command(
 
     `watch` is called before bubblewrap is started, and finds the descriptor `kept` as KEPT.
     """
-    status = EXIT_NOT_PREPARED
+    status, kernel = EXIT_NOT_PREPARED, host.kernel
     try:
         _begin(kernel, report)
         # Stdio first: `keep_only` takes numbers 3 and 4, and closes what the command's stdio came as.
@@ -123,7 +123,7 @@ def monitor_command(
         # An empty environment: a variable of the request, such as LD_PRELOAD, would act on bubblewrap itself,
         # outside.  `--setenv` carries the command's.  A process group of its own: a signal to bubblewrap
         # would kill it and not reach the command.
-        pid = os.posix_spawn(wrapper.program(), line, {}, setpgroup=0, setsigmask=(), setsigdef=EVERY_SIGNAL)
+        pid = host.libc.spawn_in_group(wrapper.program(), line, ())
         # Else the pipe would not end with bubblewrap.
         os.close(tells)
         first = os.read(told, _STATUS_BYTES)

@@ -21,16 +21,14 @@ from .linux_sandbox_arguments import HELP, HelpWanted, Mistake, invalid_profile,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from execserver.protocol.permissions import PermissionProfile
     from execserver.sandbox.plan import Mount, SandboxPlan
-    from execserver.sandbox.proxy.bridge import Bridge
     from execserver.sandbox.proxy.routes import Routes
+    from execserver.zygote.confine.routing import Routing
 
     from .linux_sandbox_arguments import Options
-
-    Adjust = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 _NAME = "codex-linux-sandbox"
 _REFUSED = "error building bubblewrap command: Fatal error: "
@@ -158,10 +156,9 @@ def _run_in_root(
 ) -> int:
     """Run the command to its end; return its exit status.  Raises RootFailed."""
     from execserver.sandbox.kernel.syscalls import Kernel
-    from execserver.sandbox.proxy.bridge import start_bridge
     from execserver.sandbox.rootfs.builder import RootFailed
     from execserver.zygote.confine.child import tying_to_parent
-    from execserver.zygote.confine.request import preparing_routes
+    from execserver.zygote.confine.routing import bridged
     from execserver.zygote.confine.standalone import run_confined
 
     from .linux_sandbox_cleanup import PARENT_DIED
@@ -172,31 +169,36 @@ def _run_in_root(
         reader = shield(tying_to_parent(Kernel()))
     except OSError as error:
         raise RootFailed(f"cannot take over stdio: {error.strerror}") from None
-    bridge: Bridge | None = None
-    before: Adjust | None = None
-    if routes is not None:
-        bridge = start_bridge(routes.endpoints, tying_to_parent(Kernel()))
-        before = preparing_routes(routes, bridge)
+    argv, cwd = [os.fsencode(word) for word in options.command], _workdir(options)
+    way = None if routes is None else bridged(Kernel(), env, routes)
     try:
-        argv, cwd = [os.fsencode(word) for word in options.command], _workdir(options)
-        status = run_confined(plan, argv, env, cwd, extra=covers, before=before, end_signal=PARENT_DIED)
+        before, led = (None, env) if way is None else (way.open, way.env)
+        status = run_confined(plan, argv, led, cwd, extra=covers, before=before, end_signal=PARENT_DIED)
     except RootFailed as failed:
         # Only now is anything else probed: a user who may make namespaces does not pay for it.
         from execserver.zygote.confine.command import Command
         from execserver.zygote.confine.fallback import run_otherwise
 
+        if way is not None and routes is not None:
+            # The bridge may have been given what listens in the network that came to nothing.
+            _end(way)
+            way = bridged(Kernel(), env, routes)
         path = os.environb.get(b"PATH", b"")
-        status = run_otherwise(plan, Command(argv, env, cwd), covers, failed, path, PARENT_DIED)
+        status = run_otherwise(plan, Command(argv, env, cwd), covers, failed, path, PARENT_DIED, way)
     finally:
         # Both are children of this process and have nothing to serve any more.
-        if bridge is not None:
-            bridge.kill()
-            os.waitpid(bridge.pid, 0)
+        if way is not None:
+            _end(way)
         if reader:
             os.kill(reader, _SIGKILL)
             os.waitpid(reader, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code  # a negative one is minus the signal
+
+
+def _end(way: Routing) -> None:
+    way.end()
+    os.waitpid(way.bridge_pid, 0)
 
 
 def _workdir(options: Options) -> bytes:

@@ -40,7 +40,7 @@ def activate(spec: str, env: Sequence[bytes], confine: Callable[[], None]) -> li
     try:
         bring_up_loopback()
         bridge = start_bridge(found.endpoints, confine)
-        rewritten = found.rewrite(env, pass_listeners(bridge.channel, len(found.endpoints)))
+        rewritten = found.rewrite(env, pass_listeners(bridge.channel, [0] * len(found.endpoints)))
         bridge.close_channel()
     except OSError as error:
         raise RouteSpecError(str(error.strerror)) from None

@@ -118,13 +118,17 @@ class SandboxPolicy(Record, frozen=True, kw_only=True):
 
 
 class Bubblewrap(Record, frozen=True, kw_only=True):
-    """The bubblewrap that can be a back end; `identity`: device, inode, size, time of change (ns)."""
+    """The bubblewrap that can be a back end; `identity`: device, inode, size, time of change (ns).
+
+    A `joinable` one serves for managed networks, too: the server can listen in the networks that it makes.
+    """
 
     path: str
     version: str
     setuid: bool
     argv0: bool
     bind_fd: bool
+    joinable: bool
     identity: tuple[int, ...]
 
 

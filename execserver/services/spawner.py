@@ -224,9 +224,12 @@ class Spawner:
             *(child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns),
             *confinement_fields(spec),
         )
-        # The zygote counts on this order: the child's ends as `Streams` lists them, then the question socket.
-        questions = [] if spec.watch is None else [spec.watch.questions_fd]
-        start = self._ask(link, child, request, [*streams.child_ends, *questions])
+        # The zygote counts on this order: the child's ends as `Streams` lists them, then the question socket,
+        # then the one for listening sockets.
+        further = [] if spec.watch is None else [spec.watch.questions_fd]
+        if spec.listens:
+            further.append(spec.listeners_fd)
+        start = self._ask(link, child, request, [*streams.child_ends, *further])
         undo.callback(start.abandon)  # runs before `streams.close`: the process is killed first
         return start, streams
 

@@ -54,7 +54,8 @@ class SpawnSpec(NamedTuple):
 
     `env` as a mapping is passed on sorted by name, as pairs in their own order.  `pipe_stdin` has no effect
     on a tty, `size` (rows, columns) only there.  `confinement` is None without a sandbox context.  With a
-    `watch`, on pipes only, the child is an exec supervisor in place of the program.
+    `watch`, on pipes only, the child is an exec supervisor in place of the program.  Through `listeners_fd`,
+    if it is one, a sandbox with a network of its own passes what listens at the ports of its proxies.
     """
 
     argv: Sequence[bytes]
@@ -66,6 +67,12 @@ class SpawnSpec(NamedTuple):
     size: tuple[int, int] = (24, 80)
     confinement: Confinement | None = None
     watch: Watch | None = None
+    listeners_fd: int = -1
+
+    @property
+    def listens(self) -> bool:
+        """True when there is a sandbox that could pass listening sockets."""
+        return self.listeners_fd >= 0 and self.confinement is not None and bool(self.confinement.plan)
 
 
 def environment_entries(spec: SpawnSpec) -> list[bytes]:
@@ -95,9 +102,10 @@ def check_sandbox(failed: Failed) -> None:
         raise SandboxNotMade(reason or os_error_text(failed.errno))
 
 
-def confinement_fields(spec: SpawnSpec) -> tuple[Confinement, bytes]:
-    """Return the last fields of a start request: the confinement and the encoded supervision."""
-    return spec.confinement or UNCONFINED, b"" if spec.watch is None else spec.watch.supervision
+def confinement_fields(spec: SpawnSpec) -> tuple[Confinement, bytes, bool]:
+    """Return the last fields of a start request: confinement, encoded supervision, whether it listens."""
+    supervision = b"" if spec.watch is None else spec.watch.supervision
+    return spec.confinement or UNCONFINED, supervision, spec.listens
 
 
 def unstarted_program(spec: SpawnSpec, failed: Failed) -> Confinement | None:

@@ -33,6 +33,7 @@ _SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER, _BEGUN = range
 _HAS_ARG0 = 1
 _PIPE_STDIN = 2
 _SUPERVISED = 4
+_LISTENS = 8
 _SURVIVORS = 1
 
 # The padding puts the id at offset 8, where the channel reads it from any record without decoding it.
@@ -71,11 +72,12 @@ class SpawnRequest(Record):
     After `deadline_ns` of the monotonic clock (0: never) nobody waits, and nothing may be started.
 
     With an encoded `supervision`, an exec supervisor watches what the program starts; the socket for its
-    approval prompts is the last descriptor of the datagram.
+    approval prompts comes behind those.  If the request `listens`, the last descriptor is a socket, through
+    which the sandbox passes what listens, in a network of its own, at the ports of its proxies.
     """
 
     __slots__ = (
-        *("arg0", "argv", "confinement", "cwd", "deadline_ns", "env"),
+        *("arg0", "argv", "confinement", "cwd", "deadline_ns", "env", "listens"),
         *("pipe_stdin", "request_id", "slave", "supervision"),
     )
 
@@ -91,6 +93,7 @@ class SpawnRequest(Record):
         deadline_ns: int = 0,
         confinement: Confinement = UNCONFINED,
         supervision: bytes = b"",
+        listens: bool = False,
     ) -> None:
         self.request_id = request_id
         self.argv = list(argv)
@@ -102,6 +105,7 @@ class SpawnRequest(Record):
         self.deadline_ns = deadline_ns
         self.confinement = confinement
         self.supervision = supervision
+        self.listens = listens
 
 
 class WorkerRequest(Record):
@@ -226,6 +230,7 @@ def decode(data: bytes) -> Record:
 
 def _encode_spawn(record: SpawnRequest) -> bytes:
     flags = (_HAS_ARG0 if record.arg0 is not None else 0) | (_PIPE_STDIN if record.pipe_stdin else 0)
+    flags |= _LISTENS if record.listens else 0
     tail = b""
     if record.supervision:
         flags |= _SUPERVISED
@@ -242,7 +247,7 @@ def _decode_spawn(flags: int, confined_by: int, number: int, fields: list[int], 
     # are cut off first, from the end.
     body, supervision = _cut_supervision(body) if flags & _SUPERVISED else (body, b"")
     end = len(body) - confined_bytes
-    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 3 or not 0 <= end <= len(body):
+    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 4 or not 0 <= end <= len(body):
         raise RecordError("malformed head of a spawn request")
     confined = _decode_confinement(confined_by, body[end:])
     cwd, slave, arg0, *strings = _split(body[:end], 3 + argc + envc)
@@ -252,7 +257,7 @@ def _decode_spawn(flags: int, confined_by: int, number: int, fields: list[int], 
     piped = bool(flags & _PIPE_STDIN)
     return SpawnRequest(
         *(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns),
-        *(confined, supervision),
+        *(confined, supervision, bool(flags & _LISTENS)),
     )
 
 

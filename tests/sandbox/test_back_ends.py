@@ -55,9 +55,13 @@ def test_what_works_but_does_not_serve_is_named() -> None:
     with_both = choose(proxy, Report(seccomp=True, bwrap=BWRAP, landlock_abi=7, checks=works))
     assert isinstance(with_both, Refusal)
     assert with_both.short == (
-        "of what works here, bubblewrap does not serve: it cannot route a managed proxy; "
-        "Landlock does not serve: it cannot route a managed proxy"
+        "of what works here, bubblewrap does not serve: its networks cannot be joined; Landlock does not "
+        "serve: its rules for connections name ports and no addresses, so any host could be the proxy"
     )
+    joinable = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), False, joinable=True)
+    chosen = choose(proxy, Report(seccomp=True, bwrap=joinable, landlock_abi=7, checks=works))
+    assert isinstance(chosen, Choice)
+    assert chosen.name == selection.BUBBLEWRAP
     with_none = choose(proxy, Report(seccomp=True, checks=(NO_USER, NO_BWRAP, NO_LANDLOCK)))
     assert isinstance(with_none, Refusal)
     assert with_none.short == "nothing works here"

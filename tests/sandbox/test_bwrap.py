@@ -23,6 +23,7 @@ from execserver.sandbox.plan import (
     HIDDEN_FILE,
     LINK,
     NETWORK_HOST,
+    NETWORK_NONE,
     NETWORK_PROXY,
     PASSAGE,
     READ,
@@ -126,10 +127,14 @@ def test_trees_a_worker_needs_come_before_the_plans_mounts() -> None:
     assert text.index(b"--ro-bind /opt /opt") < text.index(b"--tmpfs /opt/x")
 
 
-@pytest.mark.parametrize("plan", [SandboxPlan(ROOT_HOST), SandboxPlan(ROOT_READ_ONLY, network=NETWORK_PROXY)])
-def test_what_it_cannot_do_is_refused(plan: SandboxPlan) -> None:
-    with pytest.raises(PlanRefused, match="managed proxy"):
-        root_arguments(plan, PLAIN)
+def test_the_network_of_a_managed_proxy_is_a_new_one() -> None:
+    managed = SandboxPlan(ROOT_READ_ONLY, network=NETWORK_PROXY)
+    assert words(managed) == words(SandboxPlan(ROOT_READ_ONLY, network=NETWORK_NONE))
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    with pytest.raises(PlanRefused, match="a root of its own"):
+        root_arguments(SandboxPlan(ROOT_HOST), PLAIN)
 
 
 def test_variables_reach_the_command_and_not_bubblewrap() -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,25 @@ def test_signals_and_abstract_sockets_of_outside_are_out_of_scope(network: str, 
 
 def test_scopes_are_left_to_namespaces_where_the_kernel_has_none() -> None:
     assert landlock.scope_rules(Kernel(), 5, plan()) is None
+
+
+@pytest.mark.skipif(ABI < 4, reason=f"this kernel's Landlock is of version {ABI}, not 4")
+def test_rules_for_connections_name_a_port_and_no_address() -> None:
+    """Why Landlock keeps no command to a proxy: whoever listens on the proxy's port anywhere would be one."""
+    rule_net_port, connect_tcp = 2, 2
+
+    def act() -> int:
+        proxy, other = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.2", 0))
+        port = proxy.getsockname()[1]
+        elsewhere = socket.create_server(("127.0.0.2", port))
+        kernel = Kernel()
+        privileges.no_new_privileges(kernel)
+        handled = struct.pack("QQ", 0, connect_tcp)
+        rules = kernel.call("landlock_create_ruleset", handled, len(handled), 0)
+        kernel.call("landlock_add_rule", rules, rule_net_port, struct.pack("QQ", connect_tcp, port), 0)
+        kernel.call("landlock_restrict_self", rules, 0)
+        found = [socket.socket().connect_ex(server.getsockname()) for server in (proxy, elsewhere, other)]
+        os.write(1, repr(found).encode())
+        return 0
+
+    assert in_child(act).out == repr([0, 0, errno.EACCES])

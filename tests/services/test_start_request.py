@@ -103,5 +103,13 @@ def test_every_refusal_of_the_zygotes_lookup_has_its_text(failed: Failed, messag
 def test_a_supervision_is_asked_for_beside_what_confines() -> None:
     confined = Confinement(LANDLOCK, b"plan")
     spec = SpawnSpec([b"x"], {}, b"/", confinement=confined, watch=Watch(b"w", 5))
-    assert confinement_fields(spec) == (confined, b"w")
-    assert confinement_fields(SpawnSpec([b"x"], {}, b"/")) == (UNCONFINED, b"")
+    assert confinement_fields(spec) == (confined, b"w", False)
+    assert confinement_fields(SpawnSpec([b"x"], {}, b"/")) == (UNCONFINED, b"", False)
+
+
+def test_only_a_sandbox_is_asked_for_what_listens_in_it() -> None:
+    spec = SpawnSpec([b"x"], {}, b"/", listeners_fd=5)
+    assert [one.listens for one in (spec, spec._replace(confinement=Confinement(LANDLOCK, b"plan")))] == [
+        False,
+        True,
+    ]

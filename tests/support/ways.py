@@ -146,18 +146,18 @@ def run(
         arg0,
         confinement=Confinement(way.back_end, encode_plan(plan), detail),
     )
-    return in_child(lambda: _start(way, request))
+    return in_child(lambda: start_request(way, request, [1, 2]))
 
 
 def run_python(way: Way, plan: SandboxPlan, code: str, *, cwd: Path | str = "/") -> Any:
     """Run Python code in a view of that way; return what it assigned to `result`, over JSON."""
-    text = f"{_PRELUDE}\n{code}\nprint(json.dumps(result))"
+    text = f"{PRELUDE}\n{code}\nprint(json.dumps(result))"
     done = run(way, plan, [python_for(way.user), "-I", "-S", "-c", text], cwd=cwd)
     assert done.status == 0, done
     return json.loads(done.out)
 
 
-_PRELUDE = """\
+PRELUDE = """\
 import ctypes, errno, json, os, socket, stat, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -197,13 +197,14 @@ def python_for(user: int) -> str:
     pytest.skip(f"there is no python that user {user} can start")
 
 
-def _start(way: Way, request: SpawnRequest) -> int:
+def start_request(way: Way, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+    """Carry out a request in a child of a way, its descriptors being the child's; return the wait status."""
     refuse_user_namespaces(way.refusal)
     become(way.user)
     kernel = Kernel(way.without) if way.without else Kernel()
     confinement = Sandboxes(Libc(), kernel)
     try:
-        pid = start(confinement, request, [1, 2])
+        pid = start(confinement, request, descriptors)
         wait_for_start(confinement, pid)
     except SpawnFailure as failure:
         os.write(2, b" ".join(failure.details) or os.strerror(failure.errno).encode())

@@ -250,12 +250,32 @@ def test_where_no_stage_can_be_made_nothing_runs(
 
 
 def test_what_bubblewrap_cannot_do_is_told_before_anything_runs(confinement: Sandboxes) -> None:
-    confined = wrapped(plan(network="proxy"))
-    request = SpawnRequest(1, [b"true"], ENV, b"/", confinement=confined)
+    program = bubblewrap_for(AS_ROOT)
+    program.joinable = False
+    confined = Confinement(BUBBLEWRAP, encode_plan(plan(network="proxy")), bwrap.encode(program))
+    env = [*ENV, b"HTTP_PROXY=http://127.0.0.1:9"]
+    request = SpawnRequest(1, [b"true"], env, b"/", confinement=confined, listens=True)
     with pytest.raises(SpawnFailure) as failure:
-        wait_for_start(confinement, start(confinement, request, [1, 2]))
+        wait_for_start(confinement, start(confinement, request, [1, 2, 0]))
     assert failure.value.stage == STAGE_ROOT
-    assert b"managed proxy" in failure.value.details[0]
+    assert failure.value.details == [b"the networks of this bubblewrap cannot be joined"]
+
+
+def test_a_network_that_cannot_be_entered_ends_what_was_begun(
+    confinement: Sandboxes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(kernel: Kernel, pid: int) -> None:
+        raise OSError(errno.EPERM, "refused", None)
+
+    monkeypatch.setattr("execserver.zygote.confine.held_start.join_network", refuse)
+    confined = wrapped(plan(mount(WRITE, tmp_path), network="proxy", syscall_filter="proxy-routed"))
+    env = [*ENV, b"HTTP_PROXY=http://127.0.0.1:9"]
+    argv = [b"/bin/touch", os.fsencode(tmp_path / "ran")]
+    request = SpawnRequest(1, argv, env, b"/", confinement=confined, listens=True)
+    with pytest.raises(SpawnFailure) as failure:
+        wait_for_start(confinement, start(confinement, request, [1, 2, 0]))
+    assert failure.value.details == [b"bubblewrap: cannot listen in its network: Operation not permitted"]
+    assert not (tmp_path / "ran").exists()
 
 
 class TestWorker:

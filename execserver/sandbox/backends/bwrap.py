@@ -55,10 +55,11 @@ class Bwrap:
     """A bubblewrap that may be used: where it is, which file it is, and which options it has.
 
     `identity` is device, inode, size and change time (ns) of the file.  With `setuid` it has root's rights
-    while it builds the sandbox root, and so needs no user namespace.
+    while it builds the sandbox root, and so needs no user namespace.  A `joinable` one makes networks that we
+    may enter.
     """
 
-    __slots__ = ("argv0", "bind_fd", "identity", "path", "setuid", "version")
+    __slots__ = ("argv0", "bind_fd", "identity", "joinable", "path", "setuid", "version")
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Bwrap:
         version: str = "",
         argv0: bool = False,
         bind_fd: bool = False,
+        joinable: bool = False,
     ) -> None:
         self.path = path
         self.identity = identity
@@ -75,6 +77,7 @@ class Bwrap:
         self.version = version
         self.argv0 = argv0
         self.bind_fd = bind_fd
+        self.joinable = joinable
 
     def take_help(self, text: str) -> str:
         """Read the text of `--help`; return the first needed option that is missing, or ""."""
@@ -86,7 +89,7 @@ class Bwrap:
 
 def encode(bwrap: Bwrap) -> bytes:
     """Return what the zygote needs to know about a bubblewrap, as bytes."""
-    flags = bwrap.setuid | bwrap.argv0 << 1 | bwrap.bind_fd << 2
+    flags = bwrap.setuid | bwrap.argv0 << 1 | bwrap.bind_fd << 2 | bwrap.joinable << 3
     return _FACTS.pack(*bwrap.identity, flags, len(bwrap.path)) + bwrap.path
 
 
@@ -101,7 +104,7 @@ def decode(data: bytes) -> Bwrap:
         raise PlanRefused("a plan for bubblewrap names none")
     device, inode, size, changed = identity
     found = (device, inode, size, changed)
-    return Bwrap(path, found, bool(flags & 1), "", bool(flags & 2), bool(flags & 4))
+    return Bwrap(path, found, bool(flags & 1), "", bool(flags & 2), bool(flags & 4), bool(flags & 8))
 
 
 class Rejected(Exception):
@@ -172,8 +175,8 @@ def root_arguments(
     `open_source` returns an inheritable descriptor of what a mount binds; it is called only where bubblewrap
     takes descriptors.  Raises PlanRefused for what cannot be expressed.
     """
-    if plan.network == NETWORK_PROXY or plan.root == ROOT_HOST:
-        raise PlanRefused("bubblewrap cannot route a managed proxy into its network namespace")
+    if plan.root == ROOT_HOST:
+        raise PlanRefused("bubblewrap makes a root of its own for every command")
     options = _isolation(plan, bwrap)
     options += _root(plan)
     # bubblewrap leaves /proc/sys and the like writable for root inside (0.8.0): bound read-only over it.
@@ -216,6 +219,12 @@ def command_arguments(
     return every
 
 
+def first_process(status: bytes) -> int:
+    """Return the pid of a sandbox's first process that a status message names; 0 if it names none."""
+    digits = status.partition(b'"child-pid":')[2].strip().partition(b",")[0].rstrip(b" }\n")
+    return int(digits) if digits.isdigit() else 0
+
+
 def check_count(options: Sequence[bytes], argv: Sequence[bytes]) -> None:
     """Raise PlanRefused when there are more arguments than bubblewrap takes."""
     if len(options) + len(argv) + 16 > _MAX_ARGUMENTS:
@@ -228,7 +237,7 @@ def _isolation(plan: SandboxPlan, bwrap: Bwrap) -> list[bytes]:
         # In a user namespace of its own a command could mount the control groups, writable.
         options += [b"--unshare-user", b"--disable-userns"]
     options += [b"--unshare-pid", b"--unshare-ipc", b"--unshare-uts"]
-    if plan.network == NETWORK_NONE:
+    if plan.network in (NETWORK_NONE, NETWORK_PROXY):
         options.append(b"--unshare-net")
     return options
 

@@ -31,7 +31,7 @@ def inexact(plan: SandboxPlan) -> str:
     if plan.root != ROOT_READ_ONLY:
         return "it cannot take away what lies in a writable root"
     if plan.network == NETWORK_PROXY:
-        return "it cannot route a managed proxy"
+        return "its rules for connections name ports and no addresses, so any host could be the proxy"
     if plan.denied or plan.globs:
         return "it cannot deny what lies in a readable folder"
     if plan.read_only or plan.missing:

@@ -8,11 +8,13 @@ import signal
 import time
 
 from execserver.sandbox.backends import bwrap
+from execserver.sandbox.backends.probe import attempt
 from execserver.sandbox.backends.report import BUBBLEWRAP, Check
 from execserver.sandbox.backends.stage import reserve
 from execserver.sandbox.kernel import landlock
 from execserver.sandbox.kernel.syscalls import Kernel
-from execserver.sandbox.plan import NETWORK_NONE, ROOT_READ_ONLY, SandboxPlan
+from execserver.sandbox.plan import NETWORK_NONE, NETWORK_PROXY, ROOT_READ_ONLY, SandboxPlan
+from execserver.sandbox.proxy.joining import join_network
 from execserver.sandbox.rootfs.landlock_rules import closes_fifos
 
 TYPE_CHECKING = False
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 2.0
 _OUTPUT_BYTES = 64 * 1024
+_STATUS_BYTES = 4096
 _CURE = "install the bubblewrap of the distribution (apt, dnf or apk add bubblewrap), 0.8 or newer"
 _CURE_OF_STAGES = "sysctl -w vm.memfd_noexec=1"
 # How its messages begin when it may not make the namespaces that it needs.
@@ -60,12 +63,14 @@ def try_bwrap(search_path: bytes, cwd: bytes, cure: str = "") -> tuple[bwrap.Bwr
     if blocker:
         cure = cure or (_CURE if found.setuid else f"chown root {name} && chmod u+s {name}")
         return None, Check(BUBBLEWRAP, False, "", f"{name} {found.version} ({kind}): {blocker}", cure)
+    found.joinable = _can_be_joined(found)
     notes = [kind, *(option for option, has in _notable(found) if has)]
     return found, Check(BUBBLEWRAP, True, f"{name} {found.version} ({', '.join(notes)})")
 
 
 def _notable(found: bwrap.Bwrap) -> tuple[tuple[str, bool], ...]:
-    return ("takes --argv0", found.argv0), ("takes --bind-fd", found.bind_fd)
+    joinable = ("networks can be joined", found.joinable)
+    return ("takes --argv0", found.argv0), ("takes --bind-fd", found.bind_fd), joinable
 
 
 def _refusal_of_stages() -> str:
@@ -94,6 +99,36 @@ def _trial(found: bwrap.Bwrap) -> str:
     if told.startswith(_NO_NAMESPACES):
         return f"it may not make namespaces either ({told})"
     return f"it cannot build a view ({told})"
+
+
+def _can_be_joined(found: bwrap.Bwrap) -> bool:
+    """Return whether a process of ours can enter the network of a sandbox that this bubblewrap makes."""
+    plan = SandboxPlan(ROOT_READ_ONLY, network=NETWORK_PROXY)
+    held, release = os.pipe2(os.O_CLOEXEC)
+    told, tells = os.pipe2(os.O_CLOEXEC)
+    for descriptor in (held, tells):
+        os.set_inheritable(descriptor, True)
+    numbers = [b"--block-fd", b"%d" % held, b"--json-status-fd", b"%d" % tells]
+    argv = [found.path, *bwrap.root_arguments(plan, found), *numbers, b"--", found.path, b"--version"]
+    joined = False
+    try:
+        pid = os.posix_spawn(found.path, argv, {}, setsid=True)
+        os.close(tells)
+        tells = -1
+        if select.select([told], [], [], _LIMIT_S)[0]:
+            inside = bwrap.first_process(os.read(told, _STATUS_BYTES))
+            joined = bool(inside) and attempt(lambda: join_network(Kernel(), inside)) is None
+            if inside:
+                os.kill(inside, signal.SIGKILL)  # bubblewrap's death is not its own before it goes on
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return joined
+    except OSError:
+        return False
+    finally:
+        for descriptor in (held, release, told, tells):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def run(argv: Sequence[bytes]) -> tuple[int, str]:

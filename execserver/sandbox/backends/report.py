@@ -149,6 +149,7 @@ def _bwrap_members(bwrap: Bwrap) -> dict[str, object]:
         "setuid": bwrap.setuid,
         "argv0": bwrap.argv0,
         "bindFd": bwrap.bind_fd,
+        "joinable": bwrap.joinable,
         "identity": list(bwrap.identity),
     }
 
@@ -162,4 +163,5 @@ def _bwrap_from(members: Mapping[str, Any]) -> Bwrap:
         str(members["version"]),
         members["argv0"] is True,
         members["bindFd"] is True,
+        members["joinable"] is True,
     )

@@ -89,7 +89,7 @@ def choose(plan: SandboxPlan, report: Report, *, shares_processes: bool = False)
         return _sharing_processes(plan, report)
     if report.native:
         return Choice(NATIVE, _native_detail(report))
-    if report.bwrap is not None and plan.network != NETWORK_PROXY:
+    if report.bwrap is not None and (plan.network != NETWORK_PROXY or report.bwrap.joinable):
         shown = f"{report.bwrap.path.decode('utf-8', 'replace')} {report.bwrap.version}"
         return Choice(BUBBLEWRAP, shown, bwrap.encode(report.bwrap))
     inexact = landlock_only.inexact(plan)
@@ -131,7 +131,7 @@ def _refusal(plan: SandboxPlan, report: Report, inexact: str) -> Refusal:
     failed = next((check for check in report.checks if check.name in names and not check.works), None)
     native = failed or report.check(reports.NATIVE)
     bubblewrap = report.check(reports.BUBBLEWRAP)
-    without = "it cannot route a managed proxy" if bubblewrap.works else bubblewrap.blocker
+    without = "its networks cannot be joined" if bubblewrap.works else bubblewrap.blocker
     landlock = (
         inexact if report.landlock_abi >= landlock_only.LEAST_ABI else report.check(reports.LANDLOCK).blocker
     )

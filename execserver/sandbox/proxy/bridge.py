@@ -47,19 +47,20 @@ def bring_up_loopback() -> None:
         sock.close()
 
 
-def pass_listeners(channel: int, count: int) -> list[int]:
-    """Listen on `count` loopback ports of this network and pass the sockets to the bridge; return the ports.
+def pass_listeners(channel: int, ports: Sequence[int]) -> list[int]:
+    """Listen on loopback ports of this network and pass the sockets on; return the ports.
 
-    `channel` is the bridge's socket; it stays the caller's.  Raises OSError.
+    A port of 0 stands for any that is free.  `channel` leads to whoever accepts on the sockets; it stays the
+    caller's.  Raises OSError.
     """
     listeners: list[_socket.socket] = []
     try:
-        for _ in range(count):
+        for port in ports:
             listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
             listeners.append(listener)
-            listener.bind(("127.0.0.1", 0))
+            listener.bind(("127.0.0.1", port))
             listener.listen(_BACKLOG)
-        numbers = struct.pack(f"{count}i", *(listener.fileno() for listener in listeners))
+        numbers = struct.pack(f"{len(ports)}i", *(listener.fileno() for listener in listeners))
         sock = _socket.socket(fileno=os.dup(channel))
         try:
             # A plain send could fail while a command of this user keeps many descriptors in unread messages.

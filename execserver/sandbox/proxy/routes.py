@@ -17,13 +17,13 @@ KEYS = frozenset(
         *(b"YARN_HTTP_PROXY", b"YARN_HTTPS_PROXY"),
         *(b"NPM_CONFIG_HTTP_PROXY", b"NPM_CONFIG_HTTPS_PROXY", b"NPM_CONFIG_PROXY"),
         *(b"BUNDLE_HTTP_PROXY", b"BUNDLE_HTTPS_PROXY", b"PIP_PROXY"),
-        *(b"DOCKER_HTTP_PROXY", b"DOCKER_HTTPS_PROXY"),
+        *(b"DOCKER_HTTP_PROXY", b"DOCKER_HTTPS_PROXY", b"WS_PROXY", b"WSS_PROXY"),
     )
 )
 NO_VARIABLES = "managed proxy mode requires proxy environment variables"
 NO_ENDPOINTS = "managed proxy mode requires parseable loopback proxy endpoints"
 FAILURE = "failed to prepare host proxy routing bridge: "
-MAX_ENDPOINTS = 16  # there are 14 names, but each can be spelled in upper and lower case
+MAX_ENDPOINTS = 16  # there are 16 names, but each can be spelled in upper and lower case
 
 _HOSTS = {b"localhost": b"127.0.0.1", b"127.0.0.1": b"127.0.0.1", b"::1": b"::1"}
 _PORTS = {b"http": 80, b"https": 443}

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount, SandboxPlan
-    from execserver.sandbox.proxy.bridge import Bridge
     from execserver.zygote.confine.child import Become, Report
     from execserver.zygote.confine.command import Command
     from execserver.zygote.confine.plan_cache import PlanCache
+    from execserver.zygote.confine.routing import Routing
     from execserver.zygote.confine.sandboxes import Sandboxes
     from execserver.zygote.confinement import Confinement
     from execserver.zygote.libc import Libc
@@ -61,6 +61,13 @@ class BackEnd:
 
     def __init__(self, host: Host, confinement: Confinement) -> None:
         """Decode a confinement.  Raises SpawnFailure."""
+
+    def route(self, routing: Routing) -> None:
+        """Take on the way to the proxies of the next command, whose network has nothing else.
+
+        Raises SpawnFailure.
+        """
+        raise refused("it cannot route a managed proxy")
 
     def make_ready(self) -> None:
         """Prepare, before the fork, what the forks of commands use."""
@@ -100,11 +107,11 @@ class BackEnd:
         descriptors: Sequence[int],
         command: Command,
         covers: Sequence[Mount],
-    ) -> tuple[Start, Bridge | None]:
-        """Return what starts a request's command for a zygote, and its proxy bridge if there is one."""
+    ) -> Start:
+        """Return what starts a request's command for a zygote."""
         self.make_ready()
         become = self.command(command, covers)
-        return lambda: fork_child(sandboxes.kernel, become, self.flags), None
+        return lambda: fork_child(sandboxes.kernel, become, self.flags)
 
 
 def refused(why: str) -> SpawnFailure:

@@ -27,6 +27,7 @@ from execserver.zygote.confine.back_end import BackEnd, refused
 from execserver.zygote.confine.bubblewrap_arguments import Wrapper, readable_memory
 from execserver.zygote.confine.child import EVERY_SIGNAL, EXIT_NOT_PREPARED, KEPT
 from execserver.zygote.confine.command import take_stdio
+from execserver.zygote.confine.held_start import HeldStart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from execserver.zygote.confine.back_end import Host
     from execserver.zygote.confine.child import Become
     from execserver.zygote.confine.command import Command
+    from execserver.zygote.confine.routing import Routing
     from execserver.zygote.confinement import Confinement
 
 WORKER_ARGUMENT = "--execserver-fs-worker"
@@ -58,6 +60,7 @@ class Bubblewrap(BackEnd):
         self._host = host
         self._record = confinement.plan
         self.plan = host.plans.plan(confinement.plan)
+        self._routing: Routing | None = None
         try:
             self._program = bwrap.decode(confinement.detail)
         except PlanRefused as error:
@@ -66,10 +69,18 @@ class Bubblewrap(BackEnd):
         # number would have it judge the shell, or not judge the first program.
         self.builders = 2 if landlock_rules.closes_fifos(landlock.abi(host.kernel), self.plan) else 1
 
+    def route(self, routing: Routing) -> None:
+        """Have each monitor listen for the proxies of its command in the network that bubblewrap makes."""
+        if not self._program.joinable:
+            raise refused("the networks of this bubblewrap cannot be joined")
+        self._routing = routing
+
     def command(self, command: Command, covers: Sequence[Mount]) -> Become:
         """Return what a fork does to be the monitor of a command."""
-        host, program, plan = self._host, self._program, self.plan
-        return lambda report, _: monitor_command(host, program, plan, command, covers, report)
+        host, program, plan, routing = self._host, self._program, self.plan, self._routing
+        return lambda report, _: monitor_command(
+            host, program, plan, command, covers, report, routing=routing
+        )
 
     def watched(
         self, command: Command, covers: Sequence[Mount], channel: int, watch: Callable[[], None]
@@ -102,33 +113,36 @@ def monitor_command(
     report: int,
     kept: int = -1,
     watch: Callable[[], None] | None = None,
+    routing: Routing | None = None,
 ) -> None:
     """Be the bubblewrap monitor of a command until it ends; never returns.
 
-    `watch` is called before bubblewrap is started, and finds the descriptor `kept` as KEPT.
+    `watch` is called before bubblewrap is started, and finds the descriptor `kept` as KEPT.  With a `routing`
+    the command, which is not watched then, starts once its network leads to proxies.
     """
     status, kernel = EXIT_NOT_PREPARED, host.kernel
     try:
         _begin(kernel, report)
         # Stdio first: `keep_only` takes numbers 3 and 4, and closes what the command's stdio came as.
         take_stdio(command)
+        if routing is not None:
+            kept, routing.channel = routing.channel, KEPT
         report = child.keep_only(kernel, report, kept)
         if watch is not None:
             watch()
         wrapper = Wrapper(kernel, program, plan)
-        told, tells = os.pipe2(os.O_CLOEXEC)
-        os.set_inheritable(tells, True)
-        line = wrapper.command_line(command, covers, tells)
+        told, tells = _status_pipe()
+        held = None if routing is None else HeldStart(kernel, routing)
+        line = wrapper.command_line(command, covers, tells, held)
         leave_descriptors_to_others()
-        # An empty environment: a variable of the request, such as LD_PRELOAD, would act on bubblewrap itself,
-        # outside.  `--setenv` carries the command's.  A process group of its own: a signal to bubblewrap
-        # would kill it and not reach the command.
-        pid = host.libc.spawn_in_group(wrapper.program(), line, ())
+        pid = _started(host, wrapper, line)
         # Else the pipe would not end with bubblewrap.
         os.close(tells)
         first = os.read(told, _STATUS_BYTES)
         # What bubblewrap could not set up is no failed start: it prints why, and the status is 1.
-        inside = _number_after(b'"child-pid":', first)
+        inside = bwrap.first_process(first)
+        if held is not None and inside:
+            held.go(pid, inside)
         child.tell_running(inside)
         # Copies in the monitor would keep the command's pipes open after it has closed its own.
         for number in (0, 1, 2) if kept < 0 else (0, 1, 2, KEPT):
@@ -140,6 +154,21 @@ def monitor_command(
         _tell_failure(report, error)
     finally:
         os._exit(status)
+
+
+def _status_pipe() -> tuple[int, int]:
+    """Return the ends of a pipe for bubblewrap's status messages; it inherits the second."""
+    told, tells = os.pipe2(os.O_CLOEXEC)
+    os.set_inheritable(tells, True)
+    return told, tells
+
+
+def _started(host: Host, wrapper: Wrapper, line: Sequence[bytes]) -> int:
+    """Start bubblewrap; return its pid."""
+    # An empty environment: a variable of the request, such as LD_PRELOAD, would act on bubblewrap itself,
+    # outside.  `--setenv` carries the command's.  A process group of its own: a signal to bubblewrap would
+    # kill it and not reach the command.
+    return host.libc.spawn_in_group(wrapper.program(), line, ())
 
 
 def become_worker(
@@ -208,11 +237,6 @@ def _rest(told: int) -> bytes:
         if not piece:
             return data
         data += piece
-
-
-def _number_after(name: bytes, text: bytes) -> int:
-    digits = text.partition(name)[2].strip().partition(b",")[0].rstrip(b" }\n")
-    return int(digits) if digits.isdigit() else 0
 
 
 def _tell_failure(report: int, error: OSError | PlanRefused) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount, SandboxPlan
     from execserver.zygote.confine.command import Command
+    from execserver.zygote.confine.held_start import HeldStart
 
 
 class Wrapper:
@@ -40,7 +41,9 @@ class Wrapper:
         self._plan = plan
         self._mounts = NewMounts(kernel) if mounts.available(kernel) else OldMounts(kernel)
 
-    def command_line(self, command: Command, covers: Sequence[Mount], status: int) -> list[bytes]:
+    def command_line(
+        self, command: Command, covers: Sequence[Mount], status: int, held: HeldStart | None = None
+    ) -> list[bytes]:
         """Return the arguments for a command; `status` is the descriptor for bubblewrap's status messages."""
         view = self._root(covers, ())
         staged = self._staged(command)
@@ -51,6 +54,8 @@ class Wrapper:
         cwd = None if real == command.cwd else real
         options = bwrap.command_arguments(view, self._bwrap, cwd=cwd, env=command.env, arg0=arg0)
         options += [b"--json-status-fd", b"%d" % status]
+        if held is not None:
+            options += [b"--block-fd", b"%d" % held.descriptor]
         return self._line(options, staged or command.argv)
 
     def worker_line(self, argv: Sequence[bytes], readable: Sequence[bytes]) -> list[bytes]:

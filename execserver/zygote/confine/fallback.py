@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.backends.report import Report
     from execserver.sandbox.plan import Mount, SandboxPlan
     from execserver.zygote.confine.command import Command
+    from execserver.zygote.confine.routing import Routing
 
 
 def run_otherwise(
@@ -38,16 +39,21 @@ def run_otherwise(
     failed: RootFailed,
     search_path: bytes,
     end_signal: int,
+    routing: Routing | None = None,
 ) -> int:
     """Run a command with this process's stdio to its end; return its raw wait status.
 
-    `failed` is why the native back end failed.  The caller blocks the signals that `run_confined` passes on,
-    and `end_signal`.  Raises RootFailed; nothing has run then.
+    `failed` is why the native back end failed.  With a `routing` its network leads to proxies.  The caller
+    blocks the signals that `run_confined` passes on, and `end_signal`.  Raises RootFailed; nothing has run
+    then.
     """
     # Bubblewrap runs outside, so it must not come from a folder that the plan lets commands write.
     report = probe_machine(_unwritable(search_path, plan), command.cwd)
     host = _host()
     back_end = back_end_of(host, _chosen(plan, report, failed))
+    if routing is not None:
+        command.env = routing.env
+        back_end.route(routing)
     pid, told = running_child(host.kernel, back_end.command(command, covers), back_end.flags)
     return await_end(pid, told, end_signal)
 

@@ -8,18 +8,16 @@ import os
 from execserver.protocol.errors import strerror
 from execserver.sandbox.plan import READ, Mount
 from execserver.sandbox.plan_record import PlanRecordError, decode_plan
-from execserver.sandbox.proxy.bridge import bring_up_loopback, pass_listeners
 from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
 from execserver.zygote.records import STAGE_ROOT
 from execserver.zygote.spawn import SpawnFailure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from execserver.sandbox.masks.targets import Lease
     from execserver.sandbox.plan import SandboxPlan
-    from execserver.sandbox.proxy.bridge import Bridge
     from execserver.sandbox.proxy.routes import Routes
 
 
@@ -35,16 +33,6 @@ def covers_of(lease: Lease | None) -> list[Mount]:
         Mount(READ, missing.path, missing.path, held.identity)
         for missing, held in zip(lease.covered, lease.held, strict=False)
     ]
-
-
-def preparing_routes(routes: Routes, bridge: Bridge) -> Callable[[Sequence[bytes]], Sequence[bytes]]:
-    """Return what listens for the proxy bridge in a new network and puts the ports into an environment."""
-
-    def prepare(env: Sequence[bytes]) -> Sequence[bytes]:
-        bring_up_loopback()
-        return routes.rewrite(env, pass_listeners(bridge.channel, len(routes.endpoints)))
-
-    return prepare
 
 
 def routes_of(env: Sequence[bytes]) -> Routes:

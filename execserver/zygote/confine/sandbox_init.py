@@ -118,23 +118,23 @@ def run_command(
     setup: Setup,
     libc: Libc,
     command: Command,
-    before: Adjust | None = None,
+    before: Before | None = None,
     kept: int = -1,
     start: StartProgram | None = None,
 ) -> None:
     """Be the sandbox init until the command ends; never returns.
 
-    `before` is called in the new namespaces, with all privileges there, and returns the environment to use.
+    `before` is called in the new namespaces, with all privileges there; it may raise OSError.
     `start` starts the command in place of a plain spawn, and finds the descriptor `kept` as KEPT.
     """
     status = EXIT_NOT_PREPARED
     try:
         real = real_workdir(command.cwd)
-        env = _enter(setup, command, before, kept)
+        _enter(setup, command, before, kept)
         if command.stdio[0] is None and not command.slave:
             # The null device of the sandbox root: the one opened outside is a file of another root.
             child.open_null(0)
-        pid = _start(command, real, env, start or libc.spawn_in_session)
+        pid = _start(command, real, start or libc.spawn_in_session)
         if pid > 0:
             child.tell_running()
         # The command has its stdio.  Copies in init would keep the pipes open after it has closed its own.
@@ -157,12 +157,14 @@ def run_command(
         os._exit(status)
 
 
-def _enter(setup: Setup, command: Command, before: Adjust | None, kept: int) -> Sequence[bytes]:
-    """Enter the sandbox root with no descriptors but stdio, report and KEPT; return the environment."""
+def _enter(setup: Setup, command: Command, before: Before | None, kept: int) -> None:
+    """Enter the sandbox root with no descriptors but stdio, report and KEPT."""
     # The fast path: replaying recorded calls touches far less memory than the code that made them, and a
-    # fork pays for each page that it touches.  `before` makes calls of its own, which no record has.
-    if setup.prepared is not None and setup.identity is not None and before is None:
+    # fork pays for each page that it touches.
+    if setup.prepared is not None and setup.identity is not None:
         setup.prepared.tie()
+        if before is not None:
+            before()
         # Stdio first: `place` takes numbers 3 and 4, which descriptors of the command may have.
         take_stdio(command)
         setup.report = child.place(setup.report, kept)
@@ -170,13 +172,13 @@ def _enter(setup: Setup, command: Command, before: Adjust | None, kept: int) -> 
             # Something was not as recorded, and what was built is gone again.  The slow path copes with it,
             # or raises the reason.
             _confine(setup, command.slave)
-        return command.env
+        return
     _begin(setup)
-    env = command.env if before is None else before(command.env)
+    if before is not None:
+        before()
     take_stdio(command)
     setup.report = child.keep_only(setup.kernel, setup.report, kept)
     _confine(setup, command.slave)
-    return env
 
 
 def run_worker(setup: Setup, kept: int, serve: Callable[[int], None]) -> None:
@@ -261,11 +263,11 @@ def _give_up(
         seccomp.install(kernel, plan.syscall_filter)
 
 
-def _start(command: Command, real: bytes, env: Sequence[bytes], start: StartProgram) -> int:
+def _start(command: Command, real: bytes, start: StartProgram) -> int:
     """Start the command; return its pid, or minus the status of a command that cannot be started."""
     # The zygote has been in the cwd, but this one is the folder of that name in the sandbox root.
     try:
-        env = enter_workdir(command.cwd, real, env)
+        env = enter_workdir(command.cwd, real, command.env)
     except OSError as error:
         complain(f"Can't chdir to {os.fsdecode(real)}: {strerror(error.errno or errno.EIO)}")
         return -EXIT_NOT_PREPARED
@@ -326,4 +328,4 @@ def _reason_of(error: OSError | RootFailed) -> bytes:
 
 
 if TYPE_CHECKING:
-    Adjust = Callable[[Sequence[bytes]], Sequence[bytes]]
+    Before = Callable[[], None]

@@ -20,14 +20,14 @@ from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.sandbox.masks.files import MaskTargetError
 from execserver.sandbox.masks.records import record_places, state_folder
 from execserver.sandbox.masks.targets import MaskTargets
-from execserver.sandbox.proxy.bridge import start_bridge
-from execserver.sandbox.proxy.routes import FAILURE
+from execserver.sandbox.plan import NETWORK_PROXY
 from execserver.zygote.confine.back_end import Host, refused
-from execserver.zygote.confine.child import end_inside, fork_child, tying_to_parent
+from execserver.zygote.confine.child import end_inside, fork_child
 from execserver.zygote.confine.command import command_of
 from execserver.zygote.confine.filter_template import INHERITED, FilterTemplate
 from execserver.zygote.confine.plan_cache import PlanCache
-from execserver.zygote.confine.request import covers_of, preparing_routes, root_failure, routes_of
+from execserver.zygote.confine.request import covers_of, root_failure
+from execserver.zygote.confine.routing import through_bridge, to_server
 from execserver.zygote.confine.table import back_end_of
 from execserver.zygote.records import STAGE_EXEC, STAGE_ROOT
 from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd
@@ -39,34 +39,35 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.masks.targets import Lease
     from execserver.sandbox.plan import Mount, SandboxPlan
-    from execserver.sandbox.proxy.bridge import Bridge
     from execserver.zygote.confine.back_end import BackEnd, Start
     from execserver.zygote.confine.child import Report
-    from execserver.zygote.confine.sandbox_init import Adjust
+    from execserver.zygote.confine.routing import Routing
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest, WorkerRequest
     from execserver.zygote.supervision.start import Supervisors
 
-    # Given the mounts that mask missing paths, returns what forks a child, and a proxy bridge made for it.
-    Starter = Callable[[Sequence[Mount]], tuple[Start, Bridge | None]]
+    # Given the mounts that mask missing paths, returns what forks a child.
+    Starter = Callable[[Sequence[Mount]], Start]
 
 _SIGKILL = 9
 _QUICK_MS = 20  # how long others wait at most for a child that hangs, for instance on a network file system
 
 
 class _Sandbox:
-    """What belongs to one sandbox: its report, mask lease and proxy bridge.
+    """What belongs to one sandbox: its report, its mask lease and the way to its proxies.
 
     `deadline_ns` of the monotonic clock is when its first report is due, 0 for never.
     """
 
-    __slots__ = ("bridge", "deadline_ns", "lease", "report")
+    __slots__ = ("deadline_ns", "lease", "report", "routing")
 
-    def __init__(self, report: Report, deadline_ns: int, lease: Lease | None, bridge: Bridge | None) -> None:
+    def __init__(
+        self, report: Report, deadline_ns: int, lease: Lease | None, routing: Routing | None
+    ) -> None:
         self.report = report
         self.deadline_ns = deadline_ns
         self.lease = lease
-        self.bridge = bridge
+        self.routing = routing
 
 
 class Sandboxes(Host):
@@ -112,25 +113,27 @@ class Sandboxes(Host):
         The sandbox is being made as long as there is a `report_of` the pid.
         """
         check_deadline(request)
+        ends, channel = _apart(request, descriptors)
         if request.supervision:
-            back_end, starter = self._supervised(request, descriptors)
+            back_end, starter = self._supervised(request, ends)
+            routing = _way_of(self.kernel, back_end, request.env, channel)
         else:
             back_end = back_end_of(self, request.confinement)
-            command = command_of(request, descriptors)
-            starter = partial(back_end.starter, self, request, descriptors, command)
-        # A cwd that is not there fails with its own stage, as without a sandbox; and what restricts itself in
-        # place is then already where its command belongs.
-        enter_cwd(request.cwd if back_end.needs_cwd else b"/")
+            command = command_of(request, ends)
+            routing = _way_of(self.kernel, back_end, command.env, channel)
+            if routing is not None:
+                command.env = routing.env
+            starter = partial(back_end.starter, self, request, ends, command)
         try:
+            # A cwd that is not there fails with its own stage, as without a sandbox; and what restricts
+            # itself in place is then already where its command belongs.
+            enter_cwd(request.cwd if back_end.needs_cwd else b"/")
             check_deadline(request)  # again: the cwd may have hung
-            # The mask targets must exist before the fork: a mount can mask only what is there.
-            lease = self._lease(back_end.plan) if back_end.has_root and back_end.plan is not None else None
-            try:
-                start, bridge = starter(covers_of(lease))
-            except SpawnFailure:
-                self._give_back(lease, None)  # else the mask targets would stay as long as the zygote
-                raise
-            pid = self._keep(back_end, start, request.deadline_ns, lease, bridge)
+            pid = self._begin(back_end, starter, request.deadline_ns, routing)
+        except SpawnFailure:
+            if routing is not None:
+                routing.end()
+            raise
         finally:
             os.chdir("/")  # the next request must not resolve names in this cwd
         if back_end.is_quick and not request.supervision:
@@ -156,19 +159,6 @@ class Sandboxes(Host):
         return self._keep(
             back_end, lambda: fork_child(self.kernel, become, back_end.flags), request.deadline_ns
         )
-
-    def bridge_for(self, env: Sequence[bytes]) -> tuple[Bridge, Adjust]:
-        """Start a proxy bridge to the proxies that an environment names.
-
-        Return it, and what listens for it in a new network and changes an environment to lead there.  Raises
-        SpawnFailure.
-        """
-        routes = routes_of(env)
-        try:
-            bridge = start_bridge(routes.endpoints, tying_to_parent(self.kernel))
-        except OSError as error:
-            raise root_failure(error, FAILURE) from None
-        return bridge, preparing_routes(routes, bridge)
 
     def filter_template(self, syscall_filter: str) -> FilterTemplate | None:
         """Return the filter template for a filter; None where there is none, or it cannot be started."""
@@ -216,7 +206,9 @@ class Sandboxes(Host):
                 end_inside(sandbox.report.inside)
             return status
         finally:
-            self._give_back(sandbox.lease, sandbox.bridge)
+            self._give_back(sandbox.lease)
+            if sandbox.routing is not None:
+                sandbox.routing.end()
 
     def _warm_up(self) -> None:
         """Find out here, once, what every forked process would find out again."""
@@ -251,10 +243,20 @@ class Sandboxes(Host):
             self._supervisors = Supervisors(self.kernel, self.libc)
         back_end, supervise = self._supervisors.prepare(request, descriptors)
 
-        def starter(covers: Sequence[Mount]) -> tuple[Start, None]:
-            return lambda: fork_child(self.kernel, lambda report, _: supervise(report, covers)), None
+        def starter(covers: Sequence[Mount]) -> Start:
+            return lambda: fork_child(self.kernel, lambda report, _: supervise(report, covers))
 
         return back_end, starter
+
+    def _begin(self, back_end: BackEnd, starter: Starter, deadline_ns: int, routing: Routing | None) -> int:
+        # The mask targets must exist before the fork: a mount can mask only what is there.
+        lease = self._lease(back_end.plan) if back_end.has_root and back_end.plan is not None else None
+        try:
+            start = starter(covers_of(lease))
+            return self._keep(back_end, start, deadline_ns, lease, routing)
+        except SpawnFailure:
+            self._give_back(lease)  # else the mask targets would stay as long as the zygote
+            raise
 
     def _keep(
         self,
@@ -262,22 +264,19 @@ class Sandboxes(Host):
         start: Start,
         deadline_ns: int,
         lease: Lease | None = None,
-        bridge: Bridge | None = None,
+        routing: Routing | None = None,
     ) -> int:
         """Start the first process of a sandbox; keep what belongs to it."""
         try:
             pid, report = start()
         except OSError as error:
-            self._give_back(lease, bridge)
             # Without namespaces it was a plain fork that failed, for want of memory or processes.
             if not back_end.flags:
                 raise SpawnFailure(STAGE_EXEC, error.errno or errno.EAGAIN) from None
             raise root_failure(error, "cannot make namespaces: ") from None
-        if bridge is not None:
-            # Init has its copy.  If init dies before it has passed the listening sockets, the bridge must see
-            # the end of this socket.
-            bridge.close_channel()
-        self._sandboxes[pid] = self._beginning[pid] = _Sandbox(report, deadline_ns, lease, bridge)
+        if routing is not None:
+            routing.forked()
+        self._sandboxes[pid] = self._beginning[pid] = _Sandbox(report, deadline_ns, lease, routing)
         return pid
 
     def _lease(self, plan: SandboxPlan) -> Lease | None:
@@ -292,8 +291,28 @@ class Sandboxes(Host):
         except MaskTargetError as error:
             raise SpawnFailure(STAGE_ROOT, errno.EPERM, details=[os.fsencode(str(error))]) from None
 
-    def _give_back(self, lease: Lease | None, bridge: Bridge | None) -> None:
-        if bridge is not None:
-            bridge.kill()
+    def _give_back(self, lease: Lease | None) -> None:
         if lease is not None and self._mask_targets is not None:
             self._mask_targets.release(lease)
+
+
+def _apart(request: SpawnRequest, descriptors: Sequence[int]) -> tuple[Sequence[int], int]:
+    """Return the descriptors of a request without the socket for listening sockets, and that one or -1."""
+    if not request.listens:
+        return descriptors, -1
+    if not descriptors:
+        raise SpawnFailure(STAGE_EXEC, errno.EMFILE)  # the kernel drops what finds no free number
+    return descriptors[:-1], descriptors[-1]
+
+
+def _way_of(kernel: Kernel, back_end: BackEnd, env: Sequence[bytes], channel: int) -> Routing | None:
+    """Have a back end route a command to the proxies in its environment; return the way, if it needs one."""
+    if back_end.plan is None or back_end.plan.network != NETWORK_PROXY:
+        return None
+    routing = to_server(env, channel) if channel >= 0 else through_bridge(kernel, env)
+    try:
+        back_end.route(routing)
+    except SpawnFailure:
+        routing.end()
+        raise
+    return routing

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.plan import Mount, SandboxPlan
     from execserver.zygote.confine.child import Become, Report
-    from execserver.zygote.confine.sandbox_init import Adjust
+    from execserver.zygote.confine.sandbox_init import Before
 
 _PREPARE_MS = 30_000  # to build a sandbox root; a network file system may hang
 _SIGCHLD = 17
@@ -39,7 +39,7 @@ def run_confined(
     cwd: bytes,
     arg0: bytes | None = None,
     extra: Sequence[Mount] = (),
-    before: Adjust | None = None,
+    before: Before | None = None,
     kernel: Kernel | None = None,
     end_signal: int = 0,
 ) -> int:
@@ -47,8 +47,7 @@ def run_confined(
 
     Return the program's raw wait status.  SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on; `end_signal`,
     which the caller blocks, ends everything.  `extra` are mounts on top of the plan's; `before` is called in
-    the new namespaces with the environment and returns the one to use.  Raises RootFailed; nothing has run
-    then.
+    the new namespaces.  Raises RootFailed; nothing has run then.
     """
     kernel, libc = kernel or Kernel(), Libc()
     command = Command(argv, env, cwd, arg0)

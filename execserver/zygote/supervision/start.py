@@ -73,8 +73,9 @@ class Supervisors:
         # Stdio and the question socket; the kernel drops what finds no free number in this process.
         if len(descriptors) != 3 + request.pipe_stdin:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
-        if request.slave or _is_proxied(back_end.plan):
-            raise refused("a shell cannot be supervised on a terminal or behind a proxy")
+        # The environment of a bridge's command is another one than the request's.
+        if request.slave or (_is_proxied(back_end.plan) and not request.listens):
+            raise refused("a shell cannot be supervised on a terminal or behind a proxy of others")
         try:
             supervision = decode_supervision(request.supervision)
             policy = self._decoded(supervision.policy)

@@ -74,6 +74,10 @@ _AT_ONCE = frozenset(VERBS[verb] for verb in ("run", "shell", "ps", "attach", "l
 _WITH_VALUE_BEFORE_VERB = ("-c", "--config", "--enable", "--disable")
 _VALUE_JOINED = ("-c", *(f"{option}=" for option in _WITH_VALUE_BEFORE_VERB))
 
+# New objects before a collection: more than loading a server makes, since what is loaded stays.  A server and
+# a relay have their own number afterwards.
+_COLLECT_AFTER = 100_000
+
 _COERCED_LOCALES = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
@@ -125,6 +129,9 @@ def main() -> int:
     """Run the chosen program and return its exit status."""
     _take_back_locale()
     entry, arguments = choose(sys.argv)
+    import gc  # a part of the interpreter
+
+    gc.set_threshold(_COLLECT_AFTER, 10, 10)
     module, _, function = entry.partition(":")
     sys.argv[1:] = arguments
     try:

@@ -48,9 +48,6 @@ from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival
 from execserver.transports.connection import connection_over
-from execserver.transports.door import Door
-from execserver.transports.listener import WebSocketListener
-from execserver.transports.stdio import StdioTransport
 from execserver.version import __version__
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
@@ -154,6 +151,9 @@ class Server:
 
     def run_websocket(self, sock: socket.socket, entry: Entry | None = None) -> int:
         """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
+        from execserver.transports.door import Door  # late: a server on stdio needs neither
+        from execserver.transports.listener import WebSocketListener
+
         arrival = None if entry is None or entry.tls is None else self._tls_arrival(entry.tls)
         on_end_signals(self._stop.set, END_SIGNALS if arrival is None else (signal.SIGTERM, signal.SIGINT))
         if sock.family != socket.AF_UNIX:
@@ -182,6 +182,8 @@ class Server:
 
     def run_stdio(self) -> int:
         """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
+        from execserver.transports.stdio import StdioTransport
+
         on_end_signals(self._stop.set)
         transport = StdioTransport(_STDIN, _STDOUT, self._settings)
         connection = connection_over(transport, self._call(transport.outbox))

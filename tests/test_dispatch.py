@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +98,11 @@ def test_a_copy_with_the_servers_other_name_starts_itself_as_zygote() -> None:
 def test_a_library_that_the_machine_lacks_is_told_with_its_cure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], library: str, told: str
 ) -> None:
-    def load(name: str) -> None:
+    imported = builtins.__import__
+
+    def load(name: str, *statement: Any) -> Any:
+        if statement:  # not the entry
+            return imported(name, *statement)
         raise ImportError(f"{library}: cannot open shared object file: No such file or directory")
 
     monkeypatch.setattr(sys, "argv", ["execserver"])

@@ -342,3 +342,16 @@ def test_the_url_is_printed_before_the_server_is_loaded() -> None:
         server.stdout.read()
     assert "execserver.app" in before
     assert {name for name in before if name.split(".")[0] in THIRD_PARTY - {"docopt"}} == set()
+
+
+def test_a_server_on_stdio_loads_nothing_of_websockets() -> None:
+    """It serves one client that waits for its start, as the SDK's private servers do."""
+    script = str(Path(ROOT, "execserver", "__main__.py"))
+    request = b'{"id":1,"method":"initialize","params":{"clientName":"test"}}\n'
+    command = [sys.executable, "-X", "importtime", "-I", script, "--listen", "stdio"]
+    done = subprocess.run(command, input=request, capture_output=True, timeout=30, check=True)
+    assert b'"sessionId"' in done.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
+    assert "execserver.transports.stdio" in loaded
+    not_needed = {"websockets", "h11", "http", "ssl", "hashlib", "asyncio", "subprocess"}
+    assert {name for name in loaded if name.split(".")[0] in not_needed} == set()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """What a holder may do at most; it is laid over every request, and the narrower wins.
 
     `roots`: folders (absolute paths) outside of which nothing is writable; None: as the request says.
@@ -18,8 +16,7 @@ class Grant:
     network: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """One proven peer.
 
     `way`: "token", "jwt", "tls", "uid", "oidc" or "none"; `name`: its label for logs and lists.

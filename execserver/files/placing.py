@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 
 from execserver.files.no_symlinks import ResolvedName, create_directory_at
@@ -24,7 +23,7 @@ _NEW_MODE = 0o666
 
 def fresh_name() -> bytes:
     """Return a name under which something may be made before it gets its own."""
-    return b".execserver-" + secrets.token_hex(8).encode()
+    return b".execserver-" + os.urandom(8).hex().encode()
 
 
 def put_file(path: bytes, content: bytes, stamp: Stamp) -> None:

@@ -8,12 +8,13 @@ from execserver.handlers.registry import handles
 from execserver.protocol import trees
 from execserver.protocol.own_methods import FS_ARCHIVE, FS_EXTRACT, FS_GLOB, FS_HASH, FS_SEARCH
 from execserver.services.globbing import glob_paths
-from execserver.services.hashing import hash_files
 
 
 @handles(FS_HASH)
 def hash_(call: Call, params: trees.FsHashParams) -> trees.FsHashResponse:
     """Hash a file, or the files below a directory."""
+    from execserver.services.hashing import hash_files  # late: it loads OpenSSL
+
     paths = [params.path] if params.after is None else [params.path, params.after]
     files = operations(call, params.sandbox, *paths)
     return hash_files(call.services.filesystem, files, params)

@@ -22,7 +22,8 @@ from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.send_queue import SendQueue
 from execserver.relay.ws_frames import end_of_frames, is_one_frame, size_of_frame
-from execserver.wire.websocket import PING_FRAME, POLICY_VIOLATION, FrameLimits, ServerFrames
+from execserver.wire.close_codes import POLICY_VIOLATION
+from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from execserver.relay.metrics import Metrics
 from execserver.relay.routes import RESET_TAKEN_OVER, Environment, Route
 from execserver.relay.state import Outcome, Registration, RelayState
 from execserver.relay.tokens import TokenBook, digest_of
-from execserver.wire.websocket import GOING_AWAY, POLICY_VIOLATION
+from execserver.wire.close_codes import GOING_AWAY, POLICY_VIOLATION
 
 _log = logging.getLogger(__name__)
 

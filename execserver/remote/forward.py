@@ -29,8 +29,8 @@ from execserver.remote.rendezvous import ConnectFailed, ConnectionEnded, Kind, R
 from execserver.remote.running import Running
 from execserver.remote.stdin_input import CredentialInput
 from execserver.remote.tools import Timing
+from execserver.wire.close_codes import INVALID_DATA
 from execserver.wire.noise_records import MAX_JSON_BYTES
-from execserver.wire.websocket import INVALID_DATA
 
 _HELD_BYTES = 256 * 1024
 _LAST_ANSWERS_S = 1.0

@@ -16,11 +16,11 @@ from gevent.hub import get_hub
 from execserver.remote.fair_writer import FairWriter
 from execserver.remote.outbox import StreamOutbox
 from execserver.transports.transport import Receiver
+from execserver.wire.close_codes import INVALID_DATA
 from execserver.wire.noise_records import MAX_JSON_BYTES
 from execserver.wire.relay_frames import RelayFrame
 from execserver.wire.relay_stream import ExecutorStream, StreamError, StreamReset
 from execserver.wire.reliability import ACK_DELAY_S, PROBE_S
-from execserver.wire.websocket import INVALID_DATA
 
 # libev starts a timer at its cached time, so the timer may fire a moment early by our clock.
 _TIMER_SLACK_S = 0.002

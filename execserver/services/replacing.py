@@ -7,9 +7,9 @@ client had made it.  The new file is for its owner only until it has its content
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 
+from execserver.files.placing import fresh_name
 from execserver.protocol.errors import InvalidRequest, NotFound, RpcError
 from execserver.protocol.files import FileVersion, FsOpenMode, FsWriteFileParams
 from execserver.protocol.paths import display
@@ -54,7 +54,7 @@ def replace_file(
     if params.must_not_exist and version is not None:
         raise InvalidRequest(f"file exists: {display(path)}")
     folder = os.path.dirname(path)
-    fresh = os.path.join(folder, b".execserver-" + secrets.token_hex(8).encode())
+    fresh = os.path.join(folder, fresh_name())
     # Without links: whoever may write to the folder could put one there, and have its target written.
     files.write_file(fresh, b"", links=False)
     try:

@@ -27,7 +27,7 @@ from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import Method
 from execserver.transports.connection import WAITING_BYTES, Connection, started
 from execserver.transports.transport import Transport
-from execserver.wire.websocket import INTERNAL_ERROR
+from execserver.wire.close_codes import INTERNAL_ERROR
 
 MAX_RUNNING = 256
 

@@ -40,7 +40,7 @@ from execserver.protocol.envelope import (
 from execserver.protocol.errors import InvalidRequest, RpcError
 from execserver.transports.inbox import Inbox
 from execserver.transports.transport import Transport
-from execserver.wire.websocket import INTERNAL_ERROR, INVALID_DATA, POLICY_VIOLATION
+from execserver.wire.close_codes import INTERNAL_ERROR, INVALID_DATA, POLICY_VIOLATION
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from gevent.hub import get_hub
 
 from execserver.access.tokens.holder import Holder
-from execserver.wire.websocket import POLICY_VIOLATION
+from execserver.wire.close_codes import POLICY_VIOLATION
 
 SWEEP_S = 2.0
 _log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from execserver.transports.outbox import Outbox
 from execserver.transports.silent_peers import SilentPeers
 from execserver.transports.upgrade import Upgraded, upgrade, upgrade_at_once
 from execserver.transports.ws_server import Shared, WebSocketTransport
-from execserver.wire.websocket import GOING_AWAY
+from execserver.wire.close_codes import GOING_AWAY
 
 _log = logging.getLogger(__name__)
 

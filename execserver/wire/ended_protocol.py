@@ -6,7 +6,6 @@ parser holds that frame, too.  Without this, each would keep its buffers until t
 
 from __future__ import annotations
 
-from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidStatus
 from websockets.protocol import Protocol
 
@@ -15,9 +14,10 @@ def let_go(protocol: Protocol) -> None:
     """End the parser and drop its error.  The connection must not be fed any more."""
     protocol.parser.close()
     errors, protocol.parser_exc = [protocol.parser_exc], None
-    if isinstance(protocol, ClientProtocol):
-        errors.append(protocol.handshake_exc)
-        protocol.handshake_exc = None
+    # Of a client's alone; its class would load what no server needs.
+    if (error := getattr(protocol, "handshake_exc", None)) is not None:
+        errors.append(error)
+        setattr(protocol, "handshake_exc", None)  # noqa: B010
     for error in errors:
         if error is not None:
             error.__traceback__ = None

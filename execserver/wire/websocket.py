@@ -20,14 +20,8 @@ from websockets.frames import Close, Frame, Opcode
 from websockets.protocol import OPEN, SERVER, Protocol
 from websockets.speedups import apply_mask
 
+from execserver.wire.close_codes import INVALID_DATA, MESSAGE_TOO_BIG
 from execserver.wire.ended_protocol import let_go
-
-GOING_AWAY: Final = 1001
-PROTOCOL_ERROR: Final = 1002
-INVALID_DATA: Final = 1007
-POLICY_VIOLATION: Final = 1008
-MESSAGE_TOO_BIG: Final = 1009
-INTERNAL_ERROR: Final = 1011
 
 _TEXT_FINAL = 0x81
 _WHOLE_MESSAGES = (_TEXT_FINAL, 0x82)  # text and binary, in one frame and without reserved bits

@@ -27,3 +27,37 @@ def test_gevent_takes_what_stands_in_for_its_interfaces() -> None:
         check=True,
     )
     assert done.stdout == "gevent.libev.corecext\n"  # of its loops the only one that the built file has
+
+
+_STAND_IN = """
+import sys, types
+for name, text in zip(sys.argv[1::2], sys.argv[2::2]):
+    sys.modules[name] = types.ModuleType(name)
+    exec(text, vars(sys.modules[name]))
+"""
+_SHOW = """
+import inspect, linecache, traceback, uuid
+import gevent.util, msgspec
+class Point(msgspec.Struct):
+    id: uuid.UUID
+    x: int = 0
+print(msgspec.json.decode(b'{"id":"12345678-1234-5678-1234-567812345678"}', type=Point))
+print(linecache.getline("/no/such/file.py", 1) == "", inspect.signature(Point))
+try:
+    raise ExceptionGroup("both", [ValueError("one\\n\\n  indented"), ExceptionGroup("more", [KeyError(2)])])
+except ExceptionGroup:
+    print(traceback.format_exc())
+"""
+
+
+def test_what_other_stand_ins_leave_out_is_missed_by_nobody() -> None:
+    names = ("platform", "pprint", "textwrap", "tokenize", "msgspec.inspect", "msgspec._json_schema")
+    texts = replaced_modules(ROOT)
+    words = [word for name in names for word in (name, texts[name])]
+    without = _output([sys.executable, "-c", f"{_STAND_IN}\n{_SHOW}", *words])
+    # The same number of lines before it, since tracebacks have them.
+    assert without == _output([sys.executable, "-c", "\n" * _STAND_IN.count("\n") + f"\n{_SHOW}"])
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout

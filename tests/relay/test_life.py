@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from execserver.wire.close_codes import GOING_AWAY
 from execserver.wire.relay_frames import RESET_EXECUTOR_LOST, Data, Handshake, RelayFrame, Resume
-from execserver.wire.websocket import GOING_AWAY
 from tests.support.certificates import make_authority
 from tests.support.relay_process import (
     ENVIRONMENT,

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from execserver.relay import tokens
+from execserver.wire.close_codes import POLICY_VIOLATION
 from execserver.wire.relay_frames import Data, Handshake, RelayFrame, Reset
-from execserver.wire.websocket import POLICY_VIOLATION
 from tests.support.relay_process import ENVIRONMENT, Peer, Refused, RelayProcess, key_object
 from tests.support.waiting import wait_until
 

@@ -11,6 +11,7 @@ import pytest
 
 from execserver.remote.fair_writer import URGENT_FRAMES
 from execserver.transports.outbox import HIGH_WATER_BYTES
+from execserver.wire.close_codes import INVALID_DATA, POLICY_VIOLATION
 from execserver.wire.noise_records import MAX_JSON_BYTES
 from execserver.wire.relay_frames import (
     AckFrame,
@@ -23,7 +24,6 @@ from execserver.wire.relay_frames import (
     Resume,
     encode_frame,
 )
-from execserver.wire.websocket import INVALID_DATA, POLICY_VIOLATION
 from tests.remote.scene import Harness, Scene, never_answers, works
 
 LONG = os.environ.get("EXECSERVER_LONG") == "1"

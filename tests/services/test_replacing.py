@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +38,7 @@ def test_a_link_in_the_place_of_the_new_file_is_not_followed(
     victim.chmod(0o600)
     if is_there:
         place.write_bytes(b"old")
-    monkeypatch.setattr(secrets, "token_hex", lambda size: "guessed")
+    monkeypatch.setattr("execserver.services.replacing.fresh_name", lambda: b".execserver-guessed")
     (tmp_path / ".execserver-guessed").symlink_to(victim)
     with pytest.raises(OSError):
         replace_file(service, service, params(place, 0o666), b"new")

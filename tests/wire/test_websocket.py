@@ -11,15 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from execserver.wire.websocket import (
-    INVALID_DATA,
-    MESSAGE_TOO_BIG,
-    POLICY_VIOLATION,
-    PROTOCOL_ERROR,
-    FrameLimits,
-    ServerFrames,
-    frame_header,
-)
+from execserver.wire.close_codes import INVALID_DATA, MESSAGE_TOO_BIG, POLICY_VIOLATION, PROTOCOL_ERROR
+from execserver.wire.websocket import FrameLimits, ServerFrames, frame_header
 
 LIMITS = FrameLimits(frame_bytes=1000, message_bytes=3000, fragments=8)
 

@@ -212,15 +212,56 @@ def implementer(*interfaces):
 """
 
 
+# For `uuid`, which asks at its import whether it is on AIX.
+_ONE_PLATFORM = """
+def system():
+    return "Linux"
+"""
+
+# gevent takes the indents off docstrings, of which there are none here; exception groups are shown with some.
+_PLAIN_TEXTWRAP = """
+def dedent(text):
+    return text
+
+def indent(text, prefix, predicate=str.strip):
+    return "".join(prefix + line if predicate(line) else line for line in text.splitlines(True))
+"""
+
+# gevent shows its greenlets with it when somebody asks in the program, and nobody does.
+_PLAIN_PPRINT = """
+def pformat(shown, *args, **kwargs):
+    return repr(shown)
+"""
+
+# `linecache` opens source files with it, of which there are none here.
+_NO_TOKENS = """
+class TokenError(Exception):
+    pass
+
+def open(filename):
+    raise OSError(f"{filename} is not read as source")
+"""
+
+
 def replaced_modules(root: Path) -> dict[str, str]:
     """Return module -> the text that stands in for it.
 
     With `zope.interface` gevent notes which interfaces its loop has, and nobody here asks: 7 ms of a start.
     `websockets.version` imports `importlib.metadata`, and with it the email package, for a look-up that
     releases never make: 40 ms of a start.  `yaml` imports all of PyYAML, of which only the parser is used.
+
+    `platform`, `textwrap` and `tokenize` compile regular expressions that match nothing here; `pprint` loads
+    `dataclasses` and `inspect`, `msgspec` what describes types and schemas, which is for development.
+    Together they are a tenth of `run -- true` and of a server's start.
     """
     versions = dict(pin.split("==") for pin in pins([root / "requirements.txt"]))
     return {
+        "msgspec._json_schema": "schema = schema_components = None\n",
+        "msgspec.inspect": "",
+        "platform": _ONE_PLATFORM,
+        "pprint": _PLAIN_PPRINT,
+        "textwrap": _PLAIN_TEXTWRAP,
+        "tokenize": _NO_TOKENS,
         "websockets.version": f"tag = version = commit = {versions['websockets']!r}\n",
         "yaml": "",
         "zope.interface": _NO_INTERFACES,

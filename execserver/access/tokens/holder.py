@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 from execserver.access.identity import Grant, Identity
 
@@ -13,13 +14,12 @@ Lapsed = Callable[[float], str | None]
 class Holder(Identity):
     """An identity that can end while its connection is open.  Equal ones have the same name and grant."""
 
-    __slots__ = ("_lapsed",)
-
     _lapsed: Lapsed
 
-    def __init__(self, name: str, grant: Grant, lapsed: Lapsed) -> None:
-        super().__init__("token", name, grant)
-        object.__setattr__(self, "_lapsed", lapsed)  # nothing about an identity changes afterwards
+    def __new__(cls, name: str, grant: Grant, lapsed: Lapsed) -> Self:
+        made = super().__new__(cls, "token", name, grant)
+        made._lapsed = lapsed
+        return made
 
     def lapsed(self, now: float) -> str | None:
         """Return why the token is no longer valid, None while it is."""

@@ -21,14 +21,8 @@ from gevent.pool import Pool
 from execserver.box.web.failing import BUSY, CallFailed
 from execserver.box.web.reading import Broken, parsed
 from execserver.box.web.terminals import Channel
-from execserver.wire.websocket import (
-    GOING_AWAY,
-    INVALID_DATA,
-    POLICY_VIOLATION,
-    FrameLimits,
-    ServerFrames,
-    frame_header,
-)
+from execserver.wire.close_codes import GOING_AWAY, INVALID_DATA, POLICY_VIOLATION
+from execserver.wire.websocket import FrameLimits, ServerFrames, frame_header
 
 _log = logging.getLogger(__name__)
 

@@ -45,12 +45,13 @@ _INSECURE = "--insecure-listen"
 _OWN = ("--keep-max", "--spool-max", "--allow-forward")  # they go to `own_options`
 _WATCHED_BY = ("--metrics", "--audit", "--audit-required")
 _PASS_TRACE = "--pass-trace"
-_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, *_WATCHED_BY, _INSECURE, _PASS_TRACE})
+_PRIVATE_VIA_UPSTREAM = "--proxy-private-ips-via-upstream"
+_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, *_WATCHED_BY, _INSECURE, _PASS_TRACE, _PRIVATE_VIA_UPSTREAM})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _VARIABLES = {
     EXIT_ON_STDIN_CLOSE_VARIABLE: EXIT_ON_STDIN_CLOSE,
-    "CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM": "--proxy-private-ips-via-upstream",
+    "CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM": _PRIVATE_VIA_UPSTREAM,
 }
 _REPEATABLE = frozenset({"--config", "--enable", "--disable"})
 _CHOICES = {
@@ -90,6 +91,7 @@ class Options(NamedTuple):
     concurrent_requests: int = 0  # 0: not asked for
     inherit_pid_namespace: bool = False
     pass_trace: bool = False
+    private_ips_via_upstream: bool = False
     settings: dict[str, float] = {}  # those that options change
     watched_by: WatchOptions | None = None
 
@@ -112,6 +114,7 @@ def _main(argv: list[str], name: str) -> int:
             concurrent_requests=options.concurrent_requests,
             inherit_pid_namespace=int(options.inherit_pid_namespace),
             pass_trace=int(options.pass_trace),
+            proxy_private_ips_via_upstream=int(options.private_ips_via_upstream),
             audit=int(options.watched_by is not None and options.watched_by.audit is not None),
             **options.settings,
         )
@@ -246,6 +249,7 @@ def _values(parsed: Parsed) -> Options:
         exit_on_stdin_close=bool(found["--exit-on-stdin-close"]),
         insecure_listen=_INSECURE in given,
         pass_trace=_PASS_TRACE in given,
+        private_ips_via_upstream=_PRIVATE_VIA_UPSTREAM in given,
         access={name: given[name] for name in ACCESS_OPTIONS if name in given},
         stdin_credential=next((kind for kind in STDIN_CREDENTIALS if found[f"--{kind}-stdin"]), None),
         chatgpt_account_id=found["--chatgpt-account-id"],

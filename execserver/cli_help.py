@@ -148,7 +148,8 @@ Options:
                             isolate: a sandboxed process sees its own processes only. inherit: it sees those
                             of the server, too; a policy for which that cannot be safe is refused.
   --proxy-private-ips-via-upstream
-                            Accepted for the same reason as --enable: no command gets a proxy of ours.
+                            A command's network proxy sends private addresses through the proxies of the
+                            server's environment, too, where its policy allows those; else it never does.
   --exit-on-stdin-close     With --remote: end when stdin does, as on SIGTERM.
   -c, --config <key=value>  Accepted for command lines shared with the codex CLI. With --remote,
                             chatgpt_base_url and cli_auth_credentials_store count. May be repeated.

@@ -106,6 +106,13 @@ class Settings:
     # Ports
     forward_reach = Count(1, "port/open and port/listen: 0 nowhere, 1 loopback, 2 anywhere; --allow-forward")
 
+    # Network proxies of processes
+    egress_connections = Count(4096, "of all proxies, at most a quarter of the descriptors; others wait")
+    proxy_private_ips_via_upstream = Count(
+        0, "1: upstream proxies get private addresses, too; --proxy-private-ips-via-upstream"
+    )
+    policy_answer_grace_s = Seconds(5.0, "a client may answer network/policyRequest later than its own limit")
+
     # Files
     inline_file_bytes = Count(256 * _KIB, "read or written without a thread when the file system is local")
     file_call_timeout_s = Seconds(30.0, "a call on a network file system is given up")

@@ -46,10 +46,12 @@ def test_the_direct_transport_is_refused_with_a_text() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_an_option_about_proxies_is_accepted(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parse(["--proxy-private-ips-via-upstream"], NAME)
+def test_private_addresses_may_go_through_upstream_proxies(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert parse(["--proxy-private-ips-via-upstream"], NAME).private_ips_via_upstream
     monkeypatch.setenv("CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM", value)
-    assert parse([], NAME)
+    assert parse([], NAME).private_ips_via_upstream is (value == "true")
 
 
 @pytest.mark.parametrize(("mode", "inherits"), [("isolate", False), ("inherit", True)])

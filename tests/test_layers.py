@@ -36,7 +36,7 @@ LAYERS = [
     {"access"},
     {"audit", "core", "zygote", "wire", "http_client"},
     {"sandbox"},
-    {"files", "rules"},
+    {"egress", "files", "rules"},
     {"protocol"},
 ]
 # Used by all, and using none of them; `eventloop` with gevent, so only by what has that anyway.
@@ -67,10 +67,10 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
     "box": {"client", "files", "wire", "protocol", *LEAVES},
-    "helpers": {"zygote", "files", "rules", "sandbox", "protocol"},
+    "helpers": {"zygote", "egress", "files", "rules", "sandbox", "protocol"},
     "verbs": {
         *("dispatch", "cli", "box", "client", "relay", "mcp", "access", "audit"),
-        *("rules", "sandbox", "zygote", "protocol"),
+        *("egress", "rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
     # Names that are loaded when first asked for.
@@ -79,7 +79,7 @@ BESIDE = {
 
 # Imported by processes that must start in no time: standard library only.
 STDLIB_PARTS = {
-    *("audit", "files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", ""),
+    *("audit", "egress", "files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", ""),
     *LEAVES - {"eventloop"},
 }
 STDLIB_MODULES = {
@@ -100,7 +100,7 @@ NOT_WANTED = {
     "remote": {"services", "core"},
     "http_client": {"core", "zygote", "sandbox"},
 }
-SERVER_PARTS = {"transports", "handlers", "services", "core", "zygote", "sandbox", "files", "rules"}
+SERVER_PARTS = {"transports", "handlers", "services", "core", "zygote", "sandbox", "files", "rules", "egress"}
 THIRD_PARTY = {
     *("gevent", "greenlet", "zope", "msgspec", "websockets", "pybase64", "h11", "docopt"),
     *("cryptography", "starlark", "yaml"),

@@ -1,7 +1,8 @@
 """Writes docs/protocol.md: the prose of `protocol_page.md` with the tables of the method table put in.
 
 `python -m tools.protocol_page` writes the page; a test fails when it is not up to date.  Lines of the prose
-that begin with `@` are replaced: `@method NAME`, `@notification NAME`, `@record NAME`, `@index`.
+that begin with `@` are replaced: `@method NAME`, `@notification NAME`, `@question NAME` (a
+request of the server), `@record NAME`, `@index`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 import execserver.protocol as protocol
-from execserver.protocol.methods import METHODS, NOTIFICATIONS
+from execserver.protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import Base64, Record
 from execserver.protocol.sandbox import FileSystemSandboxContext
@@ -47,7 +48,8 @@ def render(prose: str) -> str:
 
 def _replaced(line: str) -> Iterator[str]:
     kind, _, name = line[1:].partition(" ")
-    return {"method": _method, "notification": _notification, "record": _record, "index": _index}[kind](name)
+    writers = {"method": _method, "notification": _notification, "question": _question}
+    return (writers | {"record": _record, "index": _index})[kind](name)
 
 
 def _method(name: str) -> Iterator[str]:
@@ -72,6 +74,17 @@ def _notification(name: str) -> Iterator[str]:
     yield from _paragraph(f"{notification.doc} {_since(notification.since)}")
     yield ""
     yield from _table("Params", notification.params, sent=notification.to_server)
+
+
+def _question(name: str) -> Iterator[str]:
+    request = SERVER_REQUESTS[name]
+    yield f"#### `{name}` (asked by the server)"
+    yield ""
+    yield from _paragraph(f"{request.doc} {_since(request.since)}")
+    yield ""
+    yield from _table("Params", request.params, sent=False)
+    yield ""
+    yield from _table("Result", request.result, sent=True)
 
 
 def _record(name: str) -> Iterator[str]:

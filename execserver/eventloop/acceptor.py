@@ -43,6 +43,11 @@ class Acceptor:
         self._retry.stop()
         self._accepting.start(self._accept)
 
+    def pause(self) -> None:
+        """Let further connections wait in the kernel's queue until `start`."""
+        self._accepting.stop()
+        self._retry.stop()
+
     def close(self) -> None:
         """Stop accepting, and close the listening socket."""
         self._accepting.stop()

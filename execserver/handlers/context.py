@@ -11,6 +11,7 @@ from execserver.protocol.errors import InvalidRequest
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
 from execserver.services.http.service import HttpService, HttpStreams
+from execserver.services.questions import Questions
 from execserver.services.sandbox import SandboxService
 from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import Session, SessionHost
@@ -19,6 +20,7 @@ from execserver.services.sink import MessageSink
 if TYPE_CHECKING:
     from execserver.services.audit import AuditTrail
     from execserver.services.discovery.service import Discovery
+    from execserver.services.egress.service import EgressService
     from execserver.services.file_watches.table import WatchTotals
     from execserver.services.missing_watch import ConnectionWatch, MissingWatches
     from execserver.services.observers import Observer
@@ -32,6 +34,7 @@ class Services:
     __slots__ = (
         *(
             "_discovery",
+            "_egress",
             "_forwarding",
             "_settings",
             "_watch_totals",
@@ -69,6 +72,7 @@ class Services:
         self.observer: Observer | None = None  # is told what happens, where somebody asked for it
         self._settings = settings
         self._forwarding: Forwarding | None = None
+        self._egress: EgressService | None = None
         self._watches: MissingWatches | None = None
         self._watch_totals: WatchTotals | None = None
         self._discovery: Discovery | None = None
@@ -86,6 +90,15 @@ class Services:
         if self._forwarding is None:
             self._forwarding = Forwarding(self._settings, self.own_address)
         return self._forwarding
+
+    @property
+    def egress(self) -> EgressService:
+        """What the network proxies of processes share; loaded by the first of them."""
+        from execserver.services.egress.service import EgressService
+
+        if self._egress is None:
+            self._egress = EgressService(self._settings, self.inherited, self.own_address)
+        return self._egress
 
     @property
     def watch_totals(self) -> WatchTotals:
@@ -123,6 +136,7 @@ class ConnectionContext:
         "handles",
         "http_streams",
         "identity",
+        "questions",
         "rules",
         "sink",
         "watch",
@@ -134,13 +148,15 @@ class ConnectionContext:
         self.client_name = ""
         self.concurrent_requests = 0  # worked on at a time; 0: one, and those that wait delay no other
         self.identity = NOBODY  # who is at the other end, as the listener has proven it
+        self.questions = Questions(sink)
         self.rules = ConnectionRules()
         self.http_streams = http_streams
         self.handles = handles
         self.watch: ConnectionWatch | None = None  # made by the first request for one
 
     def close(self) -> None:
-        """Close open files, end running body streams and the watch of missing paths."""
+        """Close open files, end running body streams, questions and the watch of missing paths."""
+        self.questions.close()
         if self.watch is not None:
             self.watch.close()
         self.http_streams.close()

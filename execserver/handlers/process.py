@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -82,6 +83,14 @@ _SIGNALS = {
 def start(call: Call, params: ExecParams) -> Reply | Later:
     """Run a program; its notifications follow the answer."""
     cwd = check_start(params)
+    if params.network_proxy is None:
+        return _start_in(cwd, call, params)
+    from execserver.handlers.network import start_with_proxy
+
+    return start_with_proxy(call, params, params.network_proxy, partial(_start_in, cwd, call))
+
+
+def _start_in(cwd: bytes, call: Call, params: ExecParams) -> Reply | Later:
     spec = SpawnSpec(
         argv=[word.encode() for word in params.argv],
         env=child_environment(call.services.inherited, params.env_policy, params.env),

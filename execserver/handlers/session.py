@@ -58,7 +58,7 @@ def _initialized(call: Call, params: InitializeParams) -> Reply:
         session.identity.name,
     )
     result = call.services.environment.initialize_result(session.session_id, terms(call, session))
-    return Reply(result, lambda: session.attach(connection.sink))
+    return Reply(result, lambda: session.attach(connection.sink, connection.questions))
 
 
 def _opened(call: Call, params: InitializeParams) -> Session:

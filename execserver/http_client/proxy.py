@@ -46,10 +46,12 @@ class Proxies:
 
     def proxy_for(self, url: Url) -> Proxy | None:
         """Return the proxy for a URL, None for a direct connection.  Raises UnsupportedProxy."""
-        proxy = self._by_scheme[url.scheme]
-        if proxy is None or self._goes_direct(url.host):
-            return None
-        if proxy.scheme != "http":
+        return None if self._goes_direct(url.host) else self.by_scheme(url.scheme)
+
+    def by_scheme(self, scheme: str) -> Proxy | None:
+        """Return the proxy for all `http` or all `https` URLs.  Raises UnsupportedProxy."""
+        proxy = self._by_scheme[scheme]
+        if proxy is not None and proxy.scheme != "http":
             raise UnsupportedProxy(f"proxies of scheme `{proxy.scheme}` are not supported")
         return proxy
 

@@ -121,6 +121,19 @@ if TYPE_CHECKING:
     from execserver.protocol.legacy import CommandExecTerminateResponse as CommandExecTerminateResponse
     from execserver.protocol.legacy import CommandExecWriteParams as CommandExecWriteParams
     from execserver.protocol.legacy import CommandExecWriteResponse as CommandExecWriteResponse
+    from execserver.protocol.network import DomainPermission as DomainPermission
+    from execserver.protocol.network import NetworkAuditMetadata as NetworkAuditMetadata
+    from execserver.protocol.network import NetworkMode as NetworkMode
+    from execserver.protocol.network import NetworkPolicyDecisionAnswer as NetworkPolicyDecisionAnswer
+    from execserver.protocol.network import (
+        NetworkPolicyDecisionNotification as NetworkPolicyDecisionNotification,
+    )
+    from execserver.protocol.network import NetworkPolicyDestination as NetworkPolicyDestination
+    from execserver.protocol.network import NetworkPolicyRequestParams as NetworkPolicyRequestParams
+    from execserver.protocol.network import NetworkPolicyResponse as NetworkPolicyResponse
+    from execserver.protocol.network import NetworkProxyConfig as NetworkProxyConfig
+    from execserver.protocol.network import NetworkProxyLaunch as NetworkProxyLaunch
+    from execserver.protocol.network import UnixSocketPermission as UnixSocketPermission
     from execserver.protocol.permissions import PermissionProfile as PermissionProfile
     from execserver.protocol.permissions import SandboxEntry as SandboxEntry
     from execserver.protocol.ports import ListeningPort as ListeningPort
@@ -216,6 +229,7 @@ else:
         "files",
         "http",
         "legacy",
+        "network",
         "permissions",
         "ports",
         "process",

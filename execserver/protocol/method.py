@@ -55,6 +55,22 @@ class Method(Generic[P, R]):
         return f"<method {self.name}>"
 
 
+class ServerRequest(Generic[P, R]):
+    """A request that the server makes and the client answers."""
+
+    __slots__ = ("doc", "name", "params", "result", "since")
+
+    def __init__(self, name: str, params: type[P], result: type[R], *, since: str, doc: str) -> None:
+        self.name = name
+        self.params = params
+        self.result = result
+        self.since = since
+        self.doc = doc
+
+    def __repr__(self) -> str:
+        return f"<server request {self.name}>"
+
+
 class NotificationMethod(Generic[P]):
     """One notification; `to_server` is True if the client sends it."""
 

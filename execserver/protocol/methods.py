@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from execserver.protocol import discovery, files, http, legacy
+from execserver.protocol import discovery, files, http, legacy, network
 from execserver.protocol.method import Family as Family
 from execserver.protocol.method import Method as Method
 from execserver.protocol.method import NotificationMethod as NotificationMethod
+from execserver.protocol.method import ServerRequest as ServerRequest
 from execserver.protocol.own_methods import OWN_METHODS, OWN_NOTIFICATIONS
 from execserver.protocol.process_methods import ENVIRONMENT_INFO as ENVIRONMENT_INFO
 from execserver.protocol.process_methods import ENVIRONMENT_SANDBOX as ENVIRONMENT_SANDBOX
@@ -206,6 +207,19 @@ FS_MISSING_CHANGED = NotificationMethod(
     since="0.169.0",
     doc="A path that was missing may exist now; its watch is over.",
 )
+NETWORK_POLICY_DECISION = NotificationMethod(
+    "network/policyDecision",
+    network.NetworkPolicyDecisionNotification,
+    since="0.169.0",
+    doc="The network proxy of a process has decided about a connection.",
+)
+NETWORK_POLICY_REQUEST = ServerRequest(
+    "network/policyRequest",
+    network.NetworkPolicyRequestParams,
+    network.NetworkPolicyResponse,
+    since="0.169.0",
+    doc="Ask whether a process may connect to a host that no rule allows.",
+)
 HTTP_REQUEST_BODY_DELTA = NotificationMethod(
     "http/request/bodyDelta",
     http.HttpRequestBodyDeltaNotification,
@@ -268,6 +282,7 @@ _OF_CONTRACT: tuple[NotificationMethod[Any], ...] = (
     PROCESS_EXITED,
     PROCESS_CLOSED,
     FS_MISSING_CHANGED,
+    NETWORK_POLICY_DECISION,
     HTTP_REQUEST_BODY_DELTA,
     COMMAND_EXEC_OUTPUT_DELTA,
     COMMAND_EXEC_EXITED,
@@ -275,3 +290,4 @@ _OF_CONTRACT: tuple[NotificationMethod[Any], ...] = (
 NOTIFICATIONS: dict[str, NotificationMethod[Any]] = {
     notification.name: notification for notification in (*_OF_CONTRACT, *OWN_NOTIFICATIONS)
 }
+SERVER_REQUESTS: dict[str, ServerRequest[Any, Any]] = {NETWORK_POLICY_REQUEST.name: NETWORK_POLICY_REQUEST}

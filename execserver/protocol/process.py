@@ -7,6 +7,7 @@ import enum
 import msgspec
 
 from execserver.protocol.environment import ShellInfo
+from execserver.protocol.network import NetworkProxyLaunch
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import I32, U16, U64, USIZE, Base64, Record, UuidText, refuse_beyond_u64
 from execserver.protocol.sandbox import FileSystemSandboxContext
@@ -69,6 +70,7 @@ class ExecParams(Record, frozen=True, kw_only=True):
     sandbox: FileSystemSandboxContext | None = None
     enforce_managed_network: bool = False
     managed_network: ManagedNetworkSandboxContext | None = None
+    network_proxy: NetworkProxyLaunch | None = None
     process_name: str | msgspec.UnsetType | None = msgspec.UNSET
 
 

@@ -30,12 +30,14 @@ Fields = tuple[msgspec.structs.FieldInfo, ...]
 _fields = functools.cache(msgspec.structs.fields)  # each call takes 0.1 ms and leaves a reference cycle
 
 # Nullable members that may still be missing at the end of an array.
-_OPTIONAL_AT_END = frozenset({"resumeSessionId", "sandbox"})
+_OPTIONAL_AT_END = frozenset(
+    {"environmentId", "executionId", "policyDecisionTimeoutMs", "resumeSessionId", "sandbox"}
+)
 
 # Members of later contracts, which have no position in an array: the older contract counts without them.
 _BY_NAME_ONLY = frozenset(
     {"atomic", "followSymlinks", "ifUnchangedSince", "mode", "mustNotExist"}
-    | {"keepMs", "managedNetwork", "metadata", "processName"}
+    | {"keepMs", "managedNetwork", "metadata", "networkProxy", "processName"}
     | {"resumeSessionName", "sessionName", "shellSnapshot"}
 )
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from execserver.services.sink import MessageSink
+
+if TYPE_CHECKING:
+    from execserver.services.questions import Questions
 
 
 class Attachment:
     """Shared by all processes of one session; `sink` is None while the session is detached.
 
+    `questions` are what the server asks the client that holds the session now, None if nobody does.
     `knows_watchers`: its client has used what only this server has, and is told who writes.
     """
 
-    __slots__ = ("knows_watchers", "sink")
+    __slots__ = ("knows_watchers", "questions", "sink")
 
     def __init__(self) -> None:
         self.sink: MessageSink | None = None
+        self.questions: Questions | None = None
         self.knows_watchers = False
 
     def send(self, *parts: bytes) -> None:

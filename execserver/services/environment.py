@@ -99,6 +99,8 @@ def describe(
 def capabilities() -> Capabilities:
     """Return which parts of the newest contract this server keeps."""
     return Capabilities(
+        network_proxy_launch=True,
+        network_proxy_review_domains=True,
         fs_watch_missing="fs/watchMissing" in METHODS,
         capability_discovery_sandbox="capabilityRoots/discoverV1" in METHODS,
         capability_discovery_v2="capabilities/discoverV2" in METHODS,

@@ -46,6 +46,13 @@ class Follower(Protocol):
         """Tell the client whether its session writes now."""
 
 
+class Closing(Protocol):
+    """What belongs to a process and is closed with it."""
+
+    def close(self) -> None:
+        """Let go of everything.  Never blocks."""
+
+
 class Templates(Protocol):
     """The JSON texts of the notifications of one process; an empty text is not sent."""
 
@@ -79,6 +86,7 @@ class Process:
         self.followers: list[Follower] = []
         self.spool: Spool | None = None
         self.on_exit: Callable[[Process], None] | None = None
+        self.network: Closing | None = None  # its proxy, which ends with it
         self.owner = self.writer = attachment  # the writer is the session that may write
         self.state = state
         self.pid = child.pid
@@ -293,6 +301,8 @@ class Process:
         if self.stdin is not None:
             self.stdin.close()
         self._pumps = []  # they refer back to this process; only the garbage collector would free that cycle
+        if self.network is not None:
+            self.network.close()
         seq = self.state.record_closed()
         self._attachment.send(self._templates.closed(seq))
         self._news()

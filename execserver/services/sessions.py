@@ -17,6 +17,7 @@ from execserver.protocol.uuid_text import version_4
 from execserver.services.observers import Observer, Started, Who
 from execserver.services.process import Process
 from execserver.services.process_table import ProcessTable, Retention
+from execserver.services.questions import Questions
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner, SpawnSpec
 from execserver.settings import Settings
@@ -96,9 +97,10 @@ class Session:
         """The id that the client got from `initialize`."""
         return self.record.session_id
 
-    def attach(self, sink: MessageSink) -> None:
-        """Send all further notifications to a client."""
+    def attach(self, sink: MessageSink, questions: Questions | None = None) -> None:
+        """Send all further notifications, and questions, to a client."""
         self.processes.attachment.sink = sink
+        self.processes.attachment.questions = questions
 
 
 class SessionHost:
@@ -178,7 +180,7 @@ class SessionHost:
 
     def detach(self, session: Session) -> None:
         """Detach a session whose client is gone: its processes run on, and it can be resumed for a while."""
-        session.processes.attachment.sink = None
+        session.processes.attachment.sink = session.processes.attachment.questions = None
         if self._kept is not None:
             self._kept.detaching(session)
         # `ended` is what the limit of detached sessions costs: the ones detached longest.

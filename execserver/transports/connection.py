@@ -29,9 +29,11 @@ from execserver.handlers.guard import attempted, guarded
 from execserver.handlers.replies import Answer, InParts, InTurn, Later, Reply, Result, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,
+    ErrorMessage,
     MalformedMessage,
     Notification,
     Request,
+    Response,
     around_result,
     encode_error,
     encode_result,
@@ -93,6 +95,9 @@ class Connection:
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
+        if self._call.connection.questions.are_open:
+            # At once: what is before an answer may be a request that waits for what the answer allows.
+            messages = [message for message in messages if not self._is_answer(message)]
         self._served(self._inbox.receive, messages)
         self._go_on()
 
@@ -157,6 +162,7 @@ class Connection:
             if isinstance(message, Notification):
                 self._call.connection.rules.notification(message.method)
                 return True
+            return self._call.connection.questions.answered(message)
         except (MalformedMessage, ProtocolViolation):
             pass  # the greenlet says so, and may have to wait for that
         return False
@@ -190,9 +196,17 @@ class Connection:
             self._answer(message)
         elif isinstance(message, Notification):
             self._call.connection.rules.notification(message.method)
-        else:
-            # This server sends no requests, so a response or an error answers nothing.
-            raise ProtocolViolation("a server takes no responses")
+        elif not self._call.connection.questions.answered(message):
+            raise ProtocolViolation("a response that answers no request of the server")
+
+    def _is_answer(self, text: bytes) -> bool:
+        """Take an answer to a question; return False for any other message."""
+        try:
+            message = parse_message(text)
+        except MalformedMessage:
+            return False
+        answers = self._call.connection.questions
+        return isinstance(message, Response | ErrorMessage) and answers.answered(message)
 
     def _answer(self, request: Request) -> None:
         answer = self._dispatched(request)

@@ -24,6 +24,7 @@ MODULES = (
     "files",
     "http",
     "legacy",
+    "network",
     "ports",
     "process",
     "session",

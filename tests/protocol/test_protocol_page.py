@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import execserver.protocol as protocol
-from execserver.protocol.methods import METHODS, NOTIFICATIONS
+from execserver.protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from execserver.protocol.record import U64, Base64, Record
 from tools.protocol_page import PAGE, PROSE, render, type_name
 
@@ -32,12 +32,14 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_method_and_notification_has_one_place() -> None:
     assert sorted(named("method")) == sorted(METHODS)
     assert sorted(named("notification")) == sorted(NOTIFICATIONS)
+    assert sorted(named("question")) == sorted(SERVER_REQUESTS)
 
 
 def test_every_record_a_table_names_is_on_the_page() -> None:
     told = {getattr(protocol, name) for name in named("record")}
     told |= {record for method in METHODS.values() for record in (method.params, method.result)}
     told |= {notification.params for notification in NOTIFICATIONS.values()}
+    told |= {record for request in SERVER_REQUESTS.values() for record in (request.params, request.result)}
     inside = {
         inner for record in told for field in msgspec.structs.fields(record) for inner in _records(field.type)
     }

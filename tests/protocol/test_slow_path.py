@@ -23,7 +23,7 @@ POLICY = {"inherit": "all", "ignoreDefaultExcludes": True, "exclude": [], "set":
 
 
 BY_NAME_ONLY = {
-    *("metadata", "managedNetwork", "shellSnapshot"),
+    *("metadata", "managedNetwork", "networkProxy", "shellSnapshot"),
     *("keepMs", "processName", "resumeSessionName", "sessionName"),
 }
 

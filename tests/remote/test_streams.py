@@ -153,7 +153,7 @@ def test_a_violation_ends_a_stream_in_silence_once_all_is_written(scene: Scene) 
     harness = Harness(scene, "a").open()
     client = scene.clients["a"]
     client.transport.outbox.send(b'{"id":1}')
-    client.transport.close(POLICY_VIOLATION, "a server takes no responses")
+    client.transport.close(POLICY_VIOLATION, "a response that answers no request of the server")
     client.transport.outbox.send(b"late")
     assert harness.read(1) == [b'{"id":1}']
     assert scene.is_silent()

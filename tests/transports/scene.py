@@ -24,6 +24,8 @@ from execserver.core.connection import ConnectionRules
 from execserver.handlers.context import Call
 from execserver.handlers.replies import Answer, InTurn, Later, Result
 from execserver.protocol.envelope import Request
+from execserver.services.questions import Questions
+from execserver.services.sink import MessageSink
 from execserver.transports import connection as connection_module
 from execserver.transports.connection import connection_over
 from execserver.transports.outbox import Outbox
@@ -79,6 +81,7 @@ class FakeContext:
 
     def __init__(self, events: list[str], concurrent_requests: int) -> None:
         self.rules = ConnectionRules()
+        self.questions = Questions(cast(MessageSink, None))  # asks nothing
         self.concurrent_requests = concurrent_requests
         self.identity = NOBODY
         self._events = events

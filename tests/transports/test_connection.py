@@ -77,8 +77,8 @@ def test_what_is_no_message_is_answered_with_id_minus_one(play: Play) -> None:
     [
         (b'{"method":"echo"}', "unexpected notification `echo`"),
         (b'{"method":"initialized"}', "`initialized` was sent before `initialize` succeeded"),
-        (b'{"id":1,"result":{}}', "a server takes no responses"),
-        (b'{"id":1,"error":{"code":1,"message":""}}', "a server takes no responses"),
+        (b'{"id":1,"result":{}}', "a response that answers no request of the server"),
+        (b'{"id":1,"error":{"code":1,"message":""}}', "a response that answers no request of the server"),
         (b'{"id":1.5,"method":"echo"}', "unexpected notification `echo`"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Which hosts a process may reach: rules, decisions and the texts of refusals, without I/O."""

@@ -1,0 +1,190 @@
+"""One HTTP connection of a process to its proxy: each request is judged by itself.
+
+A plain request goes on in origin form, over a connection of its own; after CONNECT bytes are carried.  A head
+that could be read in two ways is answered with 400 and ends the connection: nothing behind it is looked at.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+from execserver.egress import answers
+from execserver.egress.decisions import UNIX_SOCKET, Protocol, Question
+from execserver.egress.hosts import shown
+from execserver.egress.http_heads import (
+    BadHead,
+    Body,
+    RequestHead,
+    head_length,
+    parse_request,
+    written,
+)
+from execserver.egress.http_targets import BadTarget, Target, target_of
+from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
+from execserver.services.egress.judging import Judge, Refused
+from execserver.services.egress.streams import Incoming, carry
+
+if TYPE_CHECKING:
+    from gevent import socket
+
+    from execserver.http_client.proxy import Proxy
+
+HEAD_S = 15.0
+IDLE_S = 300.0  # between two requests
+_DROPPED_BODY_BYTES = 64 * 1024  # of a refused request; a longer one ends the connection
+_UNIX_SOCKET_FIELD = b"x-unix-socket"
+_NO_SOCKETS = "unix sockets unsupported"
+_UPSTREAM_FAILURE = "upstream failure"
+_HTTPS_PORT = 443
+
+
+class HttpConnection:
+    """Serves one client until one of the two ends the connection; the socket is the caller's."""
+
+    def __init__(self, sock: socket.socket, client: str, judge: Judge) -> None:
+        self._sock = sock
+        self._client = client
+        self._judge = judge
+        self._incoming = Incoming(sock)
+
+    def serve(self) -> None:
+        """Answer requests until the connection ends.  Raises OSError if it breaks."""
+        while self._serve_one():
+            pass
+
+    def _serve_one(self) -> bool:
+        """Answer one request; return whether another may follow."""
+        try:
+            head = self._incoming.take(head_length, IDLE_S, HEAD_S)
+            if not head:
+                return False
+            request = parse_request(head)
+            framing = request.framing()
+        except BadHead:
+            self._sock.sendall(answers.junk(_date()))
+            return False
+        if request.method == "CONNECT":
+            if framing[0] is not Body.NONE:
+                self._sock.sendall(answers.junk(_date()))
+                return False
+            return self._connect(request)
+        return self._plain(request, framing)
+
+    def _connect(self, request: RequestHead) -> bool:
+        closes = not request.keeps_alive
+        try:
+            target = target_of(request)
+        except BadTarget as error:
+            self._sock.sendall(answers.plain(400, str(error), _date(), closes=closes))
+            return not closes
+        question = Question(Protocol.HTTPS_CONNECT, target.host, target.port)
+        verdict = self._judge.admit(question, "CONNECT", self._client)
+        if not verdict.allows:
+            self._sock.sendall(answers.tunnel_blocked(verdict, _date(), closes=closes))
+            return not closes
+        # The reference says yes before it connects, and clients are told of a failure by the end.
+        self._sock.sendall(answers.connected(_date()))
+        try:
+            way = self._judge.connect(question, "CONNECT", self._client)
+        except (Refused, OSError):
+            return False
+        with way.sock:
+            far = Incoming(way.sock)
+            if way.proxy is None or _opened_tunnel(far, way.proxy, question):
+                carry(self._incoming, far)
+        return False
+
+    def _plain(self, request: RequestHead, framing: tuple[Body, int]) -> bool:
+        kind, size = framing
+        can_drop = kind is Body.NONE or (kind is Body.LENGTH and size <= _DROPPED_BODY_BYTES)
+        closes = not request.keeps_alive or request.minor == 0
+        refusal = self._refusal(request, closes=closes or not can_drop)
+        if isinstance(refusal, bytes):
+            self._sock.sendall(refusal)
+            if closes or not can_drop:
+                return False
+            return self._drop(size)
+        target, question = refusal
+        try:
+            way = self._judge.connect(question, request.method, self._client)
+        except Refused as refused:
+            answer = answers.blocked(refused.verdict, question, _date(), closes=closes or not can_drop)
+            self._sock.sendall(answer)
+            return not closes and can_drop and self._drop(size)
+        except OSError:
+            return self._failed(closes=closes or not can_drop) and self._drop(size)
+        with way.sock:
+            exchange = Exchange(self._incoming, way.sock, request, closes=closes)
+            try:
+                return exchange.run(_upstream_head(request, target, way.proxy), framing)
+            except UpstreamFailed as failed:
+                # Part of the body may have been sent, so nobody knows where the next request begins.
+                return failed.can_be_answered and self._failed(closes=closes or kind is not Body.NONE)
+
+    def _refusal(self, request: RequestHead, *, closes: bool) -> bytes | tuple[Target, Question]:
+        """Return the answer to a request that goes nowhere, else where it goes."""
+        if request.all(_UNIX_SOCKET_FIELD):
+            question = Question(Protocol.HTTP, "unix-socket", 0)
+            self._judge.tell(UNIX_SOCKET, question, request.method, self._client)
+            return answers.plain(501, _NO_SOCKETS, _date(), closes=closes)
+        try:
+            target = target_of(request)
+        except BadTarget as error:
+            return answers.plain(400, str(error), _date(), closes=closes)
+        question = Question(Protocol.HTTP, target.host, target.port)
+        verdict = self._judge.admit(question, request.method, self._client)
+        if not verdict.allows:
+            return answers.blocked(verdict, question, _date(), closes=closes)
+        if target.is_tls:
+            return answers.plain(502, _UPSTREAM_FAILURE, _date(), closes=closes)
+        return target, question
+
+    def _failed(self, *, closes: bool) -> bool:
+        self._sock.sendall(answers.plain(502, _UPSTREAM_FAILURE, _date(), closes=closes))
+        return not closes
+
+    def _drop(self, size: int) -> bool:
+        """Read over the body of a refused request; return whether it was complete."""
+        while size:
+            data = self._incoming.read(size)
+            if not data:
+                return False
+            size -= len(data)
+        return True
+
+
+def _date() -> bytes:
+    return formatdate(usegmt=True).encode()
+
+
+def _upstream_head(request: RequestHead, target: Target, proxy: Proxy | None) -> bytes:
+    """Return the head for the next hop, without what says how the body is framed by chunks."""
+    place = target.path
+    if proxy is not None:
+        host = shown(target.host, target.port).removesuffix(":80")
+        place = f"http://{host}{target.path}"
+    fields = request.passed_on()
+    if not request.all(b"host"):
+        fields.insert(0, (b"Host", shown(target.host, target.port).removesuffix(":80").encode()))
+    if request.framing()[0] is Body.CHUNKED:
+        fields.append((b"transfer-encoding", b"chunked"))
+    if proxy is not None and proxy.authorization is not None:
+        fields.append((b"proxy-authorization", proxy.authorization))
+    return written(f"{request.method} {place} HTTP/1.1".encode(), fields)
+
+
+def _opened_tunnel(far: Incoming, proxy: Proxy, question: Question) -> bool:
+    """Have an upstream proxy connect; return whether it did."""
+    from execserver.egress.http_heads import parse_response
+
+    place = shown(question.host, question.port).encode()
+    fields = [(b"Host", place)]
+    if proxy.authorization is not None:
+        fields.append((b"Proxy-Authorization", proxy.authorization))
+    far.sock.sendall(written(b"CONNECT %b HTTP/1.1" % place, fields))
+    try:
+        head = far.take(head_length, HEAD_S, HEAD_S)
+        return bool(head) and parse_response(head).status // 100 == 2
+    except (BadHead, OSError):
+        return False

@@ -1,0 +1,188 @@
+"""One plain request and its answer, between a process and the server it asked.
+
+The body of the request goes up while the answer comes down: a server may answer before it has read
+everything.  The answer's framing is read strictly and written anew, so that what the process takes for the
+end of an answer is its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import gevent
+
+from execserver.egress.http_bodies import LAST_CHUNK, Chunks, chunk
+from execserver.egress.http_heads import (
+    BadHead,
+    Body,
+    RequestHead,
+    ResponseHead,
+    head_length,
+    parse_response,
+    written,
+)
+from execserver.services.egress.streams import READ_BYTES, Incoming
+
+if TYPE_CHECKING:
+    from gevent import socket
+
+_ANSWER_S = 3600.0  # until a server begins to answer; the process may give up sooner
+_HEAD_S = 30.0  # then for the rest of its head
+_SWITCHING = 101
+
+Framing = tuple[Body, int]
+
+
+class UpstreamFailed(Exception):
+    """The server did not answer as it must; `can_be_answered` as long as the process has heard nothing."""
+
+    def __init__(self, *, can_be_answered: bool) -> None:
+        super().__init__("upstream failure")
+        self.can_be_answered = can_be_answered
+
+
+class Exchange:
+    """A request on its way; both sockets are the caller's."""
+
+    def __init__(
+        self, client: Incoming, upstream: socket.socket, request: RequestHead, *, closes: bool
+    ) -> None:
+        self._client = client
+        self._upstream = Incoming(upstream)
+        self._request = request
+        self._closes = closes
+        self._answered = False
+
+    def run(self, head: bytes, framing: Framing) -> bool:
+        """Pass the request on and the answer back; return whether another request may follow.
+
+        Raises UpstreamFailed, and OSError if the client's connection breaks.
+        """
+        upload = gevent.spawn(self._send_request, head, framing)
+        try:
+            response = self._final_head()
+            kind, size = self._checked(response)
+            is_endless = kind is Body.UNTIL_CLOSE and self._request.minor == 0
+            self._closes = self._closes or is_endless
+            self._client.sock.sendall(self._head_for_client(response, kind))
+            self._pass_body(kind, size)
+            upload.join(0)
+            return not self._closes and upload.ready() and upload.value is True
+        finally:
+            upload.kill()
+
+    def _send_request(self, head: bytes, framing: Framing) -> bool:
+        """Return whether all of the request was sent; a failure shows in the answer that does not come."""
+        sock = self._upstream.sock
+        try:
+            sock.sendall(head)
+            return _copy_body(self._client, framing, sock.sendall)
+        except BadHead:
+            sock.close()  # what would follow is not what the head has promised
+            return False
+        except OSError:
+            return False
+
+    def _final_head(self) -> ResponseHead:
+        while True:
+            response = self._head()
+            if not response.is_interim:
+                return response
+            if response.status == _SWITCHING:
+                raise UpstreamFailed(can_be_answered=not self._answered)
+            if self._request.minor:
+                self._answered = True
+                self._client.sock.sendall(_status_line(response, response.passed_on()))
+
+    def _head(self) -> ResponseHead:
+        try:
+            head = self._upstream.take(head_length, _ANSWER_S, _HEAD_S)
+            if head:
+                return parse_response(head)
+        except (BadHead, OSError):
+            pass
+        raise UpstreamFailed(can_be_answered=not self._answered)
+
+    def _checked(self, response: ResponseHead) -> Framing:
+        try:
+            return response.body(self._request.method)
+        except BadHead:
+            raise UpstreamFailed(can_be_answered=not self._answered) from None
+
+    def _head_for_client(self, response: ResponseHead, kind: Body) -> bytes:
+        fields = response.passed_on()
+        if self._chunks_for_client(kind):
+            fields.append((b"transfer-encoding", b"chunked"))
+        if self._closes:
+            fields.append((b"connection", b"close"))
+        return _status_line(response, fields)
+
+    def _chunks_for_client(self, kind: Body) -> bool:
+        return kind in (Body.CHUNKED, Body.UNTIL_CLOSE) and self._request.minor == 1
+
+    def _pass_body(self, kind: Body, size: int) -> None:
+        send = self._client.sock.sendall
+        if self._chunks_for_client(kind):
+            self._pass_chunked(kind)
+            return
+        try:
+            complete = _copy_body(self._upstream, (kind, size), send, chunked=False)
+        except BadHead:
+            complete = False
+        if not complete:
+            raise UpstreamFailed(can_be_answered=False)
+
+    def _pass_chunked(self, kind: Body) -> None:
+        send = self._client.sock.sendall
+        try:
+            complete = _copy_body(self._upstream, (kind, 0), lambda data: send(chunk(data)), chunked=False)
+        except BadHead:
+            complete = False
+        if not complete:
+            raise UpstreamFailed(can_be_answered=False)
+        send(LAST_CHUNK)
+
+
+def _status_line(response: ResponseHead, fields: list[tuple[bytes, bytes]]) -> bytes:
+    line = b"HTTP/1.1 %d %b" % (response.status, response.reason)
+    return written(line, fields)
+
+
+def _copy_body(
+    source: Incoming, framing: Framing, send: Callable[[bytes], object], *, chunked: bool = True
+) -> bool:
+    """Pass a body on; return whether all of it came.  `chunked`: write chunks where chunks were read.
+
+    Raises BadHead for chunks that cannot be read, and OSError.
+    """
+    kind, left = framing
+    if kind is Body.CHUNKED:
+        return _copy_chunks(source, send, chunked=chunked)
+    if kind is Body.UNTIL_CLOSE:
+        with suppress(ConnectionError):
+            while data := source.read():
+                send(data)
+        return True
+    while left:
+        data = source.read(min(left, READ_BYTES))
+        if not data:
+            return False
+        left -= len(data)
+        send(data)
+    return True
+
+
+def _copy_chunks(source: Incoming, send: Callable[[bytes], object], *, chunked: bool) -> bool:
+    chunks = Chunks()
+    while not chunks.ended:
+        data = source.read()
+        if not data:
+            return False
+        for piece in chunks.feed(data):
+            send(chunk(piece) if chunked else piece)
+    if chunked:
+        send(LAST_CHUNK)
+    source.buffer = chunks.rest + source.buffer
+    return True

@@ -1,0 +1,146 @@
+"""From a question to an open connection: the rules, the client, the names, and again the addresses.
+
+A name is looked up when it is judged and again when it is connected to, and the connection goes to exactly
+the addresses that were judged then: a name server that answers otherwise the second time gains nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import gevent
+from gevent import socket
+
+from execserver.egress.addresses import Address, literal
+from execserver.egress.decisions import (
+    ALLOW,
+    NOT_ALLOWED,
+    REBOUND,
+    DecisionRecord,
+    Protocol,
+    Question,
+    Verdict,
+)
+from execserver.egress.name_pace import NamePace
+from execserver.http_client.connect import connect_to
+from execserver.http_client.proxy import Proxy, UnsupportedProxy
+
+if TYPE_CHECKING:
+    from execserver.egress.policy import EgressPolicy
+    from execserver.http_client.connect import Address as Place
+    from execserver.services.egress.service import EgressService
+
+_log = logging.getLogger(__name__)
+
+LOOKUP_S = 10.0
+CONNECT_S = 30.0
+_SCHEMES = {Protocol.HTTP: "http", Protocol.HTTPS_CONNECT: "https"}
+
+Tell = Callable[[DecisionRecord], None]
+Ask = Callable[[Question], Verdict]
+
+
+class Refused(Exception):
+    """The addresses of an allowed host are not allowed."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+class Way(NamedTuple):
+    """An open connection, which the caller owns: to the host, or to an upstream proxy that leads there."""
+
+    sock: socket.socket
+    proxy: Proxy | None
+
+
+class Judge:
+    """Decides for one process, and tells of each decision.  `ask` is None if no client wants to be asked."""
+
+    def __init__(self, policy: EgressPolicy, service: EgressService, tell: Tell, ask: Ask | None) -> None:
+        self.policy = policy
+        self._service = service
+        self._tell = tell
+        self._ask = ask
+        self._pace = NamePace()
+
+    def tell(self, verdict: Verdict, question: Question, method: str | None, client: str) -> None:
+        """Tell of a decision."""
+        self._tell(DecisionRecord(verdict, question, method, client))
+
+    def admit(self, question: Question, method: str | None, client: str) -> Verdict:
+        """Decide about a connection; waits for a client's answer, and for a name server."""
+        verdict = self.policy.judge(question)
+        if verdict.reason == NOT_ALLOWED and not verdict.allows and self._ask is not None:
+            verdict = self._ask(question)
+        if verdict.allows:
+            by_answers = self._by_answers(question)
+            verdict = verdict if by_answers.allows else by_answers
+        self.tell(verdict, question, method, client)
+        if verdict.allows:
+            by_mode = self.policy.judge_mode(question, method)
+            if not by_mode.allows:
+                self.tell(by_mode, question, method, client)
+                return by_mode
+        return verdict
+
+    def connect(self, question: Question, method: str | None, client: str) -> Way:
+        """Connect to an admitted host.  Raises Refused and OSError."""
+        places = self._places(question)
+        addresses = [_address(place) for place in places]
+        is_own = self._service.own_ports.leads_to_us(addresses, question.port)
+        if is_own or not self.policy.judge_answers(question, addresses).allows:
+            self.tell(REBOUND, question, method, client)
+            raise Refused(REBOUND)
+        proxy = self._upstream(question, addresses)
+        if proxy is not None:
+            places = self._service.connector.addresses(proxy.host, proxy.port)
+        with gevent.Timeout(CONNECT_S, TimeoutError(110, "timed out")):
+            return Way(connect_to(places), proxy)
+
+    def _by_answers(self, question: Question) -> Verdict:
+        if self.policy.allow_local_binding:
+            return ALLOW  # everything follows the patterns then
+        try:
+            places = self._places(question)
+        except OSError:
+            places = []
+        return self.policy.judge_answers(question, [_address(place) for place in places])
+
+    def _upstream(self, question: Question, addresses: list[Address]) -> Proxy | None:
+        """Return the proxy that a connection goes through.  Raises OSError for one of an unknown kind."""
+        scheme = _SCHEMES.get(question.protocol)
+        if not self.policy.upstream or scheme is None:
+            return None
+        if any(address.is_loopback for address in addresses):
+            return None
+        is_private = not all(address.is_public for address in addresses)
+        if is_private and not self._service.settings.proxy_private_ips_via_upstream:
+            return None
+        try:
+            return self._service.upstream.by_scheme(scheme)
+        except UnsupportedProxy as error:
+            _log.warning("a process cannot reach %s: %s", question.host, error)
+            raise OSError(str(error)) from None
+
+    def _places(self, question: Question) -> list[Place]:
+        """Return where a host is.  Raises OSError."""
+        address = literal(question.host)
+        if address is not None:
+            family = socket.AF_INET if len(address.packed) == 4 else socket.AF_INET6
+            return [(family, (address.text, question.port))]
+        delay = self._pace.delay(question.host, time.monotonic())
+        if delay:
+            _log.warning("a process looks up many names: %s waits %.1f s", question.host, delay)
+            gevent.sleep(min(delay, LOOKUP_S))
+        with gevent.Timeout(LOOKUP_S, TimeoutError(110, "the name server does not answer")):
+            return self._service.connector.addresses(question.host, question.port)
+
+
+def _address(place: Place) -> Address:
+    family, (host, *_) = place
+    return Address(socket.inet_pton(family, host.partition("%")[0]))

@@ -1,0 +1,159 @@
+"""The proxy of one process: its listening sockets and the connections to them.
+
+It serves in the event loop of the server, from `start` to `close`.  Limits: `MAX_CONNECTIONS` of one process,
+and those of all proxies together (`places`); further connections wait in the kernel's queue until one has
+ended.  A connection of somebody else is closed unheard (`peers`).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent import socket as gevent_socket
+
+from execserver.egress.environment import proxy_environment
+from execserver.eventloop.acceptor import Acceptor
+from execserver.services.egress.http import HttpConnection
+from execserver.services.egress.judging import Ask, Judge, Tell
+from execserver.services.egress.socks import SocksConnection
+
+if TYPE_CHECKING:
+    from execserver.egress.policy import EgressPolicy
+    from execserver.services.egress.service import EgressService
+
+_log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 1024
+_BACKLOG = 1024
+_LOOPBACK = "127.0.0.1"
+
+Serve = type[HttpConnection] | type[SocksConnection]
+
+
+class EgressProxy:
+    """The proxy of one process; owns all its sockets.  `leader` is the pid of the process once it runs.
+
+    Before `start` either `listen` gives it ports on the host's loopback, or `expect` says on which ports the
+    sockets will listen that `listen_on` then brings, from the network of a sandbox.
+    """
+
+    def __init__(self, policy: EgressPolicy, service: EgressService, tell: Tell, ask: Ask | None) -> None:
+        self.leader = 0
+        self.http_port = 0
+        self.socks_port: int | None = None
+        self._service = service
+        self._policy = policy
+        self._judge = Judge(policy, service, tell, ask)
+        self._greenlets: set[gevent.Greenlet[..., None]] = set()
+        self._acceptors: list[Acceptor] = []
+        self._is_on_host = False
+
+    @property
+    def environment(self) -> dict[bytes, bytes]:
+        """The variables that lead a process here."""
+        local = self._policy.allow_local_binding
+        return proxy_environment(self.http_port, self.socks_port, local_binding=local)
+
+    def listen(self) -> None:
+        """Listen on free ports of the host's loopback.  Raises OSError."""
+        http = _listener()
+        try:
+            socks = _listener() if self._policy.socks else None
+        except OSError:
+            http.close()
+            raise
+        self._is_on_host = True
+        self.expect(http.getsockname()[1], None if socks is None else socks.getsockname()[1])
+        self.listen_on(http, socks)
+
+    def expect(self, http_port: int, socks_port: int | None) -> None:
+        """Note the ports for `environment`; the one for SOCKS counts if the policy has it."""
+        self.http_port = http_port
+        self.socks_port = socks_port if self._policy.socks else None
+
+    def listen_on(self, http: socket.socket, socks: socket.socket | None) -> None:
+        """Take listening, non-blocking sockets; whoever can reach them is the process."""
+        self._acceptors.append(self._acceptor(http, HttpConnection, self.http_port))
+        if socks is not None and self.socks_port is not None:
+            self._acceptors.append(self._acceptor(socks, SocksConnection, self.socks_port))
+
+    def start(self) -> None:
+        """Begin to serve."""
+        if self._is_on_host:
+            self._service.own_ports.add(*self._ports)
+        self._service.places.add(self)
+        self.resume()
+
+    def close(self) -> None:
+        """End all connections and listen no longer.  Never blocks; a second call does nothing."""
+        acceptors, self._acceptors = self._acceptors, []
+        for acceptor in acceptors:
+            acceptor.close()
+        if self._is_on_host:
+            self._service.own_ports.remove(*self._ports)
+        self._service.places.discard(self)
+        for greenlet in list(self._greenlets):
+            greenlet.kill(block=False)
+
+    def resume(self) -> None:
+        """Accept again, if neither this process nor all of them have too many connections."""
+        if len(self._greenlets) < MAX_CONNECTIONS and self._service.places.are_free:
+            for acceptor in self._acceptors:
+                acceptor.start()
+
+    def pause(self) -> None:
+        """Let further connections wait."""
+        for acceptor in self._acceptors:
+            acceptor.pause()
+
+    @property
+    def _ports(self) -> tuple[int, ...]:
+        return (self.http_port,) if self.socks_port is None else (self.http_port, self.socks_port)
+
+    def _acceptor(self, sock: socket.socket, kind: Serve, port: int) -> Acceptor:
+        def accepted(near: socket.socket, address: tuple[str, int]) -> None:
+            self._accepted(near, address, kind, port)
+
+        return Acceptor(sock, accepted, lambda: None, _log)
+
+    def _accepted(self, near: socket.socket, address: tuple[str, int], kind: Serve, port: int) -> None:
+        if self._is_on_host and not self._service.peers.may_use(address, port, self.leader):
+            _log.warning("a connection to the proxy of process %d was not its own", self.leader)
+            near.close()
+            return
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = gevent_socket.socket(fileno=near.detach())
+        greenlet = gevent.Greenlet(self._serve, kind, sock, f"{address[0]}:{address[1]}")
+        self._greenlets.add(greenlet)
+        self._service.places.take()
+        greenlet.link(self._ended)
+        greenlet.start()
+        if len(self._greenlets) >= MAX_CONNECTIONS:
+            self.pause()
+
+    def _serve(self, kind: Serve, sock: gevent_socket.socket, client: str) -> None:
+        with sock:
+            try:
+                kind(sock, client, self._judge).serve()
+            except OSError as error:
+                _log.debug("a connection to a proxy broke: %s", error)
+
+    def _ended(self, greenlet: gevent.Greenlet[..., None]) -> None:
+        self._greenlets.discard(greenlet)
+        self._service.places.give_back()
+        self.resume()
+
+
+def _listener() -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.bind((_LOOPBACK, 0))
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock

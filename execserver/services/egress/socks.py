@@ -1,0 +1,94 @@
+"""One SOCKS connection of a process to its proxy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gevent import socket
+
+from execserver.egress.decisions import Protocol, Question
+from execserver.egress.socks import (
+    WITHOUT_PASSWORD,
+    BadSocks,
+    Command,
+    Reply,
+    SocksRequest,
+    failed,
+    greeting_length,
+    parse_request,
+    request_length,
+    succeeded,
+)
+from execserver.services.egress.judging import Judge, Refused
+from execserver.services.egress.streams import READ_BYTES, Incoming, carry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HANDSHAKE_S = 15.0
+
+
+class SocksConnection:
+    """Serves one client until one of the two ends the connection; the socket is the caller's."""
+
+    def __init__(self, sock: socket.socket, client: str, judge: Judge) -> None:
+        self._sock = sock
+        self._client = client
+        self._judge = judge
+        self._incoming = Incoming(sock)
+
+    def serve(self) -> None:
+        """Hear the client, and carry bytes if it may connect.  Raises OSError if the connection breaks."""
+        try:
+            if not self._take(greeting_length):
+                return
+            self._sock.sendall(WITHOUT_PASSWORD)
+            data = self._take(request_length)
+            if data:
+                self._answer(parse_request(data))
+        except BadSocks as error:
+            self._sock.sendall(error.answer)
+
+    def _take(self, length: Callable[[bytes], int]) -> bytes:
+        return self._incoming.take(length, _HANDSHAKE_S, _HANDSHAKE_S)
+
+    def _answer(self, request: SocksRequest) -> None:
+        if request.command is Command.CONNECT:
+            self._connect(Question(Protocol.SOCKS5_TCP, request.host, request.port))
+        elif request.command is Command.UDP_ASSOCIATE and self._judge.policy.socks_udp:
+            self._associate(request)
+        else:
+            self._sock.sendall(failed(Reply.COMMAND_NOT_SUPPORTED))
+
+    def _connect(self, question: Question) -> None:
+        by_port = self._judge.policy.refuses_port(question)
+        if by_port is not None:
+            self._judge.tell(by_port, question, None, self._client)
+        if by_port is not None or not self._judge.admit(question, None, self._client).allows:
+            self._sock.sendall(failed(Reply.NOT_ALLOWED))
+            return
+        try:
+            way = self._judge.connect(question, None, self._client)
+        except Refused:
+            self._sock.sendall(failed(Reply.NOT_ALLOWED))
+            return
+        except OSError:
+            self._sock.sendall(failed(Reply.REFUSED))
+            return
+        with way.sock:
+            address, port, *_ = way.sock.getsockname()
+            self._sock.sendall(succeeded(address, port))
+            carry(self._incoming, Incoming(way.sock))
+
+    def _associate(self, request: SocksRequest) -> None:
+        """Open a port for datagrams, and pass none on: so it was recorded, and nothing is judged by less."""
+        if request.is_name:
+            self._sock.sendall(failed(Reply.ADDRESS_NOT_SUPPORTED))
+            return
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            # Nobody reads it: the kernel drops what does not fit into the smallest buffer.
+            datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+            datagrams.bind(("127.0.0.1", 0))
+            self._sock.sendall(succeeded(*datagrams.getsockname()))
+            while self._sock.recv(READ_BYTES):
+                pass

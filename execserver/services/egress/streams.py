@@ -1,0 +1,149 @@
+"""What both kinds of proxy connections do with sockets: read heads with a deadline, and carry bytes on.
+
+Bytes are copied at first.  Once much has gone one way without a pause, the kernel moves them from socket to
+socket (`splice`), through a pipe that only such a stream has.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+
+import gevent
+from gevent import socket
+
+from execserver.eventloop.deadline import at_most
+
+READ_BYTES = 64 * 1024
+_PIPE_BYTES = 1024 * 1024
+_SPLICED_AFTER = 4  # full reads in a row
+_TURN_BYTES = 8 * 1024 * 1024  # then others have their turn
+HALF_OPEN_S = 600.0  # one side has ended and the other is silent
+
+# Returns the length of what stands complete at the beginning of some bytes, 0 as long as it does not.
+Length = Callable[[bytes], int]
+
+
+class Incoming:
+    """The bytes that come from a socket, which is its owner's."""
+
+    __slots__ = ("buffer", "sock")
+
+    def __init__(self, sock: socket.socket, buffer: bytes = b"") -> None:
+        self.sock = sock
+        self.buffer = buffer
+
+    def take(self, length: Length, idle_s: float, deadline_s: float) -> bytes:
+        """Return what `length` finds complete; empty at the end of the input and when it takes too long.
+
+        The first byte has `idle_s` seconds, all others together `deadline_s`.  Raises what `length` raises,
+        and OSError.
+        """
+        if not self.buffer:
+            with at_most(idle_s):
+                self.buffer = self.sock.recv(READ_BYTES)
+        with at_most(deadline_s):
+            while self.buffer:
+                if found := length(self.buffer):
+                    return self.cut(found)
+                more = self.sock.recv(READ_BYTES)
+                if not more:
+                    break
+                self.buffer += more
+        return b""
+
+    def cut(self, length: int) -> bytes:
+        """Return the first bytes of the buffer, which are no longer in it."""
+        found, self.buffer = self.buffer[:length], self.buffer[length:]
+        return found
+
+    def read(self, most: int = READ_BYTES) -> bytes:
+        """Return at most so many bytes, at least one; none at the end of the input."""
+        if self.buffer:
+            return self.cut(most)
+        return self.sock.recv(most)
+
+
+def carry(near: Incoming, far: Incoming) -> None:
+    """Carry bytes both ways until both have ended, one is broken, or the one that is left is silent."""
+    ways = (_Way(near, far.sock), _Way(far, near.sock))
+    other = gevent.spawn(ways[1].run)
+    own = gevent.spawn(ways[0].run)
+    try:
+        gevent.wait((own, other), count=1)
+        left, way = (other, ways[1]) if own.dead else (own, ways[0])
+        while not (left.dead or ways[0].broken or ways[1].broken):
+            before = way.moved
+            left.join(HALF_OPEN_S)
+            if way.moved == before and not left.dead:
+                return
+    finally:
+        gevent.killall((own, other))
+
+
+class _Way:
+    """One direction of a tunnel."""
+
+    __slots__ = ("_sink", "_source", "broken", "moved")
+
+    def __init__(self, source: Incoming, sink: socket.socket) -> None:
+        self._source = source
+        self._sink = sink
+        self.broken = False
+        self.moved = 0
+
+    def run(self) -> None:
+        """Carry until the end of the input, and pass that on."""
+        try:
+            self._copy()
+            self._sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.broken = True
+
+    def _copy(self) -> None:
+        full = 0
+        while data := self._source.read():
+            self._sink.sendall(data)
+            self.moved += len(data)
+            full = full + 1 if len(data) == READ_BYTES else 0
+            if full >= _SPLICED_AFTER:
+                self._splice()
+                return
+
+    def _splice(self) -> None:
+        """Have the kernel move the rest."""
+        out, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            try:
+                fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            except OSError:
+                pass  # the user has many large pipes: this one stays small
+            turn = 0
+            while moved := self._through(self._source.sock, into, reads=True):
+                while moved:
+                    sent = self._through(out, self._sink, reads=False, most=moved)
+                    moved -= sent
+                    self.moved += sent
+                    turn += sent
+                if turn >= _TURN_BYTES:
+                    turn = 0
+                    gevent.sleep(0)
+        finally:
+            os.close(out)
+            os.close(into)
+
+    def _through(
+        self, source: socket.socket | int, sink: socket.socket | int, *, reads: bool, most: int = _PIPE_BYTES
+    ) -> int:
+        """Move some bytes, waiting for the socket of the two; return how many, 0 at the end."""
+        sock = source if reads else sink
+        assert isinstance(sock, socket.socket)
+        from_fd = source if isinstance(source, int) else source.fileno()
+        to_fd = sink if isinstance(sink, int) else sink.fileno()
+        while True:
+            try:
+                return os.splice(from_fd, to_fd, most, flags=os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK)
+            except BlockingIOError:
+                wait = socket.wait_read if reads else socket.wait_write
+                wait(sock.fileno())

@@ -1,0 +1,80 @@
+"""Requests of the server to one client, and the client's answers (wire contract, section 8.9).
+
+Ids count from 1 on each connection; the direction tells them from the client's own.  An answer to a request
+that has run out of time is ignored; one to a request that was never made is not ours to take.
+
+Limits: at most `MAX_OPEN` questions wait at a time, a further one gets no answer; the ids of the last
+`REMEMBERED_LATE` that ran out are known.
+"""
+
+from __future__ import annotations
+
+from gevent.event import AsyncResult
+
+from execserver.protocol.envelope import ErrorMessage, Response, encode_request
+from execserver.protocol.record import Record
+from execserver.services.sink import MessageSink
+
+MAX_OPEN = 256
+REMEMBERED_LATE = 1024
+
+Answer = Response | ErrorMessage
+
+
+class Questions:
+    """The questions to the client of one connection."""
+
+    __slots__ = ("_last", "_late", "_open", "_sink")
+
+    def __init__(self, sink: MessageSink) -> None:
+        self._sink = sink
+        self._last = 0
+        self._open: dict[int, AsyncResult[Answer | None]] | None = {}  # None once the client is gone
+        self._late: dict[int, None] = {}
+
+    @property
+    def are_open(self) -> bool:
+        """True while an answer is waited for."""
+        return bool(self._open)
+
+    def ask(self, method: str, params: Record, timeout_s: float) -> Answer | None:
+        """Ask the client and wait for its answer; None without one, at once where none can come."""
+        if self._open is None or self._sink.closed or len(self._open) >= MAX_OPEN:
+            return None
+        self._last += 1
+        number = self._last
+        waiting: AsyncResult[Answer | None] = AsyncResult()
+        self._open[number] = waiting
+        try:
+            self._sink.send(encode_request(number, method, params))
+            waiting.wait(timeout_s)
+            return waiting.get() if waiting.ready() else None
+        finally:
+            if self._open is not None and self._open.pop(number, None) is not None and not waiting.ready():
+                self._expired(number)
+
+    def answered(self, answer: object) -> bool:
+        """Take an answer; return False if it belongs to no question."""
+        if not isinstance(answer, Response | ErrorMessage) or self._open is None:
+            return False
+        if not isinstance(answer.id, int):
+            return False
+        waiting = self._open.pop(answer.id, None)
+        if waiting is None:
+            return self._late.pop(answer.id, _UNKNOWN) is None
+        waiting.set(answer)
+        return True
+
+    def close(self) -> None:
+        """End all questions without an answer: the client is gone."""
+        waiting, self._open = self._open, None
+        for each in (waiting or {}).values():
+            each.set(None)
+
+    def _expired(self, number: int) -> None:
+        self._late[number] = None
+        if len(self._late) > REMEMBERED_LATE:
+            del self._late[next(iter(self._late))]
+
+
+_UNKNOWN = object()

@@ -1,0 +1,394 @@
+"""Attacks on a network proxy, each with real sockets on both sides."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import gevent
+import pytest
+from gevent import socket
+
+from execserver.egress import name_pace
+from execserver.egress.decisions import BY_CLIENT, Question, Verdict
+from execserver.egress.policy import EgressPolicy
+from execserver.services.egress import http, proxy, streams
+from execserver.settings import Settings
+from tests.support.egress_scene import (
+    HELLO,
+    PUBLIC,
+    Names,
+    get,
+    heard,
+    rules,
+    scene,
+    socks_name,
+    tunnel,
+    upstream,
+)
+from tests.support.waiting import wait_until
+
+REFUSED = bytes.fromhex("050005020001000000000000")  # greeting taken, then "not allowed"
+FAILED = bytes.fromhex("050005010001000000000000")
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"blocked.example\0.allowed.example",
+        b"allowed.example\0",
+        b"allowed%2eexample",
+        b"allowed.example%00",
+        b"all owed.example",
+        b"fe80::1%lo",
+        "bücher.example".encode(),
+    ],
+)
+def test_a_socks_name_that_two_programs_read_in_two_ways_is_refused(name: bytes) -> None:
+    with scene(rules("*")) as here:
+        assert here.say(socks_name(name), socks=True) == FAILED
+        assert here.names.asked == []
+
+
+@pytest.mark.parametrize("host", ["ALLOWED.example", "allowed.example.", "Allowed.Example.."])
+def test_case_and_final_dots_change_nothing(host: str) -> None:
+    names = Names(allowed_example=[[PUBLIC], ["127.0.0.1"]])
+    with scene(rules("allowed.example", denied=("**.blocked.example",)), names) as here:
+        assert here.status(get(host)) == 403  # it was let through, and rebound
+        assert here.status(get(host.lower().replace("allowed", "blocked"))) == 403
+        assert here.reasons == ["allow", "policy_denied", "denied"]
+
+
+def test_punycode_is_the_name_it_stands_for() -> None:
+    with scene(rules("*", denied=("bücher.example",))) as here:
+        assert here.status(get("xn--bcher-kva.example")) == 403
+        assert here.reasons == ["denied"]
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "127.0.0.1",
+            "127.1",
+            "2130706433",
+            "0x7f.1",
+            "0177.0.0.1",
+            "0x7f000001",
+            "localhost",
+            "localhost.",
+        ),
+        *("169.254.169.254", "0xa9fea9fe", "2852039166", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]"),
+        *("[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]", "[fe80::1]", "0.0.0.0", "100.64.0.1"),
+    ],
+)
+def test_no_spelling_of_a_local_address_gets_through(host: str) -> None:
+    with scene(rules("*")) as here:
+        assert here.status(get(host)) == 403
+        assert here.status(tunnel(f"{host}:443")) == 403
+        assert here.reasons == ["not_allowed_local"] * 2
+
+
+@pytest.mark.parametrize("name", [b"127.0.0.1", b"2130706433", b"0x7f.1", b"localhost", b"::1"])
+def test_socks_names_that_are_addresses_are_addresses(name: bytes) -> None:
+    with scene(rules("*")) as here:
+        assert here.say(socks_name(name), socks=True) == REFUSED
+        assert here.reasons == ["not_allowed_local"]
+
+
+def test_a_scoped_address_is_no_host() -> None:
+    with scene(rules("*")) as here:
+        assert here.status(b"GET http://[fe80::1%25lo]/ HTTP/1.1\r\nHost: [fe80::1%25lo]\r\n\r\n") == 400
+
+
+def test_a_name_that_is_rebound_between_look_up_and_connect_is_refused() -> None:
+    names = Names(a_example=[[PUBLIC], ["127.0.0.1"]])
+    with scene(rules("*"), names) as here, upstream() as server:
+        answer = here.say(get(f"a.example:{server.port}"))
+        assert b"policy_denied" in answer
+        assert here.reasons == ["allow", "policy_denied"]
+        assert server.received == []
+
+
+def test_a_rebound_tunnel_is_closed_without_a_byte() -> None:
+    names = Names(a_example=[[PUBLIC], ["127.0.0.1"]])
+    with scene(rules("*"), names) as here, upstream() as server:
+        answer = here.say(tunnel(f"a.example:{server.port}") + b"hello")
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert answer.endswith(b"\r\n\r\n")
+        assert server.received == []
+
+
+def test_the_connection_goes_to_the_judged_address_and_asks_no_third_time() -> None:
+    names = Names(localhost=[["127.0.0.1"], ["127.0.0.1"], ["192.0.2.1"]])
+    with scene(rules("localhost"), names) as here, upstream() as server:
+        assert here.status(get(f"localhost:{server.port}")) == 200
+        assert names.asked == ["localhost"] * 2
+
+
+def test_an_alias_of_a_private_name_is_judged_by_its_address() -> None:
+    with scene(rules("*"), Names(alias_example=[["10.0.0.5"]], both_example=[[PUBLIC, "10.0.0.5"]])) as here:
+        assert here.status(get("alias.example")) == 403
+        assert here.status(get("both.example")) == 403
+        assert here.reasons == ["not_allowed_local"] * 2
+
+
+def test_a_redirect_to_a_private_address_is_a_request_of_its_own() -> None:
+    redirect = b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+    with scene(rules("127.0.0.1")) as here, upstream(redirect) as server, here.connection() as sock:
+        sock.sendall(get(server.place))
+        assert b"302 Found" in sock.recv(4096)
+        sock.sendall(get("169.254.169.254"))
+        assert b"not_allowed_local" in heard(sock)
+
+
+def test_a_yes_of_the_client_allows_no_private_address() -> None:
+    asked: list[Question] = []
+
+    def ask(question: Question) -> Verdict:
+        asked.append(question)
+        return BY_CLIENT
+
+    with scene(rules(), Names(a_example=[["10.0.0.1"]]), ask) as here:
+        assert here.status(get("a.example")) == 403
+        assert here.status(get("10.0.0.1")) == 403
+        assert here.reasons == ["not_allowed_local"] * 2
+        assert [question.host for question in asked] == ["a.example"]
+
+
+# Ourselves
+
+
+@pytest.mark.parametrize("policy", [rules("127.0.0.1", "localhost"), rules("*", local=True)])
+def test_the_proxy_connects_neither_to_itself_nor_to_the_server(policy: EgressPolicy) -> None:
+    names = Names(localhost=[["127.0.0.1"]], mine_example=[["127.0.0.1"]])
+    with upstream() as server, scene(policy, names, own=("127.0.0.1", server.port)) as here:
+        for port in (here.proxy.http_port, here.proxy.socks_port, server.port):
+            assert here.status(get(f"127.0.0.1:{port}")) == 403
+            assert here.status(get(f"localhost:{port}")) == 403
+        assert set(here.reasons) == {"allow", "policy_denied"}
+        assert server.received == []
+
+
+# Heads and bodies
+
+
+def test_another_host_than_the_target_is_refused() -> None:
+    with scene(rules("*")) as here:
+        request = b"GET http://allowed.example/ HTTP/1.1\r\nHost: blocked.example\r\n\r\n"
+        assert here.status(request) == 400
+        assert (
+            here.status(b"CONNECT allowed.example:443 HTTP/1.1\r\nHost: blocked.example:443\r\n\r\n") == 400
+        )
+        assert here.records == []
+
+
+def test_nothing_is_smuggled_behind_a_body_with_two_ends() -> None:
+    smuggled = b"0\r\n\r\nGET http://blocked.example/ HTTP/1.1\r\nHost: blocked.example\r\n\r\n"
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        for fields in (
+            ("Content-Length: 5", "Transfer-Encoding: chunked"),
+            ("Content-Length: 5", "Content-Length: 80"),
+            ("Transfer-Encoding: chunked, identity",),
+            ("Transfer-Encoding : chunked",),
+            ("Content-Length: 5\nX: y",),
+        ):
+            answer = here.say(get(server.place, *fields, method="POST") + smuggled)
+            assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\nconnection: close")
+            assert answer.count(b"HTTP/1.1") == 1
+        assert server.received == []
+        assert here.records == []
+
+
+def test_what_is_behind_a_request_is_judged_as_one() -> None:
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        answer = here.say(get(server.place) + get("blocked.example"))
+        assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"403"]
+        assert b"blocked.example" not in b"".join(server.received)
+
+
+def test_a_chunked_body_is_passed_on_in_chunks_of_ours() -> None:
+    body = b"3;x=y\r\nabc\r\n0\r\nTrailer: x\r\n\r\n"
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        request = get(server.place, "Transfer-Encoding: chunked", "Connection: close", method="POST")
+        assert here.status(request + body) == 200
+        head, _, sent = server.received[0].partition(b"\r\n\r\n")
+        assert sent == b"3\r\nabc\r\n0\r\n\r\n"
+        assert head.lower().count(b"transfer-encoding") == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nA: b\nContent-Length: 3\r\n\r\nabc",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/0.9 what\r\n\r\n",
+        b"x" * 70_000,
+    ],
+)
+def test_an_answer_with_two_ends_is_not_passed_on(answer: bytes) -> None:
+    with scene(rules("127.0.0.1")) as here, upstream(answer) as server:
+        assert here.say(get(server.place, "Connection: close")).startswith(b"HTTP/1.1 502 Bad Gateway\r\n")
+
+
+def test_what_a_server_sends_behind_its_answer_reaches_nobody() -> None:
+    twice = HELLO + b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
+    with scene(rules("127.0.0.1")) as here, upstream(twice) as server:
+        assert b"forged" not in here.say(get(server.place) + get(server.place))
+
+
+def test_an_upgrade_is_no_way_out_of_plain_requests() -> None:
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        assert here.status(get(server.place, "Upgrade: websocket", "Connection: Upgrade")) == 200
+        assert b"pgrade" not in server.received[0]
+
+
+def test_secrets_for_the_proxy_are_not_passed_on() -> None:
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        here.say(get(server.place, "Proxy-Authorization: Basic c2VjcmV0", "Connection: close"))
+        assert b"c2VjcmV0" not in server.received[0]
+
+
+def test_a_decision_names_no_path_and_no_query() -> None:
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        here.status(get(server.place, path="/secret?token=1"))
+        record = here.records[0]
+        members = [record.client, record.method, record.question.host, record.verdict.reason]
+        assert not any("secret" in str(member) for member in members)
+
+
+# Bounds
+
+
+def test_a_head_without_end_is_refused() -> None:
+    with scene(rules("*")) as here:
+        assert here.say(b"GET http://a/ HTTP/1.1\r\n" + b"A: b\r\n" * 20_000).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_slow_head_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "HEAD_S", 0.2)
+    with scene(rules("*")) as here, here.connection() as sock:
+        sock.sendall(b"GET http://a/ HTTP/1.1\r\n")
+        assert sock.recv(100) == b""
+
+
+def test_half_a_tunnel_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "HALF_OPEN_S", 0.2)
+
+    def silent(sock: socket.socket) -> None:
+        while sock.recv(100):
+            pass
+        gevent.sleep(30)
+
+    with scene(rules("127.0.0.1")) as here, upstream(silent) as server, here.connection() as sock:
+        sock.sendall(tunnel(server.place))
+        assert sock.recv(100).startswith(b"HTTP/1.1 200")
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(100) == b""
+
+
+def test_a_process_with_too_many_connections_waits_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "MAX_CONNECTIONS", 4)
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        waiting = [here.connection() for _ in range(6)]
+        wait_until(lambda: len(here.proxy._greenlets) == 4, pause=gevent.sleep)
+        waiting[5].sendall(get(server.place))
+        gevent.sleep(0.05)
+        assert len(here.proxy._greenlets) == 4
+        for sock in waiting[:4]:
+            sock.close()
+        assert waiting[5].recv(100).startswith(b"HTTP/1.1 200")
+        for sock in waiting[4:]:
+            sock.close()
+
+
+def test_one_process_leaves_no_place_to_none() -> None:
+    with scene(rules("127.0.0.1"), settings=Settings(egress_connections=3)) as here, upstream() as server:
+        waiting = [here.connection() for _ in range(3)]
+        late = here.connection()
+        late.sendall(get(server.place))
+        wait_until(lambda: not here.service.places.are_free, pause=gevent.sleep)
+        waiting.pop().close()
+        assert late.recv(100).startswith(b"HTTP/1.1 200")
+        for sock in (*waiting, late):
+            sock.close()
+
+
+def test_many_new_names_are_looked_up_slowly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(name_pace, "BURST", 2)
+    monkeypatch.setattr(name_pace, "PER_SECOND", 4.0)
+    with scene(rules("**.a.example")) as here:
+        for index in range(4):
+            here.status(get(f"secret{index}.a.example"))
+        assert here.names.asked == [f"secret{index}.a.example" for index in range(4)]
+    said = [record.getMessage() for record in caplog.records]
+    assert ["secret2.a.example" in said[0], "secret3.a.example" in said[1], len(said)] == [True, True, 2]
+
+
+def test_a_name_of_any_length_is_bounded() -> None:
+    with scene(rules("*")) as here:
+        assert here.status(get(".".join(["a" * 63] * 4))) == 400
+        assert here.names.asked == []
+
+
+def test_datagrams_go_nowhere() -> None:
+    with scene(rules("*")) as here, here.connection(socks=True) as sock:
+        sock.sendall(b"\x05\x01\x00\x05\x03\x00\x01" + bytes(6))
+        reply = heard(sock, 12)
+        assert reply[2:6] == b"\x05\x00\x00\x01"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.settimeout(0.2)
+            relay = ("127.0.0.1", int.from_bytes(reply[10:12]))
+            datagrams.sendto(b"\0\0\0\x01" + socket.inet_aton("127.0.0.1") + b"\x00\x35x", relay)
+            with pytest.raises(OSError, match="timed out"):
+                datagrams.recv(100)
+        assert here.records == []
+
+
+# Whose port
+
+
+def test_after_the_end_of_the_process_nobody_is_served() -> None:
+    with scene(rules("*")) as here:
+        sock = here.connection()
+        wait_until(lambda: len(here.proxy._greenlets) == 1, pause=gevent.sleep)
+        here.proxy.close()
+        assert sock.recv(100) == b""
+        sock.close()
+        with pytest.raises(OSError, match="refused"):
+            here.connection()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_is_not_served() -> None:
+    code = (
+        "import os,socket,sys; os.setgid(65534); os.setuid(65534)\n"
+        "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "s.sendall(b'GET http://a/ HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n')\n"
+        "try: print(len(s.recv(100)))\n"
+        "except OSError: print(0)\n"
+    )
+    with scene(rules("*")) as here:
+        found = []
+        for leader in (1 << 30, os.getpid()):
+            here.proxy.leader = leader
+            command = [sys.executable, "-c", code, str(here.proxy.http_port)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+                while child.poll() is None:
+                    gevent.sleep(0.01)
+                assert child.stdout is not None
+                found.append(int(child.stdout.read()) > 0)
+            here.service.peers._strangers.clear()
+        # A stranger's connection is closed unheard; a descendant of the process is served as whoever it is.
+        assert found == [False, True]

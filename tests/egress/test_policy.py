@@ -1,0 +1,143 @@
+"""The order of decisions, and what the addresses of a name change."""
+
+from __future__ import annotations
+
+import pytest
+
+from execserver.egress.addresses import Address, literal
+from execserver.egress.config import domain_rules
+from execserver.egress.decisions import Action, Mode, Protocol, Question
+from execserver.egress.patterns import Pattern
+from execserver.egress.policy import EgressPolicy, Rule, RuleSet
+
+
+def ask(host: str, port: int = 80, protocol: Protocol = Protocol.HTTP) -> Question:
+    return Question(protocol, host, port)
+
+
+def addresses(*texts: str) -> list[Address]:
+    return [address for text in texts if (address := literal(text)) is not None]
+
+
+def policy(*allowed: str, denied: tuple[str, ...] = (), reviewed: tuple[str, ...] = ()) -> EgressPolicy:
+    return EgressPolicy([domain_rules(allowed, denied, reviewed)])
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("a.example", "allow"),
+        ("other.example", "not_allowed"),
+        ("denied.a.example", "denied"),
+        ("reviewed.a.example", "not_allowed"),
+        ("127.0.0.1", "not_allowed_local"),
+        ("localhost", "not_allowed_local"),
+        ("2130706433", "not_allowed_local"),
+        ("0x7f.1", "not_allowed_local"),
+        ("169.254.169.254", "not_allowed_local"),
+        ("::ffff:169.254.169.254", "not_allowed_local"),
+        ("64:ff9b::a9fe:a9fe", "not_allowed_local"),
+        ("93.184.216.34", "not_allowed"),
+    ],
+)
+def test_denials_come_first_then_local_addresses_then_what_is_allowed(host: str, reason: str) -> None:
+    rules = policy("**.a.example", denied=("denied.a.example",), reviewed=("reviewed.a.example",))
+    assert rules.judge(ask(host)).reason == reason
+
+
+def test_a_denied_host_is_denied_even_if_it_is_to_be_reviewed() -> None:
+    assert policy("*", denied=("a",), reviewed=("a",)).judge(ask("a")).reason == "denied"
+
+
+@pytest.mark.parametrize("pattern", ["*", "127.*", "**.0.1", "local*", "?27.0.0.1"])
+def test_no_pattern_allows_a_local_address(pattern: str) -> None:
+    rules = policy(pattern)
+    assert {rules.judge(ask(host)).reason for host in ("127.0.0.1", "localhost")} == {"not_allowed_local"}
+
+
+def test_exactly_an_allowed_local_address_may_be_reached() -> None:
+    rules = policy("127.0.0.1", "localhost", "[::ffff:10.0.0.1]")
+    hosts = ["127.0.0.1", "localhost", "::ffff:10.0.0.1", "127.1", "127.0.0.2", "10.0.0.1"]
+    assert [rules.judge(ask(host)).allows for host in hosts] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("host", ["93.184.216.34", "0x5db8d822", "1572395042", "::ffff:93.184.216.34"])
+def test_a_denied_address_is_denied_in_each_spelling(host: str) -> None:
+    assert policy("*", denied=("93.184.216.34",)).judge(ask(host)).reason == "denied"
+
+
+def test_a_name_that_leads_to_a_denied_address_is_denied() -> None:
+    rules = policy("*", denied=("93.184.216.34",))
+    assert rules.judge_answers(ask("a"), addresses("93.184.216.34")).reason == "denied"
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        (("93.184.216.34",), "allow"),
+        (("93.184.216.34", "10.0.0.1"), "not_allowed_local"),
+        (("169.254.169.254",), "not_allowed_local"),
+        (("::1",), "not_allowed_local"),
+        ((), "not_allowed_local"),
+    ],
+)
+def test_one_address_that_is_not_public_refuses_the_name(answers: tuple[str, ...], reason: str) -> None:
+    assert policy("*").judge_answers(ask("a"), addresses(*answers)).reason == reason
+
+
+def test_localhost_is_loopback_or_nothing() -> None:
+    rules = policy("localhost")
+    assert rules.judge_answers(ask("localhost"), addresses("127.0.0.1", "::1")).allows
+    assert not rules.judge_answers(ask("localhost"), addresses("10.0.0.1")).allows
+
+
+def test_with_local_binding_the_patterns_alone_decide() -> None:
+    rules = EgressPolicy([domain_rules(["10.*"])], allow_local_binding=True)
+    assert rules.judge(ask("10.0.0.1")).allows
+    assert rules.judge(ask("127.0.0.1")).reason == "not_allowed"
+    assert rules.judge_answers(ask("10.x"), []).allows
+
+
+@pytest.mark.parametrize(
+    ("protocol", "method", "reason"),
+    [
+        (Protocol.HTTP, "GET", "allow"),
+        (Protocol.HTTP, "HEAD", "allow"),
+        (Protocol.HTTP, "OPTIONS", "allow"),
+        (Protocol.HTTP, "POST", "method_not_allowed"),
+        (Protocol.HTTP, "get", "method_not_allowed"),
+        (Protocol.HTTPS_CONNECT, "CONNECT", "mitm_required"),
+        (Protocol.SOCKS5_TCP, None, "mitm_required"),
+    ],
+)
+def test_the_limited_mode_lets_reading_pass(protocol: Protocol, method: str | None, reason: str) -> None:
+    question = ask("a", protocol=protocol)
+    assert EgressPolicy([], mode=Mode.LIMITED).judge_mode(question, method).reason == reason
+    assert EgressPolicy([]).judge_mode(question, method).allows
+
+
+def test_the_limited_mode_refuses_socks_to_other_ports_whatever_the_host() -> None:
+    limited = EgressPolicy([], mode=Mode.LIMITED)
+    refused = limited.refuses_port(ask("a", 80, Protocol.SOCKS5_TCP))
+    assert refused is not None
+    assert (refused.reason, refused.action) == ("method_not_allowed", Action.DENY)
+    assert limited.refuses_port(ask("a", 443, Protocol.SOCKS5_TCP)) is None
+    assert EgressPolicy([]).refuses_port(ask("a", 80, Protocol.SOCKS5_TCP)) is None
+
+
+def test_a_rule_can_be_about_ports_and_protocols() -> None:
+    rule = Rule(Pattern("a"), ports=((443, 443), (8000, 8999)), protocols=frozenset({Protocol.HTTPS_CONNECT}))
+    rules = EgressPolicy([RuleSet([rule])])
+    questions = [
+        ask("a", 443, Protocol.HTTPS_CONNECT),
+        ask("a", 8080, Protocol.HTTPS_CONNECT),
+        ask("a", 80, Protocol.HTTPS_CONNECT),
+        ask("a", 443, Protocol.SOCKS5_TCP),
+    ]
+    assert [rules.judge(question).allows for question in questions] == [True, True, False, False]
+
+
+def test_of_several_sets_of_rules_all_have_to_allow() -> None:
+    rules = EgressPolicy([domain_rules(["*"], ["bad"]), domain_rules(["a", "bad", "127.0.0.1"])])
+    reasons = [rules.judge(ask(host)).reason for host in ("a", "b", "bad", "127.0.0.1")]
+    assert reasons == ["allow", "not_allowed", "denied", "not_allowed_local"]

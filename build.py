@@ -9,6 +9,9 @@
                     --reference      the tests against the reference program, which they install themselves
     python3 build.py build           make dist/execserver and dist/execserver.pyz, and print their figures
                      --record        keep the figures in bench/ as those of a release
+                     --target M      make dist/execserver-M for machines of kind M (aarch64, x86_64), of
+                                     pinned packages, with dist/install.sh; needs apt
+                     --all           the same for all kinds of machines
     python3 build.py wheels          make the wheels of the server and of the SDK in dist/
     python3 build.py lint            check style, format and types
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one
@@ -31,6 +34,7 @@ import sys
 from pathlib import Path
 
 from tools.environment import MINIMUM_PYTHON, Environment, prepare
+from tools.freeze.packages import MACHINES
 from tools.lanes import Runner, play, play_all, run_in_lanes, run_limited, worst
 from tools.other_user import PART, home, why_not
 from tools.problems import Problem, from_os_error, say, tell
@@ -122,11 +126,26 @@ def _test_as_other_user(python: Path, for_pytest: list[str], whole: bool) -> int
 
 
 def build(arguments: list[str]) -> int:
-    """Make both files and tell their figures."""
+    """Make both files and tell their figures; or the files for other kinds of machines."""
+    targets = _targets(arguments)
+    if targets:
+        words = [word for target in targets for word in ("--target", target)]
+        return _call([str(prepare(Path(ROOT), "dev").python), "-m", "tools.freeze.build", *words])
     record = [word for word in arguments if word == "--record"]
     _expect_none("build", [word for word in arguments if word not in record])
     _, environment = _built()
     return _call([str(environment.python), "-m", "tools.freeze.measure", *record])
+
+
+def _targets(arguments: list[str]) -> list[str]:
+    """Return the kinds of machines that `build` is asked to build for; none: for this machine."""
+    if arguments == ["--all"]:
+        return list(MACHINES)
+    if not arguments or arguments[0] != "--target":
+        return []
+    if len(arguments) != 2:
+        raise Problem("`build --target` takes one kind of machine", f"name one of {', '.join(MACHINES)}")
+    return [arguments[1]]
 
 
 def wheels(arguments: list[str]) -> int:

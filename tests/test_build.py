@@ -344,3 +344,21 @@ def test_a_comment_does_not_cause_an_installation(tmp_path: Path) -> None:
     other.write_text("# y\na==1\n\nb==2")
     assert fingerprint([one]) == fingerprint([other])
     assert problems.Problem("what", "cure").cure == "cure"
+
+
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        ([], []),
+        (["--record"], []),
+        (["--all"], ["aarch64", "x86_64"]),
+        (["--target", "aarch64"], ["aarch64"]),
+    ],
+)
+def test_files_for_other_machines_are_built_when_asked_for(words: list[str], targets: list[str]) -> None:
+    assert build._targets(words) == targets
+
+
+def test_a_target_without_a_machine_is_a_mistake() -> None:
+    with pytest.raises(Problem, match="takes one kind of machine"):
+        build._targets(["--target"])

@@ -38,7 +38,7 @@ LINE_CHARACTERS = 120
 OUTPUTS = {"build", "dist"}  # made, not kept
 OWN_FLAGS = {
     "demo": {"--source"},
-    "build": {"--record"},
+    "build": {"--record", "--all", "--target"},
     "test": {"--long", "--reference"},
     "bench": {"--quick", "--only", "--own-rows"},
     "run": {"--help"},

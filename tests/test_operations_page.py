@@ -16,6 +16,8 @@ from execserver.dispatch import NAMES, VERBS
 from execserver.listen_url import WsListen, parse_listen_url
 from tests.support.programs import write_script
 from tests.support.source import ROOT
+from tools.debian import ARCHITECTURES
+from tools.freeze.packages import MACHINES
 
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 PROBE = "[Service]\nExecStart=/bin/sh\n"
@@ -84,3 +86,12 @@ def test_every_verb_and_every_name_is_explained() -> None:
         assert verb in (ROOT / "README.md").read_text()
     for name in NAMES:
         assert f"`{name}`" in PAGE
+
+
+def test_the_image_takes_the_files_that_the_build_makes() -> None:
+    text = (ROOT / "deploy" / "Dockerfile").read_text()
+    taken = {file: stage for stage, file in re.findall(r"AS (file-\S+)\nCOPY (\S+) ", text)}
+    assert taken == {f"dist/execserver-{machine}": f"file-{ARCHITECTURES[machine]}" for machine in MACHINES}
+    assert "FROM file-${TARGETARCH} AS file\n" in text
+    (command,) = re.findall(r"^CMD (.*)$", block("dockerfile"), re.MULTILINE)
+    assert f"CMD {command}\n" in text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from execserver.sandbox.kernel import landlock
 from execserver.sandbox.kernel.privileges import close_from, no_new_privileges
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.sandbox.plan import ROOT_READ_ONLY, SandboxPlan
+from tests.support.assembler import machine_code
 from tests.support.roots import Outcome, in_child
 
 MACHINE = os.uname().machine
@@ -24,20 +23,11 @@ needs_landlock = pytest.mark.skipif(
     landlock.abi(Kernel()) < landlock.LEAST_ABI_IN_ROOT,
     reason="this kernel has no Landlock of ABI 2 or newer",
 )
-SYNTAX = {"x86_64": ".intel_syntax noprefix\n", "aarch64": ""}
 
 
 @pytest.mark.parametrize("machine", LISTINGS)
 def test_the_numbers_are_what_the_words_say(machine: str, tmp_path: Path) -> None:
-    prefix = "" if machine == MACHINE else f"{machine}-linux-gnu-"
-    if not shutil.which(f"{prefix}as") or not shutil.which(f"{prefix}objcopy"):
-        pytest.skip(f"there is no assembler for {machine}")
-    words = [line if line.endswith(":") else line[16:] for line in LISTINGS[machine].split("\n")]
-    source, code = tmp_path / "source.s", tmp_path / "code"
-    source.write_text(SYNTAX[machine] + "\n".join(words) + "\n")
-    subprocess.run([f"{prefix}as", source, "-o", tmp_path / "object"], check=True)
-    subprocess.run([f"{prefix}objcopy", "-O", "binary", "-j", ".text", tmp_path / "object", code], check=True)
-    assert CODE[machine] == code.read_bytes()
+    assert machine_code(machine, LISTINGS[machine], tmp_path) == CODE[machine]
 
 
 def staged(

@@ -1,9 +1,10 @@
 """Makes dist/execserver and dist/execserver.pyz, or finds that they are up to date.
 
-    python -m tools.freeze.build [--anew]
+    python -m tools.freeze.build [--anew] [--target MACHINE]...
 
-Runs in the interpreter that is to be carried, with the pinned packages.  What it makes depends on the
-sources, the pins and the tools alone; a fingerprint of all of them decides whether anything is to be done.
+Runs in the interpreter that is to be carried, with the pinned packages.  With targets it makes their files
+`dist/execserver-MACHINE` instead, of pinned packages, on any machine.  What it makes depends on the sources,
+the pins and the tools alone; a fingerprint of all of them decides whether anything is to be done.
 """
 
 from __future__ import annotations
@@ -14,24 +15,40 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 from execserver.box.web.pages import CARRIED as CONSOLE
 from execserver.verbs.licenses import PAGE
 from tools.environment import locked
-from tools.freeze import archive, boot, console, head, licences, tree, zipapp
-from tools.freeze.analysis import analyse
+from tools.freeze import (
+    archive,
+    boot,
+    console,
+    head,
+    installer,
+    licences,
+    packages,
+    platforms,
+    target,
+    tree,
+    zipapp,
+)
+from tools.freeze.analysis import Analysis, analyse
 from tools.freeze.elf import read_elf
+from tools.freeze.platforms import Platform
 from tools.interpreter import ask
 from tools.problems import Problem, from_os_error, not_ours, say, tell
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "freeze"
+COMPILER = ROOT / "build" / "compiler"
 ONE_FILE, ZIPAPP = ROOT / "dist" / "execserver", ROOT / "dist" / "execserver.pyz"
-MARKER = "made.json"
+MARKER = "made"
 
 _SOURCES = (
     ("execserver", "*.py"),
@@ -51,22 +68,47 @@ def build(*, anew: bool = False) -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     ONE_FILE.parent.mkdir(exist_ok=True)
     with locked(WORK, "waiting for another build"):
-        if not anew and _is_made(fingerprint()):
+        if not anew and _is_made((ONE_FILE, ZIPAPP), fingerprint()):
             return
-        if not os.access(WORK, os.W_OK) or not os.access(ONE_FILE.parent, os.W_OK):
-            raise not_ours(ROOT)  # else the first to fail is a folder that could not be removed
-        started = time.monotonic()
-        console.fetch(ROOT)
+        started = _begin()
         wanted = fingerprint()
         say("building dist/execserver and dist/execserver.pyz (half a minute)")
         # Side by side: both mostly wait for other programs, or compress.
         with ThreadPoolExecutor(1) as beside:
             zipped = beside.submit(zipapp.make, ROOT, WORK)
-            _replace(ONE_FILE, one_file())
+            _replace(ONE_FILE, _file_for_this_machine())
             _replace(ZIPAPP, zipped.result())
-        made = {path.name: _digest(path) for path in (ONE_FILE, ZIPAPP)}
-        (WORK / MARKER).write_text(json.dumps({"fingerprint": wanted, "files": made}))
+        _note((ONE_FILE, ZIPAPP), wanted)
         say(f"built after {time.monotonic() - started:.0f} s; {_carried()}")
+
+
+def build_for(machine: str, *, anew: bool = False) -> Path:
+    """Bring the file for a kind of processor up to date; return it.  Raises Problem."""
+    file = ONE_FILE.with_name(f"{ONE_FILE.name}-{machine}")
+    if machine not in packages.MACHINES:
+        raise Problem(
+            f"there are no packages for {machine}", f"take one of {', '.join(packages.MACHINES)} as a target"
+        )
+    WORK.mkdir(parents=True, exist_ok=True)
+    ONE_FILE.parent.mkdir(exist_ok=True)
+    with locked(WORK, "waiting for another build"):
+        if not anew and _is_made((file,), fingerprint(machine)):
+            return file
+        started = _begin()
+        say(f"building dist/{file.name} (a minute, the first time more)")
+        _replace(file, _file_for(machine))
+        _note((file,), fingerprint(machine))
+        say(f"built after {time.monotonic() - started:.0f} s: {file.stat().st_size / 2**20:.2f} MiB")
+    return file
+
+
+def _begin() -> float:
+    """See that files can be made here, and get what is fetched apart; return the time."""
+    if not os.access(WORK, os.W_OK) or not os.access(ONE_FILE.parent, os.W_OK):
+        raise not_ours(ROOT)  # else the first to fail is a folder that could not be removed
+    started = time.monotonic()
+    console.fetch(ROOT)
+    return started
 
 
 def _carried() -> str:
@@ -80,32 +122,49 @@ def _carried() -> str:
     return f"{text}; for one that starts faster install your system's python3-venv, remove .venv, build again"
 
 
-def one_file() -> bytes:
+def _file_for_this_machine() -> bytes:
     """Return the contents of dist/execserver, made from scratch."""
-    folder = WORK / "tree"
+    platform = platforms.this_one(ROOT)
+    compiled = head.compile_launcher(ROOT / "launcher", WORK, platform.loader.name, COMPILER)
+    return one_file(analyse(Path(sys.executable), WORK), platform, WORK / "tree", compiled)
+
+
+def _file_for(machine: str) -> bytes:
+    """Return the contents of the file for a kind of processor, made from scratch."""
+    work = WORK / machine
+    work.mkdir(exist_ok=True)
+    platform = target.of_packages(machine, ROOT, work)
+    site_packages = Path(sysconfig.get_path("purelib"))
+    found = target.moved(analyse(Path(sys.executable), WORK), platform, site_packages)
+    compiled = head.cross_compile(ROOT / "launcher", work, platform.loader.name, COMPILER, machine)
+    made = one_file(found, platform, work / "tree", compiled)
+    target.check(work / "tree", machine)
+    return made
+
+
+def one_file(found: Analysis, platform: Platform, folder: Path, compiled: Path | None) -> bytes:
+    """Return the contents of a single-file program, made from scratch; its tree is left in `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    found = analyse(Path(sys.executable), WORK)
-    loader = tree.lay_out(found, folder, ROOT)
+    loader = tree.lay_out(found, platform, folder, ROOT)
     libraries = [path.name for path in (folder / "lib").iterdir() if path.is_file()]
     tree.write_files(folder / CONSOLE, console.carried(ROOT))
-    carried = [*licences.of_the_one_file(found, libraries, ROOT), *console.licence(ROOT)]
+    carried = [*licences.of_the_one_file(found, libraries, platform), *console.licence(ROOT)]
     tree.write_text(folder / PAGE, licences.page(carried))
-    compiled = head.compile_launcher(ROOT / "launcher", WORK, loader, ROOT / "build" / "compiler")
     return head.join(
         ROOT / "launcher", compiled, loader, archive.pack(folder, tree.helper_files(folder, loader))
     )
 
 
-def fingerprint() -> str:
-    """Return a hash of everything that goes into the files."""
-    digest = hashlib.sha256()
+def fingerprint(machine: str = "") -> str:
+    """Return a hash of everything that goes into the files of this machine, or into that of another kind."""
+    digest = hashlib.sha256(machine.encode())
     for path in _inputs():
         digest.update(f"{path.relative_to(ROOT)} {_digest(path)}\n".encode())
     digest.update(f"{len(console.licence(ROOT))} {len(console.carried(ROOT))}".encode())
     program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     digest.update(f"{sys.version} {program} {boot.__name__} {read_elf(program)}".encode())
-    for command in _TOOLS:
+    for command in () if machine else _TOOLS:
         found = shutil.which(command[0])
         digest.update(subprocess.check_output(command, stderr=subprocess.STDOUT) if found else b"none")
     return digest.hexdigest()
@@ -118,13 +177,22 @@ def _inputs() -> Iterator[Path]:
     yield from (ROOT / name for name in _REQUIREMENTS)
 
 
-def _is_made(wanted: str) -> bool:
+def _is_made(files: Sequence[Path], wanted: str) -> bool:
     try:
-        known = json.loads((WORK / MARKER).read_text())
-        files = {path.name: _digest(path) for path in (ONE_FILE, ZIPAPP)}
+        known = json.loads(_marker(files).read_text())
+        there = {path.name: _digest(path) for path in files}
     except (OSError, ValueError):
         return False
-    return bool(known == {"fingerprint": wanted, "files": files})
+    return bool(known == {"fingerprint": wanted, "files": there})
+
+
+def _note(files: Sequence[Path], wanted: str) -> None:
+    made = {path.name: _digest(path) for path in files}
+    _marker(files).write_text(json.dumps({"fingerprint": wanted, "files": made}))
+
+
+def _marker(files: Sequence[Path]) -> Path:
+    return WORK / f"{MARKER}-{files[0].name}.json"
 
 
 def _digest(path: Path) -> str:
@@ -141,8 +209,12 @@ def _replace(target: Path, data: bytes) -> None:
 
 def main(argv: list[str]) -> int:
     """Build; a Problem is told in plain words with its cure."""
+    targets = [word for before, word in pairwise(argv) if before == "--target"]
     try:
-        build(anew="--anew" in argv)
+        if targets:
+            installer.write(ROOT, [build_for(machine, anew="--anew" in argv) for machine in targets])
+        else:
+            build(anew="--anew" in argv)
     except Problem as problem:
         return tell(problem)
     except OSError as error:

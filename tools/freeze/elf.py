@@ -1,4 +1,4 @@
-"""What a 64-bit little-endian ELF file says about itself: its loader, its name, the libraries it needs."""
+"""What a 64-bit little-endian ELF file says about itself: loader, name, libraries it needs, alignment."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ class NotElf(ValueError):
 
 
 class Elf(NamedTuple):
-    """`machine` is the ABI's number (62: x86-64, 183: aarch64); `loader` is None for a library."""
+    """`machine` is the ABI's number (62: x86-64, 183: aarch64); `loader` is None for a library.
+
+    `alignment` is the largest size of pages, in bytes, with which all of it can be loaded.
+    """
 
     machine: int
     loader: str | None
     soname: str | None
     needed: tuple[str, ...]
+    alignment: int
 
 
 class _Segment(NamedTuple):
@@ -67,7 +71,8 @@ def read_elf(path: Path) -> Elf:
             break
         if tag in named:
             named[tag].append(_text(data, strings + value))
-    return Elf(machine, loader, next(iter(named[_DT_SONAME]), None), tuple(named[_DT_NEEDED]))
+    alignment = min((segment.align for segment in segments if segment.kind == _PT_LOAD), default=0)
+    return Elf(machine, loader, next(iter(named[_DT_SONAME]), None), tuple(named[_DT_NEEDED]), alignment)
 
 
 def _offset(address: int, segments: list[_Segment]) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tools.freeze.archive import Payload, trailer
 from tools.freeze.elf import NotElf, read_elf
-from tools.problems import say
+from tools.problems import Problem, say
 
 SOURCES = ("launcher.c", "cache.c", "prove.c", "unpack.c", "wrapper.c", "json.c")
 SCRIPT = "head.sh"
@@ -40,11 +40,20 @@ def join(launcher: Path, compiled: Path | None, loader: str, payload: Payload) -
     return script.replace(_START, start).encode() + payload.data
 
 
+def cross_compile(launcher: Path, work: Path, loader: str, packages: Path, machine: str) -> Path:
+    """Return the launcher for a machine of any kind, by the pinned compiler alone.  Raises Problem."""
+    target = work / "launcher"
+    for compiler in _packaged(launcher.parent, packages, machine):
+        if _compile(compiler, launcher, target, loader):
+            return target
+    raise Problem(f"the launcher cannot be compiled for {machine}", "connect to the network and build again")
+
+
 def compile_launcher(launcher: Path, work: Path, loader: str, packages: Path) -> Path | None:
     """Return the compiled launcher, or None when there is no compiler; says what is lost then."""
     target = work / "launcher"
     # One after the other: the second list is only made when nothing of the first has worked.
-    for find in (_installed, lambda: _packaged(launcher.parent, packages)):
+    for find in (_installed, lambda: _packaged(launcher.parent, packages, os.uname().machine)):
         for compiler in find():
             if _compile(compiler, launcher, target, loader):
                 return target
@@ -61,10 +70,10 @@ def _installed() -> list[Compiler]:
     return [Compiler((path,), name) for name in _COMPILERS if (path := shutil.which(name))]
 
 
-def _packaged(root: Path, packages: Path) -> list[Compiler]:
+def _packaged(root: Path, packages: Path, machine: str) -> list[Compiler]:
     """Install the pinned compiler package beside the environment: it is large, and few need it."""
     if not (packages / "ziglang").is_dir():
-        say("there is no C compiler that links statically here; installing one (once; needs the network)")
+        say(f"installing a C compiler that links statically into {packages} (once; needs the network)")
         command = [sys.executable, "-I", "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
         command += ["--quiet", "--target", str(packages), "-r", str(root / REQUIREMENTS)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -72,7 +81,7 @@ def _packaged(root: Path, packages: Path) -> list[Compiler]:
             say(f"that failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
             return []
     zig = str(packages / "ziglang" / "zig")
-    return [Compiler((zig, "cc", "-target", f"{os.uname().machine}-linux-musl"), "zig")]
+    return [Compiler((zig, "cc", "-target", f"{machine}-linux-musl"), "zig")]
 
 
 def _compile(compiler: Compiler, launcher: Path, target: Path, loader: str) -> bool:

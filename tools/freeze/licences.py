@@ -7,18 +7,16 @@ system, of what such a list names, and of what is compiled in without being list
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from execserver.version import __version__
-from tools.environment import pins
 from tools.freeze.analysis import Analysis
+from tools.freeze.platforms import Platform
 from tools.problems import Problem, say
 
 TEXTS = Path(__file__).with_name("texts")
@@ -166,19 +164,17 @@ def of_libraries(names: Iterable[str]) -> list[Part]:
     return [known(f"{name} ({', '.join(files)})", *rest) for (name, *rest), files in projects.items()]
 
 
-def of_the_one_file(found: Analysis, libraries: Iterable[str], root: Path) -> list[Part]:
+def of_the_one_file(found: Analysis, libraries: Iterable[str], platform: Platform) -> list[Part]:
     """Return what is in dist/execserver beside the product."""
     carried = {os.path.realpath(path) for each in found for path in each.values()}
     parts = []
-    for pin in pins([root / "requirements.txt"]):
-        installed = importlib.metadata.distribution(pin.partition("==")[0])
-        files = {str(file): Path(str(installed.locate_file(file))) for file in installed.files or ()}
+    for files in platform.distributions:
         if carried.isdisjoint(os.path.realpath(path) for path in files.values()):
             continue
         about = {name: path.read_bytes() for name, path in files.items() if ".dist-info/" in name}
         parts += of_distribution(about)
     texts = tuple(_text(name).read_text() for name in PYTHON_TEXTS)
-    python = Part(f"Python {sys.version.split()[0]}", "PSF-2.0", texts)
+    python = Part(f"Python {platform.version}", "PSF-2.0", texts)
     return [python, *parts, *of_libraries(libraries), known(*MUSL)]
 
 

@@ -10,15 +10,13 @@
     lib/            the dynamic loader, the C library, every other shared library
     lib/python3.X/  what the interpreter wants to find before the first line of ours runs
 
-Runs in the interpreter it carries.  Equal inputs give an equal tree: no time, no path of this machine, no
-hash order is in it.
+Runs in the interpreter it carries, or in one that makes the same byte-code.  Equal inputs give an equal tree:
+no time, no path of this machine, no hash order is in it.
 """
 
 from __future__ import annotations
 
 import marshal
-import os
-import re
 import shutil
 import subprocess
 import sys
@@ -31,25 +29,19 @@ from tools.freeze import boot
 from tools.freeze.analysis import Analysis
 from tools.freeze.contents import EARLY_MODULES, HELPER_EXTENSIONS, is_for_helpers, replaced_modules
 from tools.freeze.elf import is_elf, read_elf
+from tools.freeze.platforms import LOADED_BY_NAME, Platform
 from tools.problems import Problem, say
 
 OPTIMIZE = 2  # no assertions, no docstrings
 FILE_MODE, PROGRAM_MODE = 0o600, 0o700
 
-_LDD_LINE = re.compile(r"^\s*(\S+) => (/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
-# Loaded by name while a program runs, so no file says that it is needed: glibc does so to end a thread.
-_LOADED_BY_NAME = ("libgcc_s.so.1",)
 
-
-def lay_out(analysis: Analysis, tree: Path, root: Path) -> str:
+def lay_out(analysis: Analysis, platform: Platform, tree: Path, root: Path) -> str:
     """Fill an empty folder; return the name of the dynamic loader in it.
 
     Raises Problem when something that is needed cannot be found.
     """
-    program = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-    loader = read_elf(program).loader
-    if loader is None:
-        raise Problem(f"{program} is linked without a dynamic loader", "start build.py with another Python")
+    program, loader = platform.interpreter, platform.loader
     _place(program, tree / "python3", PROGRAM_MODE)
     for name, source in analysis.libraries.items():
         _place(source, tree / "lib" / name)
@@ -57,13 +49,14 @@ def lay_out(analysis: Analysis, tree: Path, root: Path) -> str:
     for name, source in analysis.extensions.items():
         extensions[name] = f"ext/{name}.so"
         _place(source, tree / extensions[name])
-    _place(Path(loader).resolve(), tree / "lib" / Path(loader).name, PROGRAM_MODE)
-    _complete_libraries([program, *analysis.extensions.values(), *analysis.libraries.values()], tree / "lib")
-    _leave_out_unneeded(tree, Path(loader).name)
-    _strip(tree)
-    _write_modules(analysis, extensions, Path(loader).name, tree, root)
-    _write_early_files(tree)
-    return Path(loader).name
+    _place(loader.resolve(), tree / "lib" / loader.name, PROGRAM_MODE)
+    _complete_libraries(analysis, platform, tree / "lib")
+    _leave_out_unneeded(tree, loader.name)
+    if platform.is_native:
+        _strip(tree)
+    _write_modules(analysis, extensions, loader.name, tree, root)
+    _write_early_files(platform.standard_library, tree)
+    return loader.name
 
 
 def helper_files(tree: Path, loader: str) -> list[Path]:
@@ -107,21 +100,12 @@ def _place(source: Path, target: Path, mode: int = FILE_MODE) -> None:
     target.chmod(mode)
 
 
-def _complete_libraries(files: list[Path], folder: Path) -> None:
-    """Add every library that is needed, down to the C library, as this machine's loader finds it."""
-    done = subprocess.run(
-        ["ldd", *map(str, files)],
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"]},
-        check=False,
-    )
-    found = dict(_LDD_LINE.findall(done.stdout))
-    for name in _LOADED_BY_NAME:
-        found.setdefault(name, _beside(name, found.get("libc.so.6")))
-    for name, path in sorted(found.items()):
-        if path is not None and not (folder / name).exists():
-            _place(Path(path).resolve(), folder / name)
+def _complete_libraries(analysis: Analysis, platform: Platform, folder: Path) -> None:
+    """Add every library that is needed, down to the C library, as the platform finds it."""
+    files = [platform.interpreter, *analysis.extensions.values(), *analysis.libraries.values()]
+    for name, path in sorted(platform.libraries(files).items()):
+        if not (folder / name).exists():
+            _place(path.resolve(), folder / name)
     carried = [path for path in (*files, *folder.iterdir()) if is_elf(path)]
     missing = {need for path in carried for need in read_elf(path).needed if not (folder / need).exists()}
     if missing:
@@ -132,7 +116,7 @@ def _leave_out_unneeded(tree: Path, loader: str) -> None:
     """Remove libraries that nothing loads: the interpreter of Debian holds all of its own libpython."""
     while True:
         needed = {need for path in tree.rglob("*") if path.is_file() for need in _needed(path)}
-        unneeded = {path.name for path in (tree / "lib").iterdir()} - needed - {loader, *_LOADED_BY_NAME}
+        unneeded = {path.name for path in (tree / "lib").iterdir()} - needed - {loader, *LOADED_BY_NAME}
         if not unneeded:
             return
         for name in unneeded:
@@ -141,11 +125,6 @@ def _leave_out_unneeded(tree: Path, loader: str) -> None:
 
 def _needed(path: Path) -> tuple[str, ...]:
     return read_elf(path).needed if is_elf(path) else ()
-
-
-def _beside(name: str, neighbour: str | None) -> str | None:
-    path = Path(neighbour).with_name(name) if neighbour else None
-    return str(path) if path and path.exists() else None
 
 
 def _strip(tree: Path) -> None:
@@ -188,9 +167,8 @@ def _parents(names: list[str]) -> set[str]:
     return {name[:at] for name in names for at in range(len(name)) if name[at] == "."}
 
 
-def _write_early_files(tree: Path) -> None:
+def _write_early_files(stdlib: Path, tree: Path) -> None:
     """Write what the interpreter looks for; of `os` it sees the file only, as mark of a standard library."""
-    stdlib = Path(os.__file__).parent
     home = tree / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
     (home / "lib-dynload").mkdir(parents=True)
     (home / "encodings").mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -16,10 +15,13 @@ _NEWEST_GLIBC = 28  # manylinux_2_28: Debian 10, RHEL 8 and newer
 _OLDEST_GLIBC = 5
 
 
-def wheels_for(version: tuple[int, int], requirements: Path, work: Path) -> list[Path]:
-    """Return the wheels of all pins for a Python version; none, said aloud, when they cannot be had."""
+def wheels_for(version: tuple[int, int], machine: str, requirements: Path, work: Path) -> list[Path]:
+    """Return the wheels of all pins for a Python version; none, said aloud, when they cannot be had.
+
+    `machine` is what `uname -m` says where they run.
+    """
     name = f"cp{version[0]}{version[1]}"
-    folder = work / "wheels" / f"{name}-{fingerprint([requirements])[:16]}"
+    folder = work / "wheels" / f"{name}-{machine}-{fingerprint([requirements])[:16]}"
     if not folder.is_dir():
         fresh = folder.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -42,18 +44,17 @@ def wheels_for(version: tuple[int, int], requirements: Path, work: Path) -> list
             f"{version[0]}.{version[1]}",
         ]
         command += ["--abi", name, "--abi", "abi3", "--abi", "none"]
-        command += [word for platform in _platforms() for word in ("--platform", platform)]
+        command += [word for platform in _platforms(machine) for word in ("--platform", platform)]
         command += ["--dest", str(fresh), "-r", str(requirements)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            say(f"no wheels for Python {version[0]}.{version[1]}, the zipapp goes without it: {reason}")
+            say(f"no wheels for Python {version[0]}.{version[1]} on {machine}: {reason}")
             return []
         fresh.replace(folder)
     return sorted(folder.glob("*.whl"))
 
 
-def _platforms() -> list[str]:
-    machine = os.uname().machine
+def _platforms(machine: str) -> list[str]:
     numbered = [f"manylinux_2_{minor}_{machine}" for minor in range(_NEWEST_GLIBC, _OLDEST_GLIBC - 1, -1)]
     return [*numbered, *(f"manylinux{year}_{machine}" for year in ("2014", "2010", "1")), "any"]

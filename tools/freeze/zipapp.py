@@ -38,7 +38,8 @@ def make(root: Path, work: Path) -> bytes:
     """Return the zipapp.  Raises Problem when not even one Python can be served."""
     machine = os.uname().machine
     with ThreadPoolExecutor(len(PYTHONS)) as downloads:
-        wheels = downloads.map(lambda version: wheels_for(version, root / "requirements.txt", work), PYTHONS)
+        pins = root / "requirements.txt"
+        wheels = downloads.map(lambda version: wheels_for(version, machine, pins, work), PYTHONS)
     by_tag = {
         f"cp{major}{minor}-{machine}-glibc": _files(found)
         for (major, minor), found in zip(PYTHONS, wheels, strict=True)

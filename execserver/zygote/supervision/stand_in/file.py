@@ -10,7 +10,9 @@ import errno
 import fcntl
 import os
 
-from execserver.zygote.supervision.stand_in.code import IMAGE
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from execserver.zygote.supervision.stand_in.code import Code
 
 _MFD_CLOEXEC, _MFD_ALLOW_SEALING = 1, 2
 _MFD_EXEC = 0x10  # needed where vm.memfd_noexec is 1, unknown before Linux 6.3
@@ -21,15 +23,16 @@ _NAME = "execserver-stand-in"
 
 
 class StandInFile:
-    """One such file; owns its descriptor, which cannot be written to.
+    """One such file, with the code of one machine; owns its descriptor, which cannot be written to.
 
     Raises OSError where the kernel executes no file in memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, code: Code) -> None:
+        self.code = code
         writer = _new()
         try:
-            os.write(writer, IMAGE)
+            os.write(writer, code.image)
             os.fchmod(writer, 0o555)  # one that its process could not read would hide that process from us
             _seal(writer)
             self.descriptor = os.open(b"/proc/self/fd/%d" % writer, os.O_RDONLY | os.O_CLOEXEC)

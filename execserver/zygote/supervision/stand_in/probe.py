@@ -13,7 +13,6 @@ from execserver.sandbox.backends.report import Check
 from execserver.sandbox.kernel import privileges
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.supervision.event_loop import EventLoop
-from execserver.zygote.supervision.stand_in.code import MACHINE
 from execserver.zygote.supervision.stand_in.stand_in import STANDING, Seized
 from execserver.zygote.supervision.stand_in.stand_ins import StandIns, can_stand_in
 from execserver.zygote.supervision.trap import install
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 STAND_INS = "stand-ins"  # the name of the check
 _CURE = (
     "see the line `notification`; set vm.memfd_noexec to 0 or 1 where it is 2; use Linux 5.9 or newer on "
-    "x86-64. Else parents wait for programs that run outside, and signals do not reach them"
+    "x86-64 or aarch64. Else parents wait for programs that run outside, and signals do not reach them"
 )
 _PATH = b"/"  # never executed
 _CODE = 43  # an exit status that the child would not have otherwise
@@ -41,7 +40,7 @@ def check_stand_ins(kernel: Kernel | None = None) -> Check:
     """Try whether a process becomes a stand-in for a program outside, and ends as it is told."""
     kernel = kernel or Kernel()
     if not can_stand_in(kernel):
-        return Check(STAND_INS, False, "", f"this CPU is no {MACHINE}", _CURE)
+        return Check(STAND_INS, False, "", f"there is no code for this CPU ({kernel.machine})", _CURE)
     failed = attempt(lambda: _try(kernel))
     if failed is None:
         return Check(STAND_INS, True, "programs outside behave as if they ran in place (the shell tool)")

@@ -25,7 +25,6 @@ import os
 import time
 
 from execserver.zygote.supervision.stand_in import tracing as at
-from execserver.zygote.supervision.stand_in.code import DIE, LEAVE
 from execserver.zygote.supervision.stand_in.signals import (
     CATCHABLE_STOPS,
     SIGCHLD,
@@ -52,10 +51,8 @@ if TYPE_CHECKING:
 HALTING, HALTED, WAITING, ENTERING, PASSING, REPLACING, STANDING, STUCK, ENDING, OVER = range(10)
 BRIEF_S = 0.002  # to become a stand-in, and to end as one, takes longer than programs that end within
 
-_EXECVE, _EXECVEAT, _EXIT_GROUP = 59, 322, 231
 _AT_EMPTY_PATH = 0x1000
 _RESTART = 512  # ERESTARTSYS: a thread without a signal handler to run makes the call again
-_RESTARTED = (1 << 64) - _RESTART
 _EVERY_SIGNAL = (1 << 64) - 1
 
 
@@ -93,6 +90,7 @@ class StandIn:
     ) -> None:
         self._loop = loop
         self._tracing = tracing
+        self._layout = tracing.layout
         self._listener = listener
         self._seized = seized
         self._is_awaited = is_awaited
@@ -150,27 +148,18 @@ class StandIn:
         self._tracing.block_signals(self.tid, _EVERY_SIGNAL)
         arguments = self._seized.notification.arguments
         argv, env = arguments[2:4] if self._seized.notification.at_folder else arguments[1:3]
-        registers = list(self._registers)
-        registers[at.RIP] -= at.SYSCALL_BYTES
-        registers[at.RAX], registers[at.CALL] = _EXECVEAT, at.NO_CALL
-        registers[at.RDI], registers[at.RSI] = self._seized.number, self._seized.path_end
-        registers[at.RDX], registers[at.R10], registers[at.R8] = argv, env, _AT_EMPTY_PATH
+        given = self._seized.number, self._seized.path_end, argv, env, _AT_EMPTY_PATH
+        registers = self._layout.call(self._registers, self._layout.execveat, *given)
         self._tracing.set_registers(self.tid, registers)
         self._tracing.to_next_call(self.tid)
 
     def answer(self, number: int) -> None:
         """Let the thread go on from its exec with an errno; HALTED only."""
-        registers = list(self._registers)
-        registers[at.RAX], registers[at.CALL] = (1 << 64) - number, at.NO_CALL
-        self._let_go(registers)
+        self._let_go(self._layout.fail(self._registers, number))
 
     def ask_again(self) -> None:
         """Have the thread make its call once more, as if for the first time; HALTED only."""
-        registers = list(self._registers)
-        registers[at.RIP] -= at.SYSCALL_BYTES
-        registers[at.RAX] = _EXECVEAT if self._seized.notification.at_folder else _EXECVE
-        registers[at.CALL] = at.NO_CALL
-        self._let_go(registers)
+        self._let_go(self._layout.call(self._registers, self._number_of_its_exec()))
 
     def finish(self, status: int) -> None:
         """Take the wait status of the program: the thread ends as the program has."""
@@ -241,8 +230,9 @@ class StandIn:
         if event != at.EVENT_STOP:
             self._tracing.resume(self.tid, signum)  # a signal came before, and has its handler run
             return
-        self._registers = self._tracing.registers(self.tid)
-        if self._is_in_its_exec():
+        found = self._found_in_its_exec()
+        if found is not None:
+            self._registers = found
             self._will_stop = signum in STOPS
             self.step = HALTED
             self._start.ready()
@@ -251,15 +241,16 @@ class StandIn:
             self._leave()
             self._start.interrupted()
 
-    def _is_in_its_exec(self) -> bool:
-        registers, asked = self._registers, self._seized.notification
-        count = 4 if asked.at_folder else 3
-        places = (at.RDI, at.RSI, at.RDX, at.R10)[:count]
-        return (
-            registers[at.RAX] == _RESTARTED
-            and registers[at.CALL] == (_EXECVEAT if asked.at_folder else _EXECVE)
-            and [registers[place] for place in places] == list(asked.arguments[:count])
-        )
+    def _found_in_its_exec(self) -> list[int] | None:
+        """Return the thread's registers behind its exec; None if it is elsewhere."""
+        asked = self._seized.notification
+        arguments = asked.arguments[: 4 if asked.at_folder else 3]
+        registers = self._tracing.registers(self.tid)
+        return self._layout.in_call(registers, self._number_of_its_exec(), arguments)
+
+    def _number_of_its_exec(self) -> int:
+        layout = self._layout
+        return layout.execveat if self._seized.notification.at_folder else layout.execve
 
     def _at_call(self) -> None:
         """The thread begins or ends a call, the exec of the stand-in if nobody has meddled."""
@@ -347,15 +338,12 @@ class StandIn:
         status = self._status or 0
         signum = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         if self.step in (WAITING, STUCK):
-            registers = list(self._registers)
-            registers[at.RIP] -= at.SYSCALL_BYTES
-            registers[at.RAX] = _EXIT_GROUP
-            registers[at.RDI] = 128 + signum if signum else os.WEXITSTATUS(status)
+            code = 128 + signum if signum else os.WEXITSTATUS(status)
+            registers = self._layout.call(self._registers, self._layout.exit_group, code)
         else:
+            code = self.file.code.die if signum else self.file.code.leave
             registers = self._tracing.registers(self.tid)
-            registers[at.RIP] = DIE if signum else LEAVE
-            registers[at.RDI] = signum or os.WEXITSTATUS(status)
-        registers[at.CALL] = at.NO_CALL
+            registers = self._layout.go_to(registers, code, signum or os.WEXITSTATUS(status))
         dies = signum if self.step != STUCK or dies_of(self.tid, signum) else 0
         # A handler of its own must not run, now that its program has, and no other signal come first.
         self._tracing.block_signals(self.tid, _EVERY_SIGNAL & ~(1 << dies - 1) if dies else _EVERY_SIGNAL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from execserver.zygote.supervision.stand_in.code import MACHINE
+from execserver.zygote.supervision.stand_in.code import CODES
 from execserver.zygote.supervision.stand_in.file import StandInFile
 from execserver.zygote.supervision.stand_in.stand_in import StandIn
 from execserver.zygote.supervision.stand_in.tracing import EVENT_EXEC, Tracing
@@ -51,7 +51,7 @@ class StandIns:
         if tracing is None or status.filters > self.filters or self._is_busy(status.process):
             return None
         try:
-            self._spare = file = self._spare or StandInFile()
+            self._spare = file = self._spare or StandInFile(CODES[self._kernel.machine])
             tracing.seize(tid)
         except OSError:
             return None
@@ -125,4 +125,4 @@ class StandIns:
 
 def can_stand_in(kernel: Kernel) -> bool:
     """Return whether there is code for this machine, and nobody wants to do without."""
-    return kernel.machine == MACHINE and STAND_IN not in kernel.without
+    return kernel.machine in CODES and STAND_IN not in kernel.without

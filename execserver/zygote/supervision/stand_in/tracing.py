@@ -1,4 +1,4 @@
-"""The ptrace calls that a stand-in takes, on x86-64; to be made by one thread only.
+"""The ptrace calls that a stand-in takes, to be made by one thread only.
 
 A thread that has died meanwhile is no error: its end is reported as every other.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import struct
+
+from execserver.zygote.supervision.stand_in.registers import REGISTERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,25 +24,25 @@ _GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT, _LISTEN = 0x4204, 0x4205, 0x4206, 0x
 _SETSIGMASK = 0x420B
 _OPTIONS = 0x1 | 0x10 | 0x100000  # marked stops at system calls, EVENT_EXEC, and death with the tracer
 _NT_PRSTATUS = 1
-_REGISTERS = struct.Struct("=27Q")
 _SIGINFO_BYTES, _CODE = 128, struct.Struct("=8xi")
 _MASK_BYTES = 8
-# Places of registers in their set.
-R10, R8, RAX, RDX, RSI, RDI, CALL, RIP = 7, 9, 10, 12, 13, 14, 15, 16
-NO_CALL = (1 << 64) - 1  # in CALL: the kernel restarts nothing
-SYSCALL_BYTES = 2  # the length of the instruction
 
 
 class Tracing:
-    """The calls, and the buffers for them."""
+    """The calls, and the buffers for them; `layout` says which register is what.
+
+    Raises KeyError for a CPU without one.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         import ctypes
 
         self._kernel = kernel
-        self._registers = ctypes.create_string_buffer(_REGISTERS.size)
+        self.layout = REGISTERS[kernel.machine]
+        self._packed = self.layout.packed
+        self._registers = ctypes.create_string_buffer(self._packed.size)
         self._vector = ctypes.create_string_buffer(
-            struct.pack("@PN", ctypes.addressof(self._registers), _REGISTERS.size), struct.calcsize("@PN")
+            struct.pack("@PN", ctypes.addressof(self._registers), self._packed.size), struct.calcsize("@PN")
         )
         self._more = ctypes.create_string_buffer(_SIGINFO_BYTES)
 
@@ -70,13 +72,13 @@ class Tracing:
 
     def registers(self, tid: int) -> list[int]:
         """Return the registers of a stopped thread; zeros of one that has died."""
-        self._registers.raw = bytes(_REGISTERS.size)
+        self._registers.raw = bytes(self._packed.size)
         self._call(_GETREGSET, tid, _NT_PRSTATUS, self._vector)
-        return list(_REGISTERS.unpack(self._registers.raw))
+        return list(self._packed.unpack(self._registers.raw))
 
     def set_registers(self, tid: int, registers: list[int]) -> None:
         """Set the registers of a stopped thread."""
-        self._registers.raw = _REGISTERS.pack(*registers)
+        self._registers.raw = self._packed.pack(*registers)
         self._call(_SETREGSET, tid, _NT_PRSTATUS, self._vector)
 
     def block_signals(self, tid: int, mask: int) -> None:

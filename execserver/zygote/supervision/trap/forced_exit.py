@@ -5,8 +5,6 @@ the supervisor sets its registers so that the next thing it does is `exit_group`
 a vfork, too, whose memory is its parent's.  Where it is refused (another process traces the thread, or the
 kernel or container lets us not trace), the process is killed instead, so that nothing continues that should
 have ended.
-
-The numbers for aarch64 are from the kernel's headers; they were not tried.
 """
 
 from __future__ import annotations

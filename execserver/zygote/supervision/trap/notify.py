@@ -4,8 +4,6 @@ The filter holds `execve` and `execveat` until the listener has answered, and le
 adds to whatever filter a plan has.  Programs of another architecture of the same CPU may run but not start
 others: their arguments have another layout in memory.  x32, whose numbers mean something else, is killed, as
 by our other filters.
-
-The numbers for aarch64 are from the kernel's headers; they were not tried.
 """
 
 from __future__ import annotations

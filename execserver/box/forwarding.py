@@ -8,6 +8,7 @@ Streams go on over a lost connection to the box.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, cast
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 256
 _CONNECT_S: Final = 10.0
+_FIRST_BYTES: Final = 16 * 1024
 _CHECK_S: Final = 1.0
 _BY_SIGNAL: Final = 128
 
@@ -108,7 +110,7 @@ class Forwarder:
         def serve(sock: socket.socket) -> None:
             try:
                 with patience():
-                    stream = self._client.ports.open(target.host, target.port)
+                    stream = self._client.ports.open(target.host, target.port, first=_come_already(sock))
             except ExecServerError as error:
                 self._notices.say(f"{target}: {shown(str(error), 300)}")
                 return
@@ -150,6 +152,14 @@ class Forwarder:
         except OSError as error:
             self._notices.say(f"{target}: {error.strerror or error}")
             stream.close()
+
+
+def _come_already(sock: socket.socket) -> bytes:
+    """Return the first bytes of whoever has connected, if they are there: they go along with the opening."""
+    try:
+        return os.read(sock.fileno(), _FIRST_BYTES)
+    except OSError:
+        return b""  # nothing yet, or an error that the next read meets
 
 
 def join(sock: socket.socket, stream: PortStream) -> None:

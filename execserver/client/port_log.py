@@ -40,9 +40,13 @@ class PortLog:
         self._unsettled: deque[PortDataParams] = deque()
         self._window = _WINDOW
 
-    def begin(self, address: PortAddress, window_bytes: int) -> None:
-        """Note where the far end is, and how many bytes may be on their way in each direction."""
+    def begin(self, address: PortAddress, window_bytes: int, sent: int = 0) -> None:
+        """Note where the far end is, and how many bytes may be on their way in each direction.
+
+        `sent` bytes have come with the request to connect.
+        """
         self.address = address
+        self._sent = sent
         self._window = window_bytes
 
     @property

@@ -145,16 +145,22 @@ class RemotePorts(PortTable[PortStream]):
         super().__init__()
         self._session = session
 
-    def open(self, host: str, port: int, *, sandbox: Sandbox = None) -> PortStream:
-        """Connect from the server to an address."""
+    def open(self, host: str, port: int, *, sandbox: Sandbox = None, first: bytes = b"") -> PortStream:
+        """Connect from the server to an address; `first` goes there with it, which saves a round trip."""
         asking.require(self._session.extensions)
         stream = PortStream(self, uuid4().hex)
         self._streams[stream.port_id] = stream
         try:
             params = asking.place(stream.port_id, host, port, sandbox)
-            self._opened(stream.port_id, asking.connect(params, stream.log))
+            rest = self._opened(stream.port_id, asking.connect(params, stream.log, first))
         except BaseException:
             self._streams.pop(stream.port_id, None)
+            raise
+        try:
+            if rest:
+                stream.send(rest)
+        except BaseException:
+            stream.close()
             raise
         return stream
 

@@ -19,6 +19,7 @@ from execserver.protocol.own_methods import (
 )
 from execserver.protocol.ports import (
     PortAckParams,
+    PortConnectParams,
     PortDataParams,
     PortEmptyResponse,
     PortIdParams,
@@ -45,16 +46,20 @@ def _check_sandbox(method: str, params: PortOpenParams) -> None:
 
 
 @handles(PORT_OPEN)
-def open_port(call: Call, params: PortOpenParams) -> Later:
-    """Connect to an address, from the server."""
+def open_port(call: Call, params: PortConnectParams) -> Later:
+    """Connect to an address, from the server, and pass on what came with the request."""
     _check_sandbox("port/open", params)
     table = _table(call)
     opening = table.opening(params.port_id)
 
     def connect() -> Reply:
         stream = table.open(opening, params.host, params.port)
+        received = stream.put_first(params.chunk)
         found = PortOpenResponse(
-            port_id=params.port_id, address=stream.address, window_bytes=stream.window_bytes
+            port_id=params.port_id,
+            address=stream.address,
+            window_bytes=stream.window_bytes,
+            received=received,
         )
         return Reply(found, stream.start)
 

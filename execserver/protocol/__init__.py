@@ -141,6 +141,7 @@ if TYPE_CHECKING:
     from execserver.protocol.ports import PortAckParams as PortAckParams
     from execserver.protocol.ports import PortAddress as PortAddress
     from execserver.protocol.ports import PortClosedNotification as PortClosedNotification
+    from execserver.protocol.ports import PortConnectParams as PortConnectParams
     from execserver.protocol.ports import PortDataNotification as PortDataNotification
     from execserver.protocol.ports import PortDataParams as PortDataParams
     from execserver.protocol.ports import PortEmptyResponse as PortEmptyResponse

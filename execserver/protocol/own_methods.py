@@ -98,7 +98,7 @@ PROCESS_LOG = Method(
 
 PORT_OPEN = Method(
     "port/open",
-    ports.PortOpenParams,
+    ports.PortConnectParams,
     ports.PortOpenResponse,
     family=Family.EXEC,
     since=_SINCE,

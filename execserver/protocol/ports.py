@@ -22,12 +22,22 @@ class PortOpenParams(Record, frozen=True, kw_only=True):
     sandbox: FileSystemSandboxContext | None = None
 
 
+class PortConnectParams(PortOpenParams, frozen=True, kw_only=True):
+    """Where to connect to, and perhaps the first bytes for the connection."""
+
+    chunk: Base64 = b""
+
+
 class PortOpenResponse(Record, frozen=True, kw_only=True):
-    """The connection; at most `window_bytes` may be on their way in each direction."""
+    """The connection; at most `window_bytes` may be on their way in each direction.
+
+    `received`: how many of the first bytes the server has taken; the others come with `port/data`.
+    """
 
     port_id: str
     address: PortAddress
     window_bytes: U64
+    received: U64 = 0
 
 
 class PortListenResponse(Record, frozen=True, kw_only=True):

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from execserver.client.errors import TransportClosed
+from execserver.client.errors import ProtocolViolation, TransportClosed
+from execserver.client.operations import ports as asking
 from execserver.client.port_log import PortLog
 from execserver.client.port_table import PortTable
-from execserver.protocol.ports import PortAcceptedNotification, PortAddress, PortDataNotification
+from execserver.protocol.ports import (
+    PortAcceptedNotification,
+    PortAddress,
+    PortDataNotification,
+    PortOpenResponse,
+)
 
 KIB = 1024
+MIB = 1024 * KIB
 PIECE = 64 * KIB
 
 
@@ -163,3 +170,26 @@ def test_the_end_of_the_session_fails_all() -> None:
     with pytest.raises(TransportClosed, match="over"):
         table.listener.streams[0].log.take()
     assert table.listener.ended
+
+
+@pytest.mark.parametrize(("received", "rest"), [(0, b"first"), (2, b"rst"), (5, b"")])
+def test_first_bytes_that_were_not_taken_are_left_to_be_sent(received: int, rest: bytes) -> None:
+    log = PortLog("p")
+    opening = asking.connect(asking.place("p", "h", 1, None), log, b"first")
+    assert next(opening).params.chunk == b"first"  # type: ignore[attr-defined]
+    with pytest.raises(StopIteration) as end:
+        opening.send(answer(received))
+    assert end.value.value == rest
+    assert [params.offset for params in log.pieces(b"more")] == [received]
+
+
+def test_a_server_cannot_take_more_than_there_was() -> None:
+    opening = asking.connect(asking.place("p", "h", 1, None), PortLog("p"), b"first")
+    next(opening)
+    with pytest.raises(ProtocolViolation, match="more of a connection's first bytes"):
+        opening.send(answer(6))
+
+
+def answer(received: int) -> PortOpenResponse:
+    address = PortAddress(host="h", port=1)
+    return PortOpenResponse(port_id="p", address=address, window_bytes=MIB, received=received)

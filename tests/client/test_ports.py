@@ -72,6 +72,24 @@ def test_bytes_go_both_ways_and_each_end_may_stop(remote: ExecServerClient) -> N
         assert remote.ports.list().streams == ()
 
 
+@pytest.mark.parametrize("size", [5, 16 * MIB])
+def test_first_bytes_come_before_all_others(remote: ExecServerClient, size: int) -> None:
+    """Of many the kernel does not take all at once."""
+    first, more = os.urandom(size), os.urandom(MIB)
+    with listener() as there:
+
+        def read() -> bytes:
+            with there.accept()[0] as far:
+                return to_the_end(far)
+
+        reading = gevent.spawn(read)
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1], first=first)
+        stream.send(more)
+        stream.shutdown()
+        assert reading.get(timeout=30) == first + more
+        stream.close()
+
+
 def test_a_reader_that_takes_nothing_stops_the_sender(remote: ExecServerClient) -> None:
     with listener() as there:
         stream = remote.ports.open("127.0.0.1", there.getsockname()[1])

@@ -53,6 +53,16 @@ def test_a_port_that_is_closed_right_behind_its_opening_never_opens(client: Clie
     assert (client.ask("port/list")["streams"], open_ports(client)) == ([], 0)
 
 
+def test_first_bytes_go_along_with_the_opening(client: Client, there: Any) -> None:
+    opening = asked(client, "port/open", portId="a", host=HERE, port=there.getsockname()[1], chunk="aGk=")
+    assert opening.get(timeout=20)["received"] == 2
+    far, _ = there.accept()
+    with far:
+        assert far.recv(10) == b"hi"
+        assert client.ask("port/data", portId="a", offset=1, chunk="aSE=") == {"received": 3}
+        assert far.recv(10) == b"!"  # what has come before is not written again
+
+
 def test_a_listener_that_is_closed_right_behind_its_opening_never_listens(client: Client) -> None:
     opening = asked(client, "port/listen", portId="a", host=HERE, port=0)
     assert client.ask("port/close", portId="a") == {}

@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import chain
 
 from execserver.client import wire
-from execserver.client.errors import ExecServerError, RequestFailed, TransportClosed, UnsupportedByServer
+from execserver.client.errors import (
+    ExecServerError,
+    ProtocolViolation,
+    RequestFailed,
+    TransportClosed,
+    UnsupportedByServer,
+)
 from execserver.client.operations.call import Operation, ask
 from execserver.client.port_log import PortLog
 from execserver.client.wire import Sandbox
@@ -22,6 +28,7 @@ from execserver.protocol.own_methods import (
 from execserver.protocol.ports import (
     PortAckParams,
     PortAddress,
+    PortConnectParams,
     PortIdParams,
     PortListResponse,
     PortOpenParams,
@@ -40,10 +47,19 @@ def place(port_id: str, host: str, port: int, sandbox: Sandbox) -> PortOpenParam
     return PortOpenParams(port_id=port_id, host=host, port=port, sandbox=wire.sandbox_context(sandbox))
 
 
-def connect(params: PortOpenParams, log: PortLog) -> Operation[None]:
-    """Connect from the server; `log` is that of the connection."""
+def connect(at: PortOpenParams, log: PortLog, first: bytes = b"") -> Operation[bytes]:
+    """Connect from the server; `log` is that of the connection.
+
+    Returns what the server has not taken of the `first` bytes: all of them where it knows of none.
+    """
+    params = PortConnectParams(
+        port_id=at.port_id, host=at.host, port=at.port, sandbox=at.sandbox, chunk=first
+    )
     answer = yield from ask(PORT_OPEN, params)
-    log.begin(answer.address, answer.window_bytes)
+    if answer.received > len(first):
+        raise ProtocolViolation("the server has taken more of a connection's first bytes than there were")
+    log.begin(answer.address, answer.window_bytes, answer.received)
+    return first[answer.received :]
 
 
 def listen(params: PortOpenParams) -> Operation[PortAddress]:

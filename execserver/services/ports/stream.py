@@ -66,6 +66,15 @@ class PortStream:
         if not self._over:
             self._greenlets = [gevent.spawn(self._read), gevent.spawn(self._write)]
 
+    def put_first(self, chunk: bytes) -> int:
+        """Write of the first bytes what the kernel takes at once, before `start`; return how many."""
+        if chunk and not self._over:
+            try:
+                self.received = self._queued = os.write(self._sock.fileno(), chunk)
+            except OSError:
+                pass  # the next bytes, or reading, meet it again
+        return self.received
+
     def put(self, offset: int, chunk: bytes, eof: bool) -> int:
         """Write bytes, or queue what the kernel does not take; return the offset behind them.
 

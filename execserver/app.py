@@ -15,7 +15,7 @@ from execserver.leaving import failure
 from execserver.listen_url import Listen, UnixListen, WsListen, listen_url
 from execserver.listening import bind, bind_unix
 from execserver.runtime_paths import ExecServerRuntimePaths
-from execserver.settings import Settings
+from execserver.settings import LIMIT_SETTINGS, Settings
 from execserver.unix_socket import BoundFile
 from execserver.zygote.launch import start_zygote
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from execserver.access.entry import Entry
     from execserver.audit.segments import Segments
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
+    from execserver.resources.hierarchy import Hierarchy
     from execserver.watching import WatchOptions
 
 Announce = Callable[[str | None], None]
@@ -60,6 +61,7 @@ def serve(
     sock, file = _bind(listen, settings)
     try:
         watching = None if options is None else _opened(options, settings)
+        hierarchy = _control_groups(settings)
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
         announce(None if sock is None else _url_of(sock, tls=isinstance(listen, WsListen) and listen.tls))
@@ -67,7 +69,7 @@ def serve(
         from execserver.server import Server  # late: see above
 
         doctor = runtime_paths.doctor_command()
-        server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
+        server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy)
         if watching is not None and options is not None:
             server.be_watched(*watching, is_required=options.is_required)
         return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
@@ -88,6 +90,22 @@ def _opened(options: WatchOptions, settings: Settings) -> tuple[socket.socket | 
             raise failure(str(error)) from None
     sock = None if options.metrics is None else bind(options.metrics, settings)
     return sock, segments
+
+
+def _control_groups(settings: Settings) -> Hierarchy | None:
+    """Make the control groups that limits of the command line need.
+
+    Before the zygote, which so begins where it belongs.  Raises Leave for a limit that nothing holds here.
+    """
+    if not any(getattr(settings, name) for name in LIMIT_SETTINGS):
+        return None
+    from execserver.resources.hierarchy import Blocked  # late: few servers limit anything
+    from execserver.services.limit_table import groups_of_command_line
+
+    try:
+        return groups_of_command_line(settings)
+    except Blocked as blocked:
+        raise failure(str(blocked), blocked.cure) from None
 
 
 def _bind(listen: Listen, settings: Settings) -> tuple[socket.socket | None, BoundFile | None]:
@@ -114,6 +132,7 @@ def serve_remote(
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     watching = None if options is None else _opened(options, settings)
+    hierarchy = _control_groups(settings)
     command = zygote_command(runtime_paths, inherited)
     zygote = start_zygote(command, soft_nofile)
     announce(None)
@@ -125,7 +144,7 @@ def serve_remote(
     from execserver.server import Server
 
     doctor = runtime_paths.doctor_command()
-    server = Server(settings, command, doctor, zygote, soft_nofile, inherited)
+    server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy)
     if watching is not None and options is not None:
         server.be_watched(*watching, is_required=options.is_required)
     return server.run_remote(beginning)

@@ -46,14 +46,17 @@ _OWN = ("--keep-max", "--spool-max", "--allow-forward")  # they go to `own_optio
 _WATCHED_BY = ("--metrics", "--audit", "--audit-required")
 _PASS_TRACE = "--pass-trace"
 _PRIVATE_VIA_UPSTREAM = "--proxy-private-ips-via-upstream"
-_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, *_WATCHED_BY, _INSECURE, _PASS_TRACE, _PRIVATE_VIA_UPSTREAM})
+_LIMITS = ("--limit-process", "--limit-session")
+_NO_GRAMMAR = frozenset(
+    {*ACCESS_OPTIONS, *_OWN, *_LIMITS, *_WATCHED_BY, _INSECURE, _PASS_TRACE, _PRIVATE_VIA_UPSTREAM}
+)
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _VARIABLES = {
     EXIT_ON_STDIN_CLOSE_VARIABLE: EXIT_ON_STDIN_CLOSE,
     "CODEX_EXEC_SERVER_PROXY_PRIVATE_IPS_VIA_UPSTREAM": _PRIVATE_VIA_UPSTREAM,
 }
-_REPEATABLE = frozenset({"--config", "--enable", "--disable"})
+_REPEATABLE = frozenset({"--config", "--enable", "--disable", *_LIMITS})
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
     "--log-format": ("text", "json"),
@@ -189,6 +192,10 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
         from execserver.own_options import overrides
 
         values = values._replace(settings=overrides(program, own))
+    if any(name in parsed.options for name in _LIMITS):
+        from execserver.limit_options import limit_settings
+
+        values = values._replace(settings=values.settings | limit_settings(program, parsed.words))
     if any(name in parsed.options for name in _WATCHED_BY):
         from execserver.own_options import watch_options
 

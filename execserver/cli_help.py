@@ -107,6 +107,13 @@ Options:
   --spool-max <SIZE>        How much output of a process in a kept session stays readable, on disk beyond the
                             1 MiB in memory: such as 64M (if not given) or 1G. 0: none. The files have no
                             names, and are in TMPDIR, else in /var/tmp.
+  --limit-process <NAME=VALUE>
+                            What each process may use at most with all it starts, and has if its client says
+                            nothing: memory, file (such as 512M), processes, open-files, cpu (such as 150%),
+                            time, cpu-time (such as 90s). The kernel has to hold it by cgroup v2 (see
+                            `doctor`), unless `enforce=best`. Give it again for each.
+  --limit-session <NAME=VALUE>
+                            What all processes of a session may use together: memory, processes, cpu.
   --allow-forward <WHERE>   Where clients can have connections forwarded to, and listen: none, loopback, any;
                             loopback if not given.
   --metrics <IP:PORT>       Serve figures for Prometheus at http://IP:PORT/metrics, on a loopback address.

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from execserver.access.tls import TlsFiles
     from execserver.audit.segments import Segments
     from execserver.remote.beginning import Beginning
+    from execserver.resources.hierarchy import Hierarchy
     from execserver.transports.metrics_endpoint import MetricsEndpoint
 
 _log = logging.getLogger(__name__)
@@ -79,7 +80,9 @@ class Server:
         zygote: ZygoteProcess,
         soft_nofile: int,
         inherited: dict[bytes, bytes],
+        hierarchy: Hierarchy | None = None,
     ) -> None:
+        """`hierarchy` are the control groups, where limits of the command line need them."""
         self._settings = settings
         gevent.config.track_greenlet_tree = False  # costs time at each spawn, and nothing uses it
         Libc().set_undumpable()  # commands must not read this process's memory or environment from /proc
@@ -90,7 +93,7 @@ class Server:
         self._stale_masks = StaleMasks(inherited.get(b"XDG_RUNTIME_DIR"))
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._stale_masks.clean)
         self._sandbox_reports = SandboxReports(self._spawner, doctor_command, inherited)
-        self._sessions = SessionHost(self._spawner, settings)
+        self._sessions = SessionHost(self._spawner, settings, hierarchy)
         files = FileService(settings)
         choose = self._sandbox_reports.choose
         shares = bool(settings.inherit_pid_namespace)
@@ -265,5 +268,6 @@ class Server:
         self._services.sandbox.close()
         # Last: killing the file workers above takes a zygote that still listens.
         self._spawner.shutdown(self._settings.shutdown_grace_s)
+        self._sessions.remove_groups()
         for end in ends:  # behind the ends of all processes
             end()

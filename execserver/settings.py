@@ -57,6 +57,18 @@ class Count:
         return value
 
 
+LIMIT_SETTINGS = (
+    *("limit_process_memory_bytes", "limit_process_processes", "limit_process_cpu_percent"),
+    *(
+        "limit_process_wall_ms",
+        "limit_process_cpu_ms",
+        "limit_process_file_bytes",
+        "limit_process_open_files",
+    ),
+    *("limit_session_memory_bytes", "limit_session_processes", "limit_session_cpu_percent"),
+)
+
+
 class Settings:
     """The values one server runs with; read-only once made.
 
@@ -102,6 +114,19 @@ class Settings:
     inherit_pid_namespace = Count(0, "1: sandboxed commands see the processes that the server sees")
     audit = Count(0, "1: an audit log is written; --audit")
     pass_trace = Count(0, "1: a process goes on with the trace of its start; --pass-trace")
+
+    # Limits, each 0 for none: of a process the most that a client can ask for, and what it gets otherwise
+    limit_process_memory_bytes = Count(0, "of a process and what it starts; --limit-process")
+    limit_process_processes = Count(0, "that a process and what it starts may be, threads included")
+    limit_process_cpu_percent = Count(0, "of one CPU")
+    limit_process_wall_ms = Count(0, "from its start to its end")
+    limit_process_cpu_ms = Count(0, "of CPU time")
+    limit_process_file_bytes = Count(0, "of a file that it writes")
+    limit_process_open_files = Count(0, "of each of its processes")
+    limit_process_best = Count(0, "1: limits that the kernel does not hold here are held as far as possible")
+    limit_session_memory_bytes = Count(0, "of all processes of a session together; --limit-session")
+    limit_session_processes = Count(0, "of all processes of a session together")
+    limit_session_cpu_percent = Count(0, "of all processes of a session together")
 
     # Ports
     forward_reach = Count(1, "port/open and port/listen: 0 nowhere, 1 loopback, 2 anywhere; --allow-forward")

@@ -19,18 +19,20 @@ def main() -> int:
     """Serve the server's requests until its socket ends, then end every descendant."""
     from execserver.zygote.libc import Libc
     from execserver.zygote.loop import Zygote
+    from execserver.zygote.oom_score import OomScore
 
     _restore_soft_nofile(int(sys.argv[-1]))
     _close_others()
     os.set_inheritable(SERVER_SOCKET, False)
     os.chdir("/")  # no folder is kept from being unmounted
     libc = Libc()
+    oom_score = OomScore()  # while this process may still open the file
     # Processes of the same user must not look into a process whose forks build sandboxes.
     libc.set_undumpable()
     # Orphans of commands become its children, so that at the end it finds and kills every one of them.
     libc.set_child_subreaper()
     runtime_dir = os.fsencode(sys.argv[1]) if len(sys.argv) > 2 else None
-    Zygote(_socket.socket(fileno=SERVER_SOCKET), libc, runtime_dir).run()
+    Zygote(_socket.socket(fileno=SERVER_SOCKET), libc, runtime_dir, oom_score=oom_score).run()
     return 0
 
 

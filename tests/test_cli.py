@@ -144,6 +144,8 @@ def test_every_option_of_the_help_is_read() -> None:
             "--keep-max": "8h",
             "--spool-max": "1G",
             "--allow-forward": "any",
+            "--limit-process": "time=9s",
+            "--limit-session": "processes=9",
             "--metrics": "127.0.0.1:9464",
             "--linux-sandbox-pid-namespace": "isolate",
         }

@@ -36,7 +36,7 @@ LAYERS = [
     {"access"},
     {"audit", "core", "zygote", "wire", "http_client"},
     {"sandbox"},
-    {"egress", "files", "rules"},
+    {"egress", "files", "resources", "rules"},
     {"protocol"},
 ]
 # Used by all, and using none of them; `eventloop` with gevent, so only by what has that anyway.
@@ -51,6 +51,7 @@ LEAVES = {
     "leaving",
     "listen_url",
     "listening",
+    "limit_options",
     "log",
     "name_services",
     "own_options",
@@ -67,10 +68,10 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
     "box": {"client", "files", "wire", "protocol", *LEAVES},
-    "helpers": {"zygote", "egress", "files", "rules", "sandbox", "protocol"},
+    "helpers": {"zygote", "egress", "files", "resources", "rules", "sandbox", "protocol"},
     "verbs": {
         *("dispatch", "cli", "box", "client", "relay", "mcp", "access", "audit"),
-        *("egress", "rules", "sandbox", "zygote", "protocol"),
+        *("egress", "resources", "rules", "sandbox", "zygote", "protocol"),
         *LEAVES,
     },
     # Names that are loaded when first asked for.
@@ -79,7 +80,8 @@ BESIDE = {
 
 # Imported by processes that must start in no time: standard library only.
 STDLIB_PARTS = {
-    *("audit", "egress", "files", "rules", "sandbox", "zygote", "helpers", "dispatch", "__main__", ""),
+    *("audit", "egress", "files", "resources", "rules", "sandbox", "zygote", "helpers", "dispatch"),
+    *("__main__", ""),
     *LEAVES - {"eventloop"},
 }
 STDLIB_MODULES = {

@@ -47,6 +47,10 @@ def verify(path: Path) -> str:
     return done.stdout + done.stderr + ("" if done.returncode == 0 else f"exit status {done.returncode}")
 
 
+def test_the_unit_of_the_page_is_the_one_that_is_shipped() -> None:
+    assert (ROOT / "deploy" / "systemd" / "execserver.service").read_text() == block("ini")
+
+
 def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
     (tmp_path / "probe.service").write_text(PROBE)
     trouble = verify(tmp_path / "probe.service")

@@ -7,6 +7,8 @@ import shlex
 import time
 from typing import TYPE_CHECKING, Final
 
+from msgspec import to_builtins
+
 from execserver.box.connecting import Box
 from execserver.box.kept import processes, short_name
 from execserver.box.running import open_client
@@ -41,20 +43,29 @@ def table(found: list[SessionProcess], now: float) -> str:
 
 
 def _row(process: SessionProcess, now: float) -> tuple[str, ...]:
-    status = (
-        "running" if process.running else f"ended {'?' if process.exit_code is None else process.exit_code}"
-    )
-    cpu = "-" if process.cpu_time_ms is None else f"{process.cpu_time_ms / 1000:.1f}s"
-    memory = "-" if process.rss_bytes is None else f"{process.rss_bytes / 2**20:.0f} MiB"
+    cpu_ms, memory_bytes = process.cpu_time_ms, process.rss_bytes
+    if process.usage is not None:
+        cpu_ms, memory_bytes = process.usage.cpu_ms, process.usage.peak_bytes
+    cpu = "-" if cpu_ms is None else f"{cpu_ms / 1000:.1f}s"
+    memory = "-" if memory_bytes is None else f"{memory_bytes / 2**20:.0f} MiB"
     return (
         short_name(process),
         shown(process.process_id[:8], 8),
-        status,
+        _status(process),
         _span(now - process.started_at_ms / 1000),
         cpu,
         memory,
         shown(shlex.join(process.argv), _COMMAND_WIDTH),
     )
+
+
+def _status(process: SessionProcess) -> str:
+    if process.running:
+        return "running"
+    end = process.ended
+    why = "" if end is None else end.limit or ("" if end.cause.value == "signal" else end.cause.value)
+    code = "?" if process.exit_code is None else process.exit_code
+    return f"ended {code} ({shown(why, 20)})" if why else f"ended {code}"
 
 
 def _span(seconds: float) -> str:
@@ -74,5 +85,7 @@ def _members(process: SessionProcess) -> dict[str, object]:
         "started_at_ms": process.started_at_ms,
         "cpu_time_ms": process.cpu_time_ms,
         "rss_bytes": process.rss_bytes,
+        "ended": None if process.ended is None else to_builtins(process.ended),
+        "usage": None if process.usage is None else to_builtins(process.usage),
         "watchers": process.watchers,
     }

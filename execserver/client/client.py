@@ -12,6 +12,7 @@ import msgspec
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, InvalidUrl, RemoteModeUnavailable, RequestFailed
 from execserver.client.flow import Gate
+from execserver.client.operations.processes import require
 from execserver.client.options import (
     REMOTE_IN_FLIGHT,
     ExecServerClientConnectOptions,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from execserver.client.stdio_transport import StdioTransport
     from execserver.client.websocket_transport import WebSocketTransport
     from execserver.protocol.audit import AuditHeadResponse
+    from execserver.protocol.resource_limits import ResourceLimits
 
 URL_VARIABLE = "CODEX_EXEC_SERVER_URL"
 
@@ -251,6 +253,7 @@ class ExecServerClient(Parts):
         sandbox: Sandbox = None,
         process_id: str | None = None,
         process_name: str | None = None,
+        limits: ResourceLimits | None = None,
         collect_output: bool = True,
     ) -> RemoteProcess:
         """Start a program and return it.
@@ -258,10 +261,13 @@ class ExecServerClient(Parts):
         With neither `env` nor `env_policy` it inherits the server's environment; `env` alone is its whole
         environment; with a policy, `env` overrides what the policy leaves (wire contract, section 8.1).
         Without `pipe_stdin` or `tty` its input is empty.  With `collect_output` False output is not kept for
-        iteration; use it if only the exit counts, or if output is taken with `RemoteProcess.read`.
+        iteration; use it if only the exit counts, or if output is taken with `RemoteProcess.read`.  `limits`
+        are what it and all it starts may use at most (an extension of this project's server); with them,
+        `RemoteProcess.exited` says how it ended.
 
-        Raises `RequestFailed` when the program cannot be started.  When the connection is lost before the
-        answer, `TransportClosed` is raised and the process is killed as soon as there is a connection again.
+        Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
+        program cannot be started.  When the connection is lost before the answer, `TransportClosed` is raised
+        and the process is killed as soon as there is a connection again.
         """
         params = start_params(
             argv,
@@ -274,7 +280,10 @@ class ExecServerClient(Parts):
             sandbox=sandbox,
             process_id=process_id,
             process_name=process_name,
+            limits=limits,
         )
+        if limits is not None:
+            require(self._session.extensions.process_limits, PROCESS_START)
         return self._start(params, collect_output)
 
     def attach_process(self, process_id: str, after_seq: int = 0) -> RemoteProcess:

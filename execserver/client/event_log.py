@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from execserver.client.errors import OutputGap
+from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
 
 UNKNOWN_EXIT: Final = -1  # the contract's exit code if the real one is unknown
 _EVENT_OVERHEAD: Final = 200  # bytes that an event costs besides its output
@@ -30,11 +31,17 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Exited(msgspec.Struct, frozen=True):
-    """The process ended; output may still follow.  `sandbox_denied` is None if the server sent none."""
+    """The process ended; output may still follow.
+
+    `sandbox_denied` is None if the server sent none.  `ended` is why, if the process did not exit by itself,
+    and `usage` what it used; both are None unless its start had limits.
+    """
 
     seq: int
     code: int
     sandbox_denied: bool | None = None
+    ended: ProcessEnd | None = None
+    usage: ResourceUsage | None = None
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -61,6 +68,8 @@ class ReadState(msgspec.Struct, frozen=True):
     failure: str | None = None
     oldest_seq: int | None = None
     lost_bytes: int | None = None
+    ended: ProcessEnd | None = None
+    usage: ResourceUsage | None = None
 
 
 class EventLog:
@@ -136,9 +145,8 @@ class EventLog:
             # The server drops the oldest output first, so the exit belongs into the highest missing range: a
             # hole in the middle, or the end of the lost range.
             seq = missing[-1][1] if missing else 0
-            self.exit = Exited(
-                seq, UNKNOWN_EXIT if state.exit_code is None else state.exit_code, state.sandbox_denied
-            )
+            code = UNKNOWN_EXIT if state.exit_code is None else state.exit_code
+            self.exit = Exited(seq, code, state.sandbox_denied, state.ended, state.usage)
             if seq >= self._next:
                 self._keep(self.exit)
             missing = self._missing_before(state.next_seq)

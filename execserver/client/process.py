@@ -18,7 +18,7 @@ from gevent.event import Event as Signal
 from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
 from execserver.client.communicate import communicate
 from execserver.client.errors import ExecServerError, TransportClosed, WaitTimeout
-from execserver.client.event_log import Event, ReadState
+from execserver.client.event_log import Event, Exited, ReadState
 from execserver.client.flow import Gate, Inlet
 from execserver.client.operations import processes as operations
 from execserver.client.operations.call import drive
@@ -68,6 +68,11 @@ class RemoteProcess:
     def exit_code(self) -> int | None:
         """The exit code, or None until the end of the process is known."""
         return self._known.exit_code
+
+    @property
+    def exited(self) -> Exited | None:
+        """The event of its end, None before; with `limits` it says why, and what the process used."""
+        return self._known.exited
 
     @property
     def last_seq(self) -> int:

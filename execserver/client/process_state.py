@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable, kept
-from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, ReadState
+from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, Exited, ReadState
 from execserver.protocol.process import ReadParams, WriteParams, WriteStatus
 
 _WRITE_PIECE: Final = 1024 * 1024
@@ -67,6 +67,11 @@ class ProcessState:
     def status(self) -> int:
         """The exit code of a process that has ended, -1 if no server knows it."""
         return UNKNOWN_EXIT if self._log.exit is None else self._log.exit.code
+
+    @property
+    def exited(self) -> Exited | None:
+        """The event of the end, with all that the server has said about it; None before."""
+        return self._log.exit
 
     @property
     def held(self) -> int:

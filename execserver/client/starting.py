@@ -11,6 +11,7 @@ import msgspec
 from execserver.client import wire
 from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit, ExecParams
+from execserver.protocol.resource_limits import ResourceLimits
 
 INHERIT_ENVIRONMENT: Final = ExecEnvPolicy(
     inherit=ExecEnvPolicyInherit.ALL, ignore_default_excludes=True, exclude=(), set={}, include_only=()
@@ -35,6 +36,7 @@ def start_params(
     sandbox: Sandbox,
     process_id: str | None,
     process_name: str | None,
+    limits: ResourceLimits | None = None,
 ) -> ExecParams:
     """Return the params of a start; without `process_id` with a random one.
 
@@ -53,4 +55,5 @@ def start_params(
         arg0=arg0,
         sandbox=wire.sandbox_context(sandbox),
         process_name=msgspec.UNSET if process_name is None else process_name,
+        limits=msgspec.UNSET if limits is None else limits,
     )

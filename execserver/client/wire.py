@@ -187,7 +187,8 @@ def decode_event(method: str, params: JsonText) -> tuple[str, Event] | None:
         return note.process_id, Output(note.seq, note.stream.value, note.chunk)
     if method == PROCESS_EXITED.name:
         end = decode(ExecExitedNotification, params, method)
-        return end.process_id, Exited(end.seq, end.exit_code, end.sandbox_denied)
+        why = (given(end.ended), given(end.usage))
+        return end.process_id, Exited(end.seq, end.exit_code, end.sandbox_denied, *why)
     if method == PROCESS_CLOSED.name:
         last = decode(ExecClosedNotification, params, method)
         return last.process_id, Closed(last.seq)
@@ -206,7 +207,14 @@ def decode_read(answer: ReadResponse, announces_gaps: bool) -> ReadState:
         failure=answer.failure,
         oldest_seq=answer.oldest_seq if announces_gaps else None,
         lost_bytes=answer.lost_bytes if announces_gaps else None,
+        ended=given(answer.ended),
+        usage=given(answer.usage),
     )
+
+
+def given(member: T | msgspec.UnsetType | None) -> T | None:
+    """Return a member that a server may leave out."""
+    return None if isinstance(member, msgspec.UnsetType) else member
 
 
 def path_uri(path: RemotePath) -> PathUri:

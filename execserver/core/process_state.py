@@ -70,7 +70,8 @@ class ProcessState:
     """
 
     __slots__ = (
-        *("exit_code", "exit_seq", "log", "phase", "sandbox", "sandbox_denied", "terminated", "tty"),
+        *("end_text", "exit_code", "exit_seq", "log", "phase", "sandbox", "sandbox_denied"),
+        *("terminated", "tty"),
         "writes",
     )
 
@@ -82,6 +83,7 @@ class ProcessState:
         self.exit_code: int | None = None
         self.exit_seq = 0
         self.terminated = False
+        self.end_text = b""  # why it ended and what it used, as members of a message; empty if nobody asked
         self.log = OutputLog(retained_bytes)
         self.writes = WriteMemory()
 

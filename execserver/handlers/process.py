@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from execserver.access.identity import NOBODY
 from execserver.core.env_policy import child_environment
@@ -48,6 +49,7 @@ from execserver.protocol.process import (
     WriteResponse,
     WriteStatus,
 )
+from execserver.protocol.resource_limits import ResourceLimits
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.protocol.session import NoParams
 from execserver.sandbox.policy.request_check import check_process_cwd, process_request_needs_sandbox
@@ -168,6 +170,8 @@ def _start_plainly(call: Call, params: ExecParams, spec: SpawnSpec) -> tuple[Rep
         table.check_free(params.process_id)
         process = _start(table, params, spec)
     answer = ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[sandboxed])
+    if process.account is not None and process.account.enforced is not None:
+        answer = replace(answer, enforced=process.account.enforced)
     return Reply(answer, process.begin), process
 
 
@@ -175,7 +179,8 @@ def _start(
     table: ProcessTable, params: ExecParams, spec: SpawnSpec, sandbox: SandboxNote | None = None
 ) -> Process:
     wording = templates.ProcessTemplates(params.process_id)
-    return table.start(params.process_id, list(params.argv), spec, wording, sandbox)
+    asked = params.limits if isinstance(params.limits, ResourceLimits) else None
+    return table.start(params.process_id, list(params.argv), spec, wording, sandbox, asked)
 
 
 def planner(

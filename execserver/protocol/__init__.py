@@ -182,6 +182,11 @@ if TYPE_CHECKING:
     from execserver.protocol.process import WriteParams as WriteParams
     from execserver.protocol.process import WriteResponse as WriteResponse
     from execserver.protocol.process import WriteStatus as WriteStatus
+    from execserver.protocol.resource_limits import EndCause as EndCause
+    from execserver.protocol.resource_limits import LimitEnforcement as LimitEnforcement
+    from execserver.protocol.resource_limits import ProcessEnd as ProcessEnd
+    from execserver.protocol.resource_limits import ResourceLimits as ResourceLimits
+    from execserver.protocol.resource_limits import ResourceUsage as ResourceUsage
     from execserver.protocol.sandbox import FileSystemSandboxContext as FileSystemSandboxContext
     from execserver.protocol.sandbox import PolicyContext as PolicyContext
     from execserver.protocol.session import InitializedNotification as InitializedNotification
@@ -234,6 +239,7 @@ else:
         "permissions",
         "ports",
         "process",
+        "resource_limits",
         "sandbox",
         "session",
         "trees",

@@ -64,6 +64,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     fs_watch: bool = False
     fs_gitignore: bool = False
     audit_head: bool = False
+    process_limits: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from execserver.protocol.environment import ShellInfo
 from execserver.protocol.network import NetworkProxyLaunch
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import I32, U16, U64, USIZE, Base64, Record, UuidText, refuse_beyond_u64
+from execserver.protocol.resource_limits import ProcessEnd, ResourceLimits, ResourceUsage
 from execserver.protocol.sandbox import FileSystemSandboxContext
 
 
@@ -55,7 +56,10 @@ class ShellSnapshotRequest(Record, frozen=True, kw_only=True):
 
 
 class ExecParams(Record, frozen=True, kw_only=True):
-    """What to run: `argv` in `cwd` with exactly `env`, on pipes or on a terminal."""
+    """What to run: `argv` in `cwd` with exactly `env`, on pipes or on a terminal.
+
+    With `limits`, even empty ones, its end is told with the reason and with what was used.
+    """
 
     process_id: str
     metadata: ExecMetadata | None = None
@@ -72,6 +76,7 @@ class ExecParams(Record, frozen=True, kw_only=True):
     managed_network: ManagedNetworkSandboxContext | None = None
     network_proxy: NetworkProxyLaunch | None = None
     process_name: str | msgspec.UnsetType | None = msgspec.UNSET
+    limits: ResourceLimits | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ExecSandboxType(enum.Enum):
@@ -82,10 +87,14 @@ class ExecSandboxType(enum.Enum):
 
 
 class ExecResponse(Record, frozen=True, kw_only=True):
-    """The process runs."""
+    """The process runs.
+
+    `enforced`, if `limits` were asked for, has each limit it got: `kernel`, `server`, `sampled`, or `none`.
+    """
 
     process_id: str
     sandbox_type: ExecSandboxType = ExecSandboxType.NONE
+    enforced: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ExecOutputStream(enum.Enum):
@@ -121,7 +130,7 @@ class ReadResponse(Record, frozen=True, kw_only=True):
 
     `oldest_seq` is the lowest seq still retained and `lost_bytes` how much output was dropped before it; both
     are 0 from servers that do not announce gaps.  `sandbox_refusal` is why nothing ran in the sandbox, left
-    out where that is not known for certain.
+    out where that is not known for certain.  `ended` and `usage` are as in `process/exited`.
     """
 
     chunks: tuple[ProcessOutputChunk, ...]
@@ -134,6 +143,8 @@ class ReadResponse(Record, frozen=True, kw_only=True):
     oldest_seq: U64 = 0
     lost_bytes: U64 = 0
     sandbox_refusal: str | msgspec.UnsetType = msgspec.UNSET
+    ended: ProcessEnd | msgspec.UnsetType | None = msgspec.UNSET
+    usage: ResourceUsage | msgspec.UnsetType = msgspec.UNSET
 
 
 class WriteParams(Record, frozen=True, kw_only=True):
@@ -222,7 +233,7 @@ class ExecExitedNotification(Record, frozen=True, kw_only=True):
     """A process ended; output may still follow.
 
     `sandbox_denied` is None from servers that do not report it; `sandbox_refusal` is left out unless
-    nothing ran.
+    nothing ran.  `ended` (null: it exited by itself) and `usage` come if the start had `limits`.
     """
 
     process_id: str
@@ -230,6 +241,8 @@ class ExecExitedNotification(Record, frozen=True, kw_only=True):
     exit_code: I32
     sandbox_denied: bool | None = None
     sandbox_refusal: str | msgspec.UnsetType = msgspec.UNSET
+    ended: ProcessEnd | msgspec.UnsetType | None = msgspec.UNSET
+    usage: ResourceUsage | msgspec.UnsetType = msgspec.UNSET
 
 
 class ExecClosedNotification(Record, frozen=True, kw_only=True):
@@ -264,7 +277,10 @@ class CloseStdinResponse(Record, frozen=True, kw_only=True):
 
 
 class ProcessListEntry(Record, frozen=True, kw_only=True):
-    """One process of the session; what the system does not report, or no longer, is None."""
+    """One process of the session; what the system does not report, or no longer, is None.
+
+    `usage` is that of a process that has exited, `ended` why if it did not do so by itself.
+    """
 
     process_id: str
     argv: tuple[str, ...]
@@ -275,6 +291,8 @@ class ProcessListEntry(Record, frozen=True, kw_only=True):
     started_at_ms: U64
     cpu_time_ms: U64 | None = None
     rss_bytes: U64 | None = None
+    ended: ProcessEnd | None = None
+    usage: ResourceUsage | None = None
 
 
 class SessionIdentity(Record, frozen=True, kw_only=True):

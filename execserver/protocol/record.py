@@ -40,6 +40,7 @@ REMEMBERED_CONTEXT_BYTES = 16 * 1024  # a longer context is decoded every time
 U16_MAX = 2**16 - 1
 U64_MAX = 2**64 - 1
 U16 = Annotated[int, msgspec.Meta(ge=0, le=U16_MAX, title="u16")]
+I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1, title="i64")]
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1, title="i32")]
 # The decoder's limits have at most 63 bits: a record with such a member checks the upper limit itself.
 U64 = Annotated[int, msgspec.Meta(ge=0, title="u64")]

@@ -24,6 +24,7 @@ from execserver.protocol.methods import (
 )
 from execserver.protocol.own_methods import PORT_BYTES
 from execserver.protocol.process import ExecOutputStream
+from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
 
 Parts = tuple[bytes, ...]
 
@@ -52,11 +53,16 @@ class ProcessTemplates:
         return (b'%b%d,"stream":"%b","chunk":"' % (self._output, seq, _STREAMS[stream]), encode(data), b'"}}')
 
     def exited(
-        self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
+        self,
+        seq: int,
+        exit_code: int,
+        sandbox_denied: bool = False,
+        sandbox_refusal: str = "",
+        end: bytes = b"",
     ) -> bytes:
-        """Return `process/exited`; an empty `sandbox_refusal` is omitted."""
-        tail = (exit_code, _TRUTH[sandbox_denied], _refusal(sandbox_refusal))
-        return b'%b%d,"exitCode":%d,"sandboxDenied":%b%b}}' % (self._exited, seq, *tail)
+        """Return `process/exited`; an empty `sandbox_refusal` is omitted, `end` is of `end_members`."""
+        tail = (exit_code, _TRUTH[sandbox_denied], _refusal(sandbox_refusal), end)
+        return b'%b%d,"exitCode":%d,"sandboxDenied":%b%b%b}}' % (self._exited, seq, *tail)
 
     def closed(self, seq: int) -> bytes:
         """Return `process/closed`."""
@@ -77,9 +83,14 @@ class CommandExecTemplates:
         return (b'%b%b","chunk":"' % (self._output, _STREAMS[stream]), encode(data), b'"}}')
 
     def exited(
-        self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
+        self,
+        seq: int,
+        exit_code: int,
+        sandbox_denied: bool = False,
+        sandbox_refusal: str = "",
+        end: bytes = b"",
     ) -> bytes:
-        """Return `command/exec/exited`, which has no members about the sandbox."""
+        """Return `command/exec/exited`, which has no members about the sandbox or the end."""
         return b"%b%d}}" % (self._exited, exit_code)
 
     def closed(self, seq: int) -> bytes:
@@ -169,6 +180,15 @@ class ReadState(Protocol):
     def sandbox_refusal(self) -> str:
         """Why the program did not run in the sandbox, if that is certain; else empty."""
 
+    @property
+    def end_text(self) -> bytes:
+        """Why it ended and what it used, as `end_members` has it; empty if nobody asked."""
+
+
+def end_members(end: ProcessEnd | None, usage: ResourceUsage) -> bytes:
+    """Return why a process ended and what it used as further members of a message."""
+    return b',"ended":%b,"usage":%b' % (_text(end), _text(usage))
+
 
 def _refusal(text: str) -> bytes:
     return b',"sandboxRefusal":%b' % _text(text) if text else b""
@@ -183,7 +203,7 @@ def read_result(page: OutputPage, state: ReadState) -> msgspec.Raw:
     exit_code = b"null" if state.exit_code is None else b"%d" % state.exit_code
     return msgspec.Raw(
         b'{"chunks":[%b],"nextSeq":%d,"exited":%b,"exitCode":%b,"closed":%b,"failure":null,'
-        b'"sandboxDenied":%b,"oldestSeq":%d,"lostBytes":%d%b}'
+        b'"sandboxDenied":%b,"oldestSeq":%d,"lostBytes":%d%b%b}'
         % (
             chunks,
             page.next_seq,
@@ -194,5 +214,6 @@ def read_result(page: OutputPage, state: ReadState) -> msgspec.Raw:
             state.log.oldest_seq,
             state.log.lost_bytes,
             _refusal(state.sandbox_refusal),
+            state.end_text,
         )
     )

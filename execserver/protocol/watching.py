@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from execserver.protocol.process import ExecOutputStream
 from execserver.protocol.record import I32, U16, U64, Base64, Record, refuse_beyond_u64
+from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
 
 
 class SessionProcess(Record, frozen=True, kw_only=True):
@@ -23,6 +24,8 @@ class SessionProcess(Record, frozen=True, kw_only=True):
     started_at_ms: U64
     cpu_time_ms: U64 | None = None
     rss_bytes: U64 | None = None
+    ended: ProcessEnd | None = None
+    usage: ResourceUsage | None = None
     watchers: U64
 
 

@@ -180,6 +180,13 @@ class AuditTrail:
         state = process.state
         cause = "terminated" if state.terminated else "exited"
         members: dict[str, object] = {"exitCode": state.exit_code, "cause": cause}
+        ended, usage = process.ending or (None, None)
+        if ended is not None and not state.terminated:
+            members |= {"cause": ended.cause.value, "why": ended.text}
+            if ended.limit is not None:
+                members |= {"limit": ended.limit, "scope": ended.scope}
+        if usage is not None:
+            members["cpuMs"] = usage.cpu_ms
         if state.sandbox_refusal:
             members["cause"], members["why"] = "refused", self._redact(state.sandbox_refusal)
         elif state.sandbox_denied:

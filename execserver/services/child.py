@@ -13,6 +13,8 @@ import termios
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from execserver.protocol.resource_limits import ResourceUsage
+
 
 class Child:
     """A process that leads its own session and process group.
@@ -31,6 +33,8 @@ class Child:
         self.master_fd = streams.outputs[0][1] if tty else None
         self.wait_status: int | None = None
         self.survivors = False
+        self.is_lost = False  # the real status is not known
+        self.cpu_us = self.peak_bytes = 0
         self._signaller = signaller
         self._on_exit: Callable[[int], None] | None = None
 
@@ -70,6 +74,10 @@ class Child:
     def kill_group(self) -> bool:
         """Kill the process group; return whether any process was reached."""
         return self.signal(9)
+
+    def has_used(self, cpu_us: int, peak_kib: int) -> None:
+        """Take what the kernel has told with the end: CPU time, and the memory of the largest process."""
+        self.cpu_us, self.peak_bytes = cpu_us, peak_kib * 1024
 
     def set_exited(self, status: int, survivors: bool) -> None:
         """Take the raw wait status; called once, by whoever reads the zygote's records.
@@ -159,6 +167,11 @@ class Streams:
 # Missing in Python 3.11's `termios`: unlock the slave, and get its number.
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTN = 0x80045430
+
+
+def usage_of(child: Child) -> ResourceUsage:
+    """Return what a reaped process used, as far as its parent was told: nothing of what outlived it."""
+    return ResourceUsage(cpu_ms=child.cpu_us // 1000, peak_bytes=child.peak_bytes, complete=False)
 
 
 def exit_code(status: int) -> int:

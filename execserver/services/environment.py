@@ -137,6 +137,7 @@ def extensions(settings: Settings) -> Extensions:
         fs_watch="fs/watch" in METHODS,
         fs_gitignore=True,
         audit_head=bool(settings.audit),
+        process_limits=True,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

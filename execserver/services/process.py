@@ -12,19 +12,28 @@ import struct
 import termios
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import gevent
 from gevent.event import Event
 
 from execserver.core import denial
 from execserver.core.output_log import Page
+from execserver.core.process_end import Evidence, why
 from execserver.core.process_state import ProcessState
+from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
+from execserver.protocol.templates import end_members
 from execserver.services.attachment import Attachment
+from execserver.services.child import usage_of
 from execserver.services.output_pump import OutputPump
 from execserver.services.spawner import Child
 from execserver.services.spool import Spool, SpoolPace
 from execserver.services.stdin_queue import StdinQueue
+
+if TYPE_CHECKING:
+    from execserver.services.account import Account
+
+    Ending = tuple[ProcessEnd | None, ResourceUsage]
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +69,12 @@ class Templates(Protocol):
         """Return the notification of one output chunk, in parts."""
 
     def exited(
-        self, seq: int, exit_code: int, sandbox_denied: bool = False, sandbox_refusal: str = ""
+        self,
+        seq: int,
+        exit_code: int,
+        sandbox_denied: bool = False,
+        sandbox_refusal: str = "",
+        end: bytes = b"",
     ) -> bytes:
         """Return the notification of the exit."""
 
@@ -87,6 +101,9 @@ class Process:
         self.spool: Spool | None = None
         self.on_exit: Callable[[Process], None] | None = None
         self.network: Closing | None = None  # its proxy, which ends with it
+        self.account: Account | None = None  # of its limits, if it has any
+        self._sent: frozenset[int] = frozenset()  # signals of clients
+        self._end: Ending | None = None
         self.owner = self.writer = attachment  # the writer is the session that may write
         self.state = state
         self.pid = child.pid
@@ -126,6 +143,7 @@ class Process:
         Raises OSError if the kernel refuses.
         """
         if not self.state.exited:
+            self._sent |= {number}  # before: the end may be known before the answer
             self._child.signal(number)
 
     def terminate(self) -> bool:
@@ -154,6 +172,17 @@ class Process:
         # If it has not exited yet, `_record_exit` stops the pumps.
         if self.state.exited:
             self._stop_pumps()
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why a process that has exited did so, and what it used; None while it runs."""
+        if self._end is None and self.state.exited:
+            child = self._child
+            known = Evidence(
+                child.killed_by, not child.is_lost, terminated=self.state.terminated, sent=self._sent
+            )
+            self._end = why(known), usage_of(child)
+        return self._end
 
     def resize(self, rows: int, cols: int) -> bool:
         """Set the size of the terminal in cells; return False if there is no terminal, or none any more."""
@@ -229,6 +258,8 @@ class Process:
             self._changed.wait(_LOOK_AGAIN_S)
 
     def _kill(self) -> None:
+        if self.account is not None and self.account.kill():
+            return
         try:
             self._child.kill_group()
         except OSError as error:
@@ -250,6 +281,9 @@ class Process:
             for pump in self._pumps:
                 pump.drain(_LAST_READ_BYTES)
         ended = all(pump.ended for pump in self._pumps)
+        if self.account is not None and self._child.killed_by and not self.account.is_settled:
+            gevent.spawn(self._record_exit_settled, exit_code)
+            return
         # Only a sandboxed process that failed by itself gets a denial verdict, which needs its last output.
         if state.sandbox is None or not exit_code or state.terminated or ended:
             self._record_exit(exit_code)
@@ -262,12 +296,24 @@ class Process:
         outputs_ended.wait(denial.WAIT_S)
         self._record_exit(exit_code)
 
+    def _record_exit_settled(self, exit_code: int) -> None:
+        """Wait a moment for the others of a process that was killed: they are counted in why."""
+        if self.account is not None:
+            self.account.wait_until_empty()
+        self._record_exit(exit_code)
+
     def _record_exit(self, exit_code: int) -> None:
         state = self.state
+        if self.account is not None:
+            self._end = self.account.close(state.terminated, self._sent)
+            if self.account.is_asked:
+                state.end_text = end_members(*self._end)
         # `exit_code` cannot tell an exit with 137 from SIGKILL, but a terminal reports a signal as 1.
         seq = state.record_exit(exit_code, signalled=self._child.killed_by != 0)
         self._attachment.send(
-            self._templates.exited(seq, state.exit_code or 0, state.sandbox_denied, state.sandbox_refusal)
+            self._templates.exited(
+                seq, state.exit_code or 0, state.sandbox_denied, state.sandbox_refusal, state.end_text
+            )
         )
         self._news()
         if self.on_exit is not None:

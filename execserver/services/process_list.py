@@ -20,6 +20,7 @@ _CPU_TICKS, _RSS_PAGES = slice(11, 15), 21  # utime, stime, and the same of reap
 def list_entry(process_id: str, process: Process) -> ProcessListEntry:
     """Describe one process of a session; a process that has exited has no CPU time and no memory."""
     state = process.state
+    ended, usage = process.ending or (None, None)
     cpu_time_ms, rss_bytes = (None, None) if state.exited else _usage(process.pid)
     return ProcessListEntry(
         process_id=process_id,
@@ -31,6 +32,8 @@ def list_entry(process_id: str, process: Process) -> ProcessListEntry:
         started_at_ms=int(process.started_at * 1000),
         cpu_time_ms=cpu_time_ms,
         rss_bytes=rss_bytes,
+        ended=ended,
+        usage=usage,
     )
 
 

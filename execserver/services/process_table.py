@@ -19,6 +19,9 @@ from execserver.services.process import Process, Templates
 from execserver.services.spawner import Spawner, SpawnSpec
 
 if TYPE_CHECKING:
+    from execserver.protocol.resource_limits import ResourceLimits
+    from execserver.services.account import Account
+    from execserver.services.limiting import SessionLimits
     from execserver.services.spool import Spool
     from execserver.services.watching import Watch
 
@@ -49,7 +52,16 @@ class Reservation:
 class ProcessTable:
     """Starts and finds processes; an id stays taken until some time after its process is closed."""
 
-    def __init__(self, spawner: Spawner, retention: Retention, retained_bytes: int) -> None:
+    def __init__(
+        self,
+        spawner: Spawner,
+        retention: Retention,
+        retained_bytes: int,
+        new_limits: Callable[[], SessionLimits] | None = None,
+        *,
+        limits_all: bool = False,
+    ) -> None:
+        """`new_limits` makes what the first process with limits needs; `limits_all`: each one has some."""
         self.attachment = Attachment()
         self._spawner = spawner
         self._retention = retention
@@ -57,6 +69,9 @@ class ProcessTable:
         self._processes: dict[str, Process] = {}
         self._starting: set[str] = set()  # ids taken by starts that wait for the zygote
         self._ended = False
+        self._new_limits = new_limits
+        self._limits_all = limits_all
+        self._limits: SessionLimits | None = None
         self._watches: dict[str, Watch] = {}
         self._kept_closed: deque[str] | None = None
         self._spools: Callable[[OutputLog], Spool] | None = None
@@ -78,23 +93,25 @@ class ProcessTable:
         spec: SpawnSpec,
         templates: Templates,
         sandbox: SandboxNote | None = None,
+        limits: ResourceLimits | None = None,
     ) -> Process:
         """Start a program; block until it runs or the start fails.  `sandbox` is None without a context.
 
         The caller must call `Process.begin` once the answer is queued.  Raises `InvalidRequest` for a taken
-        id; if the program cannot be started, `SandboxNotMade` or an `RpcError` with the contract's text, and
-        the id is free again.
+        id, `InvalidParams` and `InvalidRequest` for `limits` that it cannot have; if the program cannot be
+        started, `SandboxNotMade` or an `RpcError` with the contract's text, and the id is free again.
         """
         self.check_free(process_id)
         self._starting.add(process_id)
         try:
-            child = self._spawner.spawn(spec)
+            child, account = self._spawned(spec, limits)
         finally:
             self._starting.discard(process_id)
         state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes, sandbox=sandbox)
         state.started()
         process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
         process.process_id = process_id
+        process.account = account
         if self._spools is not None:
             process.spool_to(self._spools(state.log))
         self._processes[process_id] = process
@@ -112,8 +129,30 @@ class ProcessTable:
         return Reservation(self._starting, process_id)
 
     def spawn(self, spec: SpawnSpec) -> Child:
-        """Start a program that is no process of the session; the caller owns it.  Raises as `start` does."""
-        return self._spawner.spawn(spec)
+        """Start a program that is no process of the session; the caller owns it.  Raises as `start` does.
+
+        What limits every process limits it, too.
+        """
+        child, account = self._spawned(spec, None)
+        if account is not None:
+            child.on_exit(lambda _: account.close(True, frozenset()) and None)
+        return child
+
+    def _spawned(self, spec: SpawnSpec, limits: ResourceLimits | None) -> tuple[Child, Account | None]:
+        if self._limits is None:
+            if self._new_limits is None or (limits is None and not self._limits_all):
+                return self._spawner.spawn(spec), None
+            self._limits = self._new_limits()
+        elif limits is None and not self._limits_all:
+            return self._spawner.spawn(spec), None
+        account = self._limits.account(limits)
+        try:
+            child = self._spawner.spawn(spec._replace(limits=account.start_limits))
+        except BaseException:  # a greenlet that is killed, too
+            account.discard()
+            raise
+        account.started(child)
+        return child, account
 
     def find(self, process_id: str) -> Process | None:
         """Return a process that was started, or is watched, and has not been forgotten; or None."""
@@ -178,12 +217,16 @@ class ProcessTable:
     def end(self) -> None:
         """Kill every process and forget those that are closed: the session is over."""
         self._ended = True
+        if self._limits is not None:
+            self._limits.kill()
         for watch in list(self._watches.values()):
             watch.close()
         for process_id, process in self:
             process.end()
             if process.state.closed:
                 self.forget(process_id)
+        if self._limits is not None:
+            self._limits.end()
 
     def forget(self, process_id: str) -> None:
         """Drop a closed process and its output."""

@@ -20,11 +20,13 @@ from execserver.services.process_table import ProcessTable, Retention
 from execserver.services.questions import Questions
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner, SpawnSpec
-from execserver.settings import Settings
+from execserver.settings import LIMIT_SETTINGS, Settings
 
 if TYPE_CHECKING:
+    from execserver.resources.hierarchy import Hierarchy
     from execserver.services.file_watches.table import FileWatchTable, WatchTotals
     from execserver.services.kept_sessions import KeptSessions
+    from execserver.services.limiting import Limiter, SessionLimits
     from execserver.services.ports.forwarding import Forwarding
     from execserver.services.ports.table import PortTable
     from execserver.services.shell_snapshots import SessionSnapshots
@@ -106,7 +108,8 @@ class Session:
 class SessionHost:
     """Opens, resumes, detaches and ends sessions."""
 
-    def __init__(self, spawner: Spawner, settings: Settings) -> None:
+    def __init__(self, spawner: Spawner, settings: Settings, hierarchy: Hierarchy | None = None) -> None:
+        """`hierarchy` are the control groups, where those were made before."""
         self._spawner = spawner
         self._settings = settings
         self._table = SessionTable(
@@ -118,6 +121,9 @@ class SessionHost:
         self._retention: Retention = DelayQueue(settings.closed_process_retention_s, _forget)
         self._expiry: DelayQueue[str] = DelayQueue(settings.detached_session_ttl_s, self._expire)
         self._kept: KeptSessions | None = None
+        self._limiter: Limiter | None = None
+        self._hierarchy = hierarchy
+        self._limits_all = any(getattr(settings, name) for name in LIMIT_SETTINGS)
         self.observer: Observer | None = None
 
     def __len__(self) -> int:
@@ -145,7 +151,13 @@ class SessionHost:
     def open(self, identity: Identity = NOBODY) -> Session:
         """Make a new session of this peer, attached to the caller."""
         record = self._table.create()
-        processes = ProcessTable(self._spawner, self._retention, self._settings.retained_output_bytes)
+        processes = ProcessTable(
+            self._spawner,
+            self._retention,
+            self._settings.retained_output_bytes,
+            self._new_limits,
+            limits_all=self._limits_all,
+        )
         session = Session(record, processes, identity)
         if self.observer is not None:
             processes.on_start = partial(_told, self.observer, Who(record.session_id, identity))
@@ -199,12 +211,26 @@ class SessionHost:
         self._expiry.discard(session.session_id)
         self._end(session.record)
 
+    def remove_groups(self) -> None:
+        """Remove all control groups; called when all processes have ended."""
+        if self._limiter is not None:
+            self._limiter.close()
+        elif self._hierarchy is not None:
+            self._hierarchy.close()
+
     def close(self) -> None:
         """Stop the timers; the owner of the spawner ends the processes."""
         if self._kept is not None:
             self._kept.close()
         self._expiry.close()
         self._retention.close()
+
+    def _new_limits(self) -> SessionLimits:
+        from execserver.services.limiting import Limiter, SessionLimits  # late: few processes have limits
+
+        if self._limiter is None:
+            self._limiter = Limiter(self._settings, self._hierarchy)
+        return SessionLimits(self._limiter)
 
     def _expire(self, _session_id: str = "") -> None:
         # The table decides by its own times, and may find more than the one session that is due.

@@ -36,6 +36,7 @@ from execserver.zygote.confinement import Confinement
 from execserver.zygote.launch import ZygoteProcess, start_zygote
 from execserver.zygote.libc import Libc
 from execserver.zygote.records import (
+    UNLIMITED,
     Failed,
     SpawnRequest,
     WorkerRequest,
@@ -223,12 +224,15 @@ class Spawner:
         request = SpawnRequest(
             *(child.child_id, spec.argv, entries, spec.cwd, spec.arg0, streams.slave, piped, deadline_ns),
             *confinement_fields(spec),
+            UNLIMITED if spec.limits is None else spec.limits.of_child,
         )
         # The zygote counts on this order: the child's ends as `Streams` lists them, then the question socket,
-        # then the one for listening sockets.
+        # the one for listening sockets, and the control group.
         further = [] if spec.watch is None else [spec.watch.questions_fd]
         if spec.listens:
             further.append(spec.listeners_fd)
+        if spec.limits is not None and spec.limits.group_fd >= 0:
+            further.append(spec.limits.group_fd)
         start = self._ask(link, child, request, [*streams.child_ends, *further])
         undo.callback(start.abandon)  # runs before `streams.close`: the process is killed first
         return start, streams
@@ -303,6 +307,8 @@ class Spawner:
                 self._on_loss()
         for pid in left:
             # The zygote reaped it, and died before it could report the exit; the real status is lost.
+            if pid in self._orphaned:
+                self._orphaned[pid].is_lost = True
             self._orphan_reaped(pid, signal.SIGKILL)
 
     def _orphan_reaped(self, pid: int, status: int) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from execserver.core import spawn_errors
 from execserver.core.spawn_errors import CandidateFault, LookupRefusal
 from execserver.protocol.errors import RpcError, os_error_text
+from execserver.resources.rlimits import ChildLimits
 from execserver.services.current_plan import SandboxNotMade
 from execserver.zygote import lookup
 from execserver.zygote.confinement import UNCONFINED, Confinement, refused
@@ -49,13 +50,21 @@ class Watch(NamedTuple):
     questions_fd: int
 
 
+class StartLimits(NamedTuple):
+    """What a child takes on, and the control group that it begins in (-1: none), whose owner closes it."""
+
+    of_child: ChildLimits
+    group_fd: int
+
+
 class SpawnSpec(NamedTuple):
     """What to start.
 
     `env` as a mapping is passed on sorted by name, as pairs in their own order.  `pipe_stdin` has no effect
     on a tty, `size` (rows, columns) only there.  `confinement` is None without a sandbox context.  With a
-    `watch`, on pipes only, the child is an exec supervisor in place of the program.  Through `listeners_fd`,
-    if it is one, a sandbox with a network of its own passes what listens at the ports of its proxies.
+    `watch`, on pipes only, the child is an exec supervisor in place of the program; it has no `limits`.
+    Through `listeners_fd`, if it is one, a sandbox with a network of its own passes what listens at the ports
+    of its proxies.
     """
 
     argv: Sequence[bytes]
@@ -68,6 +77,7 @@ class SpawnSpec(NamedTuple):
     confinement: Confinement | None = None
     watch: Watch | None = None
     listeners_fd: int = -1
+    limits: StartLimits | None = None
 
     @property
     def listens(self) -> bool:

@@ -98,7 +98,7 @@ class Watch:
             return (encode_notification(PROCESS_GAP.name, gap),)
         if isinstance(event, Exit):
             state = self.process.state
-            verdict = (state.sandbox_denied, state.sandbox_refusal)
+            verdict = (state.sandbox_denied, state.sandbox_refusal, state.end_text)
             return (self._templates.exited(event.seq, state.exit_code or 0, *verdict),)
         return (self._templates.closed(event.seq),)
 

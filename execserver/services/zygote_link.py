@@ -242,6 +242,7 @@ class ZygoteLink:
     def _take_exit(self, record: Exited) -> None:
         child = self.children.pop(record.child_id, None)
         if child is not None:  # else `_look_for_exits` took the exit while the zygote hung
+            child.has_used(record.cpu_us, record.peak_kib)
             child.set_exited(record.status, record.survivors)
         self._close_if_done()
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 import ctypes
 import os
 
+from execserver.resources.rlimits import ChildLimits
 from execserver.sandbox.kernel import limits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_UNLIMITED = ChildLimits()
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SETPGROUP = 0x02
@@ -83,11 +85,14 @@ class Libc:
         finally:
             lib.posix_spawn_file_actions_destroy(actions)
 
-    def spawn_in_session(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
+    def spawn_in_session(
+        self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes], own: ChildLimits = _UNLIMITED
+    ) -> int:
         """Start a program in this process's session and group, with its stdio; return its pid."""
         # Commands in a sandbox root are started this way.  They get a lower limit of open files than ours:
         # descriptors in unread messages count for the user, so a command could use up everybody's share.
         limits.leave_descriptors_to_others()
+        own.apply()
         return self._spawn(path, argv, env, None, self._in_session)
 
     def spawn_in_group(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:

@@ -15,9 +15,11 @@ import time
 from execserver.zygote.channel import RecordLost, receive_record, send_record
 from execserver.zygote.confinement import NOTHING
 from execserver.zygote.groups import has_members, signal_members
+from execserver.zygote.oom_score import OomScore
 from execserver.zygote.reaper import end_all_children, own_children, reap_ended
 from execserver.zygote.records import (
     STAGE_EXEC,
+    UNLIMITED,
     Begun,
     Exited,
     Failed,
@@ -64,6 +66,7 @@ class Zygote:
         libc: Libc,
         runtime_dir: bytes | None = None,
         sandboxes: Sandboxes | None = None,
+        oom_score: OomScore | None = None,
     ) -> None:
         self._sock = sock
         self._libc = libc
@@ -74,6 +77,7 @@ class Zygote:
         self._supervisors: set[int] = set()
         self._deserted = False  # an exec supervisor has ended; its orphans may leave orphans of their own
         self._sandboxes = sandboxes
+        self._oom_score = OomScore() if oom_score is None else oom_score
         self._retried = 0.0
         self._poll = select.poll()
         self._reports: dict[int, int] = {}  # report descriptor of a sandbox being made, to its pid
@@ -159,9 +163,26 @@ class Zygote:
     def _started(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> int:
         if isinstance(request, WorkerRequest):
             return self._sandboxes_at_need().begin_worker(request, descriptors)
+        if request.limits != UNLIMITED:
+            return self._limited(request, descriptors)
         if request.confinement.kind != NOTHING or request.supervision:
             return self._sandboxes_at_need().begin(request, descriptors)
         return spawn(self._libc, request, descriptors)
+
+    def _limited(self, request: SpawnRequest, descriptors: list[int]) -> int:
+        """Start a program with limits, in its control group if it has one."""
+        grouped = request.limits.grouped
+        # The kernel drops what finds no free number here, the last first: without its group nothing runs.
+        if request.supervision or len(descriptors) != _ends_of(request) + grouped:
+            raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
+        group = descriptors[-1] if grouped else -1
+        ends = descriptors[: len(descriptors) - grouped]
+        sandboxes = self._sandboxes_at_need()
+        if request.confinement.kind != NOTHING:
+            return sandboxes.begin(request, ends, group)
+        from execserver.zygote.limited import LimitedStarts  # late: most servers limit nothing
+
+        return spawn(LimitedStarts(sandboxes.kernel, self._libc, request.limits, group), request, ends)
 
     def _sandboxes_at_need(self) -> Sandboxes:
         """Load the sandbox modules at their first use, or while there is nothing else to do."""
@@ -174,7 +195,8 @@ class Zygote:
 
     def _start(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> Record:
         try:
-            pid = self._started(request, descriptors)
+            with self._oom_score:
+                pid = self._started(request, descriptors)
         except SpawnFailure as failure:
             return _failed(request.request_id, failure)
         except OSError as error:
@@ -241,7 +263,7 @@ class Zygote:
 
     def _report_exits(self) -> None:
         # All of them: one SIGCHLD stands for any number of children that ended since the last one was read.
-        for pid, status in reap_ended():
+        for pid, status, used in reap_ended():
             if self._sandboxes is not None:
                 report = self._sandboxes.report_of(pid)
                 if report is not None:
@@ -259,7 +281,8 @@ class Zygote:
             survivors = has_members(pid)
             if survivors:
                 self._remember_group(child_id, pid)
-            self._send(Exited(child_id, pid, status, survivors))
+            cpu_us = int((used.ru_utime + used.ru_stime) * 1e6)
+            self._send(Exited(child_id, pid, status, survivors, cpu_us, used.ru_maxrss))
         if self._deserted:
             self._end_deserted()
 
@@ -288,6 +311,11 @@ class Zygote:
 
 def _failed(request_id: int, failure: SpawnFailure) -> Failed:
     return Failed(request_id, failure.stage, failure.errno, failure.reason, failure.details)
+
+
+def _ends_of(request: SpawnRequest) -> int:
+    """Return how many descriptors come with a request without supervision and without a group."""
+    return request.listens + (0 if request.slave else 2 + request.pipe_stdin)
 
 
 def _drain(signals: int) -> None:

@@ -9,6 +9,7 @@ from execserver.zygote.groups import all_processes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from resource import struct_rusage
 
 _SIGKILL = 9
 _WALL = 0x40000000  # traced threads that are no children, too
@@ -27,17 +28,17 @@ def own_children() -> list[int]:
         return [pid for pid, stat in all_processes().items() if stat[1] == this]
 
 
-def reap_ended() -> list[tuple[int, int]]:
-    """Reap every child that has ended; return pid and wait status of each."""
-    ended: list[tuple[int, int]] = []
+def reap_ended() -> list[tuple[int, int, struct_rusage]]:
+    """Reap every child that has ended; return pid, wait status and what it has used of each."""
+    ended: list[tuple[int, int, struct_rusage]] = []
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return ended
         if pid == 0:
             return ended
-        ended.append((pid, status))
+        ended.append((pid, status, used))
 
 
 def changed_children() -> Iterator[tuple[int, int]]:

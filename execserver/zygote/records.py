@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 
+from execserver.resources.rlimits import RECORD_BYTES, ChildLimits, decode_limits, encode_limits
 from execserver.zygote.confinement import (
     UNCONFINED,
     Confinement,
@@ -34,7 +35,9 @@ _HAS_ARG0 = 1
 _PIPE_STDIN = 2
 _SUPERVISED = 4
 _LISTENS = 8
+_LIMITED = 16
 _SURVIVORS = 1
+UNLIMITED = ChildLimits()
 
 # The padding puts the id at offset 8, where the channel reads it from any record without decoding it.
 _HEAD = struct.Struct("<BBB5xQqqqq")
@@ -72,12 +75,13 @@ class SpawnRequest(Record):
     After `deadline_ns` of the monotonic clock (0: never) nobody waits, and nothing may be started.
 
     With an encoded `supervision`, an exec supervisor watches what the program starts; the socket for its
-    approval prompts comes behind those.  If the request `listens`, the last descriptor is a socket, through
-    which the sandbox passes what listens, in a network of its own, at the ports of its proxies.
+    approval prompts comes behind those.  If the request `listens`, the next descriptor is a socket, through
+    which the sandbox passes what listens, in a network of its own, at the ports of its proxies.  With
+    `limits`, which are not for supervised programs, the last one may be that of a control group.
     """
 
     __slots__ = (
-        *("arg0", "argv", "confinement", "cwd", "deadline_ns", "env", "listens"),
+        *("arg0", "argv", "confinement", "cwd", "deadline_ns", "env", "limits", "listens"),
         *("pipe_stdin", "request_id", "slave", "supervision"),
     )
 
@@ -94,6 +98,7 @@ class SpawnRequest(Record):
         confinement: Confinement = UNCONFINED,
         supervision: bytes = b"",
         listens: bool = False,
+        limits: ChildLimits = UNLIMITED,
     ) -> None:
         self.request_id = request_id
         self.argv = list(argv)
@@ -106,6 +111,7 @@ class SpawnRequest(Record):
         self.confinement = confinement
         self.supervision = supervision
         self.listens = listens
+        self.limits = limits
 
 
 class WorkerRequest(Record):
@@ -179,15 +185,28 @@ class Signalled(Record):
 
 
 class Exited(Record):
-    """The child was reaped: its raw wait status, and whether others of its process group live on."""
+    """The child was reaped: its raw wait status, and whether others of its process group live on.
 
-    __slots__ = ("child_id", "pid", "status", "survivors")
+    `cpu_us` is the CPU time of it and of what it has reaped, `peak_kib` the most memory one of these had.
+    """
 
-    def __init__(self, child_id: int, pid: int, status: int, survivors: bool = False) -> None:
+    __slots__ = ("child_id", "cpu_us", "peak_kib", "pid", "status", "survivors")
+
+    def __init__(
+        self,
+        child_id: int,
+        pid: int,
+        status: int,
+        survivors: bool = False,
+        cpu_us: int = 0,
+        peak_kib: int = 0,
+    ) -> None:
         self.child_id = child_id
         self.pid = pid
         self.status = status
         self.survivors = survivors
+        self.cpu_us = cpu_us
+        self.peak_kib = peak_kib
 
 
 def encode(record: Record) -> bytes:
@@ -235,6 +254,9 @@ def _encode_spawn(record: SpawnRequest) -> bytes:
     if record.supervision:
         flags |= _SUPERVISED
         tail = record.supervision + _SUPERVISION_BYTES.pack(len(record.supervision))
+    if record.limits != UNLIMITED:
+        flags |= _LIMITED
+        tail += encode_limits(record.limits)
     kind, confined = encode_confinement(record.confinement)
     numbers = (len(record.argv), len(record.env), record.deadline_ns, len(confined))
     strings = [record.cwd, record.slave, record.arg0 or b"", *record.argv, *record.env]
@@ -245,9 +267,10 @@ def _decode_spawn(flags: int, confined_by: int, number: int, fields: list[int], 
     argc, envc, deadline_ns, confined_bytes = fields
     # Supervision and confinement are binary and may hold NULs, so they stand behind the joined strings and
     # are cut off first, from the end.
+    body, limits = _cut_limits(body) if flags & _LIMITED else (body, UNLIMITED)
     body, supervision = _cut_supervision(body) if flags & _SUPERVISED else (body, b"")
     end = len(body) - confined_bytes
-    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 4 or not 0 <= end <= len(body):
+    if argc < 1 or envc < 0 or deadline_ns < 0 or flags >> 5 or not 0 <= end <= len(body):
         raise RecordError("malformed head of a spawn request")
     confined = _decode_confinement(confined_by, body[end:])
     cwd, slave, arg0, *strings = _split(body[:end], 3 + argc + envc)
@@ -257,7 +280,7 @@ def _decode_spawn(flags: int, confined_by: int, number: int, fields: list[int], 
     piped = bool(flags & _PIPE_STDIN)
     return SpawnRequest(
         *(number, strings[:argc], strings[argc:], cwd, given, slave, piped, deadline_ns),
-        *(confined, supervision, bool(flags & _LISTENS)),
+        *(confined, supervision, bool(flags & _LISTENS), limits),
     )
 
 
@@ -268,6 +291,14 @@ def _cut_supervision(body: bytes) -> tuple[bytes, bytes]:
     if not 0 < length <= end:
         raise RecordError("spawn request whose supervision is cut")
     return body[: end - length], body[end - length : end]
+
+
+def _cut_limits(body: bytes) -> tuple[bytes, ChildLimits]:
+    """Return what stands before the limits, and the limits."""
+    try:
+        return body[:-RECORD_BYTES], decode_limits(body[-RECORD_BYTES:])
+    except ValueError as error:
+        raise RecordError(str(error)) from None
 
 
 def _decode_confinement(kind: int, data: bytes) -> Confinement:
@@ -289,7 +320,8 @@ def _decode_worker(
 def _encode_plain(record: Record) -> bytes:
     if isinstance(record, Exited):
         flags = _SURVIVORS if record.survivors else 0
-        return _HEAD.pack(_EXITED, flags, 0, record.child_id, record.pid, record.status, 0, 0)
+        used = (record.cpu_us, record.peak_kib)
+        return _HEAD.pack(_EXITED, flags, 0, record.child_id, record.pid, record.status, *used)
     if isinstance(record, Begun):
         return _HEAD.pack(_BEGUN, 0, 0, record.request_id, 0, 0, 0, 0)
     if isinstance(record, Started):
@@ -302,11 +334,13 @@ def _encode_plain(record: Record) -> bytes:
 
 
 def _decode_plain(kind: int, flags: int, number: int, fields: list[int]) -> Record:
-    first, second, *unused = fields
-    if any(unused) or flags & ~(_SURVIVORS if kind == _EXITED else 0):
+    first, second, *others = fields
+    if flags & ~(_SURVIVORS if kind == _EXITED else 0):
+        raise RecordError(f"record of kind {kind} has flags it cannot have")
+    if kind == _EXITED and min(others) >= 0:
+        return Exited(number, first, second, bool(flags), *others)
+    if any(others):
         raise RecordError(f"record of kind {kind} has fields it cannot have")
-    if kind == _EXITED:
-        return Exited(number, first, second, bool(flags))
     if kind == _BEGUN and first == second == 0:
         return Begun(number)
     if kind == _STARTED and second == 0:

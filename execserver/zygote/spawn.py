@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from execserver.zygote.libc import Libc
+    from execserver.zygote.limited import LimitedStarts
     from execserver.zygote.records import SpawnRequest, WorkerRequest
 
 _PASSWD_BYTES = 4 * 1024 * 1024
@@ -43,7 +44,7 @@ class SpawnFailure(Exception):
         self.details = details
 
 
-def spawn(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+def spawn(libc: Libc | LimitedStarts, request: SpawnRequest, descriptors: Sequence[int]) -> int:
     """Start the program and return its pid, or raise SpawnFailure; the descriptors stay the caller's."""
     check_deadline(request)
     if request.slave:
@@ -51,7 +52,7 @@ def spawn(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
     return _spawn_on_pipes(libc, request, descriptors)
 
 
-def _spawn_on_pipes(libc: Libc, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+def _spawn_on_pipes(libc: Libc | LimitedStarts, request: SpawnRequest, descriptors: Sequence[int]) -> int:
     if len(descriptors) != 2 + request.pipe_stdin:
         # The kernel drops descriptors of a message for which this process has no free number.
         raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
@@ -96,7 +97,7 @@ def first_that_runs(candidates: Sequence[bytes], start: Callable[[bytes], int]) 
     raise refused or last
 
 
-def _spawn_on_terminal(libc: Libc, request: SpawnRequest) -> int:
+def _spawn_on_terminal(libc: Libc | LimitedStarts, request: SpawnRequest) -> int:
     env = with_shell(request.env)
     cwd = request.cwd
     # A habit of the reference server: without its folder a terminal starts in HOME, and nobody hears of it.

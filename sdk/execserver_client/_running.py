@@ -47,6 +47,8 @@ async def complete(start: Callable[[], Awaitable[Process]], command: Command) ->
         stderr=found.stderr,
         sandbox_denied=denied,
         gaps=found.gaps,
+        ended=None if process.exited is None else process.exited.ended,
+        usage=None if process.exited is None else process.exited.usage,
     )
     if command.check and not result.ok:
         raise CommandFailed(command.argv, result)

@@ -16,6 +16,7 @@ import msgspec
 
 from execserver.client.collecting import MAX_COLLECTED
 from execserver.client.errors import ExecServerError, RequestFailed
+from execserver.client.operations.processes import require
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.recovery import Pauses, SessionState
 from execserver.client.router import Router
@@ -50,6 +51,7 @@ from execserver_client.result import Result
 from execserver_client.sandbox import AnySandbox, context_of
 
 if TYPE_CHECKING:
+    from execserver.protocol.resource_limits import ResourceLimits
     from execserver_client.files import Files
     from execserver_client.http import Http
     from execserver_client.ports import Ports
@@ -176,6 +178,7 @@ class Box:
         env: Mapping[str, str] | None = None,
         env_policy: ExecEnvPolicy | None = None,
         sandbox: AnySandbox = None,
+        limits: ResourceLimits | None = None,
         timeout: float | None = None,
         check: bool = False,
         max_output: int = MAX_COLLECTED,
@@ -194,14 +197,8 @@ class Box:
         than 0; `OutputTooLarge` beyond `max_output` bytes and `OutputGap` for lost output (unless
         `allow_gaps`), having killed the command; and what `start` raises.
         """
-        command = Command(
-            tuple(argv),
-            input.encode() if isinstance(input, str) else input,
-            timeout,
-            check,
-            max_output,
-            allow_gaps,
-        )
+        given = input.encode() if isinstance(input, str) else input
+        command = Command(tuple(argv), given, timeout, check, max_output, allow_gaps)
 
         async def start() -> Process:
             return await self.start(
@@ -213,6 +210,7 @@ class Box:
                 pipe_stdin=input is not None and not tty,
                 arg0=arg0,
                 sandbox=sandbox,
+                limits=limits,
                 name=name,
             )
 
@@ -229,6 +227,7 @@ class Box:
         pipe_stdin: bool = False,
         arg0: str | None = None,
         sandbox: AnySandbox = None,
+        limits: ResourceLimits | None = None,
         name: str | None = None,
         process_id: str | None = None,
         collect_output: bool = True,
@@ -240,9 +239,11 @@ class Box:
         `INHERIT_ENVIRONMENT` (all), with `EMPTY_ENVIRONMENT` none.  Without `pipe_stdin` or `tty` its input
         is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the contract's
         object.  With `collect_output` False output is not kept for iteration; use it if only the exit counts,
-        or if output is taken with `Process.read`.
+        or if output is taken with `Process.read`.  `limits` are what it and all it starts may use at most (an
+        extension of this project's server); with them, `Process.exited` says how it ended.
 
-        Raises `RequestFailed` when the program cannot be started, TypeError for an `argv` that is one string,
+        Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
+        program cannot be started, TypeError for an `argv` that is one string,
         `InvalidPath` and ValueError for what cannot be meant.  When the connection is lost before the answer,
         or this is cancelled, the process is killed as soon as there is a connection.
         """
@@ -260,7 +261,10 @@ class Box:
             sandbox=context_of(sandbox, folder),
             process_id=process_id,
             process_name=name,
+            limits=limits,
         )
+        if limits is not None:
+            require(self.extensions.process_limits, PROCESS_START)
         return await self._start(params, collect_output)
 
     async def attach(self, process_id: str, after_seq: int = 0) -> Process:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from execserver.client.collecting import MAX_COLLECTED, Collector, CompletedProcess
 from execserver.client.errors import ExecServerError, OutputGap, TransportClosed, WaitTimeout
-from execserver.client.event_log import Event, Output, ReadState
+from execserver.client.event_log import Event, Exited, Output, ReadState
 from execserver.client.operations import processes as operations
 from execserver.client.process_state import ProcessState
 from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN, PROCESS_SIGNAL
@@ -85,6 +85,11 @@ class Process:
         return self._known.exit_code
 
     @property
+    def exited(self) -> Exited | None:
+        """The event of its end, None before; with `limits` it says why, and what the process used."""
+        return self._known.exited
+
+    @property
     def last_seq(self) -> int:
         """The highest seq up to which every event has arrived or is known to be lost."""
         return self._known.last_seq
@@ -98,8 +103,7 @@ class Process:
     def stdout(self) -> OutputStream:
         """The bytes of stdout, of a terminal all output, as they come; taken from the same events.
 
-        What comes on stderr meanwhile is kept for `stderr`, up to 8 MiB; beyond that its oldest bytes are an
-        `OutputGap` there.
+        What comes on stderr meanwhile is kept for `stderr`, up to 8 MiB; beyond it is an `OutputGap` there.
         """
         return OutputStream(self, "stdout")
 
@@ -226,12 +230,10 @@ class Process:
     async def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.
 
-        Raises `UnsupportedByServer` on servers without this extension, `StdinUnavailable` if the process has
-        ended.
+        Raises `UnsupportedByServer` on servers without this, `StdinUnavailable` if the process has ended.
         """
         async with self._write_lock:
-            wanted = operations.close_stdin(self._known, self._session.extensions)
-            await adrive(self._session, wanted)
+            await adrive(self._session, operations.close_stdin(self._known, self._session.extensions))
 
     def require_close_stdin(self) -> None:
         """Raise `UnsupportedByServer` if `close_stdin` would."""
@@ -239,8 +241,7 @@ class Process:
 
     async def resize(self, rows: int, cols: int) -> None:
         """Change the size of the terminal.  Raises `UnsupportedByServer` if the server cannot."""
-        wanted = operations.resize(self._known, self._session.extensions, rows, cols)
-        await adrive(self._session, wanted)
+        await adrive(self._session, operations.resize(self._known, self._session.extensions, rows, cols))
 
     async def signal(self, name: str) -> None:
         """Send a signal to the process group: `interrupt` on every server, others such as `TERM` on some."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from execserver.client.errors import OutputGap
+from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,7 +13,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     On a terminal all output is in `stdout`.  `exit_code` is 128 + N after signal N on this project's server,
     and -1 if no server knows it (also in a `CommandTimeout`).  `sandbox_denied`: its sandbox made it fail.
-    `gaps`: output that was lost, only with `allow_gaps`.
+    `gaps`: output that was lost, only with `allow_gaps`.  With `limits`, `ended` is why it did not exit by
+    itself, None if it did, and `usage` what it used.
     """
 
     exit_code: int
@@ -20,6 +22,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     stderr: bytes
     sandbox_denied: bool = False
     gaps: tuple[OutputGap, ...] = ()
+    ended: ProcessEnd | None = None
+    usage: ResourceUsage | None = None
 
     @property
     def ok(self) -> bool:

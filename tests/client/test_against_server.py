@@ -28,6 +28,7 @@ from execserver.client import (
     UnsupportedByServer,
 )
 from execserver.protocol.files import FsWalkOptions
+from execserver.protocol.resource_limits import EndCause, ProcessEnd, ResourceLimits
 from tests.support.server_process import Flavour, ServerProcess, base_environment
 
 MIB = 1024 * 1024
@@ -48,6 +49,27 @@ class TestProcesses:
         assert outputs == {"stdout": b"out\n", "stderr": b"err\n"}
         assert process.wait() == 3
         assert not process.sandbox_denied()
+
+    def test_limits_are_asked_for_and_the_end_says_why(self, remote: ExecServerClient) -> None:
+        limits = ResourceLimits(wall_ms=200)
+        if not remote.extensions.process_limits:
+            with pytest.raises(UnsupportedByServer):
+                remote.start(["true"], limits=limits)
+            return
+        process = remote.start(["sleep", "60"], limits=limits)
+        assert process.wait(timeout=20) == 137
+        exited = process.exited
+        assert exited is not None
+        assert exited.ended == ProcessEnd(
+            cause=EndCause.DEADLINE,
+            limit="wallMs",
+            scope="process",
+            value=200,
+            text="ended because its time of 200 ms was over",
+        )
+        assert exited.usage is not None
+        (entry,) = remote.process_list()
+        assert (entry.ended, entry.usage) == (exited.ended, exited.usage)
 
     def test_communicate_collects_both_streams(self, remote: ExecServerClient) -> None:
         done = remote.start(["sh", "-c", "echo out; echo err >&2; exit 4"]).communicate(timeout=20)

@@ -207,7 +207,8 @@ def test_a_required_log_that_cannot_be_written_refuses_what_acts(folder: Path, t
         peer.call("fs/readFile", {"path": "file:///proc/version"})
     assert verify(str(folder)).torn == 0
     events = [record["event"] for record in records(str(folder))]
-    assert events[-1] in ("start", "exit")
+    # A record that is shorter than the one which did not fit may still find room: that some are lost.
+    assert events[-1] in ("start", "exit", "lost")
 
 
 @pytest.mark.parametrize("policy", ["read-only", "workspace-write", "all folders"])

@@ -27,6 +27,7 @@ MODULES = (
     "network",
     "ports",
     "process",
+    "resource_limits",
     "session",
     "trees",
     "file_watches",

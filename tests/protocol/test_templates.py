@@ -19,10 +19,12 @@ from execserver.protocol.process import (
     ReadResponse,
 )
 from execserver.protocol.record import encode_record
+from execserver.protocol.resource_limits import EndCause, ProcessEnd, ResourceUsage
 from execserver.protocol.templates import (
     BodyDeltaTemplates,
     CommandExecTemplates,
     ProcessTemplates,
+    end_members,
     read_result,
 )
 from tests.protocol.strategies import texts
@@ -32,6 +34,11 @@ seqs = st.integers(1, 2**64 - 1)
 exit_codes = st.integers(-(2**31), 2**31 - 1)
 chunks = st.binary(max_size=60)
 refusals = st.just("") | texts
+End = tuple[ProcessEnd | None, ResourceUsage] | None
+ends: st.SearchStrategy[End] = st.none() | st.tuples(
+    st.none() | st.builds(ProcessEnd, cause=st.sampled_from(EndCause), value=st.none() | seqs, text=texts),
+    st.builds(ResourceUsage, cpu_ms=seqs, peak_bytes=st.none() | seqs, complete=st.booleans()),
+)
 
 
 @given(texts, streams, seqs, chunks)
@@ -44,9 +51,9 @@ def test_output_is_written_as_its_record(process_id: str, stream: str, seq: int,
     assert simplejson.loads(message)["params"]["processId"] == process_id
 
 
-@given(texts, seqs, exit_codes, st.booleans(), refusals)
+@given(texts, seqs, exit_codes, st.booleans(), refusals, ends)
 def test_exit_and_close_are_written_as_their_records(
-    process_id: str, seq: int, exit_code: int, denied: bool, refusal: str
+    process_id: str, seq: int, exit_code: int, denied: bool, refusal: str, end: End
 ) -> None:
     templates = ProcessTemplates(process_id)
     exited = ExecExitedNotification(
@@ -55,8 +62,10 @@ def test_exit_and_close_are_written_as_their_records(
         exit_code=exit_code,
         sandbox_denied=denied,
         sandbox_refusal=refusal or msgspec.UNSET,
+        ended=msgspec.UNSET if end is None else end[0],
+        usage=msgspec.UNSET if end is None else end[1],
     )
-    message = templates.exited(seq, exit_code, denied, refusal)
+    message = templates.exited(seq, exit_code, denied, refusal, b"" if end is None else end_members(*end))
     closed = ExecClosedNotification(process_id=process_id, seq=seq)
     assert message == envelope.encode_notification("process/exited", exited)
     assert templates.closed(seq) == envelope.encode_notification("process/closed", closed)
@@ -101,6 +110,7 @@ def test_body_deltas_are_written_as_their_records(
     st.booleans(),
     st.integers(0, 2**40),
     refusals,
+    ends,
 )
 def test_a_read_is_written_as_its_record(
     retained: list[tuple[int, str, bytes]],
@@ -110,6 +120,7 @@ def test_a_read_is_written_as_its_record(
     denied: bool,
     lost: int,
     refusal: str,
+    end: End,
 ) -> None:
     page = SimpleNamespace(chunks=retained, next_seq=next_seq)
     log = SimpleNamespace(oldest_seq=7, lost_bytes=lost)
@@ -120,6 +131,7 @@ def test_a_read_is_written_as_its_record(
         log=log,
         sandbox_denied=denied,
         sandbox_refusal=refusal,
+        end_text=b"" if end is None else end_members(*end),
     )
     record = ReadResponse(
         chunks=tuple(
@@ -134,5 +146,7 @@ def test_a_read_is_written_as_its_record(
         oldest_seq=7,
         lost_bytes=lost,
         sandbox_refusal=refusal or msgspec.UNSET,
+        ended=msgspec.UNSET if end is None else end[0],
+        usage=msgspec.UNSET if end is None else end[1],
     )
     assert bytes(read_result(page, state)) == encode_record(record)

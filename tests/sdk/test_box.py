@@ -23,7 +23,7 @@ from execserver_client.errors import (
     StdinUnavailable,
     TransportClosed,
 )
-from execserver_client.events import EMPTY_ENVIRONMENT
+from execserver_client.events import EMPTY_ENVIRONMENT, EndCause, ResourceLimits
 from execserver_client.process import Process
 from execserver_client.sandbox import Sandbox
 from tests.sdk.boxes import QUICK, box_of, fake_box, nothing_runs, running, until, with_box
@@ -37,6 +37,20 @@ class TestRunning:
             found = await box.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
             assert (found.exit_code, found.stdout, found.stderr, found.ok) == (3, b"out\n", b"err\n", False)
             assert (await box.run(["printf", r"\377x"])).text == "\ufffdx"
+
+        with_box(url, use)
+
+    def test_limits_are_asked_for_and_the_end_says_why(self, url: str) -> None:
+        async def use(box: Box) -> None:
+            found = await box.run(["sleep", "60"], limits=ResourceLimits(wall_ms=200))
+            assert found.ended is not None
+            assert (found.ended.cause, found.ended.limit) == (EndCause.DEADLINE, "wallMs")
+            assert found.usage is not None
+            async with await box.start(["true"], limits=ResourceLimits()) as process:
+                await process.wait(timeout=20)
+                assert process.exited is not None
+                assert (process.exited.ended, process.exited.usage is None) == (None, False)
+            assert (await box.run(["true"])).usage is None
 
         with_box(url, use)
 

@@ -18,7 +18,9 @@ def listed(pid: int, *, exited: bool = False, tty: bool = False) -> ProcessListE
     state.started()
     if exited:
         state.record_exit(3, signalled=False)
-    process = SimpleNamespace(argv=["a", "b"], pid=pid, state=state, started_at=1_700_000_000.9876)
+    process = SimpleNamespace(
+        argv=["a", "b"], pid=pid, state=state, started_at=1_700_000_000.9876, ending=None
+    )
     return list_entry("p", cast(Process, process))
 
 

@@ -25,10 +25,12 @@ NEW_PIDS = 0x20000000
 NEW_NETWORK = 0x40000000
 
 _AS_SIBLING = 0x00008000  # CLONE_PARENT
+_INTO_GROUP = 0x2_0000_0000  # CLONE_INTO_CGROUP
 _SIGCHLD = 17
 _NEEDED = (b"user", b"mnt", b"pid", b"net", b"ipc", b"uts")  # what a sandbox needs one of each of
 _MOST_NAMESPACES = b"1024"  # of each kind inside; a user may have some thousands at least
 _CLONE_ARGUMENTS = struct.Struct("=8Q")
+_GROUP_ARGUMENTS = struct.Struct("=8Q16xQ")  # of Linux 5.7, with the descriptor of a control group
 # The errors of a kernel, a limit or a filter that allows no user namespaces.
 _NO_USER_NAMESPACE = (errno.EPERM, errno.EACCES, errno.ENOSPC, errno.EUSERS, errno.EINVAL, errno.ENOSYS)
 
@@ -49,22 +51,23 @@ def flags_for(plan: SandboxPlan) -> int:
     return flags if plan.network == NETWORK_HOST else flags | NEW_NETWORK
 
 
-def fork_into(kernel: Kernel, flags: int, sibling: bool = False) -> tuple[int, bool]:
+def fork_into(kernel: Kernel, flags: int, sibling: bool = False, group: int = -1) -> tuple[int, bool]:
     """Fork into new namespaces; return the child's pid (0 in the child) and whether it has a user namespace.
 
     Real root goes without a user namespace where only these are refused.  The caller has one thread, and the
     child runs no fork hooks of the interpreter.  With `sibling` the child becomes a child of the caller's
-    parent, which gets SIGCHLD for it.  Raises OSError.
+    parent, which gets SIGCHLD for it.  It begins in the control group of the descriptor `group`, if that is
+    given.  Raises OSError.
     """
     flags |= _AS_SIBLING if sibling else 0
     try:
-        return _clone(kernel, flags), bool(flags & NEW_USER)
+        return _clone(kernel, flags, group), bool(flags & NEW_USER)
     except OSError as error:
         if not flags & NEW_USER or os.geteuid() != 0 or error.errno not in _NO_USER_NAMESPACE:
             raise
         refused = error
     try:
-        return _clone(kernel, flags & ~NEW_USER), False
+        return _clone(kernel, flags & ~NEW_USER, group), False
     except OSError:
         raise refused from None
 
@@ -98,17 +101,20 @@ def limits_of(identity: Identity | None) -> tuple[Limit, ...]:
     return (b"cgroup", b"0"), *((kind, _MOST_NAMESPACES) for kind in _NEEDED)
 
 
-def _clone(kernel: Kernel, flags: int) -> int:
+def _clone(kernel: Kernel, flags: int, group: int) -> int:
     # A raw fork: the interpreter's fork hooks are not needed, since there is one thread and nothing is
     # imported afterwards.  There is no third way: what refuses namespaces to `clone` refuses them to
     # `unshare`.
     signal = 0 if flags & _AS_SIBLING else _SIGCHLD  # a sibling ends with the signal of the caller
     try:
-        arguments = _CLONE_ARGUMENTS.pack(flags, 0, 0, 0, signal, 0, 0, 0)
-        return kernel.call("clone3", arguments, _CLONE_ARGUMENTS.size)
+        if group >= 0:
+            arguments = _GROUP_ARGUMENTS.pack(flags | _INTO_GROUP, 0, 0, 0, signal, 0, 0, 0, group)
+        else:
+            arguments = _CLONE_ARGUMENTS.pack(flags, 0, 0, 0, signal, 0, 0, 0)
+        return kernel.call("clone3", arguments, len(arguments))
     except OSError as error:
         # A filter cannot look at a structure behind a pointer, so some refuse the call as a whole.
-        if error.errno != errno.ENOSYS:
+        if error.errno != errno.ENOSYS or group >= 0:
             raise
     return kernel.call("clone", flags | signal, 0, 0, 0, 0)
 

@@ -107,11 +107,15 @@ class BackEnd:
         descriptors: Sequence[int],
         command: Command,
         covers: Sequence[Mount],
+        group: int = -1,
     ) -> Start:
-        """Return what starts a request's command for a zygote."""
+        """Return what starts a request's command for a zygote.
+
+        `group` is the descriptor of a control group for it.
+        """
         self.make_ready()
         become = self.command(command, covers)
-        return lambda: fork_child(sandboxes.kernel, become, self.flags)
+        return lambda: fork_child(sandboxes.kernel, become, self.flags, group)
 
 
 def refused(why: str) -> SpawnFailure:

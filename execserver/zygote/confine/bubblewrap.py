@@ -33,6 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from execserver.resources.rlimits import ChildLimits
     from execserver.sandbox.backends.bwrap import Bwrap
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount, SandboxPlan
@@ -134,8 +135,7 @@ def monitor_command(
         told, tells = _status_pipe()
         held = None if routing is None else HeldStart(kernel, routing)
         line = wrapper.command_line(command, covers, tells, held)
-        leave_descriptors_to_others()
-        pid = _started(host, wrapper, line)
+        pid = _started(host, wrapper, line, command.limits)
         # Else the pipe would not end with bubblewrap.
         os.close(tells)
         first = os.read(told, _STATUS_BYTES)
@@ -163,8 +163,10 @@ def _status_pipe() -> tuple[int, int]:
     return told, tells
 
 
-def _started(host: Host, wrapper: Wrapper, line: Sequence[bytes]) -> int:
-    """Start bubblewrap; return its pid."""
+def _started(host: Host, wrapper: Wrapper, line: Sequence[bytes], limits: ChildLimits) -> int:
+    """Start bubblewrap, with the limits of its command; return its pid."""
+    leave_descriptors_to_others()
+    limits.apply()
     # An empty environment: a variable of the request, such as LD_PRELOAD, would act on bubblewrap itself,
     # outside.  `--setenv` carries the command's.  A process group of its own: a signal to bubblewrap would
     # kill it and not reach the command.

@@ -286,12 +286,24 @@ def start_child(fork: Callable[[int], int]) -> tuple[int, Report]:
     return pid, Report(ours)
 
 
-def fork_child(kernel: Kernel, become: Become, flags: int = 0) -> tuple[int, Report]:
-    """Fork a child that calls `become`, in the new namespaces of `flags` if any; return as `start_child`."""
+def take_default_signals() -> None:
+    """Set every signal back to its default."""
+    # Ignored signals survive an exec.  The interpreter ignores SIGPIPE and SIGXFSZ, and a server started by
+    # nohup, or in the background of a script, ignores some more.
+    for number in range(1, _signal.NSIG):
+        if _signal.getsignal(number) not in (_signal.SIG_DFL, None):  # None: the C library's own
+            _signal.signal(number, _signal.SIG_DFL)
+
+
+def fork_child(kernel: Kernel, become: Become, flags: int = 0, group: int = -1) -> tuple[int, Report]:
+    """Fork a child that calls `become`; return as `start_child`.
+
+    It is in the new namespaces of `flags` and in the control group of the descriptor `group`, if given.
+    """
     identity = Identity()
 
     def fork(report: int) -> int:
-        pid, mapped = fork_into(kernel, flags)
+        pid, mapped = fork_into(kernel, flags, group=group)
         if pid == 0:
             gc.disable()  # a collection writes to every object, and the fork would copy these pages
             try:

@@ -6,6 +6,7 @@ import errno
 import os
 
 from execserver.protocol.errors import os_error_text
+from execserver.resources.rlimits import ChildLimits
 from execserver.zygote.confine.child import open_null
 from execserver.zygote.libc import c_strings
 from execserver.zygote.lookup import env_value, pipe_candidates
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     # Starts the program at a path with arguments and environment; returns its pid, or never.
     StartProgram = Callable[[bytes, Sequence[bytes], Sequence[bytes]], int]
 
+_UNLIMITED = ChildLimits()
 EXIT_NOT_EXECUTED = 101  # the wire contract's status when the program is not there in the sandbox root
 _NAME = "codex-linux-sandbox"  # the program that the contract's messages come from
 
@@ -30,10 +32,10 @@ class Command:
 
     `stdio` are three descriptors; the first may be None for the null device.  If `slave`, the path of a pty's
     slave, is set, that terminal is stdio and the controlling terminal instead.  `ready` is what `make_ready`
-    leaves: the files to try, argv and environment.
+    leaves: the files to try, argv and environment.  Who starts it applies the `limits` last.
     """
 
-    __slots__ = ("arg0", "argv", "cwd", "env", "ready", "slave", "stdio")
+    __slots__ = ("arg0", "argv", "cwd", "env", "limits", "ready", "slave", "stdio")
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Command:
         arg0: bytes | None = None,
         stdio: Sequence[int | None] = (0, 1, 2),
         slave: bytes = b"",
+        limits: ChildLimits = _UNLIMITED,
     ) -> None:
         self.argv = argv
         self.env = env
@@ -50,6 +53,7 @@ class Command:
         self.arg0 = arg0
         self.stdio = stdio
         self.slave = slave
+        self.limits = limits
         self.ready: tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]] | None = None
 
     def make_ready(self) -> None:
@@ -67,13 +71,15 @@ def command_of(request: SpawnRequest, descriptors: Sequence[int]) -> Command:
     """
     if request.slave:
         env = with_shell(request.env)
-        return Command(request.argv, env, request.cwd, request.arg0, slave=request.slave)
+        return Command(
+            request.argv, env, request.cwd, request.arg0, slave=request.slave, limits=request.limits
+        )
     if len(descriptors) != 2 + request.pipe_stdin:
         # The kernel drops descriptors of a message for which this process has no free number.
         raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
     stdin = descriptors[0] if request.pipe_stdin else None
     stdio = (stdin, *descriptors[-2:])
-    return Command(request.argv, request.env, request.cwd, request.arg0, stdio)
+    return Command(request.argv, request.env, request.cwd, request.arg0, stdio, limits=request.limits)
 
 
 def take_stdio(command: Command) -> None:

@@ -80,14 +80,15 @@ class Native(BackEnd):
         descriptors: Sequence[int],
         command: Command,
         covers: Sequence[Mount],
+        group: int = -1,
     ) -> Start:
-        """Have the filter template fork, unless the command is to reach a proxy."""
+        """Have the filter template fork, unless the command is to reach a proxy or begins in a group."""
         # An init that listens passes its sockets on itself, which the filter of a managed proxy would refuse:
         # it installs that itself, 0.37 ms slower.  So it does without a template, or when none can be
-        # started.
-        parent = sandboxes.filter_template(self.plan.syscall_filter)
+        # started; and in a group, into which a spare init could not be moved.
+        parent = None if group >= 0 else sandboxes.filter_template(self.plan.syscall_filter)
         if parent is None:
-            return super().starter(sandboxes, request, descriptors, command, covers)
+            return super().starter(sandboxes, request, descriptors, command, covers, group)
         return lambda: start_child(lambda report: parent.fork(request, descriptors, covers, report))
 
 

@@ -134,7 +134,7 @@ def run_command(
         if command.stdio[0] is None and not command.slave:
             # The null device of the sandbox root: the one opened outside is a file of another root.
             child.open_null(0)
-        pid = _start(command, real, start or libc.spawn_in_session)
+        pid = _start(command, real, start or _starting(libc, command))
         if pid > 0:
             child.tell_running()
         # The command has its stdio.  Copies in init would keep the pipes open after it has closed its own.
@@ -261,6 +261,12 @@ def _give_up(
         landlock.restrict(kernel, rules)
     if not filtered:
         seccomp.install(kernel, plan.syscall_filter)
+
+
+def _starting(libc: Libc, command: Command) -> StartProgram:
+    """Return what starts the command of an init; its limits are then those of the init, too."""
+    own = command.limits
+    return lambda path, argv, env: libc.spawn_in_session(path, argv, env, own)
 
 
 def _start(command: Command, real: bytes, start: StartProgram) -> int:

@@ -107,10 +107,11 @@ class Sandboxes(Host):
         if self._mask_targets is not None:
             self._mask_targets.close()
 
-    def begin(self, request: SpawnRequest, descriptors: Sequence[int]) -> int:
+    def begin(self, request: SpawnRequest, descriptors: Sequence[int], group: int = -1) -> int:
         """Begin to start the command of a request; return the pid that stands for all of it.
 
-        The sandbox is being made as long as there is a `report_of` the pid.
+        The sandbox is being made as long as there is a `report_of` the pid.  `group` is the descriptor of the
+        control group that the command begins in.
         """
         check_deadline(request)
         ends, channel = _apart(request, descriptors)
@@ -123,7 +124,7 @@ class Sandboxes(Host):
             routing = _way_of(self.kernel, back_end, command.env, channel)
             if routing is not None:
                 command.env = routing.env
-            starter = partial(back_end.starter, self, request, ends, command)
+            starter = partial(back_end.starter, self, request, ends, command, group=group)
         try:
             # A cwd that is not there fails with its own stage, as without a sandbox; and what restricts
             # itself in place is then already where its command belongs.

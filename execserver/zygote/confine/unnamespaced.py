@@ -83,9 +83,10 @@ def run_command(
         # Stdio first: `keep_only` takes numbers 3 and 4, and closes what the command's stdio came as.
         take_stdio(command)
         report = child.keep_only(kernel, report, kept)
-        _take_default_signals()
+        child.take_default_signals()
         restrict()
         leave_descriptors_to_others()
+        command.limits.apply()
         # Before the exec: nothing of ours runs afterwards that could report.  A program that cannot be
         # executed is a command that ends with the wire contract's status, as in a sandbox root.
         child.tell_running()
@@ -141,15 +142,6 @@ def run_function(kernel: Kernel, restrict: Restrict, function: Callable[[], int]
 def _begin(kernel: Kernel, report: int) -> None:
     child.tie(kernel)
     child.check_starter(kernel, report)
-
-
-def _take_default_signals() -> None:
-    """Set every signal back to its default."""
-    # Ignored signals survive an exec.  The interpreter ignores SIGPIPE and SIGXFSZ, and a server started by
-    # nohup, or in the background of a script, ignores some more.
-    for number in range(1, _signal.NSIG):
-        if _signal.getsignal(number) not in (_signal.SIG_DFL, None):  # None: the C library's own
-            _signal.signal(number, _signal.SIG_DFL)
 
 
 def _tell_failure(report: int, error: OSError) -> None:

@@ -17,6 +17,7 @@ from execserver.protocol.environment import (
 )
 from execserver.protocol.paths import PathUri
 from execserver.protocol.process import ExecEnvPolicy, ProcessListEntry
+from execserver.protocol.resource_limits import ResourceLimits
 from execserver.protocol.session import KeptSession
 from execserver_client import box as asynchronous
 from execserver_client.result import Result
@@ -130,6 +131,7 @@ class Box:
         env: Mapping[str, str] | None = None,
         env_policy: ExecEnvPolicy | None = None,
         sandbox: AnySandbox = None,
+        limits: ResourceLimits | None = None,
         timeout: float | None = None,
         check: bool = False,
         max_output: int = MAX_COLLECTED,
@@ -156,6 +158,7 @@ class Box:
             env=env,
             env_policy=env_policy,
             sandbox=sandbox,
+            limits=limits,
             timeout=timeout,
             check=check,
             max_output=max_output,
@@ -176,6 +179,7 @@ class Box:
         pipe_stdin: bool = False,
         arg0: str | None = None,
         sandbox: AnySandbox = None,
+        limits: ResourceLimits | None = None,
         name: str | None = None,
         process_id: str | None = None,
         collect_output: bool = True,
@@ -187,9 +191,11 @@ class Box:
         `INHERIT_ENVIRONMENT` (all), with `EMPTY_ENVIRONMENT` none.  Without `pipe_stdin` or `tty` its input
         is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the contract's
         object.  With `collect_output` False output is not kept for iteration; use it if only the exit counts,
-        or if output is taken with `Process.read`.
+        or if output is taken with `Process.read`.  `limits` are what it and all it starts may use at most (an
+        extension of this project's server); with them, `Process.exited` says how it ended.
 
-        Raises `RequestFailed` when the program cannot be started, TypeError for an `argv` that is one string,
+        Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
+        program cannot be started, TypeError for an `argv` that is one string,
         `InvalidPath` and ValueError for what cannot be meant.  When the connection is lost before the answer,
         or this is cancelled, the process is killed as soon as there is a connection.
         """
@@ -203,6 +209,7 @@ class Box:
             pipe_stdin=pipe_stdin,
             arg0=arg0,
             sandbox=sandbox,
+            limits=limits,
             name=name,
             process_id=process_id,
             collect_output=collect_output,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
-from execserver.client.event_log import Event, ReadState
+from execserver.client.event_log import Event, Exited, ReadState
 from execserver.protocol.watching import LogResponse
 from execserver_client import process as asynchronous
 from execserver_client.sync import _shapes as shapes
@@ -45,6 +45,11 @@ class Process:
         return self._wrapped.exit_code
 
     @property
+    def exited(self) -> Exited | None:
+        """The event of its end, None before; with `limits` it says why, and what the process used."""
+        return self._wrapped.exited
+
+    @property
     def last_seq(self) -> int:
         """The highest seq up to which every event has arrived or is known to be lost."""
         return self._wrapped.last_seq
@@ -58,8 +63,7 @@ class Process:
     def stdout(self) -> OutputStream:
         """The bytes of stdout, of a terminal all output, as they come; taken from the same events.
 
-        What comes on stderr meanwhile is kept for `stderr`, up to 8 MiB; beyond that its oldest bytes are an
-        `OutputGap` there.
+        What comes on stderr meanwhile is kept for `stderr`, up to 8 MiB; beyond it is an `OutputGap` there.
         """
         return OutputStream(self._portal, self._wrapped.stdout)
 
@@ -152,8 +156,7 @@ class Process:
     def close_stdin(self) -> None:
         """Close the input of the process, if it is still open.
 
-        Raises `UnsupportedByServer` on servers without this extension, `StdinUnavailable` if the process has
-        ended.
+        Raises `UnsupportedByServer` on servers without this, `StdinUnavailable` if the process has ended.
         """
         self._portal.call(self._wrapped.close_stdin)
 

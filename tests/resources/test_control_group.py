@@ -1,0 +1,77 @@
+"""A control group of a real kernel: processes begin in it, and end with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from execserver.resources.control_group import ControlGroup
+from execserver.sandbox.kernel.namespaces import fork_into
+from execserver.sandbox.kernel.syscalls import Kernel
+from tests.resources.groups import a_group
+from tests.support.waiting import wait_until
+
+KERNEL = Kernel()
+
+
+def sleeper_in(group: ControlGroup) -> int:
+    """Fork a child into a group that waits for its end."""
+    pid, _ = fork_into(KERNEL, 0, group=group.fd)
+    if pid == 0:
+        try:
+            signal.pause()
+        finally:
+            os._exit(0)
+    return pid
+
+
+def test_a_fork_begins_in_the_group() -> None:
+    with a_group() as group:
+        assert not group.is_populated
+        pid = sleeper_in(group)
+        assert (group.pids, group.is_populated, group.remove()) == ([pid], True, False)
+        group.kill()
+        assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+        wait_until(lambda: not group.is_populated, 10)
+
+
+def test_all_end_at_once_also_where_the_kernel_cannot_do_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    with a_group() as group:
+        pids = [sleeper_in(group) for _ in range(5)]
+        write = ControlGroup.write
+
+        def without_kill(self: ControlGroup, name: str, value: str) -> None:
+            if name == "cgroup.kill":
+                raise FileNotFoundError(name)
+            write(self, name, value)
+
+        monkeypatch.setattr(ControlGroup, "write", without_kill)
+        group.kill()
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [signal.SIGKILL] * 5
+        monkeypatch.undo()
+
+
+def test_what_is_not_there_counts_nothing() -> None:
+    with a_group() as group:
+        assert (group.read("no-such-file"), group.numbers("no-such-file"), group.number("no-such-file")) == (
+            "",
+            {},
+            None,
+        )
+        assert group.ooms == 0
+
+
+def test_a_fork_into_a_group_that_is_gone_fails() -> None:
+    with a_group() as group:
+        gone = ControlGroup.make(f"{group.path}/gone")
+        os.rmdir(gone.path)
+        with pytest.raises(OSError, match="clone3"):
+            fork_into(KERNEL, 0, group=gone.fd)
+        assert gone.remove()
+
+
+def test_a_kernel_without_the_call_starts_nothing_outside_of_the_group() -> None:
+    with a_group() as group, pytest.raises(OSError, match="clone3"):
+        fork_into(Kernel(without=["clone3"]), 0, group=group.fd)

@@ -63,8 +63,10 @@ class RemoteExecutor:
         )
         _log.info("serving environment %s as %r", first.environment_id, self._config.name)
         while True:
+            sent_away = False
             try:
                 self._connect_and_serve(self._streams)
+                sent_away = self._socket is not None and self._socket.was_sent_away
             except UpgradeRefused as refused:
                 # 4xx means that the address is no longer valid; the same key gets a new one.
                 reason = str(refused)
@@ -75,7 +77,7 @@ class RemoteExecutor:
                 reason = f"cannot connect to {shown(self._streams.registration.url)}: {failed}"
             else:
                 reason = self._socket.ended_because if self._socket is not None else ""
-            pause = self._tools.backoff.next_pause()
+            pause = self._tools.backoff.next_pause(sent_away=sent_away)
             if not self._is_leaving:
                 _log.warning("%s; reconnecting in %.1f s", one_line(reason), pause)
             self._tools.sleep(pause)

@@ -54,6 +54,7 @@ _READ_BYTES = 64 * 1024  # of the answer to the upgrade
 _TURN_MESSAGES = 64
 _ODD_BYTES = 8 * 1024  # read at once while frames other than whole messages come: these cost most
 _QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
+_GOING_AWAY = 1001  # a Close code
 _SHUTDOWN_NOTICE_S = 1.0
 _SWITCHING = 101
 
@@ -130,6 +131,7 @@ class RendezvousSocket:
         self._waiting: Waiter[None] | None = None  # there while `receive` waits for that
         self._is_drained = False  # the last read left nothing in the kernel, and another would only say so
         self.ended_because = ""
+        self.was_sent_away = False  # the peer shuts down: whoever takes its place can be asked at once
         frames = text_frames if kind.is_text and not kind.sends_binary else binary_frame
         self.writer = FairWriter(frames, self._write, None if is_secure else self._write_at_once)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
@@ -231,6 +233,7 @@ class RendezvousSocket:
             self._end(f"{self._kind.peer} broke the rules of WebSocket: {library.broken_rule}")
         elif not library.is_open:
             code = library.close_code
+            self.was_sent_away = code == _GOING_AWAY
             self._end(f"{self._kind.peer} closed the connection" + (f" ({code})" if code else ""))
         return not self._closed
 

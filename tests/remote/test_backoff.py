@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from execserver.remote.backoff import SHORT_IN_A_ROW, USEFUL_AFTER_S, Backoff
+from execserver.remote.backoff import AWAY_IN_A_ROW, AWAY_S, SHORT_IN_A_ROW, USEFUL_AFTER_S, Backoff
 
 
 def pauses(backoff: Backoff, count: int, lasted_s: float, *, was_used: bool) -> list[float]:
@@ -38,3 +38,17 @@ def test_one_use_ends_the_series_of_what_could_not_be_reached() -> None:
 
 def test_all_are_cut_at_random_so_that_not_all_executors_come_at_once() -> None:
     assert pauses(Backoff(lambda: 0.0), 3, 1.0, was_used=False) == [0.5, 1, 2]
+
+
+def test_after_a_goodbye_it_takes_a_moment_only_and_not_for_ever() -> None:
+    backoff = Backoff(lambda: 1.0)
+    found = [backoff.next_pause(sent_away=True) for _ in range(AWAY_IN_A_ROW + 3)]
+    assert found == [AWAY_S[1]] * AWAY_IN_A_ROW + [1, 2, 4]
+    backoff.ended(USEFUL_AFTER_S, was_used=False)
+    assert backoff.next_pause(sent_away=True) == AWAY_S[1]
+    assert Backoff(lambda: 0.0).next_pause(sent_away=True) == AWAY_S[0]
+
+
+def test_a_goodbye_shortens_no_series_of_failures() -> None:
+    backoff = Backoff(lambda: 1.0)
+    assert [backoff.next_pause(), backoff.next_pause(sent_away=True)] == [1, 2]

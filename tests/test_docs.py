@@ -17,7 +17,7 @@ from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.listen_url import DEFAULT_LISTEN_URL
 from execserver.mcp import command_line
 from execserver.relay.limits import Limits
-from execserver.verbs import aliases, audit, doctor, relay, token
+from execserver.verbs import aliases, audit, doctor, relay, relay_status, relay_token, token
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
@@ -103,7 +103,9 @@ def test_every_verb_is_in_the_readme() -> None:
 
 
 def test_options_of_the_relay_on_its_page_are_in_its_help() -> None:
-    known = set(read_table(relay.HELP + relay.TOKEN_HELP + cli_help.HELP, frozenset(), {}))
+    known = set(
+        read_table(relay.HELP + relay_token.HELP + relay_status.HELP + cli_help.HELP, frozenset(), {})
+    )
     page = (ROOT / "docs" / "relay.md").read_text()
     assert set(re.findall(r"`?(--[a-z][a-z-]+)", page)) <= known
 
@@ -140,7 +142,7 @@ def test_named_tests_exist() -> None:
 
 
 def test_options_named_on_the_pages_are_in_the_help() -> None:
-    known = set(read_table(cli_help.HELP + token.HELP + audit.HELP, frozenset(), {})) | {
+    known = set(read_table(cli_help.HELP + token.HELP + audit.HELP + relay.HELP, frozenset(), {})) | {
         doctor.JSON_FLAG,
         aliases.CODEX_FLAG,
     }

@@ -9,12 +9,12 @@ import time
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from execserver.relay.errors import CannotServe
+from execserver.relay.errors import CannotServe, EngineSilent
 from execserver.relay.identity import Identity
 from execserver.relay.metrics import CONTENT_TYPE, Metrics
 from execserver.relay.registry import ApiError, Json, Registry
 from execserver.relay.rendezvous import NotAdmitted, Rendezvous
-from execserver.relay.tokens import Token, TokenBook
+from execserver.relay.tokens import Token, Tokens
 from execserver.wire import handshake
 from execserver.wire.host_names import is_host, names_loopback
 
@@ -60,6 +60,13 @@ class Upgrade(NamedTuple):
     identity: Identity
 
 
+class Shown(NamedTuple):
+    """What a request shows: the token, directly or by a credential that was granted with it."""
+
+    token_id: str | None  # None if it shows nothing valid
+    entry: Identity | NotAdmitted | CannotServe | None = None  # of a rendezvous URL
+
+
 class Api:
     """Answers requests."""
 
@@ -67,7 +74,7 @@ class Api:
         self,
         registry: Registry,
         rendezvous: Rendezvous,
-        book: TokenBook,
+        tokens: Tokens,
         metrics: Metrics,
         *,
         base: str,
@@ -80,37 +87,39 @@ class Api:
         """
         self._registry = registry
         self._rendezvous = rendezvous
-        self._book = book
+        self._tokens = tokens
         self._metrics = metrics
         self._base = base
         self._fixed_base = fixed_base
         self._public_metrics = public_metrics
 
-    def answer(self, request: Request) -> Response | Upgrade:
+    def answer(self, request: Request, shown: Shown) -> Response | Upgrade:
         """Return the answer; blocks this greenlet while a call waits for an executor."""
         try:
-            return self._answer(request)
+            return self._answer(request, shown)
         except CannotServe as error:
-            _log.error("%s", error)
-            return self._refused(
-                "other", ApiError(503, "state_unavailable", "the relay cannot answer just now")
-            )
+            return self._unable("other", error)
 
-    def token_of(self, request: Request) -> str | None:
-        """Return the id of the token that a request shows, directly or by a credential granted with it.
-
-        None if the request shows nothing valid.
-        """
+    def recognize(self, request: Request) -> Shown:
+        """Return what a request shows."""
         path, _, query = request.target.partition("?")
         way_in = _RENDEZVOUS.fullmatch(path)
+        if way_in:
+            return self._shown_by_ticket(way_in[1], query)
         try:
-            if way_in:
-                return self._rendezvous.admit(way_in[1], _ticket(query)).token_id
-            return self._token(request).id
-        except (ApiError, NotAdmitted, CannotServe):
-            return None
+            return Shown(self._token(request).id)
+        except (ApiError, CannotServe):
+            return Shown(None)
 
-    def _answer(self, request: Request) -> Response | Upgrade:
+    def _shown_by_ticket(self, environment_id: str, query: str) -> Shown:
+        try:
+            ticket, hint = _named(query, "token") or "", _named(query, "node")
+            identity = self._rendezvous.admit(environment_id, ticket, hint)
+            return Shown(identity.token_id, identity)
+        except (NotAdmitted, CannotServe) as refused:
+            return Shown(None, refused.with_traceback(None))  # which holds this frame, which holds it
+
+    def _answer(self, request: Request, shown: Shown) -> Response | Upgrade:
         path, _, query = request.target.partition("?")
         call, way_in = _CALL.fullmatch(path), _RENDEZVOUS.fullmatch(path)
         if request.values("origin"):  # browsers send it; no web page may reach the relay
@@ -118,9 +127,11 @@ class Api:
         if call:
             return self._call(request, call[1], call[2])
         if way_in:
-            return self._enter(request, way_in[1], query)
+            return self._enter(request, way_in[1], query, shown.entry)
         if path == "/readyz":
-            return self._read_only(request, Response(503 if self._rendezvous.draining else 200))
+            return self._read_only(request, Response(503 if self._rendezvous.is_leaving else 200))
+        if path == "/lb":
+            return self._read_only(request, Response(200 if self._rendezvous.takes_new else 404))
         if path == "/metrics":
             return self._read_only(request, self._metrics_page(request))
         return self._refused("other", ApiError(404, "not_found", "there is nothing here"))
@@ -154,28 +165,40 @@ class Api:
     def _token(self, request: Request) -> Token:
         given = request.values("authorization")
         scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        token = self._book.find(text.strip()) if scheme.lower() == "bearer" else None
+        token = self._tokens.find(text.strip()) if scheme.lower() == "bearer" else None
         if token is None:
             raise ApiError(401, "unauthorized", "a valid token of this relay is needed, as bearer token")
         return token
 
-    def _enter(self, request: Request, environment_id: str, query: str) -> Response | Upgrade:
-        given = _ticket(query)
-        role = "executor" if given.startswith("x-") else "harness"
+    def _enter(
+        self,
+        request: Request,
+        environment_id: str,
+        query: str,
+        entry: Identity | NotAdmitted | CannotServe | None,
+    ) -> Response | Upgrade:
+        role = "executor" if (_named(query, "token") or "").startswith("x-") else "harness"
         # The upgrade rules of the server's own port, which knows the path `/` only.
         asked = handshake.Request(request.method, "/", False, handshake.by_name(request.headers))
         decided = handshake.answer(asked, _date())
         if not decided.upgraded:
             return self._refused("rendezvous", ApiError(400, "no_websocket", "this is a WebSocket's address"))
-        try:
-            identity = self._rendezvous.admit(environment_id, given)
-        except NotAdmitted as error:
-            self._metrics.count("upgrades", role, str(error.status))
-            _log.info("not admitted: role=%s environment=%s reason=%s", role, environment_id, error.reason)
-            refused = ApiError(error.status, error.reason, str(error))
-            return _error(refused, [(_REASON_HEADER, error.reason)])
-        self._metrics.count("upgrades", role, "101")
-        return Upgrade(decided.data, identity)
+        if isinstance(entry, Identity):
+            self._metrics.count("upgrades", role, "101")
+            return Upgrade(decided.data, entry)
+        if not isinstance(entry, NotAdmitted):
+            self._metrics.count("upgrades", role, "503")
+            return self._unable("rendezvous", entry)
+        self._metrics.count("upgrades", role, str(entry.status))
+        _log.info("not admitted: role=%s environment=%s reason=%s", role, environment_id, entry.reason)
+        refused = ApiError(entry.status, entry.reason, str(entry))
+        return _error(refused, [(_REASON_HEADER, entry.reason)])
+
+    def _unable(self, call: str, error: CannotServe | None) -> Response:
+        """Answer that nothing can be said just now, which is no refusal."""
+        if not isinstance(error, EngineSilent):  # which is told once, where it is noticed
+            _log.error("%s", error)
+        return self._refused(call, ApiError(503, "state_unavailable", "the relay cannot answer just now"))
 
     def _metrics_page(self, request: Request) -> Response:
         if not (self._public_metrics or _is_of_this_machine(request)):
@@ -199,8 +222,10 @@ class Api:
         return f"{self._base.partition('://')[0]}://{hosts[0]}"
 
 
-def _ticket(query: str) -> str:
-    return dict(parse_qsl(query)).get("token", "")
+def _named(query: str, name: str) -> str | None:
+    """Return a value of a query, None if it is not there once: a balancer could read another one of two."""
+    values = [value for key, value in parse_qsl(query) if key == name]
+    return values[0] if len(values) == 1 else None
 
 
 def _is_of_this_machine(request: Request) -> bool:

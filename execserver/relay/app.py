@@ -16,7 +16,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
 from gevent import signal_handler
@@ -36,14 +36,18 @@ from execserver.own_process import (
 from execserver.relay.admission import Admission
 from execserver.relay.api import Api
 from execserver.relay.byte_streams import server_context
+from execserver.relay.errors import CannotServe
 from execserver.relay.limits import Limits
 from execserver.relay.listener import RelayListener
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Registry
 from execserver.relay.rendezvous import Rendezvous
 from execserver.relay.state import MemoryState, RelayState
-from execserver.relay.tokens import TokenBook, TokenFileError
+from execserver.relay.tokens import TokenBook, TokenFileError, Tokens
 from execserver.settings import Settings
+
+if TYPE_CHECKING:
+    from execserver.relay.cluster.joining import Joining, Membership
 
 _log = logging.getLogger(__name__)
 
@@ -55,13 +59,14 @@ _END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class RelayConfig(NamedTuple):
     """The options of the command line."""
 
-    token_file: str
+    token_file: str | None  # None: the tokens of the cluster's engine
     limits: Limits = Limits()
     state_path: str | None = None
     certificate: str | None = None
     key: str | None = None
     public_url: str | None = None
     public_metrics: bool = False
+    membership: Membership | None = None  # of a cluster
 
 
 class Relay:
@@ -73,19 +78,26 @@ class Relay:
         gevent.config.track_greenlet_tree = False
         name_services.use_built_in_ones()
         self._config = config
-        self._book = TokenBook(config.token_file)
+        self._book = None if config.token_file is None else TokenBook(config.token_file)
         context = self._make_context()
-        self._state = _open_state(config.state_path)
-        self._metrics = Metrics()
+        self._metrics = metrics = Metrics()
+        joining = self._joining()
+        self._state = _open_state(config.state_path) if joining is None else joining.state
+        tokens = _tokens_of(joining) if self._book is None else self._book
+        now = time.time if joining is None else joining.clock.now
         self._rendezvous = Rendezvous(
-            self._state, self._book, config.limits, self._metrics, time.time, settings.tcp_user_timeout_s
+            self._state, tokens, config.limits, metrics, now, settings.tcp_user_timeout_s
         )
-        registry = Registry(self._state, self._rendezvous, config.limits, self._metrics, time.time)
+        self._node = (
+            None if joining is None else joining.node(self._rendezvous, config.limits, self._lost_name)
+        )
+        self._rendezvous.placement = self._node
+        registry = Registry(self._state, self._rendezvous, config.limits, metrics, now)
         api = Api(
             registry,
             self._rendezvous,
-            self._book,
-            self._metrics,
+            tokens,
+            metrics,
             base=config.public_url or own_base(sock, config.certificate is not None),
             fixed_base=config.public_url is not None,
             public_metrics=config.public_metrics,
@@ -96,6 +108,7 @@ class Relay:
         self._listener = RelayListener(sock, config.limits, self._admission, api, self._rendezvous.attach)
         self._listener.context = context
         self._stop, self._hurry = Event(), Event()
+        self._status = 0
 
     def run(self, announce: Callable[[], None]) -> int:
         """Serve until a signal; call `announce` once requests are answered.  Returns the exit status."""
@@ -104,6 +117,8 @@ class Relay:
         settle_allocator()  # halves the time of a stream: else each record would cost page faults
         on_end_signals(self._end_soon, _END_SIGNALS)
         signal_handler(signal.SIGHUP, self.reload)
+        if self._node is not None:
+            self._node.start()
         every = self._config.limits.token_check_s
         watch = get_hub().loop.timer(every, every)
         watch.start(self._look_at_tokens)
@@ -114,26 +129,33 @@ class Relay:
         idle_memory.start()
         # gevent runs greenlets that only yield for this long before it looks for input; see `server`.
         sys.setswitchinterval(0.0002)
-        _log.info("relay serving: known=%d", len(self._book))
+        _log.info("relay serving: known=%s", self._known)
         self._stop.wait()
         self._drain()
         watch.stop()
         idle_memory.close()
+        if self._node is not None:
+            self._node.close()
         self._state.close()
         for number in _END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second one must not spoil the exit status now
-        return 0
+        return self._status
+
+    @property
+    def _known(self) -> str:
+        return "by-engine" if self._book is None else str(len(self._book))
 
     def reload(self) -> None:
         """Read certificate and tokens again; what cannot be read stays as it was."""
         try:
             self._listener.context = self._make_context()
-            self._book.reload()
+            if self._book is not None:
+                self._book.reload()
+                self._rendezvous.end_revoked()
         except (OSError, TokenFileError) as error:
             _log.error("reload failed, going on with what was there before: %s", error)
             return
-        self._rendezvous.end_revoked()
-        _log.info("reloaded: known=%d", len(self._book))
+        _log.info("reloaded: known=%s", self._known)
 
     def _heed_open_files_limit(self) -> None:
         """Reduce the places to the number of descriptors that the system allows."""
@@ -151,9 +173,12 @@ class Relay:
     def _drain(self) -> None:
         limits = self._config.limits
         # The listener stays open until the end, so that `/readyz` and refused calls get their 503.
-        self._rendezvous.draining = True
+        self._rendezvous.is_leaving = True
         _log.info("draining: goodbye in %g s", limits.drain_s)
-        if self._rendezvous.count_sockets():
+        if self._rendezvous.count_sockets() and self._node is not None:
+            self._node.drain(limits.drain_s, self._hurry)
+        self._rendezvous.draining = True
+        if self._rendezvous.count_sockets() and self._node is None:
             self._hurry.wait(limits.drain_s)
         self._rendezvous.send_shutdown_notice()
         with at_most(limits.close_timeout_s):
@@ -162,15 +187,29 @@ class Relay:
         self._listener.close()
         self._rendezvous.end()
 
+    def _lost_name(self) -> None:
+        self._status = 1
+        self._end_soon()
+        self._hurry.set()
+
     def _look_at_tokens(self) -> None:
+        if self._book is None:
+            return
         try:
             changed = self._book.reload(changed_only=True)
         except TokenFileError as error:
             _log.error("the tokens stay as they were: %s", error)
             return
         if changed:
-            _log.info("tokens changed: known=%d", len(self._book))
+            _log.info("tokens changed: known=%s", self._known)
             self._rendezvous.end_revoked()
+
+    def _joining(self) -> Joining | None:
+        if self._config.membership is None:
+            return None
+        from execserver.relay.cluster.joining import Joining  # late: only with an engine
+
+        return Joining(self._config.membership, self._metrics, os.environ)
 
     def _make_context(self) -> ssl.SSLContext | None:
         config = self._config
@@ -189,6 +228,12 @@ def own_base(sock: socket.socket, tls: bool) -> str:
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'wss' if tls else 'ws'}://{shown}:{port}"
+
+
+def _tokens_of(joining: Joining | None) -> Tokens:
+    if joining is None:
+        raise CannotServe("there is neither a token file nor an engine")
+    return joining.tokens
 
 
 def _open_state(path: str | None) -> RelayState:

@@ -21,7 +21,7 @@ from gevent.hub import get_hub
 
 from execserver.eventloop.deadline import at_most
 from execserver.relay.admission import Admission
-from execserver.relay.api import Request, Response, Upgrade
+from execserver.relay.api import Request, Response, Shown, Upgrade
 from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
@@ -47,10 +47,10 @@ _TURNED_AWAY = (
 class Service(Protocol):
     """What answers requests."""
 
-    def token_of(self, request: Request) -> str | None:
-        """Return the id of the token that a request shows, before its body is read; None if none is valid."""
+    def recognize(self, request: Request) -> Shown:
+        """Return what a request shows, before its body is read; may block this greenlet."""
 
-    def answer(self, request: Request) -> Response | Upgrade:
+    def answer(self, request: Request, shown: Shown) -> Response | Upgrade:
         """Answer it; may block this greenlet."""
 
 
@@ -84,8 +84,8 @@ class HttpConnection:
             self._in_time(_READY_READ, self._stream.handshake)
             self._fresh = True
             while True:
-                request, known = self._next_request(service)
-                decided = service.answer(request)
+                request, shown = self._next_request(service)
+                decided = service.answer(request, shown)
                 self._ends = time.monotonic() + self._limits.request_timeout_s
                 if isinstance(decided, Upgrade):
                     self._send(decided.data)
@@ -93,7 +93,9 @@ class HttpConnection:
                 self._respond(decided, request)
                 self._admission.rest(self)
                 limits = self._limits
-                self._ends = time.monotonic() + (limits.keep_alive_s if known else limits.unauthenticated_s)
+                self._ends = time.monotonic() + (
+                    limits.keep_alive_s if shown.token_id is not None else limits.unauthenticated_s
+                )
                 sleep(0)  # a peer that pipelines requests must not keep others from being served
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None  # one of its frames holds the error: only a collection would free it
@@ -116,22 +118,21 @@ class HttpConnection:
         except OSError:
             pass  # it left by itself
 
-    def _next_request(self, service: Service) -> tuple[Request, bool]:
-        """Read a request; return it and whether it shows a valid token."""
+    def _next_request(self, service: Service) -> tuple[Request, Shown]:
+        """Read a request; return it and what it shows."""
         self._read_head()
         event = self._http.next_event()
         if not isinstance(event, h11.Request):
             raise _Gone
         self._fresh = False
         request = self._made(event)
-        token_id = service.token_of(request)
-        if not self._admission.recognize(self, token_id):
+        shown = service.recognize(request)
+        if not self._admission.recognize(self, shown.token_id):
             raise h11.RemoteProtocolError("no place is left", error_status_hint=503)
-        known = token_id is not None
-        if known:
+        if shown.token_id is not None:
             self._ends = time.monotonic() + self._limits.request_timeout_s
         in_chunks = bool(request.values("transfer-encoding"))
-        return request._replace(body=self._read_body(in_chunks)), known
+        return request._replace(body=self._read_body(in_chunks)), shown
 
     def _read_head(self) -> None:
         """Wait until a whole head has arrived, and check it against our own rules."""

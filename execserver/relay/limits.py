@@ -1,8 +1,8 @@
 """The limits of a relay: name, default, reason.  Per environment unless the name says otherwise.
 
-Five are options of the command line (`streams`, `harnesses`, `bytes_per_s`, `connections`, `drain_s`); the
-others are fixed.  Tests shorten them by the variable EXECSERVER_RELAY_LIMITS (a JSON object), which is no
-public interface.
+Six are options of the command line (`streams`, `harnesses`, `bytes_per_s`, `connections`, `drain_s`,
+`grace_s`); the others are fixed.  Tests shorten them by the variable EXECSERVER_RELAY_LIMITS (a JSON object),
+which is no public interface.
 """
 
 from __future__ import annotations
@@ -47,6 +47,13 @@ class Limits(NamedTuple):
     body_bytes: int = 16 * _KIB  # of one request
     invalid_frames: int = 64  # of one WebSocket; then it is closed
     token_check_s: float = 2.0  # between two checks of the token file for changes
+    # With an engine that several relays share:
+    lease_s: float = 3.0  # for so long the others count on a node that says nothing
+    beat_s: float = 1.0  # between two renewals of the lease
+    isolation_s: float = 30.0  # without a lease; then a node sends its idle executors to others
+    grace_s: float = 900.0  # without a lease; then it ends everything, since tokens may have been revoked
+    away_s: float = 5.0  # harnesses wait for so long where their executor was; then they are sent away
+    balancer_s: float = 1.0  # a balancer has noticed by then that a node drains
 
     def changed_by(self, environment: Mapping[str, str]) -> Limits:
         """Return these limits as EXECSERVER_RELAY_LIMITS changes them.  Raises LimitError."""

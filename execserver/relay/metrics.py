@@ -27,6 +27,7 @@ _COUNTERS = {
     "closed": "Rendezvous websockets that ended, by reason",
     "resumed_streams": "Streams that were taken up again over a new websocket",
     "held_back": "How often a sender was not read for a while, by reason",
+    "engine_calls": "Calls of the shared engine, by result",
 }
 _LABELS = {
     "requests": ("call", "status"),
@@ -40,6 +41,7 @@ _LABELS = {
     "closed": ("reason",),
     "resumed_streams": (),
     "held_back": ("reason",),
+    "engine_calls": ("result",),
 }
 
 

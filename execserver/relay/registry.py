@@ -11,7 +11,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from execserver.relay.keys import SECURITY_PROFILE, InvalidKey, fingerprint_of, key_text
 from execserver.relay.limits import Bucket, Limits
@@ -40,11 +40,23 @@ class ApiError(Exception):
         self.message = message
 
 
+class Whereabouts(NamedTuple):
+    """The relay node where an executor is connected, if there are several."""
+
+    node: str = ""
+    base: str = ""  # begins URLs that lead to that very node; empty: as any other's
+
+    @property
+    def hint(self) -> str:
+        """What a harness's URL ends with, so that a balancer can find the node."""
+        return f"&node={self.node}" if self.node else ""
+
+
 class Presence(Protocol):
     """Who is connected at the moment; the rendezvous implements it."""
 
-    def wait_for_executor(self, environment_id: str, registration_id: str, seconds: float) -> bool:
-        """Wait until the executor of a registration is connected; return whether it is."""
+    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
+        """Wait until the executor of a registration is connected; return where it is, None if it is not."""
 
     def knows_token(self, token_id: str) -> bool:
         """Tell whether a token is still valid."""
@@ -117,9 +129,10 @@ class Registry:
         registration = self._state.registration(environment_id)
         if registration is None:
             raise ApiError(404, "environment_not_registered", "no executor has registered this environment")
-        if not self._presence.wait_for_executor(
+        found = self._presence.find_executor(
             environment_id, registration.registration_id, self._limits.connect_wait_s
-        ):
+        )
+        if found is None:
             raise ApiError(503, "executor_offline", "the executor of this environment is not connected")
         ticket, authorization = f"h-{secrets.token_urlsafe(32)}", secrets.token_urlsafe(32)
         now = self._now()
@@ -133,10 +146,10 @@ class Registry:
             token.id,
             now + self._limits.grant_ttl_s,
         )
-        self._state.add_grant(grant, self._limits.grants)
+        self._state.add_grant(grant, self._limits.grants, now)
         return {
             "environment_id": environment_id,
-            "url": _url(base, environment_id, ticket),
+            "url": _url(found.base or base, environment_id, ticket) + found.hint,
             "security_profile": SECURITY_PROFILE,
             "executor_registration_id": registration.registration_id,
             "executor_public_key": json.loads(registration.key),
@@ -155,11 +168,10 @@ class Registry:
         registration_id = _text(body, "executor_registration_id", _MAX_ID)
         authorization = _text(body, "harness_key_authorization", _MAX_AUTHORIZATION)
         registration = self._state.registration(environment_id)
-        grant = self._state.take_authorization(digest_of(authorization), self._now())
+        grant = self._state.take_authorization(environment_id, digest_of(authorization), self._now())
         valid = (
             grant is not None
             and registration is not None
-            and grant.environment_id == environment_id
             # Granted for this very registration: not for an executor that was there before or came later.
             and registration_id == grant.registration_id == registration.registration_id
             and hmac.compare_digest(grant.fingerprint, fingerprint)

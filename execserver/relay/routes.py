@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.relay import frames
@@ -39,14 +39,24 @@ class Route:
         self.harness: WebSocketLink | None = harness
 
 
+class Home(Protocol):
+    """What holds the environments.  Called in the event loop, so it must not block."""
+
+    def executor_left(self, environment: Environment) -> None:
+        """Note that the executor's WebSocket is gone and no other has taken its place."""
+
+    def emptied(self, environment: Environment) -> None:
+        """Note that nobody and nothing is left in an environment."""
+
+
 class Environment:
     """An executor and the harnesses connected to it; the `Owner` of their links."""
 
     __slots__ = (
         "_bucket",
         "_graces",
+        "_home",
         "_metrics",
-        "_on_empty",
         "_shared",
         "executor",
         "harnesses",
@@ -60,7 +70,7 @@ class Environment:
         shared: Shared,
         graces: DelayQueue[Route],
         metrics: Metrics,
-        on_empty: Callable[[Environment], None],
+        home: Home,
     ) -> None:
         self.name = name
         self.executor: WebSocketLink | None = None
@@ -69,7 +79,7 @@ class Environment:
         self._shared = shared
         self._graces = graces
         self._metrics = metrics
-        self._on_empty = on_empty
+        self._home = home
         self._bucket: Bucket | None = None
         if shared.limits.bytes_per_s:
             rate = shared.limits.bytes_per_s
@@ -84,7 +94,7 @@ class Environment:
     def settle(self) -> None:
         """Report to the rendezvous if nothing is left, so that an unused environment costs no memory."""
         if self.executor is None and not self.harnesses and not self.routes:
-            self._on_empty(self)
+            self._home.emptied(self)
 
     def attach(self, link: WebSocketLink) -> None:
         """Add a new WebSocket; it replaces an earlier one of the same executor."""
@@ -122,6 +132,7 @@ class Environment:
         )
         if link is self.executor:
             self.executor = None
+            self._home.executor_left(self)
             self.reset_all(RESET_EXECUTOR_LOST, forget=False)
         elif link in self.harnesses:
             self.harnesses.discard(link)

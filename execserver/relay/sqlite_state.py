@@ -104,7 +104,7 @@ class SqliteState:
         return None if row is None else Registration(*row)
 
     @_told
-    def add_grant(self, grant: Grant, kept: int) -> None:
+    def add_grant(self, grant: Grant, kept: int, now: float) -> None:
         """See `RelayState`."""
         with _Transaction(self._db):
             self._db.execute(
@@ -115,21 +115,24 @@ class SqliteState:
             self._keep_newest("grants", grant.environment_id, kept)
 
     @_told
-    def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
-        row = self._one(f"SELECT {_GRANT} FROM grants WHERE ticket=? AND expires>?", ticket, now)
+        where = "ticket=? AND environment_id=? AND expires>?"
+        row = self._one(f"SELECT {_GRANT} FROM grants WHERE {where}", ticket, environment_id, now)
         return None if row is None else Grant(*row)
 
     @_told
-    def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
         # The row stays, since the credential of the same grant is valid until it expires.
         with _Transaction(self._db):
-            row = self._one(
-                f"SELECT {_GRANT} FROM grants WHERE authorization=? AND expires>?", authorization, now
+            where = "authorization=? AND environment_id=?"
+            row = self._one(f"SELECT {_GRANT} FROM grants WHERE {where}", authorization, environment_id)
+            self._db.execute(
+                f"UPDATE grants SET authorization=NULL WHERE {where}", (authorization, environment_id)
             )
-            self._db.execute("UPDATE grants SET authorization=NULL WHERE authorization=?", (authorization,))
-        return None if row is None else Grant(*row)
+        grant = None if row is None else Grant(*row)
+        return grant if grant is not None and grant.expires > now else None
 
     @_told
     def expire(self, now: float) -> None:

@@ -1,8 +1,8 @@
 """The relay state: the registration of each environment, superseded keys, and granted connections.
 
-`RelayState` is the interface of a storage: the memory of this process here, a file in `sqlite_state`, perhaps
-a store that several nodes share.  Each method is one atomic step.  Secrets come in as hashes only.  Times are
-arguments, in seconds since 1970.
+`RelayState` is the interface of a storage: the memory of this process here, a file in `sqlite_state`, an
+engine that several nodes share in `engine.state`.  Each method is one atomic step.  Secrets come in as hashes
+only.  Times are arguments, in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class RelayState(Protocol):
     def registration(self, environment_id: str) -> Registration | None:
         """Return the current registration."""
 
-    def add_grant(self, grant: Grant, kept: int) -> None:
+    def add_grant(self, grant: Grant, kept: int, now: float) -> None:
         """Store a grant; keep the `kept` newest of its environment."""
 
-    def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
         """Return the unexpired grant of a rendezvous credential, as often as asked."""
 
-    def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
         """Return the unexpired grant of an authorization, the first time it is asked for; then None."""
 
     def expire(self, now: float) -> None:
@@ -103,7 +103,7 @@ class MemoryState:
         """See `RelayState`."""
         return self._registrations.get(environment_id)
 
-    def add_grant(self, grant: Grant, kept: int) -> None:
+    def add_grant(self, grant: Grant, kept: int, now: float) -> None:
         """See `RelayState`."""
         grants = self._grants.setdefault(grant.environment_id, {})
         grants[grant.ticket] = self._by_ticket[grant.ticket] = grant
@@ -111,15 +111,19 @@ class MemoryState:
         while len(grants) > kept:
             self._forget(next(iter(grants.values())))
 
-    def grant_for_ticket(self, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
         grant = self._by_ticket.get(ticket)
-        return grant if grant is not None and grant.expires > now else None
+        is_good = grant is not None and grant.environment_id == environment_id and grant.expires > now
+        return grant if is_good else None
 
-    def take_authorization(self, authorization: bytes, now: float) -> Grant | None:
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
         """See `RelayState`."""
-        ticket = self._unused.pop(authorization, None)
-        return None if ticket is None else self.grant_for_ticket(ticket, now)
+        ticket = self._unused.get(authorization)
+        if ticket is None or self._by_ticket[ticket].environment_id != environment_id:
+            return None
+        del self._unused[authorization]
+        return self.grant_for_ticket(environment_id, ticket, now)
 
     def expire(self, now: float) -> None:
         """See `RelayState`."""

@@ -15,9 +15,9 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from execserver.private_file import replace_with_json
 from execserver.protocol.errors import os_error_text
@@ -28,7 +28,7 @@ ROLES = (EXECUTOR, HARNESS, BOTH)
 ENVIRONMENT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 _TOKEN = re.compile(r"esr-([0-9a-f]{12})-[A-Za-z0-9_-]{43}")
-_NOBODY = bytes(32)
+NOBODY = bytes(32)  # no token has this digest
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
@@ -56,11 +56,21 @@ def default_token_file(environment: Mapping[str, str]) -> str:
     return os.path.join(home, "execserver", "relay-tokens.json")
 
 
-def create(path: str, environment_id: str, role: str) -> tuple[Token, str]:
-    """Add a token to the file, created if missing; return it and its text, which is not stored.
+class Tokens(Protocol):
+    """Who may use the relay, wherever that is kept."""
 
-    Raises TokenFileError, and ValueError for an invalid environment id or role.
-    """
+    def find(self, text: str) -> Token | None:
+        """Return the token of this text, or None; a wrong secret takes as long as an unknown id."""
+
+    def holds(self, token_id: str) -> bool:
+        """True while a token is valid."""
+
+    def revoked(self, token_ids: Iterable[str]) -> set[str]:
+        """Return those of some tokens that are not valid any more."""
+
+
+def new_token(environment_id: str, role: str) -> tuple[Token, str]:
+    """Return a new token and its text, which is stored nowhere.  Raises ValueError."""
     if not ENVIRONMENT_ID.fullmatch(environment_id):
         raise ValueError("an environment id consists of 1 to 128 letters, digits, `_` and `-`")
     if role not in ROLES:
@@ -68,7 +78,21 @@ def create(path: str, environment_id: str, role: str) -> tuple[Token, str]:
     token_id = secrets.token_hex(6)
     text = f"esr-{token_id}-{secrets.token_urlsafe(32)}"
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    token = Token(token_id, environment_id, role, digest_of(text), created)
+    return Token(token_id, environment_id, role, digest_of(text), created), text
+
+
+def token_id_in(text: str) -> str | None:
+    """Return the id that a token's text names; None if it is no such text."""
+    match = _TOKEN.fullmatch(text)
+    return match[1] if match else None
+
+
+def create(path: str, environment_id: str, role: str) -> tuple[Token, str]:
+    """Add a token to the file, created if missing; return it and its text, which is not stored.
+
+    Raises TokenFileError, and ValueError for an invalid environment id or role.
+    """
+    token, text = new_token(environment_id, role)
     with _changing(path) as tokens:
         tokens.append(token)
     return token, text
@@ -136,14 +160,17 @@ class TokenBook:
 
     def find(self, text: str) -> Token | None:
         """Return the token of this text, or None; a wrong secret takes as long as an unknown id."""
-        match = _TOKEN.fullmatch(text)
-        token = self._tokens.get(match[1]) if match else None
-        same = hmac.compare_digest(token.digest if token else _NOBODY, digest_of(text))
+        token = self._tokens.get(token_id_in(text) or "")
+        same = hmac.compare_digest(token.digest if token else NOBODY, digest_of(text))
         return token if same else None
 
     def holds(self, token_id: str) -> bool:
         """True while a token is in the file."""
         return token_id in self._tokens
+
+    def revoked(self, token_ids: Iterable[str]) -> set[str]:
+        """See `Tokens`."""
+        return {token_id for token_id in token_ids if token_id not in self._tokens}
 
     def reload(self, *, changed_only: bool = False) -> bool:
         """Read the file again, with `changed_only` only if it has changed; return whether it was read.

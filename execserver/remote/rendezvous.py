@@ -44,6 +44,7 @@ from execserver.wire.client_frames import (
     ping_frame,
     text_frames,
 )
+from execserver.wire.close_codes import GOING_AWAY
 from execserver.wire.ended_protocol import let_go
 
 MAX_BYTES = 256 * 1024
@@ -54,7 +55,6 @@ _READ_BYTES = 64 * 1024  # of the answer to the upgrade
 _TURN_MESSAGES = 64
 _ODD_BYTES = 8 * 1024  # read at once while frames other than whole messages come: these cost most
 _QUEUED_BYTES = 256 * 1024  # of `send`, before it blocks
-_GOING_AWAY = 1001  # a Close code
 _SHUTDOWN_NOTICE_S = 1.0
 _SWITCHING = 101
 
@@ -233,7 +233,7 @@ class RendezvousSocket:
             self._end(f"{self._kind.peer} broke the rules of WebSocket: {library.broken_rule}")
         elif not library.is_open:
             code = library.close_code
-            self.was_sent_away = code == _GOING_AWAY
+            self.was_sent_away = code == GOING_AWAY
             self._end(f"{self._kind.peer} closed the connection" + (f" ({code})" if code else ""))
         return not self._closed
 

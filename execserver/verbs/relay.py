@@ -1,4 +1,4 @@
-"""`execserver relay`: registry and rendezvous to host oneself; `execserver relay token`: who may use them.
+"""`execserver relay`: registry and rendezvous to host oneself.  `relay token` and `relay status` are apart.
 
 The help texts are the grammar, as for the server; a value never starts with a dash.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import sys
 
-from execserver.arguments import Mistake, Program, missing, read_table
-from execserver.leaving import Leave, failure, until_left
+from execserver.arguments import Mistake, Program, read_table
+from execserver.leaving import failure, until_left
 from execserver.listen_url import ExecServerListenUrlParseError, WsListen, parse_listen_url
 from execserver.protocol.errors import os_error_text
+from execserver.verbs import relay_engine
+from execserver.verbs.relay_token import token_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,9 +25,8 @@ HELP = """\
 Host a relay for remote environments: registry and rendezvous in one process, blind to the content.
 
 Usage: execserver relay [OPTIONS]
-       execserver relay token create --environment-id <ID> [--role <ROLE>] [--token-file <FILE>]
-       execserver relay token list [--token-file <FILE>]
-       execserver relay token revoke <TOKEN-ID> [--token-file <FILE>]
+       execserver relay token <create|list|revoke> ...   Who may use it: `relay token --help`.
+       execserver relay status --engine <URL> ...        Relays that share an engine: `relay status --help`.
 
 Options:
   --listen <URL>            http://IP:PORT, or https:// with a certificate [default: http://127.0.0.1:0]
@@ -37,6 +38,12 @@ Options:
   --public-url <URL>        The URL others reach it by, when that is not the address they ask for,
                             e.g. https://relay.example.org
   --token-file <FILE>       Who may use it [default: ~/.config/execserver/relay-tokens.json]
+  --engine <URL>            Share registrations and tokens with other relays, in a Redis or Valkey at
+                            redis://HOST[:PORT][/DB], rediss:// for TLS, or redis+sentinel://HOST,HOST/MASTER
+  --engine-auth <FILE>      One line, USER:PASSWORD or :PASSWORD, in a file that only its owner may read.
+  --engine-grace <TIME>     Without its engine a relay goes on for so long, e.g. 90s or 2h [default: 15m]
+  --node <NAME>             This relay among those that share the engine [default: this machine's name]
+  --node-url <URL>          The URL that leads to this very relay, where a balancer cannot go by `&node=NAME`
   --state <FILE>            Keep registrations in this SQLite file, over a restart. Default: in memory.
   --max-streams <N>         Streams of one environment at a time [default: 128]
   --max-harnesses <N>       Connected harnesses of one environment [default: 64]
@@ -48,7 +55,8 @@ Options:
   --log-format <FORMAT>     text or json.
   -h, --help                Print this text and exit.
 
-GET /readyz answers 200, and 503 while it shuts down. GET /metrics is for Prometheus.
+GET /readyz answers 200, and 503 while it shuts down; GET /lb, for balancers, 404 then, and also where the
+engine has been away for 30 s. GET /metrics is for Prometheus.
 
 To make a machine reachable, and to reach it (TOKEN as `relay token create` printed it):
   CODEX_API_KEY=TOKEN execserver --remote http://127.0.0.1:PORT --environment-id ID
@@ -56,27 +64,9 @@ To make a machine reachable, and to reach it (TOKEN as `relay token create` prin
     CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN=TOKEN codex
 """
 
-TOKEN_HELP = """\
-Manage who may use the relay. A token is for one environment and a role; the file keeps only its hash.
-
-Usage: execserver relay token create --environment-id <ID> [OPTIONS]
-       execserver relay token list [OPTIONS]
-       execserver relay token revoke <TOKEN-ID> [OPTIONS]
-
-Options:
-  --environment-id <ID>     The environment the token is for: letters, digits, `_` and `-`.
-  --role <ROLE>             executor (the machine), harness (its users) or both [default: both]
-  --token-file <FILE>       The file of the relay [default: ~/.config/execserver/relay-tokens.json]
-  -h, --help                Print this text and exit.
-
-The token is printed once and cannot be shown again. A running relay notices a change within two seconds,
-and closes what was opened with a revoked token.
-"""
-
 _CHOICES = {
     "--log-level": ("off", "error", "warn", "info", "debug", "trace"),
     "--log-format": ("text", "json"),
-    "--role": ("executor", "harness", "both"),
 }
 _PROGRAM = "execserver relay"
 _MIB = 1024 * 1024
@@ -91,14 +81,14 @@ def main() -> int:
 def _main() -> int:
     given = sys.argv[1:]
     if given[:1] == ["token"]:
-        return _token(given[1:])
-    return _relay(_program(HELP, _PROGRAM).parse(given).options)
+        from execserver.verbs.relay_token import manage
 
+        return manage(given[1:])
+    if given[:1] == ["status"]:
+        from execserver.verbs.relay_status import show
 
-def _program(help_text: str, name: str, operands: tuple[str, ...] = (), usage: str | None = None) -> Program:
-    return Program(
-        name, read_table(help_text, choices=_CHOICES), lambda: help_text, operands=operands, usage=usage
-    )
+        return show(given[1:])
+    return _relay(Program(_PROGRAM, read_table(HELP, choices=_CHOICES), lambda: HELP).parse(given).options)
 
 
 def _relay(options: dict[str, str]) -> int:
@@ -154,6 +144,7 @@ def _is_loopback(host: str) -> bool:
 
 def _config(options: dict[str, str]) -> RelayConfig:
     from execserver.relay.app import RelayConfig
+    from execserver.relay.errors import CannotServe
     from execserver.relay.limits import LimitError, Limits
 
     defaults = Limits()
@@ -163,19 +154,23 @@ def _config(options: dict[str, str]) -> RelayConfig:
         connections=_number(options, "--max-connections", defaults.connections),
         bytes_per_s=_number(options, "--rate", defaults.bytes_per_s // _MIB) * _MIB,
         drain_s=_number(options, "--drain", int(defaults.drain_s)),
+        grace_s=relay_engine.grace_s(options, defaults.grace_s),
     )
     try:
         limits = limits.changed_by(os.environ)
-    except LimitError as error:
+        membership = relay_engine.membership(options, _public_url(options, "--node-url"))
+    except (LimitError, CannotServe) as error:
         raise failure(str(error)) from None
+    in_engine = membership is not None and "--token-file" not in options
     return RelayConfig(
-        token_file=_token_file(options),
+        token_file=None if in_engine else token_file(options),
         limits=limits,
         state_path=options.get("--state"),
         certificate=options.get("--tls-cert"),
         key=options.get("--tls-key"),
-        public_url=_public_url(options.get("--public-url")),
+        public_url=_public_url(options, "--public-url"),
         public_metrics="--public-metrics" in options,
+        membership=membership,
     )
 
 
@@ -189,21 +184,16 @@ def _number(options: dict[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _public_url(url: str | None) -> str | None:
-    """Return the URL with a WebSocket scheme and without a slash at its end."""
+def _public_url(options: dict[str, str], name: str) -> str | None:
+    """Return the URL of an option with a WebSocket scheme and without a slash at its end."""
+    url = options.get(name)
     if url is None:
         return None
     scheme, separator, rest = url.partition("://")
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-    if not separator or scheme not in schemes or not rest.strip("/") or any(c in rest for c in "?# "):
-        raise failure(f"invalid --public-url `{url}`; expected e.g. `https://relay.example.org`")
+    if not separator or scheme not in schemes or not rest.strip("/") or any(c in rest for c in "?# |"):
+        raise failure(f"invalid {name} `{url}`; expected e.g. `https://relay.example.org`")
     return f"{schemes[scheme]}://{rest.rstrip('/')}"
-
-
-def _token_file(options: dict[str, str]) -> str:
-    from execserver.relay.tokens import default_token_file
-
-    return options.get("--token-file") or default_token_file(os.environ)
 
 
 def _level_from_environment() -> str | None:
@@ -221,60 +211,3 @@ def _announce(sock: socket.socket, tls: bool) -> None:
         os.write(1, f"{url}\n".encode())
     except OSError:
         pass  # if the reader is gone, the relay serves all the same
-
-
-def _token(given: list[str]) -> int:
-    action = given[0] if given else ""
-    if action in ("-h", "--help"):
-        raise Leave(0, stdout=TOKEN_HELP)
-    actions = {"create": _create, "list": _list, "revoke": _revoke}
-    if action not in actions:
-        message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, "<create|list|revoke>").leave(f"{_PROGRAM} token")
-    from execserver.relay.tokens import TokenFileError
-
-    try:
-        return actions[action](given[1:])
-    except TokenFileError as error:
-        raise failure(str(error)) from None
-
-
-def _create(given: list[str]) -> int:
-    from execserver.relay import tokens
-
-    program = _program(TOKEN_HELP, f"{_PROGRAM} token create", usage="--environment-id <ID> [OPTIONS]")
-    options = program.parse(given).options
-    if "--environment-id" not in options:
-        raise program.mistaken(missing(("--environment-id <ID>",)))
-    path = _token_file(options)
-    try:
-        token, text = tokens.create(path, options["--environment-id"], options.get("--role", tokens.BOTH))
-    except ValueError as error:
-        raise failure(str(error)) from None
-    sys.stdout.write(f"{text}\n")  # the token alone, so that a script can read it
-    sys.stdout.flush()
-    note = f"token {token.id} for environment {token.environment_id}, role {token.role}, in {path}"
-    sys.stderr.write(f"{note}; it is shown this once\n")
-    return 0
-
-
-def _list(given: list[str]) -> int:
-    from execserver.relay import tokens
-
-    options = _program(TOKEN_HELP, f"{_PROGRAM} token list").parse(given).options
-    for token in tokens.read(_token_file(options)):
-        sys.stdout.write(f"{token.id}  {token.role:<8}  {token.created}  {token.environment_id}\n")
-    return 0
-
-
-def _revoke(given: list[str]) -> int:
-    from execserver.relay import tokens
-
-    program = _program(TOKEN_HELP, f"{_PROGRAM} token revoke", ("<TOKEN-ID>",), "<TOKEN-ID> [OPTIONS]")
-    parsed = program.parse(given)
-    (name,) = parsed.operands
-    path = _token_file(parsed.options)
-    if not tokens.revoke(path, name):
-        raise failure(f"there is no token {name} in {path}; `relay token list` shows what there is")
-    sys.stderr.write(f"token {name} is revoked\n")
-    return 0

@@ -12,7 +12,7 @@ import gevent
 import pytest
 
 from execserver.relay.admission import Admission
-from execserver.relay.api import Request, Response
+from execserver.relay.api import Request, Response, Shown
 from execserver.relay.byte_streams import Buffers, PlainByteStream
 from execserver.relay.http import HttpConnection
 from execserver.relay.limits import Limits
@@ -287,10 +287,10 @@ class FloodingWire:
 class Always:
     """A service that knows nobody and always answers the same."""
 
-    def token_of(self, request: Request) -> str | None:
-        return None
+    def recognize(self, request: Request) -> Shown:
+        return Shown(None)
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request, shown: Shown) -> Response:
         return Response(200)
 
 

@@ -1,4 +1,4 @@
-"""What a relay remembers, in memory and in a file: the same rules for both."""
+"""What a relay remembers, in memory, in a file, and in an engine: the same rules for all."""
 
 from __future__ import annotations
 
@@ -7,17 +7,37 @@ from pathlib import Path
 
 import pytest
 
+from execserver.relay.engine.state import EngineState
 from execserver.relay.limits import Limits
 from execserver.relay.metrics import Metrics
-from execserver.relay.registry import ApiError, Registry
+from execserver.relay.registry import ApiError, Registry, Whereabouts
 from execserver.relay.sqlite_state import SqliteState, StateFileError
 from execserver.relay.state import Grant, MemoryState, Outcome, Registration, RelayState
 from execserver.relay.tokens import BOTH, Token, digest_of
+from tests.support.engine_process import EngineProcess, find_engine
 from tests.support.relay_process import key_object
 
 
-@pytest.fixture(params=["memory", "file"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RelayState]:
+@pytest.fixture(scope="module", autouse=True)  # before a test's descriptors are counted
+def engine_process() -> Iterator[EngineProcess | None]:
+    if find_engine() is None:
+        yield None
+        return
+    with EngineProcess() as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "file", "engine"])
+def state(
+    request: pytest.FixtureRequest, tmp_path: Path, engine_process: EngineProcess | None
+) -> Iterator[RelayState]:
+    if request.param == "engine":
+        process = engine_process or EngineProcess()  # which leaves the test out
+        process.ask("FLUSHALL")
+        engine = process.connected()
+        yield EngineState(engine)
+        engine.close()
+        return
     made: RelayState = MemoryState() if request.param == "memory" else SqliteState(str(tmp_path / "state.db"))
     yield made
     made.close()
@@ -52,38 +72,53 @@ def test_superseded_keys_are_bounded(state: RelayState) -> None:
 
 
 def test_grants_are_found_by_their_ticket_until_they_expire(state: RelayState) -> None:
-    state.add_grant(grant(1), 10)
-    assert state.grant_for_ticket(digest_of("ticket1"), 99.9) == grant(1)
-    assert state.grant_for_ticket(digest_of("ticket1"), 100.0) is None
-    assert state.grant_for_ticket(digest_of("ticket2"), 0.0) is None
+    state.add_grant(grant(1), 10, 0.0)
+    assert state.grant_for_ticket("box", digest_of("ticket1"), 99.9) == grant(1)
+    assert state.grant_for_ticket("box", digest_of("ticket1"), 100.0) is None
+    assert state.grant_for_ticket("box", digest_of("ticket2"), 0.0) is None
 
 
 def test_an_authorization_is_good_once_and_in_time(state: RelayState) -> None:
-    state.add_grant(grant(1), 10)
-    state.add_grant(grant(2), 10)
-    assert state.take_authorization(digest_of("authorization1"), 50.0) == grant(1)
-    assert state.take_authorization(digest_of("authorization1"), 50.0) is None
-    assert state.take_authorization(digest_of("authorization2"), 100.0) is None
-    assert state.take_authorization(digest_of("authorization2"), 50.0) is None
-    found = state.grant_for_ticket(digest_of("ticket1"), 50.0)
+    state.add_grant(grant(1), 10, 0.0)
+    state.add_grant(grant(2), 10, 0.0)
+    assert state.take_authorization("box", digest_of("authorization1"), 50.0) == grant(1)
+    assert state.take_authorization("box", digest_of("authorization1"), 50.0) is None
+    assert state.take_authorization("box", digest_of("authorization2"), 100.0) is None
+    assert state.take_authorization("box", digest_of("authorization2"), 50.0) is None
+    found = state.grant_for_ticket("box", digest_of("ticket1"), 50.0)
     assert found is not None
     assert found.fingerprint == digest_of("harness")
 
 
 def test_grants_are_bounded_for_each_environment(state: RelayState) -> None:
-    state.add_grant(grant(9, "other"), 2)
+    state.add_grant(grant(9, "other"), 2, 0.0)
     for number in (1, 2, 3):
-        state.add_grant(grant(number), 2)
-    left = [number for number in (1, 2, 3, 9) if state.grant_for_ticket(digest_of(f"ticket{number}"), 0.0)]
+        state.add_grant(grant(number), 2, 0.0)
+    tickets = [("box", 1), ("box", 2), ("box", 3), ("other", 9)]
+    left = [
+        number
+        for name, number in tickets
+        if state.grant_for_ticket(name, digest_of(f"ticket{number}"), 0.0) is not None
+    ]
     assert left == [2, 3, 9]
+    used = [state.take_authorization("box", digest_of(f"authorization{number}"), 0.0) for number in (1, 2)]
+    assert used == [None, grant(2)]
 
 
+def test_a_grant_is_nothing_in_another_environment(state: RelayState) -> None:
+    state.add_grant(grant(1), 10, 0.0)
+    assert state.grant_for_ticket("other", digest_of("ticket1"), 1.0) is None
+    assert state.take_authorization("other", digest_of("authorization1"), 1.0) is None
+    assert state.take_authorization("box", digest_of("authorization1"), 1.0) == grant(1)
+
+
+@pytest.mark.parametrize("state", ["memory", "file"], indirect=True)  # an engine forgets by its own clock
 def test_expired_grants_are_forgotten(state: RelayState) -> None:
-    state.add_grant(grant(1, expires=10.0), 10)
-    state.add_grant(grant(2, expires=20.0), 10)
+    state.add_grant(grant(1, expires=10.0), 10, 0.0)
+    state.add_grant(grant(2, expires=20.0), 10, 0.0)
     state.expire(15.0)
-    assert state.grant_for_ticket(digest_of("ticket1"), 5.0) is None
-    assert state.grant_for_ticket(digest_of("ticket2"), 5.0) == grant(2, expires=20.0)
+    assert state.grant_for_ticket("box", digest_of("ticket1"), 5.0) is None
+    assert state.grant_for_ticket("box", digest_of("ticket2"), 5.0) == grant(2, expires=20.0)
 
 
 def test_a_file_outlives_the_process(tmp_path: Path) -> None:
@@ -91,20 +126,20 @@ def test_a_file_outlives_the_process(tmp_path: Path) -> None:
     first = SqliteState(path)
     first.register(registration("box", "a"), 10)
     first.register(registration("box", "b"), 10)
-    first.add_grant(grant(1), 10)
+    first.add_grant(grant(1), 10, 0.0)
     first.close()
     second = SqliteState(path)
     assert second.registration("box") == registration("box", "b")
     assert second.register(registration("box", "a"), 10) is Outcome.SUPERSEDED
-    assert second.take_authorization(digest_of("authorization1"), 1.0) is not None
+    assert second.take_authorization("box", digest_of("authorization1"), 1.0) is not None
     second.close()
 
 
 class Here:
     """A presence: the executor is always connected."""
 
-    def wait_for_executor(self, environment_id: str, registration_id: str, seconds: float) -> bool:
-        return True
+    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
+        return Whereabouts()
 
     revoked: frozenset[str] = frozenset()
 

@@ -59,8 +59,12 @@ class RelayProcess:
         limits: Json | None = None,
         folder: Path | None = None,
         env: dict[str, str] | None = None,
+        engine: str | None = None,
     ) -> None:
-        """Start it and wait for its URL; with a `folder` its files are there and stay."""
+        """Start it and wait for its URL; with a `folder` its files are there and stay.
+
+        With the URL of an `engine` that has the tokens; whoever uses it makes them there.
+        """
         self.tls: ssl.SSLContext | None = None  # what the test trusts, for https
         self._own_folder = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="relay-")) if folder is None else folder
@@ -72,7 +76,8 @@ class RelayProcess:
         variables = {**base_environment(), **(env or {})}
         if limits:
             variables[LIMITS_VARIABLE] = json.dumps(limits)
-        command = [*program(), "relay", "--listen", listen, "--token-file", str(self.token_file), *words]
+        tokens = ["--token-file", str(self.token_file)] if engine is None else ["--engine", engine]
+        command = [*program(), "relay", "--listen", listen, *tokens, *words]
         with interrupts_not_ignored():
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=self._errors, env=variables, bufsize=0

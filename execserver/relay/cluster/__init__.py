@@ -1,0 +1,1 @@
+"""Several relays as one: a shared registry tells each node which executor is connected where."""

@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.access.entry import Entry
     from execserver.audit.segments import Segments
+    from execserver.egress.rules_file import NetworkRules
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.resources.hierarchy import Hierarchy
     from execserver.watching import WatchOptions
@@ -50,8 +51,8 @@ def serve(
 ) -> int:
     """Serve until a signal or, on stdio, until the input ends; return the exit status.
 
-    `entry` says who may connect to a listening socket; None asks nobody.  `options` are what the server is
-    watched by, if anything.
+    `entry` says who may connect to a listening socket; None asks nobody.  `options` are what an operator lays
+    over the server, if anything.
     `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError if
     the server cannot listen on the address; nothing is left running then.
     """
@@ -60,7 +61,7 @@ def serve(
     # Before the zygote: an address in use must leave nothing running.
     sock, file = _bind(listen, settings)
     try:
-        watching = None if options is None else _opened(options, settings)
+        watching, rules = _opened(options, settings), _rules(options)
         hierarchy = _control_groups(settings)
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
@@ -69,7 +70,7 @@ def serve(
         from execserver.server import Server  # late: see above
 
         doctor = runtime_paths.doctor_command()
-        server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy)
+        server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy, rules)
         if watching is not None and options is not None:
             server.be_watched(*watching, is_required=options.is_required)
         return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
@@ -78,8 +79,21 @@ def serve(
             file.remove()
 
 
-def _opened(options: WatchOptions, settings: Settings) -> tuple[socket.socket | None, Segments | None]:
+def _rules(options: WatchOptions | None) -> NetworkRules | None:
+    """Return the rules for the network, if there are any.  Raises Leave for a file that cannot serve."""
+    if options is None or options.network_rules is None:
+        return None
+    from execserver.egress.rules_reading import rules_of_file  # late: few servers have rules
+
+    return rules_of_file(options.network_rules)
+
+
+def _opened(
+    options: WatchOptions | None, settings: Settings
+) -> tuple[socket.socket | None, Segments | None] | None:
     """Open what the server is watched by.  Raises OSError, and Leave for a folder that cannot be it."""
+    if options is None or not options.watch:
+        return None
     segments = None
     if options.audit is not None:
         from execserver.audit.segments import AuditFolderError, Segments  # late: few servers are watched
@@ -131,7 +145,7 @@ def serve_remote(
     """
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
-    watching = None if options is None else _opened(options, settings)
+    watching, rules = _opened(options, settings), _rules(options)
     hierarchy = _control_groups(settings)
     command = zygote_command(runtime_paths, inherited)
     zygote = start_zygote(command, soft_nofile)
@@ -144,7 +158,7 @@ def serve_remote(
     from execserver.server import Server
 
     doctor = runtime_paths.doctor_command()
-    server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy)
+    server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy, rules)
     if watching is not None and options is not None:
         server.be_watched(*watching, is_required=options.is_required)
     return server.run_remote(beginning)

@@ -10,6 +10,7 @@ Usage: execserver [OPTIONS]
        execserver relay
        execserver mcp
        execserver audit
+       execserver network log <DIR>
        execserver rules check
        execserver token
        execserver box <add|list|remove>
@@ -43,6 +44,7 @@ Commands:
   mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
                             sandbox, with rules and questions about what they start. See `mcp --help`.
   audit verify|show <DIR>   Check an audit log, or show what it says. See `audit --help`.
+  network log <DIR>         Show where commands connected to, and what was refused them. See `network --help`.
   rules check               Show what the rules of that tool decide about a command, and which rule decides.
                             See `rules --help`.
   token                     Manage tokens that let their holders connect, and say what they may do at most:
@@ -116,6 +118,8 @@ Options:
                             What all processes of a session may use together: memory, processes, cpu.
   --allow-forward <WHERE>   Where clients can have connections forwarded to, and listen: none, loopback, any;
                             loopback if not given.
+  --network-rules <FILE>    Let commands reach only what this file of rules lists (TOML: allow, deny, review;
+                            read once). Each gets a network of its own with nothing but a proxy in it.
   --metrics <IP:PORT>       Serve figures for Prometheus at http://IP:PORT/metrics, on a loopback address.
   --audit <DIR>             Record in this folder what is done here, in a log that shows later changes: see
                             `execserver audit --help`. It is hidden from sandboxed commands.

@@ -32,6 +32,7 @@ VERBS = {
     "relay": "execserver.verbs.relay:main",
     "mcp": SHELL_TOOL,
     "audit": "execserver.verbs.audit:main",
+    "network": "execserver.verbs.network:main",
     "rules": "execserver.verbs.rules:main",
     "self-test": "execserver.verbs.self_test:main",
     "install-aliases": "execserver.verbs.aliases:main",

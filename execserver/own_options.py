@@ -36,7 +36,7 @@ def overrides(program: Program, options: dict[str, str]) -> dict[str, float]:
 
 
 def watch_options(program: Program, options: dict[str, str]) -> WatchOptions:
-    """Return what the server is to be watched by.  Raises Leave."""
+    """Return what is laid over the server.  Raises Leave."""
     audit, is_required = options.get("--audit"), "--audit-required" in options
     if is_required and audit is None:
         raise failure("--audit-required says nothing without --audit <DIR>")
@@ -44,7 +44,8 @@ def watch_options(program: Program, options: dict[str, str]) -> WatchOptions:
         raise program.mistaken(Mistake("invalid value '' for '--audit <DIR>': expected a folder", None))
     address = options.get("--metrics")
     metrics = None if address is None else metrics_address(program, address)
-    return WatchOptions(metrics, audit, is_required=is_required)
+    rules = options.get("--network-rules")
+    return WatchOptions(metrics, audit, is_required=is_required, network_rules=rules)
 
 
 def metrics_address(program: Program, text: str) -> WsListen:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from execserver.access.entry import Entry
     from execserver.access.tls import TlsFiles
     from execserver.audit.segments import Segments
+    from execserver.egress.rules_file import NetworkRules
     from execserver.remote.beginning import Beginning
     from execserver.resources.hierarchy import Hierarchy
     from execserver.transports.metrics_endpoint import MetricsEndpoint
@@ -81,8 +82,12 @@ class Server:
         soft_nofile: int,
         inherited: dict[bytes, bytes],
         hierarchy: Hierarchy | None = None,
+        network_rules: NetworkRules | None = None,
     ) -> None:
-        """`hierarchy` are the control groups, where limits of the command line need them."""
+        """`hierarchy` are the control groups, where limits of the command line need them.
+
+        `network_rules` are what commands may reach, None if that is the clients' affair.
+        """
         self._settings = settings
         gevent.config.track_greenlet_tree = False  # costs time at each spawn, and nothing uses it
         Libc().set_undumpable()  # commands must not read this process's memory or environment from /proc
@@ -110,6 +115,7 @@ class Server:
             SandboxedFiles(files, sandbox, self._spawner.start_worker, settings),
             settings,
         )
+        self._services.network_rules = network_rules
         load_handlers()
         self._idle_memory = IdleMemory(return_free_memory)
         self._endpoint: MetricsEndpoint | None = None

@@ -1,4 +1,4 @@
-"""What an operator has a server watched by, as the command line says it."""
+"""What an operator lays over a server, whatever its clients ask for, as the command line says it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,27 @@ if TYPE_CHECKING:
 
 
 class WatchOptions:
-    """Where metrics are served and where an audit log is written, each None where it is not asked for."""
+    """Where metrics are served, where an audit log is written, and the file of rules for the network.
 
-    __slots__ = ("audit", "is_required", "metrics")
+    Each is None where it is not asked for.
+    """
 
-    def __init__(self, metrics: WsListen | None, audit: str | None, *, is_required: bool) -> None:
+    __slots__ = ("audit", "is_required", "metrics", "network_rules")
+
+    def __init__(
+        self,
+        metrics: WsListen | None,
+        audit: str | None,
+        *,
+        is_required: bool,
+        network_rules: str | None = None,
+    ) -> None:
         self.metrics = metrics
         self.audit = audit
         self.is_required = is_required  # what cannot be recorded is not done
+        self.network_rules = network_rules
+
+    @property
+    def watch(self) -> bool:
+        """True if somebody wants to know what happens."""
+        return self.metrics is not None or self.audit is not None

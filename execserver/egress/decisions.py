@@ -72,9 +72,13 @@ _OTHER = ("blocked-by-policy", "Request blocked by network policy.")
 
 
 class Verdict:
-    """One decision and its reason.  `override`: a client allowed what the policy does not."""
+    """One decision and its reason.
 
-    __slots__ = ("action", "override", "reason", "scope", "source")
+    `override`: a client allowed what the policy does not.  A refusal with a `note` is final: no client is
+    asked, and the note tells the process more.
+    """
+
+    __slots__ = ("action", "note", "override", "reason", "scope", "source")
 
     def __init__(
         self,
@@ -83,12 +87,14 @@ class Verdict:
         source: Source = Source.BASELINE_POLICY,
         scope: Scope = Scope.DOMAIN,
         override: bool = False,
+        note: str = "",
     ) -> None:
         self.action = action
         self.reason = reason
         self.source = source
         self.scope = scope
         self.override = override
+        self.note = note
 
     @property
     def allows(self) -> bool:
@@ -103,7 +109,8 @@ class Verdict:
     @property
     def message(self) -> str:
         """What the process reads."""
-        return _ANSWERS.get(self.reason, _OTHER)[1]
+        text = _ANSWERS.get(self.reason, _OTHER)[1]
+        return f"{text} {self.note}" if self.note else text
 
 
 ALLOW = Verdict(Action.ALLOW, ALLOWED)

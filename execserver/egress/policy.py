@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from execserver.egress.machine_rules import MachineRules
     from execserver.egress.patterns import Pattern
 
 LOCALHOST = "localhost"
@@ -106,11 +107,11 @@ class RuleSet:
 class EgressPolicy:
     """What one process may reach.
 
-    Of several rule sets a denial of any counts, and all have to allow: so rules of the machine are laid over
-    those of a client.
+    Of several rule sets a denial of any counts, and all have to allow: so the rules of a `machine` are laid
+    over those of a client.
     """
 
-    __slots__ = ("allow_local_binding", "mode", "rule_sets", "socks", "socks_udp", "upstream")
+    __slots__ = ("allow_local_binding", "machine", "mode", "rule_sets", "socks", "socks_udp", "upstream")
 
     def __init__(
         self,
@@ -121,8 +122,10 @@ class EgressPolicy:
         socks_udp: bool = False,
         allow_local_binding: bool = False,
         upstream: bool = False,
+        machine: MachineRules | None = None,
     ) -> None:
-        self.rule_sets = tuple(rule_sets)
+        self.machine = machine
+        self.rule_sets = (*rule_sets, *(() if machine is None else (machine.rule_set,)))
         self.mode = mode
         self.socks = socks
         self.socks_udp = socks_udp
@@ -131,6 +134,8 @@ class EgressPolicy:
 
     def judge(self, question: Question) -> Verdict:
         """Decide by the host as it was written."""
+        if self.machine is not None and (refusal := self.machine.refusal(question)) is not None:
+            return refusal
         address = literal(question.host)
         if self._denies(question, question.host, address):
             return _DENIED

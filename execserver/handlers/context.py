@@ -18,6 +18,7 @@ from execserver.services.sessions import Session, SessionHost
 from execserver.services.sink import MessageSink
 
 if TYPE_CHECKING:
+    from execserver.egress.rules_file import NetworkRules
     from execserver.services.audit import AuditTrail
     from execserver.services.discovery.service import Discovery
     from execserver.services.egress.service import EgressService
@@ -46,7 +47,7 @@ class Services:
             "sandbox",
             "sandboxed_files",
         ),
-        *("audit", "observer", "own_address", "sessions"),
+        *("audit", "network_rules", "observer", "own_address", "sessions"),
     )
 
     def __init__(
@@ -69,6 +70,7 @@ class Services:
         self.inherited = inherited  # the environment the server was started with, for envPolicy
         self.own_address: tuple[str, int] | None = None  # where the server listens, if it does
         self.audit: AuditTrail | None = None  # where a log is written
+        self.network_rules: NetworkRules | None = None  # what commands may reach, whatever clients say
         self.observer: Observer | None = None  # is told what happens, where somebody asked for it
         self._settings = settings
         self._forwarding: Forwarding | None = None

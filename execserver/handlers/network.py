@@ -6,27 +6,44 @@ from collections.abc import Callable
 
 import msgspec
 
+from execserver.egress.decisions import DecisionRecord
+from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import ConfigError
+from execserver.egress.policy import EgressPolicy
 from execserver.handlers.context import Call
-from execserver.handlers.limits import limits
+from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.replies import Later, Reply, Result
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, os_error_text
-from execserver.protocol.network import NetworkProxyLaunch
 from execserver.protocol.process import ExecParams
 from execserver.services.egress.asking import asker
 from execserver.services.egress.launch import policy_of, teller
 from execserver.services.egress.proxy import EgressProxy
+from execserver.services.observers import Who
+from execserver.services.passed_listeners import HTTP_PORT, SOCKS_PORT, PassedListeners
 
-Start = Callable[[ExecParams], Reply | Later]
+# Starts the process of the params; through the descriptor its sandbox passes what listens for the proxy.
+Start = Callable[[ExecParams, int], Reply | Later]
 
 
-def start_with_proxy(
-    call: Call, params: ExecParams, launch: NetworkProxyLaunch, start: Start
-) -> Reply | Later:
-    """Start a process whose environment leads to a proxy; the proxy ends when the process is closed."""
-    held = _Held(_proxy(call, params.process_id, launch))
+def start_with_proxy(call: Call, params: ExecParams, start: Start) -> Reply | Later:
+    """Start a process whose environment leads to a proxy; the proxy ends when the process is closed.
+
+    Where the machine has rules of its own, each process that may use the network gets one in which only the
+    proxy is reachable, whatever the client asked for.
+    """
+    rules = call.services.network_rules
+    machine = None if rules is None else rules.of(call.connection.identity.name)
+    if machine is not None:
+        params = _kept_in(call, params)
+        if params.network_proxy is None and not params.enforce_managed_network:
+            return start(params, -1)  # it has no network
+    is_managed = params.sandbox is not None and params.enforce_managed_network
+    held = _Held(*_proxy(call, params, machine, is_managed))
     variables = {name.decode(): value.decode() for name, value in held.proxy.environment.items()}
-    answer = start(msgspec.structs.replace(params, env=params.env | variables))
+    passed = held.passed
+    answer = start(
+        msgspec.structs.replace(params, env=params.env | variables), -1 if passed is None else passed.fd
+    )
     if isinstance(answer, Reply):
         _hand_over(call, params.process_id, held)
         return answer
@@ -40,43 +57,81 @@ def start_with_proxy(
     return Later(run_and_hand_over)
 
 
+def _kept_in(call: Call, params: ExecParams) -> ExecParams:
+    """Return params whose process has no network but the proxy, or none at all."""
+    taken = limits(call)
+    sandbox = params.sandbox or UNRESTRICTED
+    has_network = sandbox.permissions.network_enabled or params.enforce_managed_network
+    is_managed = has_network and (taken is None or taken.network)
+    return msgspec.structs.replace(params, sandbox=sandbox, enforce_managed_network=is_managed)
+
+
 class _Held:
     """A proxy that belongs to no process yet, and is closed if it never does."""
 
-    __slots__ = ("is_given", "proxy")
+    __slots__ = ("is_given", "passed", "proxy")
 
-    def __init__(self, proxy: EgressProxy) -> None:
+    def __init__(self, proxy: EgressProxy, passed: PassedListeners | None) -> None:
         self.proxy = proxy
+        self.passed = passed
         self.is_given = False
 
     def __del__(self) -> None:
         # Also for a start that was abandoned before it ran: its greenlet has no `finally`.
         if not self.is_given:
             self.proxy.close()
+        if self.passed is not None:
+            self.passed.close()
 
 
-def _proxy(call: Call, process_id: str, launch: NetworkProxyLaunch) -> EgressProxy:
-    timeout_ms = launch.policy_decision_timeout_ms
+def _proxy(
+    call: Call, params: ExecParams, machine: MachineRules | None, is_managed: bool
+) -> tuple[EgressProxy, PassedListeners | None]:
+    """Make the proxy of a process, and what brings its sockets from a sandbox's network, if it has one."""
+    launch, process_id = params.network_proxy, params.process_id
+    timeout_ms = None if launch is None else launch.policy_decision_timeout_ms
     if timeout_ms == 0:
         raise InvalidParams("network policy decision callback timeout must be nonzero")
     try:
-        policy = policy_of(launch.proxy)
+        policy = EgressPolicy((), machine=machine) if launch is None else policy_of(launch.proxy, machine)
     except ConfigError as error:
         raise InvalidParams(f"invalid network proxy config: {error}") from None
     taken = limits(call)
     if taken is not None and not taken.network:
         raise InvalidRequest("networkProxy needs the network, which is not granted to this client")
     service, attachment = call.services.egress, call.session.processes.attachment
-    tell = teller(process_id, attachment, service.decided)
+    # A client that asked for no proxy knows no notification about one.
+    client = None if launch is None else attachment
+    tell = teller(process_id, client, _watched(call, process_id))
     ask = None
     if timeout_ms is not None:
         ask = asker(process_id, attachment, timeout_ms, service.settings.policy_answer_grace_s)
     proxy = EgressProxy(policy, service, tell, ask)
     try:
+        if is_managed:
+            proxy.expect(HTTP_PORT, SOCKS_PORT)
+            return proxy, PassedListeners()
         proxy.listen()
     except OSError as error:
         raise InternalError(f"no network proxy can be made: {os_error_text(error.errno or 0)}") from None
-    return proxy
+    return proxy, None
+
+
+def _watched(call: Call, process_id: str) -> Callable[[str, DecisionRecord], None]:
+    """Return what tells the server of each decision, and its audit log, where it writes one."""
+    service, log = call.services.egress, call.services.audit
+    if log is None:
+        return service.decided
+    from execserver.services.audit import whom  # late: few servers write a log
+    from execserver.services.egress.trail import NetworkTrail
+
+    trail = NetworkTrail(log, process_id, whom(Who(call.session.session_id, call.connection.identity)))
+
+    def decided(process_id: str, record: DecisionRecord) -> None:
+        service.decided(process_id, record)
+        trail.decided(record)
+
+    return decided
 
 
 def _hand_over(call: Call, process_id: str, held: _Held) -> None:
@@ -84,6 +139,12 @@ def _hand_over(call: Call, process_id: str, held: _Held) -> None:
     process = call.session.processes.own(process_id)
     if process is None or process.state.closed:
         return  # its session ended while it was starting
+    if held.passed is not None:
+        listeners = held.passed.take()
+        http = listeners.pop(HTTP_PORT, None)
+        if http is None:
+            return  # no sandbox could be made: what runs only prints why
+        held.proxy.listen_on(http, listeners.get(SOCKS_PORT))
     held.is_given = True
     process.network = held.proxy
     held.proxy.leader = process.pid

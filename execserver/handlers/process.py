@@ -85,14 +85,14 @@ _SIGNALS = {
 def start(call: Call, params: ExecParams) -> Reply | Later:
     """Run a program; its notifications follow the answer."""
     cwd = check_start(params)
-    if params.network_proxy is None:
+    if params.network_proxy is None and call.services.network_rules is None:
         return _start_in(cwd, call, params)
     from execserver.handlers.network import start_with_proxy
 
-    return start_with_proxy(call, params, params.network_proxy, partial(_start_in, cwd, call))
+    return start_with_proxy(call, params, partial(_start_in, cwd, call))
 
 
-def _start_in(cwd: bytes, call: Call, params: ExecParams) -> Reply | Later:
+def _start_in(cwd: bytes, call: Call, params: ExecParams, listeners_fd: int = -1) -> Reply | Later:
     spec = SpawnSpec(
         argv=[word.encode() for word in params.argv],
         env=child_environment(call.services.inherited, params.env_policy, params.env),
@@ -100,6 +100,7 @@ def _start_in(cwd: bytes, call: Call, params: ExecParams) -> Reply | Later:
         arg0=None if params.arg0 is None else params.arg0.encode(),
         tty=params.tty,
         pipe_stdin=params.pipe_stdin,
+        listeners_fd=listeners_fd,
     )
     if params.shell_snapshot is None:
         return _started(call, params, spec)
@@ -124,7 +125,8 @@ def _with_snapshot(call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Sn
 def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[str]) -> Child:
     """Start another command as this one would be started, without input, on pipes."""
     table = call.session.processes
-    other = spec._replace(argv=[word.encode() for word in argv], arg0=None, tty=False, pipe_stdin=False)
+    words = [word.encode() for word in argv]
+    other = spec._replace(argv=words, arg0=None, tty=False, pipe_stdin=False, listeners_fd=-1)
     if not _is_sandboxed(call, params):
         return table.spawn(other)
     plan = _planner(call, params, spec.cwd)

@@ -1,8 +1,9 @@
 """The audit log of a server: what its clients did here, and what was refused them.
 
 Recorded are sessions, starts with their words, ends with their cause, changes of files by their paths,
-forwarded connections, requests of the server's own over HTTP, and refusals.  Never recorded are contents,
-output, input, environments, and of a session's id more than its beginning: who knows the whole can resume it.
+forwarded connections, where commands connected to through a proxy of ours, requests of the server's own over
+HTTP, and refusals.  Never recorded are contents, output, input, environments, and of a session's id more than
+its beginning: who knows the whole can resume it.
 
 A line is written at once, so that the death of the server loses nothing; each second a thread has the disk
 hold what was written.  While nothing can be written, records are counted, and the first that can says how
@@ -156,18 +157,18 @@ class AuditTrail:
             # Texts about HTTP repeat the whole URL.
             why = "" if method == methods.HTTP_REQUEST.name else self._redact(answered.error.message)
             self.record(
-                "refusal", **_whom(answered.who), method=method, **facts, code=answered.error.code, why=why
+                "refusal", **whom(answered.who), method=method, **facts, code=answered.error.code, why=why
             )
         elif answered.result != ERROR:
             ended = {} if answered.result == SUCCESS else {"answered": False}
-            self.record(event or "start", **_whom(answered.who), method=method, **facts, **ended)
+            self.record(event or "start", **whom(answered.who), method=method, **facts, **ended)
 
     def process_started(self, started: Started) -> None:
         """See `Observer`."""
         process = started.process
         self.record(
             "start",
-            **_whom(started.who),
+            **whom(started.who),
             process=process.process_id,
             pid=process.pid,
             argv=[self._redact(word) for word in process.argv],
@@ -261,7 +262,8 @@ def _synced(segments: Segments) -> OSError | None:
     return None
 
 
-def _whom(who: Who) -> dict[str, object]:
+def whom(who: Who) -> dict[str, object]:
+    """Return the members of a record that say for whom something is done."""
     members: dict[str, object] = {"session": who.session_id[:_SESSION_CHARACTERS]}
     if who.identity.way != "none":
         members["who"] = f"{who.identity.way}:{who.identity.name}"

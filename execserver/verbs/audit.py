@@ -95,8 +95,8 @@ def _show(given: list[str]) -> int:
     program = _program("show")
     parsed = program.parse(given)
     options = parsed.options
-    since = _moment(program, options["--since"]) if "--since" in options else ""
-    for record in _read(parsed.operands[0], follow="--follow" in options):
+    since = moment(program, options["--since"]) if "--since" in options else ""
+    for record in read_log(parsed.operands[0], follow="--follow" in options):
         if str(record.get("at", "")) < since:
             continue
         if "--session" in options and not _is_of(record, options["--session"]):
@@ -107,7 +107,8 @@ def _show(given: list[str]) -> int:
     return 0
 
 
-def _read(folder: str, *, follow: bool) -> Iterator[dict[str, object]]:
+def read_log(folder: str, *, follow: bool) -> Iterator[dict[str, object]]:
+    """Yield the records of a log, with `follow` also those that come later.  Raises NotIntact and OSError."""
     seen = 0
     while True:
         for record in records(folder):
@@ -128,7 +129,8 @@ def _is_of(record: dict[str, object], session: str) -> bool:
     return bool(shown) and session.startswith(shown)
 
 
-def _moment(program: Program, text: str) -> str:
+def moment(program: Program, text: str) -> str:
+    """Return the time that lies a span such as 15m back, as records have it.  Raises Leave."""
     found = _SPAN.fullmatch(text)
     if found is None:
         raise program.mistaken(
@@ -142,7 +144,7 @@ def _line(record: dict[str, object]) -> str:
     """Return a record for people, without what a terminal would obey."""
     who = " ".join(str(record[name]) for name in ("session", "who") if record.get(name))
     rest = " ".join(f"{name}={_value(value)}" for name, value in record.items() if name not in _KNOWN)
-    return _printable(f"{record['at']}  {record['event']!s:<11}  {who:<8}  {rest}".rstrip())
+    return printable(f"{record['at']}  {record['event']!s:<11}  {who:<8}  {rest}".rstrip())
 
 
 def _value(value: object) -> str:
@@ -151,5 +153,6 @@ def _value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and " " in value else str(value)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text without what a terminal would obey."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

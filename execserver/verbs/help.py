@@ -43,6 +43,7 @@ TEXTS = {
     "web": "execserver.verbs.web:HELP",
     "token": "execserver.verbs.token:HELP",
     "audit": "execserver.verbs.audit:HELP",
+    "network": "execserver.verbs.network:HELP",
     "rules": "execserver.verbs.rules:HELP",
 }
 GENERAL = "execserver.cli_help:HELP"

@@ -132,9 +132,9 @@ def test_the_network_of_a_managed_proxy_is_a_new_one() -> None:
     assert words(managed) == words(SandboxPlan(ROOT_READ_ONLY, network=NETWORK_NONE))
 
 
-def test_what_it_cannot_do_is_refused() -> None:
-    with pytest.raises(PlanRefused, match="a root of its own"):
-        root_arguments(SandboxPlan(ROOT_HOST), PLAIN)
+def test_where_files_are_not_restricted_they_are_the_hosts() -> None:
+    managed = SandboxPlan(ROOT_HOST, network=NETWORK_PROXY)
+    assert words(managed).endswith("--unshare-net --dev-bind / / --proc /proc")
 
 
 def test_variables_reach_the_command_and_not_bubblewrap() -> None:

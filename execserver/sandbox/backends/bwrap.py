@@ -175,8 +175,6 @@ def root_arguments(
     `open_source` returns an inheritable descriptor of what a mount binds; it is called only where bubblewrap
     takes descriptors.  Raises PlanRefused for what cannot be expressed.
     """
-    if plan.root == ROOT_HOST:
-        raise PlanRefused("bubblewrap makes a root of its own for every command")
     options = _isolation(plan, bwrap)
     options += _root(plan)
     # bubblewrap leaves /proc/sys and the like writable for root inside (0.8.0): bound read-only over it.
@@ -243,6 +241,8 @@ def _isolation(plan: SandboxPlan, bwrap: Bwrap) -> list[bytes]:
 
 
 def _root(plan: SandboxPlan) -> list[bytes]:
+    if plan.root == ROOT_HOST:
+        return [b"--dev-bind", b"/", b"/", b"--proc", b"/proc"]  # only the network is another one
     if plan.root == ROOT_EMPTY:
         base = [b"--tmpfs", b"/"]
     else:

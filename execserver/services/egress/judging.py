@@ -75,7 +75,7 @@ class Judge:
     def admit(self, question: Question, method: str | None, client: str) -> Verdict:
         """Decide about a connection; waits for a client's answer, and for a name server."""
         verdict = self.policy.judge(question)
-        if verdict.reason == NOT_ALLOWED and not verdict.allows and self._ask is not None:
+        if verdict.reason == NOT_ALLOWED and not (verdict.allows or verdict.note) and self._ask is not None:
             verdict = self._ask(question)
         if verdict.allows:
             by_answers = self._by_answers(question)

@@ -9,6 +9,7 @@ import msgspec
 
 from execserver.egress.config import NOT_ENABLED, check_unix_sockets, domain_rules
 from execserver.egress.decisions import DecisionRecord, Mode
+from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import ConfigError
 from execserver.egress.policy import EgressPolicy
 from execserver.protocol.envelope import encode_notification
@@ -22,8 +23,8 @@ from execserver.protocol.network import (
 from execserver.services.attachment import Attachment
 
 
-def policy_of(config: NetworkProxyConfig) -> EgressPolicy:
-    """Return the policy of a process.  Raises ConfigError."""
+def policy_of(config: NetworkProxyConfig, machine: MachineRules | None = None) -> EgressPolicy:
+    """Return the policy of a process, with the rules of the machine over it.  Raises ConfigError."""
     if not config.enabled:
         raise ConfigError(NOT_ENABLED)
     domains = config.domains or {}
@@ -41,16 +42,22 @@ def policy_of(config: NetworkProxyConfig) -> EgressPolicy:
         socks_udp=config.enable_socks5_udp,
         allow_local_binding=config.allow_local_binding,
         upstream=config.allow_upstream_proxy,
+        machine=machine,
     )
 
 
 def teller(
-    process_id: str, attachment: Attachment, decided: Callable[[str, DecisionRecord], None]
+    process_id: str, attachment: Attachment | None, decided: Callable[[str, DecisionRecord], None]
 ) -> Callable[[DecisionRecord], None]:
-    """Return what tells the client and the server of each decision; waits while the client does not read."""
+    """Return what tells the server of each decision, and the client, if it wants to know.
+
+    It waits while the client does not read.
+    """
 
     def tell(record: DecisionRecord) -> None:
         decided(process_id, record)
+        if attachment is None:
+            return
         params = _notification(process_id, record)
         attachment.send(encode_notification(NETWORK_POLICY_DECISION.name, params))
         attachment.wait_for_room()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from execserver.sandbox.backends import bwrap
-from execserver.sandbox.plan import FILTER_PROXY_ROUTED, NETWORK_PROXY
+from execserver.sandbox.plan import FILTER_PROXY_ROUTED, NETWORK_PROXY, ROOT_HOST, SandboxPlan
 from execserver.sandbox.plan_record import encode_plan
 from execserver.services.passed_listeners import HTTP_PORT, SOCKS_PORT, PassedListeners
 from execserver.zygote.confinement import BUBBLEWRAP, Confinement
@@ -99,7 +99,9 @@ def managed(request: pytest.FixtureRequest) -> Way:
     return chosen
 
 
-def run_behind(proxy: Proxy, way: Way, argv: list[str], env: Sequence[bytes] = ()) -> Outcome:
+def run_behind(
+    proxy: Proxy, way: Way, argv: list[str], env: Sequence[bytes] = (), view: SandboxPlan = PROXIED
+) -> Outcome:
     """Run a program whose network is that of the proxy."""
     detail = bwrap.encode(bubblewrap_for(way)) if way.back_end == BUBBLEWRAP else b""
     request = SpawnRequest(
@@ -107,7 +109,7 @@ def run_behind(proxy: Proxy, way: Way, argv: list[str], env: Sequence[bytes] = (
         [os.fsencode(word) for word in argv],
         [*ENV, *PROXIES, *env],
         b"/",
-        confinement=Confinement(way.back_end, encode_plan(PROXIED), detail),
+        confinement=Confinement(way.back_end, encode_plan(view), detail),
         listens=True,
     )
     return in_child(lambda: start_request(way, request, [1, 2, proxy.passed.fd]))
@@ -271,6 +273,20 @@ def test_ports_of_the_hosts_loopback_that_a_client_names_lead_nowhere(managed: W
         own = b"Pip_Proxy=http://127.0.0.1:%d" % port
         done = run_behind(proxy, managed, ["/bin/bash", "-c", script], [own])
     assert (done.out, proxy.ports) == ("refused\n", [HTTP_PORT, SOCKS_PORT]), done
+
+
+def test_files_are_the_hosts_where_only_the_network_is_managed(
+    managed: Way, proxy: Proxy, tmp_path: Path
+) -> None:
+    give(tmp_path, managed.user)
+    view = plan(root=ROOT_HOST, network=NETWORK_PROXY, syscall_filter=FILTER_PROXY_ROUTED)
+    script = (
+        f"exec 3<>/dev/tcp/127.0.0.1/{HTTP_PORT}; cat <&3 > {tmp_path}/word;"
+        "(: < /dev/tcp/192.0.2.1/80) 2>&1 || test -c /dev/null"
+    )
+    done = run_behind(proxy, managed, ["/bin/bash", "-c", script], view=view)
+    assert (done.status, (tmp_path / "word").read_text()) == (0, str(HTTP_PORT)), done
+    assert "unreachable" in done.out
 
 
 def test_without_listening_sockets_taken_nothing_is_left_open() -> None:

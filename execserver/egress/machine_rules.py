@@ -1,0 +1,55 @@
+"""What the owner of a machine lets the commands of one client reach, whatever the client says."""
+
+from __future__ import annotations
+
+from execserver.egress.decisions import DENIED, NOT_ALLOWED, Action, Protocol, Question, Verdict
+from execserver.egress.policy import Rule, RuleSet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# How a file of rules spells the protocols, and the ports that some of them mean where none is named.
+WORDS = {
+    "http": Protocol.HTTP,
+    "https": Protocol.HTTPS_CONNECT,
+    "socks5": Protocol.SOCKS5_TCP,
+    "socks5-udp": Protocol.SOCKS5_UDP,
+}
+OWN_PORTS = {Protocol.HTTP: 80, Protocol.HTTPS_CONNECT: 443}
+_THE_RULES = "the network rules of this machine"
+
+
+class MachineRules:
+    """Three lists of rules; what is in `review` needs a person's yes, what is in none is refused."""
+
+    __slots__ = ("_review", "rule_set")
+
+    def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = (), review: Iterable[Rule] = ()) -> None:
+        reviewed = tuple(review)
+        self.rule_set = RuleSet((*allow, *reviewed), deny, reviewed)
+        self._review = RuleSet(reviewed)
+
+    def refusal(self, question: Question) -> Verdict | None:
+        """Return why a host is refused, for which nobody is asked; None if it is allowed or in review."""
+        if self.rule_set.deny.match(question.host, question):
+            return Verdict(Action.DENY, DENIED, note=f"{question.host} is denied by {_THE_RULES}.")
+        if self.rule_set.allows(question) or self._review.allows(question):
+            return None
+        cure = f"to let it through: {smallest_rule(question)}"
+        return Verdict(
+            Action.DENY, NOT_ALLOWED, note=f"{question.host} is in no list of {_THE_RULES}; {cure}"
+        )
+
+
+def smallest_rule(question: Question) -> str:
+    """Return the line that lets through what was asked for, and as little else as possible."""
+    word = word_of(question.protocol)
+    host = f"[{question.host}]" if ":" in question.host else question.host
+    port = "" if OWN_PORTS.get(question.protocol) == question.port else f":{question.port}"
+    return f'allow = ["{word}://{host}{port}"]'
+
+
+def word_of(protocol: Protocol) -> str:
+    """Return how a file of rules spells a protocol."""
+    return next(word for word, spelled in WORDS.items() if spelled is protocol)

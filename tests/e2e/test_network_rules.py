@@ -1,0 +1,190 @@
+"""`--network-rules` of a real server: what commands reach, and what they are told of the rest."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.peer import Json, Peer, RemoteError
+from tests.support.running import PATH, run, start
+from tests.support.sandboxes import context, managed, special
+from tests.support.server_process import ServerProcess, base_environment
+from tests.support.waiting import wait_until
+
+FETCH = """
+import sys, urllib.request as r
+for url in sys.argv[1:]:
+    try:
+        print(r.urlopen(url, timeout=5).read().decode())
+    except r.HTTPError as error:
+        print(error.code, error.read().decode())
+    except OSError as error:
+        print(error)
+"""
+DIRECT = "import socket, sys; print(socket.socket().connect_ex((sys.argv[1], int(sys.argv[2]))))"
+
+
+class Web:
+    """A server on loopback that answers each request with its first line and its Host."""
+
+    def __init__(self) -> None:
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self.port = self._sock.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._sock.accept()
+            except OSError:
+                return
+            with connection:
+                body = connection.recv(65536).split(b"\r\n")[0]
+                connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    made = Web()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("audit") / "log"
+
+
+@pytest.fixture(scope="module")
+def server(web: Web, audit: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    rules = tmp_path_factory.mktemp("rules") / "rules.toml"
+    # Addresses of this machine are reached only where a rule names exactly them.
+    rules.write_text(f'allow = ["http://127.0.0.1:{web.port}"]\ndeny = ["bad.example"]\n')
+    with ServerProcess(options=("--network-rules", str(rules), "--audit", str(audit))) as running:
+        yield running
+
+
+@pytest.fixture
+def peer(server: ServerProcess) -> Iterator[Peer]:
+    with server.connect() as connection:
+        connection.open_session()
+        yield connection
+
+
+SANDBOXES: list[Json | None] = [
+    None,
+    {"type": "disabled"},
+    managed(special("root", "read"), network="enabled"),
+]
+
+
+def fetched(peer: Peer, sandbox: Json | None, *urls: str) -> list[str]:
+    given = {} if sandbox is None else {"sandbox": context(sandbox, Path("/tmp"))}
+    found = run(peer, "p", ["python3", "-c", FETCH, *urls], env=PATH, **given)
+    assert found.exit_code == 0, found
+    return found.stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_a_command_reaches_what_is_allowed_and_reads_why_not_the_rest(
+    peer: Peer, web: Web, sandbox: Json | None
+) -> None:
+    urls = (f"http://127.0.0.1:{web.port}/x?secret=1", "http://other.example/", "http://bad.example/")
+    allowed, other, bad = fetched(peer, sandbox, *urls)
+    assert allowed == "GET /x?secret=1 HTTP/1.1"
+    assert other.startswith("403 ")
+    assert (
+        "other.example is in no list of the network rules of this machine; "
+        'to let it through: allow = [\\"http://other.example\\"]'
+    ) in other
+    assert "bad.example is denied by the network rules of this machine." in bad
+
+
+def test_what_was_decided_is_in_the_audit_log_without_paths(peer: Peer, web: Web, audit: Path) -> None:
+    fetched(peer, None, f"http://127.0.0.1:{web.port}/x?secret=1", "http://other.example/secret")
+    shown = subprocess.run(
+        [sys.executable, "-m", "execserver", "network", "log", str(audit)],
+        env=base_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    last = [" ".join(line.split()[1:]) for line in shown.splitlines()][-2:]
+    assert last == [
+        f"p allow http://127.0.0.1:{web.port}",
+        "p deny http://other.example:80 (not_allowed)",
+    ]
+    assert "secret" not in shown
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_there_is_no_way_past_the_proxy(
+    peer: Peer, web: Web, server: ServerProcess, sandbox: Json | None
+) -> None:
+    given = {} if sandbox is None else {"sandbox": context(sandbox, Path("/tmp"))}
+    own = server.url.rpartition(":")[2].rstrip("/")
+    for name, port in (("web", str(web.port)), ("own", own)):
+        found = run(peer, name, ["python3", "-c", DIRECT, "127.0.0.1", port], env=PATH, **given)
+        assert found.stdout == b"111\n"
+
+
+def test_a_client_cannot_widen_the_rules(peer: Peer, web: Web) -> None:
+    proxy: Json = {"mode": "full", "domains": {"*": "allow", "127.0.0.1": "allow"}, "unixSockets": None}
+    proxy |= dict.fromkeys(("enabled", "enableSocks5", "allowUpstreamProxy"), True)
+    proxy |= dict.fromkeys(("enableSocks5Udp", "dangerouslyAllowAllUnixSockets", "allowLocalBinding"), False)
+    urls = (f"http://127.0.0.1:{web.port}/", "http://127.0.0.1:1/", "http://other.example/")
+    start(peer, "widened", ["python3", "-c", FETCH, *urls], env=PATH, networkProxy={"proxy": proxy})
+    output = b""
+    wait_until(lambda: bool(peer.call("process/read", {"processId": "widened"})["closed"]), 30)
+    for chunk in peer.call("process/read", {"processId": "widened"})["chunks"]:
+        output += base64.b64decode(chunk["chunk"])
+    allowed, *others = output.decode().splitlines()
+    assert allowed == "GET / HTTP/1.1"
+    assert [line[:4] for line in others] == ["403 ", "403 "]
+
+
+def test_a_command_without_the_network_stays_without(peer: Peer, web: Web) -> None:
+    sandbox = managed(special("root", "read"))
+    found = run(
+        *(peer, "p", ["sh", "-c", "echo $HTTP_PROXY; python3 -c 'import socket; socket.socket()'"]),
+        env=PATH,
+        sandbox=context(sandbox, Path("/tmp")),
+    )
+    assert found.stdout == b"\n"
+    assert b"Operation not permitted" in found.stderr
+
+
+def test_the_first_contracts_commands_are_refused(peer: Peer) -> None:
+    params = {"processId": "p", "argv": ["true"], "cwd": "file:///", "env": {}, "tty": False}
+    with pytest.raises(RemoteError, match="cannot be kept to them"):
+        peer.call("command/exec", params)
+
+
+@pytest.mark.parametrize(("text", "told"), [('allow = ["a:x"]', ":1: no port"), (None, "No such file")])
+def test_with_a_bad_file_nothing_starts(tmp_path: Path, text: str | None, told: str) -> None:
+    rules = tmp_path / "rules.toml"
+    if text is not None:
+        rules.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "execserver", "--listen", "ws://127.0.0.1:0", "--network-rules", str(rules)],
+        env=base_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert "What to do: " in done.stderr

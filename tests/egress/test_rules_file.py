@@ -1,0 +1,164 @@
+"""The file of `--network-rules`: what its rules mean, and what is said of one that cannot serve."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from execserver.egress.decisions import DENIED, NOT_ALLOWED, Protocol, Question
+from execserver.egress.machine_rules import MachineRules, smallest_rule
+from execserver.egress.policy import EgressPolicy
+from execserver.egress.rules_file import MAX_RULES, RulesFileError, parse_rules
+from execserver.egress.rules_reading import rules_of_file
+from execserver.leaving import Leave
+
+HTTP, CONNECT, SOCKS = Protocol.HTTP, Protocol.HTTPS_CONNECT, Protocol.SOCKS5_TCP
+TEXT = """
+allow = ["https://pypi.org", "*.debian.org:80,8000-8010", "any.example", "socks5://git.example:22"]
+deny = ["bad.debian.org"]
+review = ["https://github.com"]
+
+[label.ci]
+allow = ["http://registry.example:5000"]
+"""
+
+
+def reason(rules: MachineRules, protocol: Protocol, host: str, port: int) -> str:
+    """Return the reason of a refusal, "" where there is none, "review" where a yes is needed."""
+    policy = EgressPolicy((), machine=rules)
+    verdict = policy.judge(Question(protocol, host, port))
+    if verdict.allows:
+        return ""
+    return verdict.reason if verdict.note else "review"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "host", "port", "expected"),
+    [
+        (CONNECT, "pypi.org", 443, ""),
+        (CONNECT, "pypi.org", 8443, NOT_ALLOWED),
+        (HTTP, "pypi.org", 443, NOT_ALLOWED),
+        (HTTP, "deb.debian.org", 80, ""),
+        (CONNECT, "deb.debian.org", 8010, ""),
+        (CONNECT, "deb.debian.org", 8011, NOT_ALLOWED),
+        (HTTP, "debian.org", 80, NOT_ALLOWED),
+        (HTTP, "bad.debian.org", 80, DENIED),
+        (SOCKS, "any.example", 1, ""),
+        (SOCKS, "git.example", 22, ""),
+        (CONNECT, "git.example", 22, NOT_ALLOWED),
+        (CONNECT, "github.com", 443, "review"),
+        (HTTP, "github.com", 80, NOT_ALLOWED),
+        (CONNECT, "elsewhere.example", 443, NOT_ALLOWED),
+    ],
+)
+def test_a_rule_means_a_host_its_ports_and_its_protocol(
+    protocol: Protocol, host: str, port: int, expected: str
+) -> None:
+    assert reason(parse_rules(TEXT).of(""), protocol, host, port) == expected
+
+
+def test_the_rules_of_a_label_come_to_those_of_all() -> None:
+    rules = parse_rules(TEXT)
+    assert reason(rules.of("ci"), HTTP, "registry.example", 5000) == ""
+    assert reason(rules.of("other"), HTTP, "registry.example", 5000) == NOT_ALLOWED
+    assert reason(rules.of("ci"), HTTP, "bad.debian.org", 80) == DENIED
+
+
+@pytest.mark.parametrize(
+    ("protocol", "host", "port", "rule"),
+    [
+        (CONNECT, "pypi.org", 443, "https://pypi.org"),
+        (CONNECT, "pypi.org", 22, "https://pypi.org:22"),
+        (HTTP, "deb.debian.org", 80, "http://deb.debian.org"),
+        (SOCKS, "2001:4860::1", 443, "socks5://[2001:4860::1]:443"),
+        (Protocol.SOCKS5_UDP, "ns.example", 53, "socks5-udp://ns.example:53"),
+    ],
+)
+def test_a_refusal_names_the_smallest_rule_that_would_let_it_through(
+    protocol: Protocol, host: str, port: int, rule: str
+) -> None:
+    question = Question(protocol, host, port)
+    line = smallest_rule(question)
+    assert line == f'allow = ["{rule}"]'
+    refusal = parse_rules("").of("").refusal(question)
+    assert refusal is not None
+    assert refusal.message == (
+        f"Domain not in allowlist. {host} is in no list of the network rules of this machine; "
+        f"to let it through: {line}"
+    )
+    learnt = parse_rules(line).of("")
+    assert reason(learnt, protocol, host, port) == ""
+    assert reason(learnt, protocol, host, port + 1) == NOT_ALLOWED
+    assert reason(learnt, protocol, "other.example", port) == NOT_ALLOWED
+
+
+def test_an_empty_file_allows_nothing() -> None:
+    assert reason(parse_rules("").of(""), CONNECT, "pypi.org", 443) == NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ('allow = ["a.example"\ndeny = []', 2, "Unclosed array"),
+        ("allow = [", 1, "Invalid value"),
+        ('\nallow = "a.example"', 2, "allow is no list"),
+        ("allow = [1]", 1, "allow has something that is no text"),
+        ('alow = ["a.example"]', 1, "unknown name alow"),
+        ('\n\n[label.ci]\nallow = []\nmode = "full"', 5, "unknown name mode"),
+        ("label = 1", 1, "label is no table"),
+        ('[label]\nci = "x"', 2, "label.ci is no table"),
+        ('allow = [\n "a.example",\n "ftp://b.example"]', 3, "unknown protocol ftp"),
+        ('allow = ["a.example:0"]', 1, "no port or range of ports: 0"),
+        ('allow = ["a.example:90-80"]', 1, "no port or range of ports: 90-80"),
+        ('allow = ["a.example:70000"]', 1, "no port or range of ports: 70000"),
+        ('allow = ["a.example:"]', 1, "no port or range of ports: a.example:"),
+        ('allow = ["https://a.example/path"]', 1, "unsupported domain pattern syntax"),
+        ('allow = ["https://"]', 1, "domain pattern is empty"),
+        ('deny = ["*"]', 1, "invalid value for network.denied_domains: *"),
+        ('allow = ["a:b:c"]', 1, "no port or range of ports: b:c"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_a_remedy(text: str, line: int, told: str) -> None:
+    with pytest.raises(RulesFileError) as caught:
+        parse_rules(text)
+    assert (caught.value.line, told in str(caught.value)) == (line, True), str(caught.value)
+    assert caught.value.cure
+
+
+def test_there_is_a_limit_to_rules() -> None:
+    with pytest.raises(RulesFileError, match="more than 10000 rules"):
+        parse_rules(f"allow = {['a.example'] * (MAX_RULES + 1)}")
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(Leave) as left:
+        rules_of_file(str(path))
+    assert left.value.status == 1
+    return left.value.stderr.replace(str(path), "FILE")
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    assert refused(path) == (
+        "Error: FILE: No such file or directory\n  What to do: name a file of rules that can be read\n"
+    )
+    os.mkfifo(path)
+    assert "it is no regular file" in refused(path)
+    path.unlink()
+    path.write_bytes(b'allow = ["a.example",\n"\xff"]')
+    path.chmod(0o600)
+    assert refused(path).startswith("Error: FILE:2: it is no UTF-8\n")
+    path.write_text("allow = 1")
+    assert refused(path).startswith("Error: FILE:1: allow is no list\n  What to do: write a list of texts")
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_can_write_to_decides_nothing(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text("")
+    path.chmod(mode)
+    assert "others can write to it" in refused(path)
+    path.chmod(0o644)
+    assert rules_of_file(str(path)).of("").refusal(Question(CONNECT, "a.example", 443)) is not None

@@ -27,6 +27,8 @@ Options:
   --execve <PATH>           What a patched Bash starts in place of every program, on machines where the
                             kernel does not report which programs start [default: this program itself]
   --preserve-program-paths  Match rules against the whole path of a program, never its file name.
+  --network-rules <FILE>    Let commands reach only what this file of rules lists (TOML: allow, deny, review);
+                            the user is asked about what is in review. See docs/network.md.
   -V, --version             Print the version and exit.
   -h, --help                Print this text and exit.
 
@@ -52,12 +54,14 @@ class Options(NamedTuple):
     """The command line as values; `bash` is the path of an existing Bash.
 
     `execve` is the exec wrapper for patched shells, None for this program's own.  With
-    `preserve_program_paths`, rules are matched against the whole path of a program only.
+    `preserve_program_paths`, rules are matched against the whole path of a program only.  `network_rules` is
+    the file that says what commands may reach, None without one.
     """
 
     bash: str
     execve: str | None = None
     preserve_program_paths: bool = False
+    network_rules: str | None = None
 
 
 def parse(argv: list[str], environ: Mapping[str, str]) -> Options:
@@ -70,11 +74,12 @@ def parse(argv: list[str], environ: Mapping[str, str]) -> Options:
     values = program.parse(argv).options
     for name, value in values.items():
         if not value and name != "--preserve-program-paths":
-            raise program.mistaken(
-                Mistake(f"a value is required for '{name} <PATH>' but none was supplied", None)
-            )
+            shown = program.table[name].shown
+            raise program.mistaken(Mistake(f"a value is required for '{shown}' but none was supplied", None))
     bash = values.get("--bash") or environ.get(BASH_VARIABLE) or _system_bash(environ)
-    return Options(bash, values.get("--execve"), "--preserve-program-paths" in values)
+    return Options(
+        *(bash, values.get("--execve"), "--preserve-program-paths" in values, values.get("--network-rules"))
+    )
 
 
 def _system_bash(environ: Mapping[str, str]) -> str:

@@ -23,11 +23,19 @@ MAX_IN_LINE = 1024
 
 _TITLE = "Execution Permission Request"
 _REASON = "Optional reason for allowing or denying execution"
-_SCHEMA = {
-    "type": "object",
-    "title": _TITLE,
-    "properties": {"reason": {"type": "string", "description": _REASON}},
-}
+_HOST_TITLE = "Network Permission Request"
+_HOST_REASON = "Optional reason for allowing or denying the connection"
+
+
+def _schema(title: str, reason: str) -> dict[str, object]:
+    return {
+        "type": "object",
+        "title": title,
+        "properties": {"reason": {"type": "string", "description": reason}},
+    }
+
+
+_SCHEMAS = {False: _schema(_TITLE, _REASON), True: _schema(_HOST_TITLE, _HOST_REASON)}
 
 
 class Question(NamedTuple):
@@ -41,6 +49,14 @@ class Question(NamedTuple):
     workdir: str
 
 
+class HostQuestion(NamedTuple):
+    """A host that a command wants to connect to; `how` is the protocol in the words of the rules."""
+
+    host: str
+    port: int
+    how: str
+
+
 class Answer(enum.Enum):
     """The answer to a prompt.  FAILED: an error, an unknown action, or no user left to ask."""
 
@@ -51,14 +67,18 @@ class Answer(enum.Enum):
 
 
 # Blocks the greenlet until there is an answer.  Killing the greenlet withdraws the prompt.
-Ask = Callable[[Question], Answer]
+AskAboutProgram = Callable[[Question], Answer]
+Ask = Callable[[Question | HostQuestion], Answer]
 
 
-def message_of(question: Question) -> str:
+def message_of(question: Question | HostQuestion) -> str:
     """Return the text of a prompt.
 
     argv[0] is shown if it differs from the file's name: the program will get that name.
     """
+    if isinstance(question, HostQuestion):
+        host = f"[{question.host}]" if ":" in question.host else question.host
+        return f"Allow agent to connect to `{quote_cut(f'{question.how}://{host}:{question.port}')}`?"
     name = question.argv[0] if question.argv else ""
     # An empty name misleads nobody: outside the sandbox the program gets its path instead.
     is_own = not name or name.rpartition("/")[2] == question.file.rpartition("/")[2]
@@ -70,10 +90,11 @@ def message_of(question: Question) -> str:
 class _Prompt:
     """One question on its way; `number` is None while it waits in line, `answer` counts once it is done."""
 
-    __slots__ = ("answer", "done", "message", "number", "owner")
+    __slots__ = ("answer", "done", "message", "number", "owner", "schema")
 
-    def __init__(self, message: str, owner: CallPrompts) -> None:
-        self.message = message
+    def __init__(self, question: Question | HostQuestion, owner: CallPrompts) -> None:
+        self.message = message_of(question)
+        self.schema = _SCHEMAS[isinstance(question, HostQuestion)]
         self.owner = owner
         self.number: int | None = None
         self.answer = Answer.FAILED
@@ -107,11 +128,11 @@ class Prompts:
         self._open.clear()
         self._line.clear()
 
-    def ask(self, owner: CallPrompts, question: Question) -> Answer:
+    def ask(self, owner: CallPrompts, question: Question | HostQuestion) -> Answer:
         """Ask the user and block until there is an answer; return FAILED at once if nobody can be asked."""
         if self._closed or owner.closed or len(self._line) >= MAX_IN_LINE:
             return Answer.FAILED
-        prompt = _Prompt(message_of(question), owner)
+        prompt = _Prompt(question, owner)
         self._line.append(prompt)
         self._let_in()
         try:
@@ -142,7 +163,7 @@ class Prompts:
             params = {
                 "_meta": {"progressToken": number},
                 "message": prompt.message,
-                "requestedSchema": _SCHEMA,
+                "requestedSchema": prompt.schema,
             }
             self._send(encode_request(number, "elicitation/create", params))
 
@@ -166,7 +187,7 @@ class CallPrompts:
         self._prompts = prompts
         self.closed = False
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question | HostQuestion) -> Answer:
         """Ask, as `Ask` says."""
         return self._prompts.ask(self, question)
 

@@ -66,7 +66,14 @@ class Host:
         self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._stale_masks.clean)
         self._reports = SandboxReports(self._spawner, doctor_command, inherited)
         self._sandbox = SandboxService(settings, inherited, self._reports.choose)
-        self._calls = ShellCalls(self._spawner, self._sandbox, policy, shell, lambda: interception.way)
+        egress = None
+        if shell.network_rules is not None:
+            from execserver.services.egress.service import EgressService  # late: most servers have no rules
+
+            egress = EgressService(settings, inherited, None)
+        self._calls = ShellCalls(
+            self._spawner, self._sandbox, policy, shell, lambda: interception.way, egress
+        )
         if interception.reason:
             _log.info("programs are noticed through the wrapper only: %s", interception.reason)
         elif isinstance(interception.way, str):

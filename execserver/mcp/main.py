@@ -47,6 +47,11 @@ def _main() -> int:
 def _serve(options: command_line.Options, settings: Settings) -> int:
     import resource  # late, like everything below: help and version do without it
 
+    rules = None
+    if options.network_rules is not None:
+        from execserver.egress.rules_reading import rules_of_file
+
+        rules = rules_of_file(options.network_rules)
     inherited = dict(os.environb)
     soft_nofile = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     paths = ExecServerRuntimePaths.detect()
@@ -74,6 +79,7 @@ def _serve(options: command_line.Options, settings: Settings) -> int:
         inherited,
         options.preserve_program_paths,
         os.fsencode(interception.wrapper),
+        rules,
     )
     doctor = paths.doctor_command()
     try:

@@ -14,7 +14,7 @@ import gevent
 from gevent import socket
 from gevent.lock import BoundedSemaphore
 
-from execserver.mcp.elicitation import Answer, Ask, Question
+from execserver.mcp.elicitation import Answer, AskAboutProgram, Question
 from execserver.zygote.records import RecordError
 from execserver.zygote.supervision import records
 
@@ -41,7 +41,7 @@ class Questions:
     def __init__(
         self,
         sock: socket.socket,
-        ask: Ask,
+        ask: AskAboutProgram,
         pause: Callable[[], None],
         resume: Callable[[], None],
         shell_ended: Callable[[], None],

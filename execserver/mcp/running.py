@@ -17,7 +17,7 @@ from gevent import socket
 from gevent.event import Event
 
 from execserver.mcp.call_timer import CallTimer
-from execserver.mcp.elicitation import Ask
+from execserver.mcp.elicitation import AskAboutProgram
 from execserver.mcp.output_capture import OutputCapture
 from execserver.mcp.questions import Questions
 from execserver.services.child import Child
@@ -43,7 +43,7 @@ class Outcome(enum.Enum):
 class RunningCall:
     """A started shell.  Owns the child's descriptors and `sock`; `close` closes them."""
 
-    def __init__(self, child: Child, sock: socket.socket, timer: CallTimer, ask: Ask) -> None:
+    def __init__(self, child: Child, sock: socket.socket, timer: CallTimer, ask: AskAboutProgram) -> None:
         self.capture = OutputCapture()
         self._child = child
         self._timer = timer
@@ -54,7 +54,7 @@ class RunningCall:
             for stream, fd in child.outputs
         ]
         self._lingers = False  # the shell has ended, others have not
-        self._questions = Questions(sock, ask, self._pause, self._resume, self._shell_ended)
+        self._questions = Questions(sock, ask, self.pause, self.resume, self._shell_ended)
         for pump in self._pumps:
             pump.start()
         self._questions.start()
@@ -95,7 +95,7 @@ class RunningCall:
                 return Outcome.CANCELLED
             if self._timer.expired(now) and not self._lingers:
                 return Outcome.TIMED_OUT
-            # A paused timer cannot expire; `_resume` wakes this loop.
+            # A paused timer cannot expire; `resume` wakes this loop.
             is_free = self._timer.paused or self._lingers
             left_ns = None if is_free else self._timer.remaining_ns(now)
             self._news.clear()
@@ -119,11 +119,13 @@ class RunningCall:
         except OSError as error:
             _log.warning("process %d cannot be signalled: %s", self._child.pid, error)
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Stop the call timer while the user is asked something."""
         self._timer.pause(time.monotonic_ns())
         self._news.set()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Let it go on."""
         self._timer.resume(time.monotonic_ns())
         self._news.set()
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import gevent
 from gevent.event import Event
 
+from execserver.egress.rules_file import NetworkRules
 from execserver.mcp.call import ShellCalls, ShellOptions
-from execserver.mcp.elicitation import Answer, Ask, Question
+from execserver.mcp.elicitation import Answer, Ask, HostQuestion, Question
 from execserver.mcp.sandbox_state import SandboxState, read_state
 from execserver.mcp.tool import ExecParams, ExecResult, ToolError
 from execserver.rules.policy import ALLOW, FORBIDDEN, PROMPT, Policy, Rule
 from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.services.egress.service import EgressService
 from execserver.services.sandbox import SandboxService
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
@@ -52,12 +54,13 @@ class Person:
         self.asked: list[Question] = []
         self._answer = answer
 
-    def ask(self, question: Question) -> Answer:
+    def ask(self, question: Question | HostQuestion) -> Answer:
+        assert isinstance(question, Question)
         self.asked.append(question)
         return self._answer if isinstance(self._answer, Answer) else self._answer(question)
 
 
-def nobody(question: Question) -> Answer:
+def nobody(question: Question | HostQuestion) -> Answer:
     """Be asked, which must not happen."""
     raise AssertionError(f"asked about {question}")
 
@@ -80,14 +83,16 @@ class Calls:
         timeout_ms: int | None = 30_000,
         cancelled: Event | None = None,
         full_path: bool = False,
+        network_rules: NetworkRules | None = None,
     ) -> ExecResult:
         """Run a command under rules and, unless another policy is given, in a read-only sandbox."""
         name, _, value = self.mark.partition("=")
         inherited = {**os.environb, name.encode(): value.encode()}
         inherited.update({os.fsencode(key): os.fsencode(text) for key, text in (env or {}).items()})
         sandbox = SandboxService(Settings(), inherited)
-        options = ShellOptions(BASH, inherited, full_path)
-        calls = ShellCalls(self.spawner, sandbox, Policy(rules), options, lambda: NOTIFY)
+        options = ShellOptions(BASH, inherited, full_path, network_rules=network_rules)
+        egress = None if network_rules is None else EgressService(Settings(), inherited, None)
+        calls = ShellCalls(self.spawner, sandbox, Policy(rules), options, lambda: NOTIFY, egress)
         params = ExecParams(command, str(self.folder), timeout_ms, login=False)
         try:
             return calls.run(params, self.state(policy or {"type": "read-only"}), ask, cancelled or Event())

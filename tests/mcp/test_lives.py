@@ -6,7 +6,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from execserver.mcp.elicitation import Answer, Question
+from execserver.mcp.elicitation import Answer, HostQuestion, Question
 from execserver.mcp.tool import ToolError
 from tests.conftest import LONG
 from tests.mcp.calling import Calls, Person, allow, prompt
@@ -43,7 +43,7 @@ def test_a_call_that_is_cancelled_while_it_asks(calls: Calls) -> None:
     def life(number: int) -> None:
         cancelled = Event()
 
-        def never(question: Question) -> Answer:
+        def never(question: Question | HostQuestion) -> Answer:
             cancelled.set()
             Event().wait()
             raise AssertionError
@@ -58,7 +58,7 @@ def test_a_call_whose_greenlet_is_killed(calls: Calls) -> None:
     def life(number: int) -> None:
         asked = Event()
 
-        def note(question: Question) -> Answer:
+        def note(question: Question | HostQuestion) -> Answer:
             asked.set()
             Event().wait()
             raise AssertionError

@@ -14,7 +14,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from execserver.mcp.elicitation import Answer, Question
+from execserver.mcp.elicitation import Answer, HostQuestion, Question
 from execserver.mcp.tool import ToolError
 from execserver.rules.policy import Rule
 from tests.mcp.calling import Calls, Person, allow, forbid, prompt
@@ -250,9 +250,9 @@ def test_a_cancelled_call_ends_everything(calls: Calls) -> None:
 
 
 def test_an_open_question_ends_with_its_process(calls: Calls) -> None:
-    withdrawn: list[Question] = []
+    withdrawn: list[Question | HostQuestion] = []
 
-    def wait_for_ever(question: Question) -> Answer:
+    def wait_for_ever(question: Question | HostQuestion) -> Answer:
         try:
             (calls.folder / "asked").touch()
             Event().wait()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 REPORT = 3
 KEPT = 4
+BESIDE = 5
 RUNNING = b"R"
 INSIDE = b"I"  # then PID, right behind RUNNING
 FAILED = b"F"  # then the reason
@@ -94,10 +95,14 @@ def place(report: int, kept: int = -1) -> int:
     return REPORT
 
 
-def keep_only(kernel: Kernel, report: int, kept: int = -1) -> int:
-    """Do as `place` does, and close everything else above stdio."""
+def keep_only(kernel: Kernel, report: int, kept: int = -1, beside: int = -1) -> int:
+    """Do as `place` does, and close everything else above stdio; with a `kept`, `beside` becomes BESIDE."""
+    if beside >= 0:
+        beside = fcntl.fcntl(beside, fcntl.F_DUPFD_CLOEXEC, BESIDE + 1)
     place(report, kept)
-    privileges.close_from(kernel, (KEPT if kept >= 0 else REPORT) + 1)
+    if beside >= 0:
+        os.dup2(beside, BESIDE, inheritable=False)
+    privileges.close_from(kernel, (BESIDE if beside >= 0 else KEPT if kept >= 0 else REPORT) + 1)
     return REPORT
 
 

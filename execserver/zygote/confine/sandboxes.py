@@ -116,8 +116,7 @@ class Sandboxes(Host):
         check_deadline(request)
         ends, channel = _apart(request, descriptors)
         if request.supervision:
-            back_end, starter = self._supervised(request, ends)
-            routing = _way_of(self.kernel, back_end, request.env, channel)
+            back_end, starter, routing = self._supervised(request, ends, channel)
         else:
             back_end = back_end_of(self, request.confinement)
             command = command_of(request, ends)
@@ -235,19 +234,22 @@ class Sandboxes(Host):
             if failure is not None:
                 raise failure
 
-    def _supervised(self, request: SpawnRequest, descriptors: Sequence[int]) -> tuple[BackEnd, Starter]:
-        """Return the back end of a supervised request, and what starts the exec supervisor."""
+    def _supervised(
+        self, request: SpawnRequest, descriptors: Sequence[int], channel: int
+    ) -> tuple[BackEnd, Starter, Routing | None]:
+        """Return the back end of a supervised request, what starts the exec supervisor, and its routing."""
         if self._supervisors is None:
             # Imported here: only the zygotes of the shell tool supervise anything.
             from execserver.zygote.supervision.start import Supervisors
 
             self._supervisors = Supervisors(self.kernel, self.libc)
         back_end, supervise = self._supervisors.prepare(request, descriptors)
+        routing = _way_of(self.kernel, back_end, request.env, channel)
 
         def starter(covers: Sequence[Mount]) -> Start:
-            return lambda: fork_child(self.kernel, lambda report, _: supervise(report, covers))
+            return lambda: fork_child(self.kernel, lambda report, _: supervise(report, covers, routing))
 
-        return back_end, starter
+        return back_end, starter, routing
 
     def _begin(self, back_end: BackEnd, starter: Starter, deadline_ns: int, routing: Routing | None) -> int:
         # The mask targets must exist before the fork: a mount can mask only what is there.

@@ -31,11 +31,15 @@ _ZONES = (b"/usr/share/zoneinfo/", b"/etc/localtime")
 
 
 class OutsideEnvironment:
-    """Makes environments; `server_env` are the server's own `name=value` entries."""
+    """Makes environments; `server_env` are the server's own `name=value` entries.
 
-    def __init__(self, server_env: Sequence[bytes]) -> None:
-        self._left_out = _PRIVATE | _LOADERS
-        self._own = [entry for entry in server_env if entry.partition(b"=")[0] in _LOADERS]
+    Variables with the names in `inner` mean something inside the sandbox only: the server's come instead.
+    """
+
+    def __init__(self, server_env: Sequence[bytes], inner: frozenset[bytes] = frozenset()) -> None:
+        self._left_out = _PRIVATE | _LOADERS | inner
+        replaced = _LOADERS | inner
+        self._own = [entry for entry in server_env if entry.partition(b"=")[0] in replaced]
         self._last: tuple[Sequence[bytes], list[bytes]] = (), list(self._own)
 
     def of(self, command: Sequence[bytes]) -> list[bytes]:

@@ -9,12 +9,13 @@ import errno
 import gc
 import os
 
+from execserver.egress.environment import proxy_environment
 from execserver.protocol.errors import strerror
 from execserver.rules.policy_record import PolicyRecordError, decode_policy
 from execserver.sandbox.kernel import privileges
 from execserver.sandbox.plan import NETWORK_PROXY
 from execserver.zygote.confine.back_end import Host, refused
-from execserver.zygote.confine.child import KEPT, fork_child
+from execserver.zygote.confine.child import BESIDE, KEPT, fork_child
 from execserver.zygote.confine.command import Command, command_of
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.table import back_end_of
@@ -41,11 +42,12 @@ if TYPE_CHECKING:
     from execserver.sandbox.plan import Mount, SandboxPlan
     from execserver.zygote.confine.back_end import BackEnd
     from execserver.zygote.confine.child import Report
+    from execserver.zygote.confine.routing import Routing
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest
     from execserver.zygote.supervision.records import Supervision
 
-    Supervise = Callable[[int, Sequence[Mount]], None]
+    Supervise = Callable[[int, Sequence[Mount], Routing | None], None]
 
 
 class Supervisors:
@@ -74,8 +76,9 @@ class Supervisors:
         if len(descriptors) != 3 + request.pipe_stdin:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
         # The environment of a bridge's command is another one than the request's.
-        if request.slave or (_is_proxied(back_end.plan) and not request.listens):
-            raise refused("a shell cannot be supervised on a terminal or behind a proxy of others")
+        can_be_routed = request.listens and back_end.watches_routed
+        if request.slave or (_is_proxied(back_end.plan) and not can_be_routed):
+            raise refused("a shell cannot be supervised on a terminal, or behind such a proxy here")
         try:
             supervision = decode_supervision(request.supervision)
             policy = self._decoded(supervision.policy)
@@ -84,18 +87,29 @@ class Supervisors:
         if why := back_end.unwatchable(supervision.interception == NOTIFY):
             raise refused(why)
         kernel, libc = self._host.kernel, self._host.libc
-        tools = Tools(self._outside, self._leave, OutsideEnvironment(supervision.server_env))
+        # What leads to a network of the shell's own leads nowhere outside.
+        inner = frozenset(proxy_environment(0, None, local_binding=False)) if request.listens else frozenset()
+        tools = Tools(self._outside, self._leave, OutsideEnvironment(supervision.server_env, inner))
         *stdio, questions = descriptors
         command = command_of(request, stdio)
         back_end.make_ready()  # in the zygote, so that the recorded calls serve later supervisors, too
         shell = _Shell(kernel, back_end, request, supervision)
 
-        def supervise_it(report: int, covers: Sequence[Mount]) -> None:
+        def supervise_it(report: int, covers: Sequence[Mount], routing: Routing | None) -> None:
+            def start_shell(channel: int) -> tuple[int, Report]:
+                if routing is None:
+                    return shell.start(covers, channel)
+                routing.channel = BESIDE
+                try:
+                    return shell.start(covers, channel)
+                finally:
+                    os.close(BESIDE)
+
             supervise(
-                *(kernel, libc, policy, supervision, command, questions, report, tools),
-                lambda channel: shell.start(covers, channel),
+                *(kernel, libc, policy, supervision, command, questions, report, tools, start_shell),
                 # What builds the sandbox, and the shell, are executed under the listener, too, but unasked.
                 1 + back_end.builders,
+                -1 if routing is None else routing.channel,
             )
 
         return back_end, supervise_it

@@ -1,0 +1,145 @@
+"""The shell tool where the machine has rules for the network: a real shell, supervisor, sandbox and proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+import pytest
+from gevent import socket
+
+from execserver.egress.rules_file import parse_rules
+from execserver.mcp.elicitation import Answer, HostQuestion, Question, message_of
+from execserver.mcp.tool import ToolError
+from tests.mcp.calling import Calls, allow, nobody
+
+FULL = {"type": "danger-full-access"}
+ONLINE = {
+    "type": "workspace-write",
+    "network_access": True,
+    "exclude_slash_tmp": True,
+    "exclude_tmpdir_env_var": True,
+}
+SCRIPT = (
+    "ask() { exec 3<>/dev/tcp/127.0.0.1/${http_proxy##*:};"
+    ' printf "GET $1 HTTP/1.1\\r\\nHost: $2\\r\\n\\r\\n" >&3; head -n 1 <&3; }; '
+)
+
+
+class Web:
+    """A server on loopback; it answers each request and counts them."""
+
+    def __init__(self) -> None:
+        self._sock = socket.socket()
+        self._sock.bind(("127.0.0.1", 0))
+        self._sock.listen(8)
+        self.port = self._sock.getsockname()[1]
+        self.requests = 0
+        self._greenlet = gevent.spawn(self._serve)
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._sock.accept()
+            with connection:
+                connection.recv(4096)
+                self.requests += 1
+                connection.sendall(b"HTTP/1.1 200 Here\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    def ask(self, path: str = "/") -> str:
+        """Return the words of a script that ask for a page through the proxy."""
+        host = f"127.0.0.1:{self.port}"
+        return f"ask http://{host}{path} {host}; "
+
+    def close(self) -> None:
+        self._greenlet.kill()
+        self._sock.close()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    made = Web()
+    yield made
+    made.close()
+
+
+def rules(web: Web, kind: str) -> Any:
+    return parse_rules(f'{kind} = ["http://127.0.0.1:{web.port}"]')
+
+
+@pytest.fixture(params=[FULL, ONLINE], ids=["unsandboxed", "sandboxed"])
+def policy(request: pytest.FixtureRequest) -> dict[str, object]:
+    chosen: dict[str, object] = request.param
+    return chosen
+
+
+def test_a_shell_reaches_what_is_allowed_and_is_told_of_the_rest(
+    calls: Calls, web: Web, policy: dict[str, object]
+) -> None:
+    script = SCRIPT + web.ask() + "ask http://other.example/ other.example"
+    done = calls.run(script, policy=policy, network_rules=rules(web, "allow"))
+    assert done.output.replace("\r", "") == (
+        "HTTP/1.1 200 Here\nHTTP/1.1 403 Forbidden\n"
+        "[network] other.example:80 was refused (not_allowed); "
+        'to let it through: allow = ["http://other.example"]\n'
+    )
+    assert web.requests == 1
+    calls.wait_until_nothing_is_left()
+
+
+def test_past_the_proxy_there_is_nothing(calls: Calls, web: Web, policy: dict[str, object]) -> None:
+    done = calls.run(
+        f"(: < /dev/tcp/127.0.0.1/{web.port}) 2> /dev/null || echo refused",
+        policy=policy,
+        network_rules=rules(web, "allow"),
+    )
+    assert (done.output, web.requests) == ("refused\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(Answer.ACCEPT, "200 Here"), (Answer.DECLINE, "403 Forbidden")]
+)
+def test_the_user_is_asked_once_about_a_host_in_review(
+    calls: Calls, web: Web, answer: Answer, status: str
+) -> None:
+    asked: list[Question | HostQuestion] = []
+
+    def ask(question: Question | HostQuestion) -> Answer:
+        asked.append(question)
+        return answer
+
+    script = SCRIPT + web.ask() + web.ask("/again")
+    done = calls.run(script, policy=ONLINE, ask=ask, network_rules=rules(web, "review"))
+    lines = done.output.replace("\r", "").splitlines()
+    assert lines[:2] == [f"HTTP/1.1 {status}"] * 2
+    assert [message_of(each) for each in asked] == [
+        f"Allow agent to connect to `http://127.0.0.1:{web.port}`?"
+    ]
+
+
+def test_the_time_of_a_call_does_not_run_while_the_user_thinks(calls: Calls, web: Web) -> None:
+    def ask(question: Question | HostQuestion) -> Answer:
+        gevent.sleep(1.0)  # the wait is what is tested
+        return Answer.ACCEPT
+
+    script = SCRIPT + web.ask()
+    done = calls.run(script, policy=ONLINE, ask=ask, timeout_ms=900, network_rules=rules(web, "review"))
+    assert done.output.startswith("HTTP/1.1 200 Here")
+
+
+def test_without_the_network_a_shell_stays_without(calls: Calls, web: Web) -> None:
+    with pytest.raises(ToolError, match="socket: Operation not permitted"):
+        calls.run("test ! $http_proxy && : < /dev/tcp/127.0.0.1/1", network_rules=rules(web, "allow"))
+
+
+def test_a_program_outside_has_the_servers_variables(calls: Calls, web: Web) -> None:
+    """It is in another network, where the shell's proxy is nobody's."""
+    done = calls.run(
+        "/usr/bin/env | grep -i -c 127.0.0.1:6100; /usr/bin/env | grep ^no_proxy",
+        allow("/usr/bin/env"),
+        policy=ONLINE,
+        ask=nobody,
+        env={"no_proxy": "mine"},
+        network_rules=rules(web, "allow"),
+    )
+    assert done.output == "0\nno_proxy=mine\n"

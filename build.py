@@ -47,6 +47,7 @@ BENCHES = {
     "shell": "bench.shell_tool",
     "cost": "bench.cost",
     "sdk": "bench.sdk",
+    "egress": "bench.egress",
 }
 GENERATORS = ("tools.protocol_page", "tools.sdk.write_twin", "tools.sdk.reference")
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server

@@ -60,18 +60,25 @@ class Exchange:
 
         Raises UpstreamFailed, and OSError if the client's connection breaks.
         """
-        upload = gevent.spawn(self._send_request, head, framing)
+        if framing[0] is Body.NONE:
+            self._send_request(head, framing)
+            self._pass_answer()
+            return not self._closes
+        upload = gevent.Greenlet.spawn(self._send_request, head, framing)
         try:
-            response = self._final_head()
-            kind, size = self._checked(response)
-            is_endless = kind is Body.UNTIL_CLOSE and self._request.minor == 0
-            self._closes = self._closes or is_endless
-            self._client.sock.sendall(self._head_for_client(response, kind))
-            self._pass_body(kind, size)
+            self._pass_answer()
             upload.join(0)
             return not self._closes and upload.ready() and upload.value is True
         finally:
             upload.kill()
+
+    def _pass_answer(self) -> None:
+        response = self._final_head()
+        kind, size = self._checked(response)
+        is_endless = kind is Body.UNTIL_CLOSE and self._request.minor == 0
+        self._closes = self._closes or is_endless
+        self._client.sock.sendall(self._head_for_client(response, kind))
+        self._pass_body(kind, size)
 
     def _send_request(self, head: bytes, framing: Framing) -> bool:
         """Return whether all of the request was sent; a failure shows in the answer that does not come."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import gevent
 from gevent import socket
@@ -43,14 +44,15 @@ class Incoming:
         if not self.buffer:
             with at_most(idle_s):
                 self.buffer = self.sock.recv(READ_BYTES)
+        if not self.buffer:
+            return b""
+        if found := length(self.buffer):
+            return self.cut(found)  # as nearly always: one timer is enough
         with at_most(deadline_s):
-            while self.buffer:
+            while more := self.sock.recv(READ_BYTES):
+                self.buffer += more
                 if found := length(self.buffer):
                     return self.cut(found)
-                more = self.sock.recv(READ_BYTES)
-                if not more:
-                    break
-                self.buffer += more
         return b""
 
     def cut(self, length: int) -> bytes:
@@ -67,31 +69,46 @@ class Incoming:
 
 def carry(near: Incoming, far: Incoming) -> None:
     """Carry bytes both ways until both have ended, one is broken, or the one that is left is silent."""
-    ways = (_Way(near, far.sock), _Way(far, near.sock))
-    other = gevent.spawn(ways[1].run)
-    own = gevent.spawn(ways[0].run)
+    up, down = _Way(near, far.sock), _Way(far, near.sock)
+    other = gevent.Greenlet.spawn(_run_beside, down, up)
     try:
-        gevent.wait((own, other), count=1)
-        left, way = (other, ways[1]) if own.dead else (own, ways[0])
-        while not (left.dead or ways[0].broken or ways[1].broken):
-            before = way.moved
-            left.join(HALF_OPEN_S)
-            if way.moved == before and not left.dead:
+        up.run()
+        while not (down.ended or up.broken):
+            before = down.moved
+            other.join(HALF_OPEN_S)
+            if down.moved == before:
                 return
     finally:
-        gevent.killall((own, other))
+        other.kill()
+
+
+def _run_beside(own: _Way, other: _Way) -> None:
+    """Run one direction, and end the other one where it cannot go on or is silent for too long."""
+    own.run()
+    while not (own.broken or other.ended):
+        before = other.moved
+        gevent.sleep(HALF_OPEN_S)
+        if other.moved == before:
+            break
+    if not other.ended:
+        other.interrupt()
 
 
 class _Way:
     """One direction of a tunnel."""
 
-    __slots__ = ("_sink", "_source", "broken", "moved")
+    __slots__ = ("_sink", "_source", "broken", "ended", "moved")
 
     def __init__(self, source: Incoming, sink: socket.socket) -> None:
         self._source = source
         self._sink = sink
-        self.broken = False
+        self.broken = self.ended = False
         self.moved = 0
+
+    def interrupt(self) -> None:
+        """Have `run` end at once."""
+        with suppress(OSError):
+            self._source.sock.shutdown(socket.SHUT_RDWR)
 
     def run(self) -> None:
         """Carry until the end of the input, and pass that on."""
@@ -100,6 +117,7 @@ class _Way:
             self._sink.shutdown(socket.SHUT_WR)
         except OSError:
             self.broken = True
+        self.ended = True
 
     def _copy(self) -> None:
         full = 0

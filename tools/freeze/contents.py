@@ -231,6 +231,8 @@ def indent(text, prefix, predicate=str.strip):
 _PLAIN_PPRINT = """
 def pformat(shown, *args, **kwargs):
     return repr(shown)
+
+saferepr = repr  # gevent looks it up for each hub
 """
 
 # `linecache` opens source files with it, of which there are none here.

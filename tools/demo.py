@@ -20,6 +20,9 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
+
+from tools.problems import Failed
 
 ENVIRONMENT = "demo"
 STEP_LIMIT_S = 30.0
@@ -28,10 +31,6 @@ _LAST_WORDS_BYTES = 2000
 _BEFORE, _AFTER = b"colour = red\n", b"colour = green\n"
 # What the user has set for a real registration, or a proxy, must not lead the demo astray.
 _NOT_OURS = ("CODEX_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-
-
-class Failed(Exception):
-    """A step did not do what it must; the text says what came instead."""
 
 
 class Interrupts:
@@ -228,13 +227,30 @@ class Demo:
             return bytes(response.read()).decode()
 
 
+class Steps(Protocol):
+    """What is shown, step by step; owns whatever it starts."""
+
+    def steps(self) -> list[tuple[str, Callable[[], str]]]:
+        """Return what is done: name and action, which returns what there is to show."""
+
+    def last_words(self) -> str:
+        """Return what the processes said last, each line marked."""
+
+    def clean_up(self) -> None:
+        """End what runs and remove what is there."""
+
+
 def main(program: list[str]) -> int:
-    """Run all steps; return 0 when all went well, 1 at the first that did not, 130 when interrupted."""
+    """Show it; return 0 when all went well, 1 at the first step that did not, 130 when interrupted."""
     INTERRUPTS.hold()
     INTERRUPTS.install()
     for name in [name for name in os.environ if name.startswith(_NOT_OURS)]:
         del os.environ[name]
-    demo = Demo(program)
+    return play(Demo(program))
+
+
+def play(demo: Steps) -> int:
+    """Run all steps and clean up; return as `main` does.  Interrupts are held until now."""
     try:
         INTERRUPTS.release()
         return _play(demo)
@@ -245,7 +261,7 @@ def main(program: list[str]) -> int:
         demo.clean_up()
 
 
-def _play(demo: Demo) -> int:
+def _play(demo: Steps) -> int:
     from execserver.client import ExecServerError
 
     begun = time.monotonic()

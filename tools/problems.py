@@ -36,6 +36,10 @@ class Problem(Exception):
         self.cure = cure
 
 
+class Failed(Exception):
+    """A step or a process did not do what it must; the text says what came instead."""
+
+
 def say(text: str) -> None:
     """Tell what is being done; on stderr, because stdout carries the listen URL."""
     sys.stderr.write(f"build.py: {text}\n")

@@ -2,6 +2,8 @@
 """The one driver of this project.
 
     python3 build.py demo            show remote mode on this machine: relay, executor, a command, an edit
+                     cluster         show three relays that share a Redis, and kill them: needs Debian's
+                                     redis-server and haproxy
                      --source        without building the files first
     python3 build.py run [ARGS]      start the server (its own options follow, see `run --help`)
     python3 build.py test [ARGS]     run the tests; as root, some as an ordinary user too; ARGS go to pytest
@@ -60,16 +62,16 @@ REFERENCE_TEST_LIMIT_S = 60 * 60
 
 def demo(arguments: list[str]) -> int:
     """Show remote mode with the built file, or with the source where that cannot be built."""
-    source = [word for word in arguments if word == "--source"]
-    _expect_none("demo", [word for word in arguments if word not in source])
-    if source:
+    _expect_none("demo", [word for word in arguments if word not in ("cluster", "--source")])
+    module = "tools.demo_cluster" if "cluster" in arguments else "tools.demo"
+    if "--source" in arguments:
         environment = prepare(Path(ROOT), "run")
         program = [str(environment.python), "-m", "execserver"]
     else:
         program, environment = _built_or_source()
     # In the place of this process, so that Ctrl-C meets one that ends what it has started.
     os.chdir(ROOT)
-    os.execv(environment.python, [str(environment.python), "-m", "tools.demo", *program])
+    os.execv(environment.python, [str(environment.python), "-m", module, *program])
 
 
 def run(arguments: list[str]) -> int:

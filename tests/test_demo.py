@@ -23,11 +23,13 @@ STEPS = [
 ]
 
 
-def start(temporary: Path, words: list[str], **variables: str) -> subprocess.Popen[str]:
+def start(
+    temporary: Path, words: list[str], module: str = "tools.demo", **variables: str
+) -> subprocess.Popen[str]:
     env = {**base_environment(), "TMPDIR": str(temporary), **variables}
     with interrupts_not_ignored():
         return subprocess.Popen(
-            [sys.executable, "-m", "tools.demo", *words],
+            [sys.executable, "-m", module, *words],
             cwd=ROOT,
             env=env,
             stdout=subprocess.PIPE,

@@ -15,7 +15,8 @@ import uuid
 CUT, WHOLE = 0, 1
 
 
-def _ip(*words: str) -> None:
+def ip(*words: str) -> None:
+    """Configure links and namespaces; raises OSError with what `ip` says."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False, timeout=20)
     if done.returncode:
         raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
@@ -29,9 +30,9 @@ class DeadLink:
         # Never the same network twice: a namespace that was deleted may answer for a while.
         self._networks = [f"10.213.{third}" for third in random.sample(range(1, 255), 2)]
         self._made: list[str] = []
-        _ip("netns", "add", self.name)
+        ip("netns", "add", self.name)
         try:
-            _ip("-n", self.name, "link", "set", "lo", "up")
+            ip("-n", self.name, "link", "set", "lo", "up")
             for index in (CUT, WHOLE):
                 self._add_link(index)
         except OSError:
@@ -40,12 +41,12 @@ class DeadLink:
 
     def _add_link(self, index: int) -> None:
         ours, theirs = f"{self.name}{index}", f"in{index}"
-        _ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", self.name)
+        ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", self.name)
         self._made.append(ours)
-        _ip("addr", "add", f"{self._networks[index]}.1/30", "dev", ours)
-        _ip("link", "set", ours, "up")
-        _ip("-n", self.name, "addr", "add", f"{self._networks[index]}.2/30", "dev", theirs)
-        _ip("-n", self.name, "link", "set", theirs, "up")
+        ip("addr", "add", f"{self._networks[index]}.1/30", "dev", ours)
+        ip("link", "set", ours, "up")
+        ip("-n", self.name, "addr", "add", f"{self._networks[index]}.2/30", "dev", theirs)
+        ip("-n", self.name, "link", "set", theirs, "up")
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -58,13 +59,13 @@ class DeadLink:
 
     def cut(self) -> None:
         """Let packets on the first link vanish, in both directions."""
-        _ip("link", "set", self._made[CUT], "down")
+        ip("link", "set", self._made[CUT], "down")
 
     def close(self) -> None:
         """Remove everything."""
         for name in self._made:
-            _ip("link", "del", name)
-        _ip("netns", "del", self.name)
+            ip("link", "del", name)
+        ip("netns", "del", self.name)
 
 
 def cannot_make_links() -> str:

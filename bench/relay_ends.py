@@ -32,17 +32,16 @@ Json = dict[str, Any]
 class RelayUnderTest:
     """A relay with one token; the context manager ends it."""
 
-    def __init__(self, program: Sequence[str], cpus: set[int] | None) -> None:
+    def __init__(self, program: Sequence[str], cpus: set[int] | None, words: Sequence[str] = ()) -> None:
+        """Start it on some processors; `words` are further options."""
         self._folder = tempfile.mkdtemp(prefix="bench-relay-")
         self._files = ["--token-file", f"{self._folder}/tokens.json"]
         self.token = self.make_token(ENVIRONMENT)
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cpus or own)
         try:
-            self._process = subprocess.Popen(
-                [*program, "relay", "--rate", "0", "--drain", "0", "--log-level", "warn", *self._files],
-                stdout=subprocess.PIPE,
-            )
+            options = ["--rate", "0", "--drain", "0", "--log-level", "warn", *self._files, *words]
+            self._process = subprocess.Popen([*program, "relay", *options], stdout=subprocess.PIPE)
         finally:
             os.sched_setaffinity(0, own - cpus if cpus and len(own) > 1 else own)
         assert self._process.stdout is not None

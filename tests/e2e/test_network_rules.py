@@ -141,6 +141,27 @@ def test_there_is_no_way_past_the_proxy(
         assert found.stdout == b"111\n"
 
 
+def test_what_a_command_starts_is_led_and_held_as_it_is(peer: Peer, web: Web) -> None:
+    script = f'env -i PATH=$PATH http_proxy=$http_proxy sh -c \'(python3 -c "$1" {web.port} $2 &) | cat\' sh "$1" $2'
+    code = (
+        "import socket, sys, urllib.request as r;"
+        "print(r.urlopen(sys.argv[2]).status, socket.socket().connect_ex(('127.0.0.1', int(sys.argv[1]))))"
+    )
+    argv = ["sh", "-c", script, "sh", code, f"http://127.0.0.1:{web.port}/"]
+    assert run(peer, "p", argv, env=PATH).stdout == b"200 111\n"
+
+
+def test_no_rule_leads_to_the_server_itself(tmp_path: Path, web: Web) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('allow = ["127.0.0.1"]')
+    with ServerProcess(options=("--network-rules", str(rules))) as server, server.connect() as peer:
+        peer.open_session()
+        own = server.url.rpartition(":")[2].rstrip("/")
+        urls = (f"http://127.0.0.1:{web.port}/", f"http://127.0.0.1:{own}/readyz")
+        allowed, refused = fetched(peer, None, *urls)
+    assert (allowed, refused[:4], "policy_denied" in refused) == ("GET / HTTP/1.1", "403 ", True), refused
+
+
 def test_a_client_cannot_widen_the_rules(peer: Peer, web: Web) -> None:
     proxy: Json = {"mode": "full", "domains": {"*": "allow", "127.0.0.1": "allow"}, "unixSockets": None}
     proxy |= dict.fromkeys(("enabled", "enableSocks5", "allowUpstreamProxy"), True)

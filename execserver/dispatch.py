@@ -63,6 +63,7 @@ ARGUMENTS = {
     "--execserver-doctor": VERBS["doctor"],
     "--execserver-fs-worker": "execserver._helpers.fs_worker:main",
     "--execserver-search-lines": "execserver._helpers.search_lines:main",
+    "--execserver-egress": "execserver.services.egress.standalone:main",
     "--codex-run-as-fs-helper": NAMES["codex-fs"],
     **NAMES,
 }

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ZYGOTE_ARGUMENT = "--execserver-zygote"
 DOCTOR_ARGUMENT = "--execserver-doctor"
 SEARCH_ARGUMENT = "--execserver-search-lines"
+EGRESS_ARGUMENT = "--execserver-egress"
 TOKEN_STORE_VARIABLE = "EXECSERVER_TOKEN_STORE"
 TOKEN_STORE_FILE = b"tokens.json"
 
@@ -56,6 +57,11 @@ class ExecServerRuntimePaths:
     def command(self, *arguments: str) -> list[bytes]:
         """Return the command that starts this program with arguments, ready for exec."""
         return [os.fsencode(word) for word in (*self._self_command(), *arguments)]
+
+    def egress_command(self, *arguments: str) -> list[bytes]:
+        """Return the command that starts a proxy, ready for exec; it needs more than the standard library."""
+        own = [*_frozen_start()] or [sys.executable, "-I", _MAIN_SCRIPT]
+        return [os.fsencode(word) for word in (*own, EGRESS_ARGUMENT, *arguments)]
 
     def program_folder(self) -> str:
         """Return the directory of the running program's own files."""

@@ -17,18 +17,19 @@ import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
+from execserver.leaving import until_left
+
 from .linux_sandbox_arguments import HELP, HelpWanted, Mistake, invalid_profile, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from execserver.protocol.permissions import PermissionProfile
     from execserver.sandbox.plan import Mount, SandboxPlan
-    from execserver.sandbox.proxy.routes import Routes
-    from execserver.zygote.confine.routing import Routing
 
     from .linux_sandbox_arguments import Options
+    from .linux_sandbox_network import Way
 
 _NAME = "codex-linux-sandbox"
 _REFUSED = "error building bubblewrap command: Fatal error: "
@@ -38,6 +39,10 @@ _EXIT_FATAL = 101
 _SIGKILL = 9
 _NOT_FOR_LANDLOCK = (
     "permission profiles requiring direct runtime enforcement are incompatible with --use-legacy-landlock"
+)
+_OTHER_NETWORK = (
+    "--network-rules is incompatible with --allow-network-for-proxy, --use-legacy-landlock and "
+    "--apply-seccomp-then-exec"
 )
 
 
@@ -57,7 +62,7 @@ def main() -> int:
         _write(2, str(mistake))
         return _EXIT_USAGE
     try:
-        return _run(options, profile)
+        return until_left(lambda: _run(options, profile))
     except _Fatal as fatal:
         _write(2, f"{_NAME}: {fatal}\n")
         return _EXIT_FATAL
@@ -87,6 +92,10 @@ def _run(options: Options, profile: PermissionProfile | None) -> int:
         raise _Fatal("missing permission profile configuration")
     if options.inner and options.use_landlock:
         raise _Fatal("--apply-seccomp-then-exec is incompatible with --use-legacy-landlock")
+    if options.network_rules is not None:
+        if options.inner or options.use_landlock or options.proxy:
+            raise _Fatal(_OTHER_NETWORK)
+        options.proxy = True
     env = [name + b"=" + value for name, value in os.environb.items()]
     if options.inner:
         return _inner_stage(options, profile, env)
@@ -134,31 +143,47 @@ def _plan(options: Options, profile: PermissionProfile) -> SandboxPlan:
 
 def _in_root(options: Options, env: Sequence[bytes], plan: SandboxPlan) -> int:
     from execserver.sandbox.plan import NETWORK_PROXY
-    from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
 
     from .linux_sandbox_cleanup import run_monitored
 
-    routes = None
-    if plan.network == NETWORK_PROXY:
-        try:
-            routes = find_routes(env)
-        except RouteError as error:
-            raise _Fatal(f"{FAILURE}{error}") from None
+    make_way = _way_maker(options, env) if plan.network == NETWORK_PROXY else None
 
     def run(covers: Sequence[Mount]) -> int:
-        return _run_in_root(options, env, plan, covers, routes)
+        return _run_in_root(options, env, plan, covers, make_way)
 
     return run_monitored(plan, os.environb.get(b"XDG_RUNTIME_DIR"), run, _not_prepared)
 
 
+def _way_maker(options: Options, env: Sequence[bytes]) -> Callable[[], Way]:
+    """Return what makes the way to proxies for one attempt.  Raises _Fatal, and Leave for bad rules."""
+    from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.sandbox.proxy.routes import FAILURE, RouteError, find_routes
+
+    from .linux_sandbox_network import to_our_own, to_the_hosts
+
+    if options.network_rules is not None:
+        from execserver.egress.rules_reading import checked_text
+
+        rules = checked_text(options.network_rules)
+        return lambda: to_our_own(env, rules)
+    try:
+        routes = find_routes(env)
+    except RouteError as error:
+        raise _Fatal(f"{FAILURE}{error}") from None
+    return lambda: to_the_hosts(Kernel(), env, routes)
+
+
 def _run_in_root(
-    options: Options, env: Sequence[bytes], plan: SandboxPlan, covers: Sequence[Mount], routes: Routes | None
+    options: Options,
+    env: Sequence[bytes],
+    plan: SandboxPlan,
+    covers: Sequence[Mount],
+    make_way: Callable[[], Way] | None,
 ) -> int:
     """Run the command to its end; return its exit status.  Raises RootFailed."""
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.rootfs.builder import RootFailed
     from execserver.zygote.confine.child import tying_to_parent
-    from execserver.zygote.confine.routing import bridged
     from execserver.zygote.confine.standalone import run_confined
 
     from .linux_sandbox_cleanup import PARENT_DIED
@@ -170,35 +195,29 @@ def _run_in_root(
     except OSError as error:
         raise RootFailed(f"cannot take over stdio: {error.strerror}") from None
     argv, cwd = [os.fsencode(word) for word in options.command], _workdir(options)
-    way = None if routes is None else bridged(Kernel(), env, routes)
+    way = None if make_way is None else make_way()
     try:
-        before, led = (None, env) if way is None else (way.open, way.env)
+        before, led = (None, env) if way is None else (way.routing.open, way.routing.env)
         status = run_confined(plan, argv, led, cwd, extra=covers, before=before, end_signal=PARENT_DIED)
     except RootFailed as failed:
         # Only now is anything else probed: a user who may make namespaces does not pay for it.
         from execserver.zygote.confine.command import Command
         from execserver.zygote.confine.fallback import run_otherwise
 
-        if way is not None and routes is not None:
-            # The bridge may have been given what listens in the network that came to nothing.
-            _end(way)
-            way = bridged(Kernel(), env, routes)
-        path = os.environb.get(b"PATH", b"")
-        status = run_otherwise(plan, Command(argv, env, cwd), covers, failed, path, PARENT_DIED, way)
+        if way is not None and make_way is not None:
+            way.end()
+            way = make_way()
+        path, routing = os.environb.get(b"PATH", b""), None if way is None else way.routing
+        status = run_otherwise(plan, Command(argv, env, cwd), covers, failed, path, PARENT_DIED, routing)
     finally:
         # Both are children of this process and have nothing to serve any more.
         if way is not None:
-            _end(way)
+            way.end()
         if reader:
             os.kill(reader, _SIGKILL)
             os.waitpid(reader, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code  # a negative one is minus the signal
-
-
-def _end(way: Routing) -> None:
-    way.end()
-    os.waitpid(way.bridge_pid, 0)
 
 
 def _workdir(options: Options) -> bytes:

@@ -34,6 +34,9 @@ Options:
           Accepted for older callers; where no new /proc can be mounted, none is, without being told
       --allow-network-for-proxy
           Let the command reach the proxies on loopback that its environment names, and no other network
+      --network-rules <NETWORK_RULES>
+          Let the command reach only what this file of rules lists (TOML: allow, deny), through a proxy that
+          is made for it, and no other network
       --inherit-pid-namespace
           Let the command see all processes; only for profiles that Landlock expresses exactly
       --use-legacy-landlock
@@ -55,6 +58,7 @@ _VALUES = {
     "--command-cwd": "command_cwd",
     "--permission-profile": "profile_text",
     "--proxy-route-spec": "route_spec",
+    "--network-rules": "network_rules",
 }
 _FLAGS = {
     "--use-legacy-landlock": "use_landlock",
@@ -70,7 +74,7 @@ class Options:
     """A parsed command line."""
 
     __slots__ = (
-        *("command", "command_cwd", "inner", "no_proc", "policy_cwd", "profile_text"),
+        *("command", "command_cwd", "inner", "network_rules", "no_proc", "policy_cwd", "profile_text"),
         *("proxy", "route_spec", "shares_processes", "use_landlock"),
     )
 
@@ -79,6 +83,7 @@ class Options:
         self.command_cwd: str | None = None
         self.profile_text: str | None = None
         self.route_spec: str | None = None
+        self.network_rules: str | None = None
         self.use_landlock = False
         self.inner = False
         self.proxy = False

@@ -68,7 +68,10 @@ RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 BESIDE = {
     "client": {"remote", "wire", "protocol", *LEAVES},
     "box": {"client", "files", "wire", "protocol", *LEAVES},
-    "helpers": {"zygote", "egress", "files", "resources", "rules", "sandbox", "protocol"},
+    "helpers": {
+        *("zygote", "egress", "files", "resources", "rules", "sandbox", "protocol"),
+        *("leaving", "runtime_paths"),
+    },
     "verbs": {
         *("dispatch", "cli", "box", "client", "relay", "mcp", "access", "audit"),
         *("egress", "resources", "rules", "sandbox", "zygote", "protocol"),

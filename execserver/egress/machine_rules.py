@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from execserver.egress.decisions import DENIED, NOT_ALLOWED, Action, Protocol, Question, Verdict
+from execserver.egress.decisions import (
+    DENIED,
+    NOT_ALLOWED,
+    Action,
+    DecisionRecord,
+    Protocol,
+    Question,
+    Verdict,
+)
 from execserver.egress.policy import Rule, RuleSet
 
 TYPE_CHECKING = False
@@ -53,3 +61,25 @@ def smallest_rule(question: Question) -> str:
 def word_of(protocol: Protocol) -> str:
     """Return how a file of rules spells a protocol."""
     return next(word for word, spelled in WORDS.items() if spelled is protocol)
+
+
+class Refusals:
+    """What was refused, as lines for people; each is told once, `most` of them at most."""
+
+    __slots__ = ("_told", "most")
+
+    def __init__(self, most: int = 16) -> None:
+        self.most = most
+        self._told: set[str] = set()
+
+    def line(self, record: DecisionRecord) -> str:
+        """Return the line about a decision, "" for one that allows, or that was told."""
+        if record.verdict.allows or len(self._told) >= self.most:
+            return ""
+        question = record.question
+        what = f"[network] {question.host}:{question.port} was refused ({record.verdict.reason})"
+        line = f"{what}; to let it through: {smallest_rule(question)}"
+        if line in self._told:
+            return ""
+        self._told.add(line)
+        return line

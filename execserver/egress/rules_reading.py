@@ -13,8 +13,18 @@ MAX_BYTES = 1024 * 1024
 
 def rules_of_file(path: str) -> NetworkRules:
     """Return the rules of a file.  Raises Leave, with the line and the remedy, for one that cannot serve."""
+    return _read(path)[1]
+
+
+def checked_text(path: str) -> str:
+    """Return the text of a file whose rules can serve.  Raises Leave."""
+    return _read(path)[0]
+
+
+def _read(path: str) -> tuple[str, NetworkRules]:
     try:
-        return parse_rules(_text_of(path))
+        text = _text_of(path)
+        return text, parse_rules(text)
     except RulesFileError as error:
         place = f"{path}:{error.line}" if error.line else path
         raise failure(f"{place}: {error}", error.cure) from None

@@ -15,11 +15,12 @@ from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.replies import Later, Reply, Result
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, os_error_text
 from execserver.protocol.process import ExecParams
+from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
 from execserver.services.egress.asking import asker
 from execserver.services.egress.launch import policy_of, teller
 from execserver.services.egress.proxy import EgressProxy
 from execserver.services.observers import Who
-from execserver.services.passed_listeners import HTTP_PORT, SOCKS_PORT, PassedListeners
+from execserver.services.passed_listeners import PassedListeners
 
 # Starts the process of the params; through the descriptor its sandbox passes what listens for the proxy.
 Start = Callable[[ExecParams, int], Reply | Later]

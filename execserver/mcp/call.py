@@ -136,7 +136,7 @@ class ShellCalls:
                     if network is not None:
                         network.begin(call.pause, call.resume)
                     outcome = call.wait(cancelled)
-                    note = "" if network is None else network.note()
+                    note = "" if network is None else network.note
                     lasted_ns = time.monotonic_ns() - started_ns
                     return _result(call, child, outcome, lasted_ns, state.is_enforced, note)
 

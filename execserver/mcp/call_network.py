@@ -19,30 +19,58 @@ from execserver.egress.decisions import (
     Source,
     Verdict,
 )
-from execserver.egress.machine_rules import MachineRules, smallest_rule, word_of
+from execserver.egress.machine_rules import MachineRules, Refusals, word_of
 from execserver.egress.policy import EgressPolicy
 from execserver.mcp.elicitation import Answer, Ask, HostQuestion
+from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
 from execserver.services.egress.proxy import EgressProxy
 from execserver.services.egress.service import EgressService
-from execserver.services.passed_listeners import HTTP_PORT, SOCKS_PORT, PassedListeners
+from execserver.services.passed_listeners import PassedListeners
 from execserver.services.spawner import SpawnSpec
 
-_MAX_TOLD = 16  # refused hosts that the result names
 _NO = Verdict(Action.DENY, NOT_ALLOWED, Source.DECIDER)
+
+
+class _Decider:
+    """Asks the user and notes what was refused; knows nothing of the proxy, which refers to it."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.pause: Callable[[], None] = _nothing
+        self.resume: Callable[[], None] = _nothing
+        self.note = ""
+        self._ask = ask
+        self._asking = BoundedSemaphore(1)
+        self._answers: dict[tuple[str, int, str], Verdict] = {}
+        self._refusals = Refusals()
+
+    def decided(self, record: DecisionRecord) -> None:
+        """Note a refusal."""
+        line = self._refusals.line(record)
+        if line:
+            self.note += f"{line}\n"
+
+    def asked(self, question: Question) -> Verdict:
+        """Return the user's answer about a host; wait for it."""
+        key = (question.host, question.port, word_of(question.protocol))
+        with self._asking:
+            if key not in self._answers:
+                self.pause()
+                try:
+                    answer = self._ask(HostQuestion(*key))
+                finally:
+                    self.resume()
+                self._answers[key] = BY_CLIENT if answer is Answer.ACCEPT else _NO
+            return self._answers[key]
 
 
 class CallNetwork:
     """Made before the shell, for its environment and its start; `close` ends it.  Raises OSError."""
 
     def __init__(self, service: EgressService, rules: MachineRules, ask: Ask) -> None:
-        self._ask = ask
-        self._asking = BoundedSemaphore(1)
-        self._answers: dict[tuple[str, int, str], Verdict] = {}
-        self._refused: dict[str, None] = {}  # in the order in which they came
-        self._pause: Callable[[], None] = _nothing
-        self._resume: Callable[[], None] = _nothing
+        self._decider = decider = _Decider(ask)
         self._passed = PassedListeners()
-        self._proxy = EgressProxy(EgressPolicy((), machine=rules), service, self._decided, self._asked)
+        policy = EgressPolicy((), machine=rules)
+        self._proxy = EgressProxy(policy, service, decider.decided, decider.asked)
         self._proxy.expect(HTTP_PORT, SOCKS_PORT)
 
     def lead(self, spec: SpawnSpec) -> SpawnSpec:
@@ -51,44 +79,23 @@ class CallNetwork:
 
     def begin(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Serve the shell, which runs; `pause` and `resume` are called around each question."""
-        self._pause, self._resume = pause, resume
+        self._decider.pause, self._decider.resume = pause, resume
         listeners = self._passed.take()
         http = listeners.pop(HTTP_PORT, None)
         if http is not None:
             self._proxy.listen_on(http, listeners.get(SOCKS_PORT))
             self._proxy.start()
 
+    @property
     def note(self) -> str:
-        """Return what the result says about the network, "" if nothing was refused."""
-        refused = list(self._refused)
-        lines = [f"{line}\n" for line in refused[:_MAX_TOLD]]
-        if len(refused) > _MAX_TOLD:
-            lines.append(f"{len(refused) - _MAX_TOLD} more were refused\n")
-        return "".join(f"[network] {line}" for line in lines)
+        """What the result says about the network, "" if nothing was refused."""
+        return self._decider.note
 
     def close(self) -> None:
         """End all connections."""
         self._proxy.close()
         self._passed.close()
-        self._pause = self._resume = _nothing  # they refer to the call, which refers to this object
-
-    def _decided(self, record: DecisionRecord) -> None:
-        if not record.verdict.allows and len(self._refused) <= _MAX_TOLD:
-            question = record.question
-            what = f"{question.host}:{question.port} was refused ({record.verdict.reason})"
-            self._refused[f"{what}; to let it through: {smallest_rule(question)}"] = None
-
-    def _asked(self, question: Question) -> Verdict:
-        key = (question.host, question.port, word_of(question.protocol))
-        with self._asking:
-            if key not in self._answers:
-                self._pause()
-                try:
-                    answer = self._ask(HostQuestion(*key))
-                finally:
-                    self._resume()
-                self._answers[key] = BY_CLIENT if answer is Answer.ACCEPT else _NO
-            return self._answers[key]
+        self._decider.pause = self._decider.resume = _nothing  # they refer to the call
 
 
 def _nothing() -> None:

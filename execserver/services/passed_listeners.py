@@ -10,12 +10,7 @@ from __future__ import annotations
 
 import socket
 
-from execserver.sandbox.proxy.routes import MAX_ENDPOINTS
-
-# Fixed, since the network is new and so every port in it free: the environment that names them is complete
-# before the network exists.  Above what Linux gives to connections by itself (60999).
-HTTP_PORT = 61001
-SOCKS_PORT = 61002
+from execserver.sandbox.proxy.routes import HTTP_PORT, MAX_ENDPOINTS, SOCKS_PORT
 
 
 class PassedListeners:
@@ -37,20 +32,25 @@ class PassedListeners:
         They are the caller's.  Empty if nothing listens: what was started has no network of its own.
         """
         try:
-            _, numbers, _, _ = socket.recv_fds(self._ours, 1, MAX_ENDPOINTS)
+            return received(self._ours)
         except BlockingIOError:
             return {}
-        listeners = {}
-        for number in numbers:
-            listener = socket.socket(fileno=number)
-            listener.setblocking(False)
-            listeners[listener.getsockname()[1]] = listener
-        for port in listeners.keys() - {HTTP_PORT, SOCKS_PORT}:
-            # A variable of the client's own that names a port of its loopback; nothing answers there.
-            listeners.pop(port).close()
-        return listeners
 
     def close(self) -> None:
         """Close both ends; what was taken stays open."""
         self._ours.close()
         self._theirs.close()
+
+
+def received(channel: socket.socket) -> dict[int, socket.socket]:
+    """Return the non-blocking listening sockets that a message on a channel brings, by port."""
+    _, numbers, _, _ = socket.recv_fds(channel, 1, MAX_ENDPOINTS)
+    listeners = {}
+    for number in numbers:
+        listener = socket.socket(fileno=number)
+        listener.setblocking(False)
+        listeners[listener.getsockname()[1]] = listener
+    for port in listeners.keys() - {HTTP_PORT, SOCKS_PORT}:
+        # A variable of the client's own that names a port of its loopback; nothing answers there.
+        listeners.pop(port).close()
+    return listeners

@@ -142,7 +142,8 @@ def test_there_is_no_way_past_the_proxy(
 
 
 def test_what_a_command_starts_is_led_and_held_as_it_is(peer: Peer, web: Web) -> None:
-    script = f'env -i PATH=$PATH http_proxy=$http_proxy sh -c \'(python3 -c "$1" {web.port} $2 &) | cat\' sh "$1" $2'
+    inner = f'(python3 -c "$1" {web.port} $2 &) | cat'
+    script = f"env -i PATH=$PATH http_proxy=$http_proxy sh -c '{inner}' sh \"$1\" $2"
     code = (
         "import socket, sys, urllib.request as r;"
         "print(r.urlopen(sys.argv[2]).status, socket.socket().connect_ex(('127.0.0.1', int(sys.argv[1]))))"

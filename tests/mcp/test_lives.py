@@ -6,6 +6,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
+from execserver.egress.rules_file import parse_rules
 from execserver.mcp.elicitation import Answer, HostQuestion, Question
 from execserver.mcp.tool import ToolError
 from tests.conftest import LONG
@@ -50,6 +51,18 @@ def test_a_call_that_is_cancelled_while_it_asks(calls: Calls) -> None:
 
         with pytest.raises(ToolError, match="cancelled"):
             calls.run("/bin/true", prompt("true"), ask=never, cancelled=cancelled)
+
+    assert_freed(life, LIVES)
+
+
+def test_a_call_with_rules_for_the_network(calls: Calls) -> None:
+    rules = parse_rules("")
+    request = "GET http://other.example/ HTTP/1.1\\r\\nHost: other.example\\r\\n\\r\\n"
+    script = f"exec 3<>/dev/tcp/127.0.0.1/61001; printf '{request}' >&3; read line <&3; echo $line"
+
+    def life(number: int) -> None:
+        done = calls.run(script, policy={"type": "danger-full-access"}, network_rules=rules)
+        assert "403 Forbidden" in done.output
 
     assert_freed(life, LIVES)
 

@@ -10,7 +10,8 @@ import pytest
 
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, NETWORK_NONE, NETWORK_PROXY
 from execserver.sandbox.plan_record import encode_plan
-from execserver.services.passed_listeners import HTTP_PORT, PassedListeners
+from execserver.sandbox.proxy.routes import HTTP_PORT
+from execserver.services.passed_listeners import PassedListeners
 from execserver.services.spawner import Spawner, SpawnSpec
 from execserver.zygote.confinement import NATIVE, Confinement, refused
 from tests.services.spawning import Running, spawner, spec

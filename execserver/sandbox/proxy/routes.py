@@ -25,6 +25,11 @@ NO_ENDPOINTS = "managed proxy mode requires parseable loopback proxy endpoints"
 FAILURE = "failed to prepare host proxy routing bridge: "
 MAX_ENDPOINTS = 16  # there are 16 names, but each can be spelled in upper and lower case
 
+# Of a network of our own making.  Fixed, since every port in it is free: the environment that names them is
+# complete before the network exists.  Above what Linux gives to connections by itself (60999).
+HTTP_PORT = 61001
+SOCKS_PORT = 61002
+
 _HOSTS = {b"localhost": b"127.0.0.1", b"127.0.0.1": b"127.0.0.1", b"::1": b"::1"}
 _PORTS = {b"http": 80, b"https": 443}
 _SOCKS_PORT = 1080

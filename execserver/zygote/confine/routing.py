@@ -9,7 +9,7 @@ in the network that it was made in, so only what is in the sandbox can connect t
 from __future__ import annotations
 
 from execserver.sandbox.proxy.bridge import bring_up_loopback, pass_listeners, start_bridge
-from execserver.sandbox.proxy.routes import FAILURE
+from execserver.sandbox.proxy.routes import FAILURE, HTTP_PORT
 from execserver.zygote.confine.child import tying_to_parent
 from execserver.zygote.confine.request import root_failure, routes_of
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.proxy.bridge import Bridge
     from execserver.sandbox.proxy.routes import Routes
-
-_FIRST_PORT = 61001  # above what Linux gives to connections by itself (60999)
 
 
 class Routing:
@@ -91,5 +89,5 @@ def bridged(kernel: Kernel, env: Sequence[bytes], routes: Routes) -> Routing:
         bridge = start_bridge(routes.endpoints, tying_to_parent(kernel))
     except OSError as error:
         raise root_failure(error, FAILURE) from None
-    ports = range(_FIRST_PORT, _FIRST_PORT + len(routes.endpoints))
+    ports = range(HTTP_PORT, HTTP_PORT + len(routes.endpoints))
     return Routing(routes.rewrite(env, ports), ports, bridge.channel, bridge)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import gevent
 
 from execserver.box import packing, tar
 from execserver.box.connecting import Box, patience, reaching
-from execserver.box.descriptors import Sink, read, unwritable
+from execserver.box.descriptors import Sink, Source, unwritable
 from execserver.box.progress import Progress
 from execserver.box.running import NOT_FOUND, Command, open_client, start
 from execserver.box.shown import shown
@@ -216,8 +217,9 @@ class Copier:
 
 
 def _stdin() -> Iterator[bytes]:
-    while data := read(0):
-        yield data
+    with closing(Source(0)) as source:
+        while data := source.read():
+            yield data
 
 
 def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:

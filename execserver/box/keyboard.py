@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import gevent
 from gevent.event import Event
 
-from execserver.box.descriptors import READ_BYTES, read
+from execserver.box.descriptors import Source
 from execserver.box.escapes import Asked, Escapes
 from execserver.box.manner import Ending
 from execserver.client.errors import ExecServerError, UnsupportedByServer
@@ -56,13 +56,14 @@ class Keyboard:
 
     def run(self) -> None:
         """Read until the end of the input; a killed one stops reading at once."""
-        sender = gevent.spawn(self._send)
+        sender, source = gevent.spawn(self._send), Source(0)
         try:
-            while typed := read(0, READ_BYTES):
+            while typed := source.read():
                 self._take(typed)
             self._put(b"")
             sender.join()
         finally:
+            source.close()
             sender.kill()
 
     def _take(self, typed: bytes) -> None:

@@ -137,7 +137,9 @@ class WebSocketTransport:
             raise TransportClosed("the connection is closed")
         try:
             for piece in pieces:
-                self._socket.sendall(piece)
+                sent = self._socket.send(piece)  # nearly always all; `sendall` asks the kernel first
+                if sent < len(piece):
+                    self._socket.sendall(memoryview(piece)[sent:])
         except OSError as error:
             raise TransportClosed(f"the connection broke: {error}") from error
 

@@ -93,6 +93,8 @@ _MUSL_TEXTS = {
 
 _NOT_FOUND = frozenset({_errno.ENOENT})
 _REFUSED = frozenset({_errno.EACCES, _errno.EPERM, _errno.EINVAL})
+# The C library looks for a translation each time, which is a tenth of a request for a missing file.
+_remembered: dict[int, str] = {}
 
 
 def strerror(number: int) -> str:
@@ -102,7 +104,10 @@ def strerror(number: int) -> str:
 
 def os_error_text(number: int) -> str:
     """Return the contract's text for an operating system error, e.g. `File exists (os error 17)`."""
-    return f"{strerror(number)} (os error {number})"
+    text = _remembered.get(number)
+    if text is None:
+        text = _remembered[number] = f"{strerror(number)} (os error {number})"
+    return text
 
 
 def from_os_error(error: OSError) -> RpcError:

@@ -18,7 +18,7 @@ from execserver.relay.listener import RelayListener
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Registry
 from execserver.relay.rendezvous import Rendezvous
-from execserver.relay.state import MemoryState
+from execserver.relay.state import MemoryState, RelayState
 from execserver.relay.tokens import TokenBook, create
 from execserver.settings import Settings
 from execserver.wire.relay_frames import Body, RelayFrame, decode_frame, encode_frame
@@ -85,10 +85,11 @@ def connected(port: int) -> socket.socket:
 class RelayStage:
     """A relay in this process, and those who come to it."""
 
-    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, folder: Path, limits: Limits = LIMITS, state: RelayState | None = None) -> None:
+        state = state or MemoryState()
         token_file = str(folder / "tokens.json")
         _, self.token = create(token_file, NAME, "both")
-        self.book, state, metrics = TokenBook(token_file), MemoryState(), Metrics()
+        self.book, metrics = TokenBook(token_file), Metrics()
         self.rendezvous = Rendezvous(state, self.book, limits, metrics, time.time, 30.0)
         registry = Registry(state, self.rendezvous, limits, metrics, time.time)
         sock = bind(WsListen("127.0.0.1", 0), Settings())

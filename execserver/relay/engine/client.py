@@ -80,6 +80,7 @@ class Engine:
         """End the connection, and wait until nothing is left of it."""
         if self._keeper is not None:
             self._keeper.kill()
+            self._keeper = None  # its end holds its frames, which hold this
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -87,6 +87,7 @@ class Connection:
         """End, and wait until nothing is left of it; for others than its own greenlets."""
         self.end("the relay ends")
         joinall(self._greenlets)
+        self._greenlets.clear()
 
     def _read(self) -> None:
         line = self._line

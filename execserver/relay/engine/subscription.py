@@ -75,6 +75,7 @@ class Subscription:
         """End the connection."""
         if self._keeper is not None:
             self._keeper.kill()
+            self._keeper = None  # its end holds its frames, which hold this
         self._drop()
 
     @contextmanager

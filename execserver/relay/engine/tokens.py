@@ -73,15 +73,13 @@ class EngineTokens:
 
     def revoke(self, token_id: str) -> tuple[bool, bool]:
         """Remove a token; return whether it was there, and whether a replica has it too, if there is one."""
-        removed, _, _, confirmed, role = self._engine.call(
-            ("DEL", f"t:{token_id}"),
-            ("ZREM", INDEX, token_id),
-            ("PUBLISH", CHANNEL, token_id),
-            ("WAIT", 1, CONFIRM_MS),
-            ("ROLE",),
+        removed, _, _, role = self._engine.call(
+            ("DEL", f"t:{token_id}"), ("ZREM", INDEX, token_id), ("PUBLISH", CHANNEL, token_id), ("ROLE",)
         )
-        replicas = role[2] if isinstance(role, list) and len(role) > 2 else []
-        return removed == 1, not replicas or confirmed != 0
+        if not (isinstance(role, list) and len(role) > 2 and role[2]):
+            return removed == 1, True  # no replica could become primary without knowing it
+        (confirmed,) = self._engine.call(("WAIT", 1, CONFIRM_MS))
+        return removed == 1, confirmed != 0
 
     def _read(self, token_ids: list[str]) -> list[Token | None]:
         replies = self._engine.call(*[("HMGET", f"t:{token_id}", *_FIELDS) for token_id in token_ids])

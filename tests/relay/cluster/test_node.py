@@ -242,6 +242,17 @@ def test_a_name_is_for_one_node(nodes: Nodes, n1: RelayProcess) -> None:
         nodes.relay("n1", lease_s=0.3)
 
 
+def test_a_node_whose_name_another_process_has_taken_sends_everybody_away_and_ends(nodes: Nodes) -> None:
+    token = nodes.token("taken")
+    with nodes.relay("n5") as relay, relay.executor(token, 0, "taken") as executor:
+        nodes.wait_for_presence("n5", "taken")
+        nodes.engine.ask("SET", "n:n5", f"{'f' * 16}|up|0|0|0|", "PX", "60000")
+        executor.wait_for_end()
+        assert executor.close_code == GOING_AWAY
+        assert relay.process.wait(20) == 1
+        assert nodes.engine.ask("EXISTS", "n:n5") == b":1\r\n"  # it is the other's
+
+
 def test_a_balancer_sees_a_node_leave_before_it_sends_anybody_away(nodes: Nodes, n1: RelayProcess) -> None:
     name = "draining"
     token = nodes.token(name)

@@ -22,7 +22,7 @@ class ScriptedEngine:
         self._listening = socket.socket()  # gevent's `create_server` would make one that blocks everybody
         self._listening.bind(("127.0.0.1", 0))
         self._listening.listen()
-        self._peers: list[socket.socket] = []
+        self._peers: set[socket.socket] = set()
         self._accepting = spawn(self._accept)
 
     def dialer(self) -> Dialer:
@@ -34,13 +34,13 @@ class ScriptedEngine:
         """End it and its connections."""
         self._accepting.kill()
         self._listening.close()
-        for sock in self._peers:
+        for sock in list(self._peers):
             sock.close()
 
     def _accept(self) -> None:
         while True:
             sock, _ = self._listening.accept()
-            self._peers.append(sock)
+            self._peers.add(sock)
             spawn(self._serve, sock)
 
     def _serve(self, sock: socket.socket) -> None:
@@ -54,6 +54,9 @@ class ScriptedEngine:
                     sock.sendall(known.pop(first) if first in known else self._answer(command))
         except OSError:
             pass
+        finally:
+            self._peers.discard(sock)
+            sock.close()
 
 
 def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -75,7 +75,8 @@ class ClusterNode:
         self._residents = Residents(name, epoch)
         self._telling = Telling(engine, self._residents, self._obey)
         self._subscription = Subscription(dialer, (f"node:{name}", TOKENS), self._heard, self.look_again)
-        engine.on_connected = self.look_again
+        # Else messages could be awaited from one primary and sent to another.  Then all is looked at again.
+        engine.on_connected = self._subscription.connect_again
         self._lease = OwnLease(limits.lease_s, limits.isolation_s, limits.grace_s, time.monotonic())
         self._leases = Leases(limits.lease_s)
         self._names: tuple[str, ...] = ()

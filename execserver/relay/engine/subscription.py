@@ -71,6 +71,11 @@ class Subscription:
         """Connect, and stay connected."""
         self._keeper = spawn(self._keep)
 
+    def connect_again(self) -> None:
+        """Give the connection up for a new one, which may lead to another primary."""
+        if self._line is not None:
+            self._line.close()  # the reader notices
+
     def close(self) -> None:
         """End the connection."""
         if self._keeper is not None:

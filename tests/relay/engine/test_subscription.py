@@ -120,3 +120,13 @@ def test_an_engine_that_answers_no_ping_counts_as_lost(
         finally:
             process.go_on()
         heard.wait(0, connected=2)
+
+
+def test_a_connection_is_given_up_for_a_new_one_when_asked(process: EngineProcess) -> None:
+    heard = Heard()
+    with subscribed(process, heard) as made:
+        made.connect_again()
+        heard.wait(0, connected=2)
+        process.ask("PUBLISH", "node:n1", "after")
+        heard.wait(1)
+    assert heard.lines == [("node:n1", "after")]

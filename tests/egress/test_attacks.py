@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import gevent
 import pytest
@@ -15,6 +16,7 @@ from execserver.egress.decisions import BY_CLIENT, Question, Verdict
 from execserver.egress.policy import EgressPolicy
 from execserver.services.egress import http, proxy, streams
 from execserver.settings import Settings
+from tests.egress.test_tls_hello import hello
 from tests.support.egress_scene import (
     HELLO,
     PUBLIC,
@@ -264,6 +266,40 @@ def test_a_decision_names_no_path_and_no_query() -> None:
         record = here.records[0]
         members = [record.client, record.method, record.question.host, record.verdict.reason]
         assert not any("secret" in str(member) for member in members)
+
+
+# Inside of a tunnel
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [("localhost", True), ("allowed.example", True), ("blocked.example", False), (None, True)],
+)
+def test_tls_for_another_host_than_that_of_the_tunnel_is_judged_like_it(
+    name: str | None, passes: bool
+) -> None:
+    received: list[bytes] = []
+
+    def note(sock: socket.socket) -> None:
+        received.append(sock.recv(4096))
+
+    names = Names(localhost=[["127.0.0.1"]])
+    data = hello(name)
+    with scene(rules("localhost", "allowed.example"), names) as here, upstream(note) as server:
+        for cut in (len(data), 1, 80):
+            received.clear()
+            with here.connection() as sock:
+                sock.sendall(tunnel(f"localhost:{server.port}"))
+                assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+                sock.sendall(data[:cut])
+                gevent.sleep(0.02)
+                with suppress(OSError):
+                    sock.sendall(data[cut:])
+                    sock.recv(1)
+            wait_until(lambda: bool(received), pause=gevent.sleep)
+            assert [one[:1] for one in received] == ([b"\x16"] if passes else [b""])
+    reasons = [(record.question.host, record.verdict.reason) for record in here.records]
+    assert (("blocked.example", "not_allowed") in reasons) is not passes
 
 
 # Bounds

@@ -24,6 +24,7 @@ from execserver.egress.http_targets import BadTarget, Target, target_of
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused
 from execserver.services.egress.streams import Incoming, carry
+from execserver.services.egress.tls_guard import TlsGuard
 
 if TYPE_CHECKING:
     from gevent import socket
@@ -92,7 +93,7 @@ class HttpConnection:
         with way.sock:
             far = Incoming(way.sock)
             if way.proxy is None or _opened_tunnel(far, way.proxy, question):
-                carry(self._incoming, far)
+                carry(TlsGuard(self._incoming, self._judge, question, "CONNECT", self._client), far)
         return False
 
     def _plain(self, request: RequestHead, framing: tuple[Body, int]) -> bool:

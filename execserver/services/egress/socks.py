@@ -21,6 +21,7 @@ from execserver.egress.socks import (
 )
 from execserver.services.egress.judging import Judge, Refused
 from execserver.services.egress.streams import READ_BYTES, Incoming, carry
+from execserver.services.egress.tls_guard import TlsGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,8 @@ class SocksConnection:
         with way.sock:
             address, port, *_ = way.sock.getsockname()
             self._sock.sendall(succeeded(address, port))
-            carry(self._incoming, Incoming(way.sock))
+            near = TlsGuard(self._incoming, self._judge, question, None, self._client)
+            carry(near, Incoming(way.sock))
 
     def _associate(self, request: SocksRequest) -> None:
         """Open a port for datagrams, and pass none on: so it was recorded, and nothing is judged by less."""

@@ -1,0 +1,62 @@
+"""Looks at the first bytes that a process sends into a tunnel: TLS for another host is judged like that host.
+
+One address often serves many hosts, and the name in the TLS message chooses.  Nothing else inside of a tunnel
+is looked at, and what is not TLS passes.
+"""
+
+from __future__ import annotations
+
+import time
+
+from execserver.egress.decisions import Question
+from execserver.egress.tls_hello import BadHello, hello_of, server_name
+from execserver.services.egress.judging import Judge
+from execserver.services.egress.streams import READ_BYTES, Incoming
+
+_HELLO_S = 15.0
+
+
+class TlsGuard(Incoming):
+    """The bytes that come from a process whose question was admitted; raises OSError for TLS to elsewhere."""
+
+    __slots__ = ("_admitted", "_client", "_judge", "_method", "_seen")
+
+    def __init__(
+        self, incoming: Incoming, judge: Judge, admitted: Question, method: str | None, client: str
+    ) -> None:
+        super().__init__(incoming.sock, incoming.buffer)
+        self._judge = judge
+        self._admitted = admitted
+        self._method = method
+        self._client = client
+        self._seen = False
+
+    def read(self, most: int = READ_BYTES) -> bytes:
+        """Return bytes, the first ones once they were judged."""
+        if not self._seen:
+            self._look()
+        return super().read(most)
+
+    def _look(self) -> None:
+        self._seen = True
+        self.buffer = self.buffer or self.sock.recv(READ_BYTES)
+        deadline = time.monotonic() + _HELLO_S
+        try:
+            while (hello := hello_of(self.buffer)) is None:
+                self.sock.settimeout(max(0.0, deadline - time.monotonic()))
+                more = self.sock.recv(READ_BYTES)
+                if not more:
+                    return
+                self.buffer += more
+            self.sock.settimeout(None)
+            name = server_name(hello) if hello else None
+        except BadHello as error:
+            raise OSError(str(error)) from None
+        if name is not None and name != self._admitted.host:
+            self._check(Question(self._admitted.protocol, name, self._admitted.port))
+
+    def _check(self, question: Question) -> None:
+        verdict = self._judge.policy.judge(question)
+        if not verdict.allows:
+            self._judge.tell(verdict, question, self._method, self._client)
+            raise OSError(f"TLS for {question.host}: {verdict.reason}")

@@ -52,6 +52,11 @@ class Copier:
         self._begun = b""  # of a line of messages
         self.failures = 0
 
+    @property
+    def can_do_without(self) -> bool:
+        """Whether the server itself can copy trees, without programs of the box."""
+        return self._client.extensions.fs_many
+
     def close(self) -> None:
         """End the session."""
         self._client.close()

@@ -61,20 +61,20 @@ def _main() -> int:
         raise found.mistaken(Mistake("what goes to stdout cannot be resumed"))
     box = box_of(sides.box, parsed)
     if not resumes:
-        try:
-            return _copy(box, sides, quiet=quiet)
-        except Leave as leave:
-            if leave.status not in _NO_PROGRAM or "-" in (*sides.sources, sides.target):
-                raise
-            # Nothing was copied yet, since the programs are asked for first.  A script reads no summary.
-            quiet = quiet or not os.isatty(2)
+        status = _through_tar(box, sides, quiet=quiet)
+        if status is not None:
+            return status
+        quiet = quiet or not os.isatty(2)  # a script reads no summary
     from execserver.box.copies import resume
 
     return resume(box, sides.sources, sides.target, up=sides.up, quiet=quiet)
 
 
-def _copy(box: Box, sides: Sides, *, quiet: bool) -> int:
-    """Copy through `tar` on the box.  Raises Leave: 126 or 127 where it has none, and no `sh`."""
+def _through_tar(box: Box, sides: Sides, *, quiet: bool) -> int | None:
+    """Copy through `tar` on the box; return None, with nothing copied, where only the server there can do it.
+
+    Raises Leave.
+    """
     from execserver.box.copying import Copier
 
     copier = Copier(box, quiet=quiet)
@@ -83,6 +83,14 @@ def _copy(box: Box, sides: Sides, *, quiet: bool) -> int:
             copier.upload(sides.sources, sides.target)
         else:
             copier.download(sides.sources, sides.target)
+    except Leave as leave:
+        if (
+            leave.status in _NO_PROGRAM
+            and copier.can_do_without
+            and "-" not in (*sides.sources, sides.target)
+        ):
+            return None
+        raise
     finally:
         copier.close()
     return 1 if copier.failures else 0

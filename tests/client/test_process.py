@@ -58,6 +58,7 @@ class TestStart:
             "sandbox": None,
             "enforceManagedNetwork": False,
             "managedNetwork": None,
+            "networkProxy": None,
         }
 
     def test_without_env_the_servers_environment_is_inherited(

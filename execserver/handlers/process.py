@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -126,11 +127,19 @@ def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[s
     """Start another command as this one would be started, without input, on pipes."""
     table = call.session.processes
     words = [word.encode() for word in argv]
-    other = spec._replace(argv=words, arg0=None, tty=False, pipe_stdin=False, listeners_fd=-1)
+    other = spec._replace(argv=words, arg0=None, tty=False, pipe_stdin=False)
     if not _is_sandboxed(call, params):
         return table.spawn(other)
     plan = _planner(call, params, spec.cwd)
-    return with_current_plan(plan(), plan, lambda confinement: table.spawn(_confined(other, confinement)))
+    if spec.listeners_fd < 0:
+        return with_current_plan(plan(), plan, lambda confinement: table.spawn(_confined(other, confinement)))
+    from execserver.services.passed_listeners import PassedListeners
+
+    # It gets sockets of its own, which are dropped: start-up files have no network.  Without them a bridge
+    # would lead to whoever listens at the same port outside.
+    with closing(PassedListeners()) as passed:
+        other = other._replace(listeners_fd=passed.fd)
+        return with_current_plan(plan(), plan, lambda confinement: table.spawn(_confined(other, confinement)))
 
 
 def _is_sandboxed(call: Call, params: ExecParams) -> bool:

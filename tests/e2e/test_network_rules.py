@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver.sandbox.proxy.routes import HTTP_PORT
 from tests.support.peer import Json, Peer, RemoteError
 from tests.support.running import PATH, run, start
 from tests.support.sandboxes import context, managed, special
@@ -150,6 +151,26 @@ def test_what_a_command_starts_is_led_and_held_as_it_is(peer: Peer, web: Web) ->
     )
     argv = ["sh", "-c", script, "sh", code, f"http://127.0.0.1:{web.port}/"]
     assert run(peer, "p", argv, env=PATH).stdout == b"200 111\n"
+
+
+def test_start_up_files_of_a_snapshot_lead_nowhere(peer: Peer, web: Web, tmp_path: Path) -> None:
+    """Not even to whoever listens outside at the port that the proxy has inside."""
+    profile = tmp_path / ".bash_profile"
+    profile.write_text("exec 9<>/dev/tcp/127.0.0.1/${http_proxy##*:}\n")
+    snapshot = {"scopeId": "s", "shell": {"name": "bash", "path": "/bin/bash"}}
+    argv = ["/bin/bash", "-lc", f"python3 -c '{FETCH}' http://127.0.0.1:{web.port}/"]
+    with socket.socket() as outside:
+        outside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            outside.bind(("127.0.0.1", HTTP_PORT))
+        except OSError:
+            pytest.skip(f"port {HTTP_PORT} of this machine is another's")
+        outside.listen()
+        outside.setblocking(False)
+        found = run(peer, "p", argv, env={**PATH, "HOME": str(tmp_path)}, shellSnapshot=snapshot)
+        with pytest.raises(BlockingIOError):
+            outside.accept()
+    assert found.stdout == b"GET / HTTP/1.1\n"
 
 
 def test_no_rule_leads_to_the_server_itself(tmp_path: Path, web: Web) -> None:

@@ -76,9 +76,11 @@ class Refusals:
         """Return the line about a decision, "" for one that allows, or that was told."""
         if record.verdict.allows or len(self._told) >= self.most:
             return ""
-        question = record.question
-        what = f"[network] {question.host}:{question.port} was refused ({record.verdict.reason})"
-        line = f"{what}; to let it through: {smallest_rule(question)}"
+        question, verdict = record.question, record.verdict
+        line = f"[network] {question.host}:{question.port} was refused ({verdict.reason})"
+        # Elsewhere a rule would not help: another one denies, or a person has said no.
+        if verdict.note and verdict.reason == NOT_ALLOWED:
+            line += f"; to let it through: {smallest_rule(question)}"
         if line in self._told:
             return ""
         self._told.add(line)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from execserver.egress.decisions import DENIED, NOT_ALLOWED, Protocol, Question
-from execserver.egress.machine_rules import MachineRules, smallest_rule
+from execserver.egress.decisions import DENIED, NOT_ALLOWED, DecisionRecord, Protocol, Question
+from execserver.egress.machine_rules import MachineRules, Refusals, smallest_rule
 from execserver.egress.policy import EgressPolicy
 from execserver.egress.rules_file import MAX_RULES, RulesFileError, parse_rules
 from execserver.egress.rules_reading import rules_of_file
@@ -92,6 +92,23 @@ def test_a_refusal_names_the_smallest_rule_that_would_let_it_through(
     assert reason(learnt, protocol, host, port) == ""
     assert reason(learnt, protocol, host, port + 1) == NOT_ALLOWED
     assert reason(learnt, protocol, "other.example", port) == NOT_ALLOWED
+
+
+def test_a_rule_is_suggested_only_where_it_would_help() -> None:
+    policy = EgressPolicy((), machine=parse_rules(TEXT).of(""))
+    refusals = Refusals(most=4)
+
+    def told(host: str, port: int = 443) -> str:
+        question = Question(CONNECT, host, port)
+        return refusals.line(DecisionRecord(policy.judge(question), question, "CONNECT", "127.0.0.1:1"))
+
+    assert told("pypi.org") == ""
+    assert told("bad.debian.org") == "[network] bad.debian.org:443 was refused (denied)"
+    assert told("github.com") == "[network] github.com:443 was refused (not_allowed)"
+    refused = "[network] other.example:443 was refused (not_allowed)"
+    assert told("other.example") == f'{refused}; to let it through: allow = ["https://other.example"]'
+    assert told("other.example") == ""
+    assert [bool(told(f"n{number}.example")) for number in range(3)] == [True, False, False]
 
 
 def test_an_empty_file_allows_nothing() -> None:

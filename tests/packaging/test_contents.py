@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.support.source import ROOT
-from tools.freeze.contents import replaced_modules
+from tests.support.source import ROOT, modules
+from tools.freeze.contents import LEFT_OUT, replaced_modules
 
 _USE = """
 import sys, types
@@ -61,3 +61,14 @@ def test_what_other_stand_ins_leave_out_is_missed_by_nobody() -> None:
 
 def _output(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+def test_the_product_imports_nothing_that_is_left_out() -> None:
+    found = {
+        (module.name, each.module)
+        for module in modules("execserver", "helpers")
+        for each in module.imports()
+        if any(f"{each.module}.".startswith(f"{name}.") for name in LEFT_OUT)
+    }
+    # The licences of an installed package; the built file has their texts.
+    assert {name for name, _ in found} == {"execserver.verbs.licenses"}, found

@@ -6,7 +6,7 @@ that could be read in two ways is answered with 400 and ends the connection: not
 
 from __future__ import annotations
 
-from email.utils import formatdate
+import time
 from typing import TYPE_CHECKING
 
 from execserver.egress import answers
@@ -156,7 +156,7 @@ class HttpConnection:
 
 
 def _date() -> bytes:
-    return formatdate(usegmt=True).encode()
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()).encode()
 
 
 def _upstream_head(request: RequestHead, target: Target, proxy: Proxy | None) -> bytes:

@@ -43,7 +43,9 @@ Commands:
                             `relay token` manages who may use it. See `relay --help`.
   mcp                       Serve one tool, `shell`, to an MCP client on stdin and stdout: commands in a
                             sandbox, with rules and questions about what they start. See `mcp --help`.
-  audit verify|show <DIR>   Check an audit log, or show what it says. See `audit --help`.
+  audit verify|show|cast <DIR>
+                            Check an audit log, show what it says, or replay what was recorded. See
+                            `audit --help`.
   network log <DIR>         Show where commands connected to, and what was refused them. See `network --help`.
   rules check               Show what the rules of that tool decide about a command, and which rule decides.
                             See `rules --help`.

@@ -254,6 +254,7 @@ class ExecServerClient(Parts):
         process_id: str | None = None,
         process_name: str | None = None,
         limits: ResourceLimits | None = None,
+        record: str | None = None,
         collect_output: bool = True,
     ) -> RemoteProcess:
         """Start a program and return it.
@@ -263,7 +264,8 @@ class ExecServerClient(Parts):
         Without `pipe_stdin` or `tty` its input is empty.  With `collect_output` False output is not kept for
         iteration; use it if only the exit counts, or if output is taken with `RemoteProcess.read`.  `limits`
         are what it and all it starts may use at most (an extension of this project's server); with them,
-        `RemoteProcess.exited` says how it ended.
+        `RemoteProcess.exited` says how it ended.  With `record` (`output` or `all`) a server with an audit
+        log records it.
 
         Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
         program cannot be started.  When the connection is lost before the answer, `TransportClosed` is raised
@@ -281,6 +283,7 @@ class ExecServerClient(Parts):
             process_id=process_id,
             process_name=process_name,
             limits=limits,
+            record=record,
         )
         if limits is not None:
             require(self._session.extensions.process_limits, PROCESS_START)

@@ -10,7 +10,7 @@ import msgspec
 
 from execserver.client import wire
 from execserver.client.wire import RemotePath, Sandbox
-from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit, ExecParams
+from execserver.protocol.process import ExecEnvPolicy, ExecEnvPolicyInherit, ExecParams, RecordedStreams
 from execserver.protocol.resource_limits import ResourceLimits
 
 INHERIT_ENVIRONMENT: Final = ExecEnvPolicy(
@@ -37,6 +37,7 @@ def start_params(
     process_id: str | None,
     process_name: str | None,
     limits: ResourceLimits | None = None,
+    record: str | None = None,
 ) -> ExecParams:
     """Return the params of a start; without `process_id` with a random one.
 
@@ -56,4 +57,5 @@ def start_params(
         sandbox=wire.sandbox_context(sandbox),
         process_name=msgspec.UNSET if process_name is None else process_name,
         limits=msgspec.UNSET if limits is None else limits,
+        record=msgspec.UNSET if record is None else RecordedStreams(record),
     )

@@ -39,6 +39,7 @@ from execserver.protocol.process import (
     ProcessListResponse,
     ProcessSignal,
     ReadParams,
+    RecordedStreams,
     ResizeParams,
     ResizeResponse,
     SessionIdentity,
@@ -169,21 +170,26 @@ def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
 
 
 def _start_plainly(call: Call, params: ExecParams, spec: SpawnSpec) -> tuple[Reply, Process]:
-    table = call.session.processes
     sandboxed = _is_sandboxed(call, params)
-    if sandboxed:
-        process = start_confined(
-            spec,
-            _planner(call, params, spec.cwd),
-            lambda confined, note: _start(table, params, confined, note),
-        )
+    if isinstance(params.record, RecordedStreams):
+        from execserver.handlers import recording
+
+        process = recording.started(call, params, lambda: _process(call, params, spec, sandboxed))
     else:
-        table.check_free(params.process_id)
-        process = _start(table, params, spec)
+        process = _process(call, params, spec, sandboxed)
     answer = ExecResponse(process_id=params.process_id, sandbox_type=_SANDBOX_TYPES[sandboxed])
     if process.account is not None and process.account.enforced is not None:
         answer = replace(answer, enforced=process.account.enforced)
     return Reply(answer, process.begin), process
+
+
+def _process(call: Call, params: ExecParams, spec: SpawnSpec, sandboxed: bool) -> Process:
+    table = call.session.processes
+    if not sandboxed:
+        table.check_free(params.process_id)
+        return _start(table, params, spec)
+    planned = _planner(call, params, spec.cwd)
+    return start_confined(spec, planned, lambda confined, note: _start(table, params, confined, note))
 
 
 def _start(

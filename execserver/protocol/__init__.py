@@ -171,6 +171,7 @@ if TYPE_CHECKING:
     from execserver.protocol.process import ProcessSignal as ProcessSignal
     from execserver.protocol.process import ReadParams as ReadParams
     from execserver.protocol.process import ReadResponse as ReadResponse
+    from execserver.protocol.process import RecordedStreams as RecordedStreams
     from execserver.protocol.process import ResizeParams as ResizeParams
     from execserver.protocol.process import ResizeResponse as ResizeResponse
     from execserver.protocol.process import SessionIdentity as SessionIdentity

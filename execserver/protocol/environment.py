@@ -65,6 +65,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     fs_gitignore: bool = False
     audit_head: bool = False
     process_limits: bool = False
+    process_recording: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -55,6 +55,13 @@ class ShellSnapshotRequest(Record, frozen=True, kw_only=True):
     shell: ShellInfo
 
 
+class RecordedStreams(enum.Enum):
+    """What of a process is recorded: its output, or also what is typed while the terminal shows it."""
+
+    OUTPUT = "output"
+    ALL = "all"
+
+
 class ExecParams(Record, frozen=True, kw_only=True):
     """What to run: `argv` in `cwd` with exactly `env`, on pipes or on a terminal.
 
@@ -77,6 +84,7 @@ class ExecParams(Record, frozen=True, kw_only=True):
     network_proxy: NetworkProxyLaunch | None = None
     process_name: str | msgspec.UnsetType | None = msgspec.UNSET
     limits: ResourceLimits | msgspec.UnsetType | None = msgspec.UNSET
+    record: RecordedStreams | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ExecSandboxType(enum.Enum):

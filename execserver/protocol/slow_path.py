@@ -37,7 +37,7 @@ _OPTIONAL_AT_END = frozenset(
 # Members of later contracts, which have no position in an array: the older contract counts without them.
 _BY_NAME_ONLY = frozenset(
     {"atomic", "followSymlinks", "ifUnchangedSince", "mode", "mustNotExist"}
-    | {"keepMs", "limits", "managedNetwork", "metadata", "networkProxy", "processName"}
+    | {"keepMs", "limits", "managedNetwork", "metadata", "networkProxy", "processName", "record"}
     | {"resumeSessionName", "sessionName", "shellSnapshot"}
 )
 

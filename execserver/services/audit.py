@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 from gevent.hub import get_hub
 
 from execserver.audit.chain import digest_of, line_of
+from execserver.audit.recording import Recording
 from execserver.audit.segments import Segments
 from execserver.protocol import methods, own_methods
+from execserver.protocol.errors import InternalError
 from execserver.protocol.files import FsOpenMode
 from execserver.protocol.lifting import Lifted
 from execserver.services.observers import ERROR, SUCCESS, Answered, Started, Who
@@ -132,6 +134,25 @@ class AuditTrail:
         self._lost = 0
         if not self._write(event, members):
             self._lost = 1
+
+    def begin_recording(self, who: Who, process_id: str, argv: Sequence[str]) -> Recording | None:
+        """Begin the recording of a process that is to be started, and record its name.
+
+        Where the disk does not take it the process goes without, unless the log is required: InternalError.
+        """
+        at_ms = int(self._now() * 1000)
+        facts = {"process": process_id, "at": at_ms, "argv": [self._redact(word) for word in argv]}
+        try:
+            recording = Recording(self._segments.folder, at_ms, facts | whom(who))
+        except OSError as error:
+            self._failed(error)
+            if self._required:
+                raise InternalError(
+                    f"the process cannot be recorded, which is required: {self._why}"
+                ) from None
+            return None
+        self.record("recording", **whom(who), process=process_id, recording=recording.name)
+        return recording
 
     # What happens: see `Observer`.
 

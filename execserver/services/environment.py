@@ -138,6 +138,7 @@ def extensions(settings: Settings) -> Extensions:
         fs_gitignore=True,
         audit_head=bool(settings.audit),
         process_limits=True,
+        process_recording=bool(settings.audit),
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

@@ -31,7 +31,9 @@ from execserver.services.spool import Spool, SpoolPace
 from execserver.services.stdin_queue import StdinQueue
 
 if TYPE_CHECKING:
+    from execserver.audit.recording import Recording
     from execserver.services.account import Account
+    from execserver.services.process_recorder import ProcessRecorder
 
     Ending = tuple[ProcessEnd | None, ResourceUsage]
 
@@ -103,6 +105,7 @@ class Process:
         self.network: Closing | None = None  # its proxy, which ends with it
         self.account: Account | None = None  # of its limits, if it has any
         self._sent: frozenset[int] = frozenset()  # signals of clients
+        self._recorder: ProcessRecorder | None = None
         self._end: Ending | None = None
         self.owner = self.writer = attachment  # the writer is the session that may write
         self.state = state
@@ -189,7 +192,20 @@ class Process:
         if self._terminal_fd is None:
             return False
         fcntl.ioctl(self._terminal_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        if self._recorder is not None:
+            self._recorder.resized(rows, cols)
         return True
+
+    def record_to(self, recording: Recording, *, with_input: bool) -> None:
+        """Record all output, and input if asked, until the process is closed; called before `begin`."""
+        from execserver.services.process_recorder import ProcessRecorder  # late: few are recorded
+
+        if self.state.closed:
+            recording.close()  # its session has ended meanwhile
+            return
+        self._recorder = ProcessRecorder(recording, self._terminal_fd)
+        if with_input and self.stdin is not None:
+            self.stdin.recorder = self._recorder.before_input
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -267,6 +283,8 @@ class Process:
             _log.warning("the group of process %d cannot be killed: %s", self.pid, error)
 
     def _output(self, stream: str, data: bytes) -> None:
+        if self._recorder is not None:
+            self._recorder.output(data)
         seq = self.state.record_output(stream, data, int(time.time() * 1000))
         if self._attachment.sink is not None:  # a detached session saves the work of encoding
             self._attachment.send(*self._templates.output(stream, seq, data))
@@ -331,6 +349,8 @@ class Process:
             # The pump closes the terminal right after this.  Its number may then name another file, so
             # neither a resize nor the input queue may use it any more.
             self._terminal_fd = None
+            if self._recorder is not None:
+                self._recorder.terminal_fd = None
             if self.stdin is not None:
                 self.stdin.close()
         if self._outputs_ended is not None and all(pump.ended for pump in self._pumps):
@@ -349,6 +369,8 @@ class Process:
         self._pumps = []  # they refer back to this process; only the garbage collector would free that cycle
         if self.network is not None:
             self.network.close()
+        if self._recorder is not None:
+            self._recorder.closed(self.state.exit_code or 0)
         seq = self.state.record_closed()
         self._attachment.send(self._templates.closed(seq))
         self._news()

@@ -17,6 +17,7 @@ from gevent.hub import get_hub
 QUEUED_WRITES = 128  # as at the reference server, where a further one blocks the whole connection
 QUEUED_BYTES = 4 * 1024 * 1024
 _READY_WRITE = 2
+Recorder = Callable[[], Callable[[bytes], None]]
 
 
 class StdinQueue:
@@ -33,6 +34,7 @@ class StdinQueue:
         self._granted = False  # one of them has been woken and has not queued its bytes yet
         self._finishing = False
         self.gone = False
+        self.recorder: Recorder | None = None  # asked before each write, and told what was written
 
     @property
     def has_room(self) -> bool:
@@ -112,7 +114,10 @@ class StdinQueue:
         try:
             while self._queue:
                 head = self._queue[0]
+                took = None if self.recorder is None else self.recorder()
                 written = os.write(self._fd, head)
+                if took is not None:
+                    took(bytes(head[:written]))
                 self._queued -= written
                 if written == len(head):
                     self._queue.popleft()

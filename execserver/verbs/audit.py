@@ -8,7 +8,9 @@ import sys
 import time
 
 from execserver.arguments import Mistake, Program, read_table
+from execserver.audit.cast import cast
 from execserver.audit.reading import NotIntact, records, verify
+from execserver.audit.recording import NoRecording, read
 from execserver.leaving import Leave, failure, until_left
 from execserver.protocol.errors import os_error_text
 
@@ -21,11 +23,15 @@ Check the audit log that `execserver --audit DIR` writes, or show what it says.
 
 Usage: execserver audit verify <DIR> [--head <SHA256>]
        execserver audit show <DIR> [--since <TIME>] [--session <ID>] [-f] [--json]
+       execserver audit cast <DIR> <ID>
 
 `verify` follows the chain of the log from its first record to its last, and prints the head. A log that was
 changed is told with the file and line. That its end was cut off, or all of it written anew, only a head shows
 that was kept elsewhere: ask a running server for it (`audit/head`, `audit_head()` in Python) or keep what
 `verify` prints, and give it later.
+
+`cast` prints the recording of a process as asciicast v3, for asciinema and its like. ID is that of the
+process, whose newest recording counts, or the name that `show` tells.
 
 Options:
   --head <SHA256>           A head of before, which must be in the log.
@@ -55,13 +61,13 @@ def _main() -> int:
     action = given[0] if given else ""
     if action in ("-h", "--help"):
         raise Leave(0, stdout=HELP)
-    actions = {"verify": _verify, "show": _show}
+    actions = {"verify": _verify, "show": _show, "cast": _cast}
     if action not in actions:
         message = f"unexpected argument '{action}' found" if action else "an action is missing"
-        raise Mistake(message, "<verify|show> <DIR>").leave("execserver audit")
+        raise Mistake(message, "<verify|show|cast> <DIR>").leave("execserver audit")
     try:
         return actions[action](given[1:])
-    except NotIntact as error:
+    except (NotIntact, NoRecording) as error:
         raise failure(str(error)) from None
     except OSError as error:
         raise failure(f"{error.filename}: {os_error_text(error.errno or 0)}") from None
@@ -88,6 +94,19 @@ def _verify(given: list[str]) -> int:
     sys.stdout.write(f"intact: {verdict.last} records, head {verdict.head}\n")
     if begins or torn:
         sys.stderr.write(f"{(begins + torn).strip()}\n")
+    return 0
+
+
+def _cast(given: list[str]) -> int:
+    program = Program(
+        "execserver audit cast",
+        read_table(HELP),
+        lambda: HELP,
+        operands=("<DIR>", "<ID>"),
+        usage="<DIR> <ID>",
+    )
+    for line in cast(*read(*program.parse(given).operands)):
+        sys.stdout.write(f"{line}\n")
     return 0
 
 

@@ -24,7 +24,7 @@ POLICY = {"inherit": "all", "ignoreDefaultExcludes": True, "exclude": [], "set":
 
 BY_NAME_ONLY = {
     *("metadata", "managedNetwork", "networkProxy", "shellSnapshot"),
-    *("keepMs", "limits", "processName", "resumeSessionName", "sessionName"),
+    *("keepMs", "limits", "processName", "record", "resumeSessionName", "sessionName"),
 }
 
 

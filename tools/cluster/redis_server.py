@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,10 +83,14 @@ class RedisServer:
         """Ask it one thing."""
         return ask(self.host, self.port, *words)
 
-    def forget(self) -> None:
-        """Remove its files, so that it comes back empty."""
-        for file in [*self._folder.glob("appendonlydir/*"), *self._folder.glob("*.rdb")]:
-            file.unlink()
+    def forget(self, kept: Path) -> None:
+        """Move its files to a folder, so that it comes back empty."""
+        (self._folder / "appendonlydir").rename(kept)
+
+    def restore(self, kept: Path) -> None:
+        """Put such files in the place of what it has."""
+        shutil.rmtree(self._folder / "appendonlydir", ignore_errors=True)
+        kept.rename(self._folder / "appendonlydir")
 
 
 class Sentinel:

@@ -24,6 +24,7 @@ PAUSE_S = 20.0
 LEASE_S = 3.0
 STOPPED_S = 10.0
 CUT_S = 16.0
+EMPTY_S = 4.0
 CROWD = tuple(f"crowd-{number}" for number in range(1500))
 
 
@@ -53,9 +54,35 @@ def test_an_engine_that_comes_back_empty_is_filled_again(scene: Scene, whole: Wh
     streams = scene.streams(cluster)
     assert isinstance(cluster.engine, RedisServer)
     cluster.engine.service.kill()
-    cluster.engine.forget()
+    cluster.engine.forget(scene.folder / "kept")
     cluster.engine.start()
     cluster.wait_for_reach(*ENVIRONMENTS)
+    cluster.wait_for(streams.flow(), "all streams flow")
+    whole(streams)
+
+
+def test_an_engine_that_lost_its_tokens_refuses_nobody_until_it_is_restored(
+    scene: Scene, whole: Whole
+) -> None:
+    cluster = scene.cluster(*ENVIRONMENTS)
+    streams = scene.streams(cluster)
+    assert isinstance(cluster.engine, RedisServer)
+    kept = scene.folder / "kept"
+    cluster.engine.service.kill()
+    cluster.engine.forget(kept)
+    cluster.engine.start()
+    cluster.wait_for(
+        lambda: all(each.figure("execserver_relay_engine_up") for each in cluster.nodes.values()),
+        "all nodes have the empty engine",
+    )
+    gevent.sleep(EMPTY_S)
+    assert cluster.ask_to_connect(ENVIRONMENTS[0]) == (503, "state_unavailable")
+    cluster.engine.service.kill()
+    cluster.engine.restore(kept)
+    cluster.engine.start()
+    cluster.wait_for_reach(*ENVIRONMENTS)
+    for executor in cluster.executors.values():
+        executor.service.must_run()
     cluster.wait_for(streams.flow(), "all streams flow")
     whole(streams)
 

@@ -24,7 +24,7 @@ from tests.relay.cluster import world as world_module
 from tests.relay.cluster.settling import settle
 from tests.relay.cluster.world import FAULTS, Move, World
 
-MOVES = 8 if LONG else 6
+MOVES = 10 if LONG else 6
 BROKEN_MOVES = 6
 COURSE_MOVES = 80
 # Faults that together have a story: each set is explored with every order of them and of all that goes on.

@@ -124,7 +124,7 @@ acts = st.one_of(
 
 
 @settings(
-    max_examples=2000 if LONG else 100,
+    max_examples=500 if LONG else 100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(acts, min_size=3, max_size=30))

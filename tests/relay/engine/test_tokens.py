@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from execserver.relay.engine.client import EngineRefused
-from execserver.relay.engine.tokens import EngineTokens
+from execserver.relay.engine.tokens import EngineTokens, TokensLost
 from execserver.relay.tokens import BOTH, HARNESS, new_token
 from tests.support.engine_process import EngineProcess, find_engine
 
@@ -77,3 +77,30 @@ def test_what_no_relay_wrote_is_an_error_and_lets_nobody_in(
     process.ask("HSET", f"t:{token.id}", field, value)
     with pytest.raises(EngineRefused, match="unreadable"):
         tokens.find(text)
+
+
+def test_an_engine_that_lost_all_tokens_says_nothing_about_any(
+    tokens: EngineTokens, process: EngineProcess
+) -> None:
+    token, text = new_token("box", BOTH)
+    tokens.add(token)
+    process.ask("FLUSHALL")
+    for ask in (
+        lambda: tokens.find(text),
+        lambda: tokens.holds(token.id),
+        lambda: tokens.revoked([token.id]),
+    ):
+        with pytest.raises(TokensLost):
+            ask()
+    assert tokens.find("no token of a relay") is None
+    tokens.add(token)
+    assert tokens.find(text) == token
+
+
+def test_the_last_token_can_be_revoked(tokens: EngineTokens) -> None:
+    token, text = new_token("box", BOTH)
+    tokens.add(token)
+    tokens.revoke(token.id)
+    assert tokens.find(text) is None
+    assert not tokens.holds(token.id)
+    assert tokens.all() == []

@@ -20,7 +20,7 @@ TRANSCRIPTS = (
     "13-networkProxy-local",
     "14-networkProxy-limited",
     "15-networkProxy-decider",
-    "16-networkProxy-socks-udp",
+    pytest.param("16-networkProxy-socks-udp", marks=pytest.mark.long),
     "17-networkProxy-sandbox-and-env",
     "18-networkProxy-upstream",
     "20-networkProxy-dns",

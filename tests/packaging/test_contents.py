@@ -36,8 +36,11 @@ for name, text in zip(sys.argv[1::2], sys.argv[2::2]):
     exec(text, vars(sys.modules[name]))
 """
 _SHOW = """
-import inspect, linecache, traceback, uuid
+import inspect, io, linecache, traceback, uuid
 import gevent.util, msgspec
+gevent.get_hub().exception_stream = failure = io.StringIO()
+gevent.spawn(int, "no number").join()
+print("invalid literal for int()" in failure.getvalue(), ": int('no number')>" in failure.getvalue())
 class Point(msgspec.Struct):
     id: uuid.UUID
     x: int = 0

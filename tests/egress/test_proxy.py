@@ -183,6 +183,38 @@ def test_the_kernel_tells_whose_socket_it_is(monkeypatch: pytest.MonkeyPatch) ->
         assert asked.owner(("10.0.0.1", 1), here.proxy.http_port) is None
 
 
+def test_a_late_answer_of_the_kernel_is_not_taken_for_the_next_one() -> None:
+    with scene(rules("*")) as here, here.connection() as sock:
+        asked = Peers()
+        asked.owner(sock.getsockname(), here.proxy.http_port)
+        if asked._netlink is None:
+            pytest.skip("the kernel has no sock_diag for this process")
+        sent, asked._netlink = asked._netlink, _Doubling(asked._netlink)  # type: ignore[assignment]
+        found = asked.owner(sock.getsockname(), here.proxy.http_port)
+        assert found is not None
+        assert found.inode == os.fstat(sock.fileno()).st_ino
+        assert sent.fileno() == -1
+        asked.close()
+
+
+class _Doubling:
+    """A netlink socket whose next answer is to an older question."""
+
+    def __init__(self, sock: object) -> None:
+        self._sock = sock
+
+    def send(self, data: bytes) -> None:
+        older = data[:8] + b"\x01\0\0\0" + data[12:]
+        self._sock.send(older)  # type: ignore[attr-defined]
+        self._sock.send(data)  # type: ignore[attr-defined]
+
+    def recv(self, most: int) -> bytes:
+        return self._sock.recv(most)  # type: ignore[attr-defined,no-any-return]
+
+    def close(self) -> None:
+        self._sock.close()  # type: ignore[attr-defined]
+
+
 def _no_netlink(self: Peers, client_port: int, proxy_port: int) -> None:
     raise OSError
 

@@ -88,6 +88,7 @@ class Peers:
         try:
             return self._ask(client[1], proxy_port)
         except OSError:
+            self.close()  # an answer that comes late would be taken for that to the next question
             return _from_proc(client[1], proxy_port)
 
     def _ask(self, client_port: int, proxy_port: int) -> Owner | None:

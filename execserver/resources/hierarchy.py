@@ -174,7 +174,11 @@ def _remove_stale(path: str) -> None:
 
 
 def _check_writable(path: str, *, is_mount: bool) -> None:
-    if os.statvfs(path).f_flag & os.ST_RDONLY:
+    try:
+        flags = os.statvfs(path).f_flag
+    except OSError as error:  # something is mounted over it
+        raise Blocked(f"control group {path} cannot be reached ({error.strerror})", _CONTAINER) from None
+    if flags & os.ST_RDONLY:
         raise Blocked("the cgroup file system is mounted read-only here", _CONTAINER)
     if not _is_writable(path):
         raise Blocked(f"control group {path} is not delegated to this user", _DELEGATE)

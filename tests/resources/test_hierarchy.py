@@ -87,6 +87,11 @@ def test_why_there_can_be_none(proc: Path, tmp_path: Path, monkeypatch: pytest.M
     assert blocker(proc) == "this kernel cannot start a process in a control group"
 
 
+def test_a_file_system_that_something_is_mounted_over_is_no_place(proc: Path, tmp_path: Path) -> None:
+    (tmp_path / "v2").rename(tmp_path / "covered")
+    assert blocker(proc) == f"control group {tmp_path}/v2 cannot be reached (No such file or directory)"
+
+
 def test_groups_of_servers_that_were_killed_are_removed(tmp_path: Path) -> None:
     ended = f"{2**22 + 1}"  # above every pid
     (tmp_path / f"execserver.{ended}/s1/p1").mkdir(parents=True)

@@ -101,6 +101,37 @@ def limits_of(identity: Identity | None) -> tuple[Limit, ...]:
     return (b"cgroup", b"0"), *((kind, _MOST_NAMESPACES) for kind in _NEEDED)
 
 
+def limit(kernel: Kernel, proc: int, kind: bytes, most: bytes) -> None:
+    """Allow at most `most` (digits) namespaces of a kind in this user namespace and those below it.
+
+    `proc` is a procfs of this user namespace.  Raises OSError.
+    """
+    path = b"sys/user/max_%s_namespaces" % kind
+    try:
+        limit = _open_setting(kernel, proc, path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return  # a kernel without the kind, or without settings
+    try:
+        kernel.call("write", limit, most, len(most))
+    finally:
+        # A close that is not put off (`Recording.close` would): while a file in it is open for writing, the
+        # kernel refuses to make a mount read-only.
+        kernel.call("close", limit)
+
+
+def _open_setting(kernel: Kernel, proc: int, path: bytes) -> int:
+    """Open a setting of this user namespace for writing, in a new /proc or else in the machine's own."""
+    try:
+        return kernel.call("openat", proc, path, os.O_WRONLY | os.O_CLOEXEC, 0)
+    except OSError as error:
+        if error.errno != errno.EACCES:
+            raise
+    # So Linux 4.15 in the procfs of a user namespace.  Which namespace it is of depends on the process alone.
+    return kernel.call("openat", AT_FDCWD, b"/proc/" + path, os.O_WRONLY | os.O_CLOEXEC, 0)
+
+
 def _clone(kernel: Kernel, flags: int, group: int) -> int:
     # A raw fork: the interpreter's fork hooks are not needed, since there is one thread and nothing is
     # imported afterwards.  There is no third way: what refuses namespaces to `clone` refuses them to

@@ -12,7 +12,7 @@ import os
 import stat
 
 from execserver.sandbox.identity import check_identity
-from execserver.sandbox.kernel import mounts
+from execserver.sandbox.kernel import mounts, namespaces
 from execserver.sandbox.kernel.mounts import NewMounts
 from execserver.sandbox.kernel.mounts_old import OldMounts
 from execserver.sandbox.plan import (
@@ -185,7 +185,7 @@ class Builder:
             return
         # The limits are settings, so they come before all settings become read-only.
         for kind, most in limits:
-            _limit(kernel, proc, kind, most)
+            namespaces.limit(kernel, proc, kind, most)
         # /proc itself stays writable: nested sandboxes write their id maps there.
         if settings is None:
             kernel.run(_protect_settings, kernel.plain(), proc)
@@ -313,23 +313,6 @@ def put_device(kernel: Kernel, tree: NewMounts | OldMounts, dev: int, source: by
         if error.errno not in (errno.ENOENT, errno.ENODEV):
             raise
         kernel.call("unlinkat", dev, name, 0)
-
-
-def _limit(kernel: Kernel, proc: int, kind: bytes, most: bytes) -> None:
-    """Allow at most `most` (digits) namespaces of a kind in this user namespace and those below it."""
-    path = b"sys/user/max_%s_namespaces" % kind
-    try:
-        limit = kernel.call("openat", proc, path, os.O_WRONLY | os.O_CLOEXEC, 0)
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            raise
-        return  # a kernel without the kind, or without settings
-    try:
-        kernel.call("write", limit, most, len(most))
-    finally:
-        # A close that is not put off (`Recording.close` would): while a file in it is open for writing, the
-        # kernel refuses to make a mount read-only.
-        kernel.call("close", limit)
 
 
 def _protect_settings(kernel: Kernel, proc: int) -> None:

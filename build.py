@@ -9,6 +9,7 @@
     python3 build.py test [ARGS]     run the tests; as root, some as an ordinary user too; ARGS go to pytest
                     --long           full rounds and soak tests, and all of them as that user
                     --reference      the tests against the reference program, which they install themselves
+                    --matrix [WORD]  try the files of `build --all` on many kernels, in emulated machines
     python3 build.py build           make dist/execserver and dist/execserver.pyz, and print their figures
                      --record        keep the figures in bench/ as those of a release
                      --target M      make dist/execserver-M for machines of kind M (aarch64, x86_64), of
@@ -87,6 +88,9 @@ def test(arguments: list[str]) -> int:
     As root, some of it is played as an ordinary user, too, and all of it in a long run.  Rounds are long only
     the first time.
     """
+    if "--matrix" in arguments:
+        words = [word for word in arguments if word != "--matrix"]
+        return _call([str(prepare(Path(ROOT), "dev").python), "-m", "tests.machines.matrix", *words])
     variables = dict(os.environ)
     limit_s = TEST_LIMIT_S
     if "--reference" in arguments:

@@ -39,7 +39,7 @@ OUTPUTS = {"build", "dist"}  # made, not kept
 OWN_FLAGS = {
     "demo": {"--source"},
     "build": {"--record", "--all", "--target"},
-    "test": {"--long", "--reference"},
+    "test": {"--long", "--reference", "--matrix"},
     "bench": {"--quick", "--only", "--own-rows"},
     "run": {"--help"},
 }

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from tests.machines.initramfs import Files, file, folder, of_folder, symlink
-from tools.debian import DEBIAN, Distribution, Suite, unpack
+from tools.debian import DEBIAN, UBUNTU, Distribution, Suite, unpack
 from tools.problems import Problem
 
 CACHE_VARIABLE = "EXECSERVER_MACHINES"
@@ -18,6 +18,8 @@ _RELEASE = "bookworm"
 _PACKAGES = ("busybox-static", "bash", "libc6", "libtinfo6")
 # Of them a machine needs no more; the C library's conversions alone have 10 MiB.
 _WANTED = ("/libc.so.6", "/libtinfo.so.6", "/libm.so.6", "/libdl.so.2", "/libpthread.so.0", "/ld-linux")
+
+_UBUNTU_KEYS, _KEYS_RELEASE = "ubuntu-keyring", "trixie"
 
 _USERS = f"root:x:0:0:root:/root:/bin/bash\nperson:x:{USER_ID}:{USER_ID}::/home/person:/bin/bash\n"
 _GROUPS = f"root:x:0:\ntty:x:5:\nperson:x:{USER_ID}:\n"
@@ -58,10 +60,18 @@ def kernel(distribution: Distribution, release: str, package: str, machine: str)
     if not found.is_dir():
         suite = Suite(cache(), distribution, release, machine)
         unpack(suite.fetch(suite.kernel_package(package)), found)
-    image = next(iter(sorted(found.glob("boot/vmlinu*"))), None)
+    image = next(iter(sorted(found.rglob("vmlinu*"))), None)
     if image is None:
         raise Problem(f"there is no kernel in {package}", f"remove {found} and start again")
     return image
+
+
+def ubuntu() -> Distribution:
+    """Return Ubuntu, whose keys come in a package of Debian.  Raises Problem."""
+    found = cache() / _UBUNTU_KEYS
+    if not found.is_dir():
+        unpack(Suite(cache(), DEBIAN, _KEYS_RELEASE, os.uname().machine).fetch(_UBUNTU_KEYS), found)
+    return UBUNTU._replace(keyring=str(found / UBUNTU.keyring.lstrip("/")))
 
 
 def _placed(found: Files) -> Files:

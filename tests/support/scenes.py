@@ -12,8 +12,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.support.peer import RemoteError
 from tests.support.replay import Replay
 from tests.support.scene import Hook, Scene
@@ -154,10 +152,12 @@ def percent_encoding(tmp: Path) -> Scene:
             text = wanted.removeprefix("ERR ")
             if text == wanted:
                 text = f"'file://h/n{wanted}n' is invalid on 'linux'"
-            with pytest.raises(RemoteError) as raised:
-                peer.call("fs/canonicalize", {"path": f"file://h/n{character}n"})
-            if raised.value.message != text:
-                replay.failures.append(f"the URI with {character!r} gave {raised.value.message}")
+            try:
+                got = str(peer.call("fs/canonicalize", {"path": f"file://h/n{character}n"}))
+            except RemoteError as raised:
+                got = raised.message
+            if got != text:
+                replay.failures.append(f"the URI with {character!r} gave {got}")
 
     notes: dict[str, Hook] = {
         "result paths: characters encoded": names,

@@ -117,7 +117,8 @@ def test_a_score_below_the_supervisors_is_not_handed_on(zygote: Supervised, user
     found = seen(zygote, lowered, *RULES, place=FULL_ACCESS)[""]
     if not isinstance(found[0], dict):
         pytest.skip(f"root may not lower it here: {found[0]}")
-    assert (found[0]["oom"], is_inside(found)) == (str(own), False)
+    # The supervisor's is that of all that the zygote starts.
+    assert (found[0]["oom"], is_inside(found)) == (str(min(own + 500, 1000)), False)
 
 
 # What a program outside would not have, or have again: these programs run inside.

@@ -152,6 +152,8 @@ HELPER_MODULES = (
     "execserver.files.",
     "execserver.protocol",
     "execserver.protocol.",
+    "execserver.resources",
+    "execserver.resources.",
     "execserver.runtime_paths",
     "execserver.sandbox",
     "execserver.sandbox.",

@@ -44,6 +44,7 @@ KINDS = {
     "calls by which the kernel acts outside": ["test_calls"],
     "files that a start outside runs": ["test_program_files"],
     "the list of tokens, with its key": ["test_own_tokens"],
+    "networks in which only a proxy is": ["test_managed_network"],
 }
 # Deny patterns are expanded by the server.
 PATTERNS = {"glob": ROOT / "tests/e2e/test_sandboxed_files_denied.py"}

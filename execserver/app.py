@@ -14,7 +14,7 @@ from collections.abc import Callable
 from execserver.leaving import failure
 from execserver.listen_url import Listen, UnixListen, WsListen, listen_url
 from execserver.listening import bind, bind_unix
-from execserver.runtime_paths import ExecServerRuntimePaths
+from execserver.runtime_paths import STATE_VARIABLE, ExecServerRuntimePaths
 from execserver.settings import LIMIT_SETTINGS, Settings
 from execserver.unix_socket import BoundFile
 from execserver.zygote.launch import start_zygote
@@ -56,6 +56,8 @@ def serve(
     `announce` is called once the server can be reached: with its URL, or None on stdio.  Raises OSError if
     the server cannot listen on the address; nothing is left running then.
     """
+    if STATE_VARIABLE in os.environ:
+        return _go_on(settings, runtime_paths, announce, entry, options)
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     # Before the zygote: an address in use must leave nothing running.
@@ -73,7 +75,49 @@ def serve(
         server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy, rules)
         if watching is not None and options is not None:
             server.be_watched(*watching, is_required=options.is_required)
-        return server.run_stdio() if sock is None else server.run_websocket(sock, entry)
+        return server.run_stdio() if sock is None else server.run_websocket(sock, entry, file)
+    finally:
+        if file is not None:
+            file.remove()
+
+
+def _go_on(
+    settings: Settings,
+    runtime_paths: ExecServerRuntimePaths,
+    announce: Announce,
+    entry: Entry | None,
+    options: WatchOptions | None,
+) -> int:
+    """Serve in the place of the program that has executed this one, with all that it was doing."""
+    from execserver.handover.carrier import HandoverError, received
+    from execserver.zygote.libc import Libc
+
+    Libc().set_undumpable()  # an exec has undone it, and the state is in this process from now on
+    try:
+        incoming = received(os.environ)
+    except HandoverError as error:
+        raise failure(f"this server cannot go on: {error}") from None
+    assert incoming is not None  # the variable is there
+    inherited = dict(os.environb)
+    command = zygote_command(runtime_paths, inherited)
+    zygote = start_zygote(command, incoming.soft_nofile)
+    announce(None)
+
+    from execserver.server import Server
+    from execserver.upgrading.resuming import TakenOver
+
+    taken_over = TakenOver(incoming, incoming.state())
+    file = taken_over.file
+    try:
+        sock = taken_over.listening_socket()
+        doctor = runtime_paths.doctor_command()
+        hierarchy = _control_groups(settings)
+        rules = _rules(options)
+        server = Server(settings, command, doctor, zygote, incoming.soft_nofile, inherited, hierarchy, rules)
+        watching = _opened(options, settings, taken_over.metrics_socket())
+        if watching is not None and options is not None:
+            server.be_watched(*watching, is_required=options.is_required, is_upgraded=True)
+        return server.run_websocket(sock, entry, file, taken_over)
     finally:
         if file is not None:
             file.remove()
@@ -89,9 +133,12 @@ def _rules(options: WatchOptions | None) -> NetworkRules | None:
 
 
 def _opened(
-    options: WatchOptions | None, settings: Settings
+    options: WatchOptions | None, settings: Settings, sock: socket.socket | None = None
 ) -> tuple[socket.socket | None, Segments | None] | None:
-    """Open what the server is watched by.  Raises OSError, and Leave for a folder that cannot be it."""
+    """Open what the server is watched by, but for a socket that is given.
+
+    Raises OSError, and Leave for a folder that cannot be it.
+    """
     if options is None or not options.watch:
         return None
     segments = None
@@ -102,7 +149,8 @@ def _opened(
             segments = Segments(os.path.abspath(options.audit))
         except AuditFolderError as error:
             raise failure(str(error)) from None
-    sock = None if options.metrics is None else bind(options.metrics, settings)
+    if sock is None and options.metrics is not None:
+        sock = bind(options.metrics, settings)
     return sock, segments
 
 

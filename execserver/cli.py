@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
 from execserver.access.command_line import check_secure, check_values, listen_and_entry
+from execserver.announcing import announcer
 from execserver.arguments import Mistake, Parsed, Program, read_table
 from execserver.cli_help import HELP
 from execserver.codex_options import INHERIT, STDIN_CREDENTIALS, refuse_direct, wrong_value
@@ -47,9 +48,9 @@ _WATCHED_BY = ("--metrics", "--audit", "--audit-required", "--network-rules")
 _PASS_TRACE = "--pass-trace"
 _PRIVATE_VIA_UPSTREAM = "--proxy-private-ips-via-upstream"
 _LIMITS = ("--limit-process", "--limit-session")
-_NO_GRAMMAR = frozenset(
-    {*ACCESS_OPTIONS, *_OWN, *_LIMITS, *_WATCHED_BY, _INSECURE, _PASS_TRACE, _PRIVATE_VIA_UPSTREAM}
-)
+_UPGRADE_ON_HUP = "--upgrade-on-hup"
+_FLAGS = (_INSECURE, _PASS_TRACE, _PRIVATE_VIA_UPSTREAM, _UPGRADE_ON_HUP)
+_NO_GRAMMAR = frozenset({*ACCESS_OPTIONS, *_OWN, *_LIMITS, *_WATCHED_BY, *_FLAGS})
 EXIT_ON_STDIN_CLOSE = "--exit-on-stdin-close"
 EXIT_ON_STDIN_CLOSE_VARIABLE = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 _VARIABLES = {
@@ -63,13 +64,6 @@ _CHOICES = {
     "--ws-auth": ("capability-token", "signed-bearer-token", "execserver-token", "oidc"),
     "--remote-transport": ("noise", "direct"),
 }
-
-_TRY_IT = """
-Try it in another terminal:
-  curl -i http://{address}/readyz
-  CODEX_EXEC_SERVER_URL={url} codex
-Ctrl-C stops the server and what runs in it.
-"""
 
 
 class Options(NamedTuple):
@@ -95,6 +89,7 @@ class Options(NamedTuple):
     inherit_pid_namespace: bool = False
     pass_trace: bool = False
     private_ips_via_upstream: bool = False
+    upgrade_on_hup: bool = False
     settings: dict[str, float] = {}  # those that options change
     watched_by: WatchOptions | None = None
 
@@ -108,7 +103,26 @@ def main(argv: list[str] | None = None, name: str = _NAME) -> int:
     return until_left(lambda: _main(sys.argv[1:] if argv is None else argv, name))
 
 
+class Prepared(NamedTuple):
+    """Options that fit each other, and what they come to; without `--remote` there is a `listen`."""
+
+    options: Options
+    listen: Listen
+    entry: Entry | None
+    settings: Settings
+
+
 def _main(argv: list[str], name: str) -> int:
+    options, listen, entry, settings = prepared(argv, name)
+    end_at_once_on_signals()
+    if options.remote is not None:
+        return _serve_remote(options, options.remote, settings)
+    announce = announcer(options.log_level, options.log_format)
+    return _serve(listen, settings, ExecServerRuntimePaths.detect(), announce, entry, options.watched_by)
+
+
+def prepared(argv: list[str], name: str = _NAME) -> Prepared:
+    """Read arguments, and the files that they name; nothing is opened for serving.  Raises Leave."""
     options = parse(argv, name)
     try:
         listen, entry = listen_and_entry(options.listen, options.access, remote=options.remote is not None)
@@ -118,6 +132,7 @@ def _main(argv: list[str], name: str) -> int:
             inherit_pid_namespace=int(options.inherit_pid_namespace),
             pass_trace=int(options.pass_trace),
             proxy_private_ips_via_upstream=int(options.private_ips_via_upstream),
+            upgrade_on_hup=int(options.upgrade_on_hup),
             audit=int(options.watched_by is not None and options.watched_by.audit is not None),
             **options.settings,
         )
@@ -127,11 +142,7 @@ def _main(argv: list[str], name: str) -> int:
         raise failure(str(error), error.cure) from None
     except (ExecServerListenUrlParseError, SettingError) as error:
         raise failure(str(error)) from None
-    end_at_once_on_signals()
-    if options.remote is not None:
-        return _serve_remote(options, options.remote, settings)
-    announce = _announcer(options.log_level, options.log_format)
-    return _serve(listen, settings, ExecServerRuntimePaths.detect(), announce, entry, options.watched_by)
+    return Prepared(options, listen, entry, settings)
 
 
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
@@ -152,7 +163,7 @@ def run_main_with_listen_url(
         check_secure(listen, None, listen_url)
     settings = Settings.from_environment(os.environ)
     paths = runtime_paths or ExecServerRuntimePaths.detect()
-    return _serve(listen, settings, paths, _announcer(None, "text"))
+    return _serve(listen, settings, paths, announcer(None, "text"))
 
 
 def run_remote_environment(
@@ -222,11 +233,6 @@ def from_environment(program: Program, argv: list[str]) -> list[str]:
     return found
 
 
-def how_to_try(url: str) -> str:
-    """Return the text for a user at a terminal that follows the URL."""
-    return _TRY_IT.format(url=url, address=url.removeprefix("ws://"))
-
-
 def _values(parsed: Parsed) -> Options:
     from docopt import docopt  # late: help, version and mistakes come without it
 
@@ -257,6 +263,7 @@ def _values(parsed: Parsed) -> Options:
         insecure_listen=_INSECURE in given,
         pass_trace=_PASS_TRACE in given,
         private_ips_via_upstream=_PRIVATE_VIA_UPSTREAM in given,
+        upgrade_on_hup=_UPGRADE_ON_HUP in given,
         access={name: given[name] for name in ACCESS_OPTIONS if name in given},
         stdin_credential=next((kind for kind in STDIN_CREDENTIALS if found[f"--{kind}-stdin"]), None),
         chatgpt_account_id=found["--chatgpt-account-id"],
@@ -307,14 +314,14 @@ def _run_remote(
 
     settings = Settings.from_environment(os.environ)
     paths = runtime_paths or ExecServerRuntimePaths.detect()
-    return serve_remote(config, settings, paths, _announcer(None, "text", _REMOTE_LOG_LEVEL))
+    return serve_remote(config, settings, paths, announcer(None, "text", _REMOTE_LOG_LEVEL))
 
 
 def _serve_remote(options: Options, base_url: str, settings: Settings) -> int:
     from execserver.app import serve_remote
 
     config = remote_config(options, base_url)
-    announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
+    announce = announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
     ends = options.exit_on_stdin_close
     paths = ExecServerRuntimePaths.detect
     watched_by = options.watched_by
@@ -331,7 +338,7 @@ def run_forward(options: Options, destination: str) -> int:
     end_at_once_on_signals()
     config = remote_config(options, options.remote or "")
     assert isinstance(config, RemoteEnvironmentConfig)
-    announce = _announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
+    announce = announcer(options.log_level, options.log_format, _REMOTE_LOG_LEVEL)
     ends = options.exit_on_stdin_close
     return _remotely(options, lambda: forward(config, destination, announce, ends))
 
@@ -375,25 +382,3 @@ def _tell_failure(report: str, log_format: str) -> None:
         logger.error("%s", report)
     else:
         write(2, f"Error: {log.active_redactor().without_known(report)}\n")
-
-
-def _announcer(
-    log_level: str | None, log_format: str, default_level: str = "warn"
-) -> Callable[[str | None], None]:
-    """Return the function that the app calls once it can be reached: with its URL, or None without one."""
-
-    def announce(url: str | None) -> None:
-        if url is not None:
-            write(1, f"{url}\n")
-            if os.isatty(2) and url.startswith("ws://"):
-                write(2, how_to_try(url))
-        # Logging is loaded after the URL is printed: a client may be waiting for that line.
-        import logging
-
-        from execserver import log
-
-        log.configure(log_level or log.level_from_environment(os.environ, default_level), log_format)
-        if url is not None:
-            logging.getLogger("execserver").info("execserver listening on %s", url)
-
-    return announce

@@ -11,6 +11,7 @@ Usage: execserver [OPTIONS]
        execserver mcp
        execserver audit
        execserver network log <DIR>
+       execserver upgrade [FILE]
        execserver rules check
        execserver token
        execserver box <add|list|remove>
@@ -47,6 +48,8 @@ Commands:
                             Check an audit log, show what it says, or replay what was recorded. See
                             `audit --help`.
   network log <DIR>         Show where commands connected to, and what was refused them. See `network --help`.
+  upgrade [FILE]            Put a newer file in the place of a running server, whose processes and connections
+                            go on. See `upgrade --help`.
   rules check               Show what the rules of that tool decide about a command, and which rule decides.
                             See `rules --help`.
   token                     Manage tokens that let their holders connect, and say what they may do at most:
@@ -128,6 +131,8 @@ Options:
   --audit-required          Refuse what could not be recorded, e.g. on a full disk. Else it is done, and the
                             log says how many records are missing.
   --pass-trace              Give a process the trace of the request that starts it, in TRACEPARENT.
+  --upgrade-on-hup          On SIGHUP do as `execserver upgrade` does. Else SIGHUP ends the server, or with
+                            wss:// has it read its certificate again.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

@@ -16,6 +16,9 @@ ZYGOTE_ARGUMENT = "--execserver-zygote"
 DOCTOR_ARGUMENT = "--execserver-doctor"
 SEARCH_ARGUMENT = "--execserver-search-lines"
 EGRESS_ARGUMENT = "--execserver-egress"
+CAN_RESUME_ARGUMENT = "--execserver-can-resume"
+STATE_VARIABLE = "EXECSERVER_HANDED_OVER"  # the descriptor of the state that a server hands over by an exec
+UPGRADE_SOCKET = "\0execserver-upgrade-%d"  # with the server's pid: an abstract socket
 TOKEN_STORE_VARIABLE = "EXECSERVER_TOKEN_STORE"
 TOKEN_STORE_FILE = b"tokens.json"
 

@@ -53,13 +53,21 @@ from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from execserver.access.entry import Entry
     from execserver.access.tls import TlsFiles
     from execserver.audit.segments import Segments
     from execserver.egress.rules_file import NetworkRules
+    from execserver.eventloop.signals import EndSignals
     from execserver.remote.beginning import Beginning
     from execserver.resources.hierarchy import Hierarchy
+    from execserver.transports.listener import WebSocketListener
     from execserver.transports.metrics_endpoint import MetricsEndpoint
+    from execserver.unix_socket import BoundFile
+    from execserver.upgrading.door import UpgradeDoor
+    from execserver.upgrading.resuming import TakenOver
+    from execserver.upgrading.upgrade import Upgrade
 
 _log = logging.getLogger(__name__)
 
@@ -68,10 +76,15 @@ _STDIN, _STDOUT = 0, 1
 # themselves before the loop polls for input again.  At the default of 5 ms a flood delays all keystrokes by
 # as much: the 90th percentile of a small request was 5 to 7 ms, and is 0.5 to 2.5 now.
 _TURN_S = 0.0002
+_SETTLE_LATER_S = 0.5
 
 
 class Server:
     """The services of one server, and the transport it serves."""
+
+    _metrics_sock: socket.socket | None = None
+    _upgrade: Upgrade | None = None  # made when somebody asks for it
+    _door: UpgradeDoor | None = None
 
     def __init__(
         self,
@@ -122,14 +135,21 @@ class Server:
         self._manager = ServiceManager(os.environ)
         self._watchdog: object = None  # the timer of the signs of life, if somebody waits for them
         self._stop = Event()
+        self._soft_nofile = soft_nofile
 
     def be_watched(
-        self, metrics_sock: socket.socket | None, segments: Segments | None, *, is_required: bool
+        self,
+        metrics_sock: socket.socket | None,
+        segments: Segments | None,
+        *,
+        is_required: bool,
+        is_upgraded: bool = False,
     ) -> None:
         """Tell metrics and the audit log what happens, each if it is given; before anything is served."""
         from execserver.services.observers import Observer, Observers  # late: only who asks pays for it
 
         observers: list[Observer] = []
+        self._metrics_sock = metrics_sock
         if metrics_sock is not None:
             from execserver.services.metrics import ServerMetrics
             from execserver.transports.metrics_endpoint import MetricsEndpoint
@@ -143,7 +163,8 @@ class Server:
             from execserver.services.audit import AuditTrail
 
             trail = AuditTrail(segments, active_redactor(), required=is_required)
-            trail.start(version=__version__, pid=os.getpid(), uid=os.getuid())
+            upgraded = {"upgraded": True} if is_upgraded else {}
+            trail.start(version=__version__, pid=os.getpid(), uid=os.getuid(), **upgraded)
             observers.append(trail)
             self._services.audit = trail
             self._services.sandbox.hide(segments.folder)
@@ -158,35 +179,84 @@ class Server:
             ),
         }
 
-    def run_websocket(self, sock: socket.socket, entry: Entry | None = None) -> int:
-        """Serve a listening socket until a signal; return the exit status.  `entry` None asks nobody."""
+    def run_websocket(
+        self,
+        sock: socket.socket,
+        entry: Entry | None = None,
+        file: BoundFile | None = None,
+        taken_over: TakenOver | None = None,
+    ) -> int:
+        """Serve a listening socket until a signal; return the exit status.
+
+        `entry` None asks nobody; `file` is the socket's, if it has one.  With `taken_over` the server goes on
+        with all that another program has left in this process.
+        """
         from execserver.transports.door import Door  # late: a server on stdio needs neither
         from execserver.transports.listener import WebSocketListener
 
         arrival = None if entry is None or entry.tls is None else self._tls_arrival(entry.tls)
-        on_end_signals(self._stop.set, END_SIGNALS if arrival is None else (signal.SIGTERM, signal.SIGINT))
+        spared = arrival is not None or self._settings.upgrade_on_hup
+        signals = on_end_signals(self._stop.set, (signal.SIGTERM, signal.SIGINT) if spared else END_SIGNALS)
         if sock.family != socket.AF_UNIX:
             self._services.own_address = sock.getsockname()[:2]
         door = Door(None if entry is None else entry.authenticator, loopback=is_loopback(sock))
         listener = WebSocketListener(sock, self._settings, self._call, door, arrival)
+        if taken_over is not None:
+            taken_over.take(
+                self._spawner, self._services, listener, None if entry is None else entry.authenticator
+            )
         listener.start()
         if entry is not None and entry.begin is not None:
             spawn(entry.begin)
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)
-        self._settle_memory()
+        if taken_over is None:
+            self._settle_memory()
+        self._be_upgradable(partial(self._made_upgrade, listener, signals, file))
         self._ready()
+        if taken_over is not None:
+            taken_over.finish(signals)
+            gevent.spawn_later(_SETTLE_LATER_S, self._settle_memory)  # clients have waited long enough
         self._stop.wait()
+        if self._door is not None:
+            self._door.close()
         listener.close()
         self._end()
         return 0
+
+    def _be_upgradable(self, upgrade: Callable[[], Upgrade]) -> None:
+        """Let the server's user put another program in its place."""
+        from execserver.upgrading.door import UpgradeDoor
+
+        if self._settings.upgrade_on_hup:
+            gevent.signal_handler(signal.SIGHUP, lambda: upgrade().run_own("SIGHUP"))
+        try:
+            self._door = UpgradeDoor(upgrade)
+        except OSError as error:
+            _log.warning("execserver upgrade cannot reach this server: %s", error)
+
+    def _made_upgrade(
+        self, listener: WebSocketListener, signals: EndSignals, file: BoundFile | None
+    ) -> Upgrade:
+        """Return the way to another program, loaded when somebody asks for it."""
+        from execserver.upgrading.server_state import Parts, ServerState
+        from execserver.upgrading.upgrade import Upgrade
+
+        if self._upgrade is None:
+            parts = Parts(
+                *(listener, self._spawner, self._services, self._manager),
+                *(self._soft_nofile, file, self._metrics_sock),
+            )
+            self._upgrade = Upgrade(ServerState(parts), signals, self._stop.is_set)
+        return self._upgrade
 
     def _tls_arrival(self, files: TlsFiles) -> Arrival:
         """Return the way connections with TLS arrive; SIGHUP reads its files again."""
         from execserver.transports.tls_arrival import TlsArrival  # late: only TLS pays for it
 
         arrival = TlsArrival(files, self._settings)
-        gevent.signal_handler(signal.SIGHUP, arrival.reload)
+        if not self._settings.upgrade_on_hup:  # the new program reads them, too
+            gevent.signal_handler(signal.SIGHUP, arrival.reload)
         return arrival
 
     def run_stdio(self) -> int:

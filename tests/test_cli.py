@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import execserver
-from execserver import cli, cli_help
+from execserver import announcing, cli, cli_help
 from execserver.arguments import NEEDS, read_table
 from execserver.cli import Options, parse
 from execserver.config_override import ConfigOverrideError, check_overrides
@@ -175,7 +175,7 @@ def test_any_arguments_give_options_or_an_exit(argv: list[str]) -> None:
 
 
 def test_the_how_to_names_the_url_that_was_taken() -> None:
-    text = cli.how_to_try("ws://127.0.0.1:4567")
+    text = announcing.how_to_try("ws://127.0.0.1:4567")
     assert "curl -i http://127.0.0.1:4567/readyz" in text
     assert "CODEX_EXEC_SERVER_URL=ws://127.0.0.1:4567 codex" in text
 

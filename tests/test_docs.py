@@ -17,7 +17,7 @@ from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.listen_url import DEFAULT_LISTEN_URL
 from execserver.mcp import command_line
 from execserver.relay.limits import Limits
-from execserver.verbs import aliases, audit, doctor, relay, relay_status, relay_token, token
+from execserver.verbs import aliases, audit, doctor, relay, relay_status, relay_token, token, upgrade
 from tests.support.server_process import ServerProcess
 from tests.support.source import ROOT
 
@@ -142,7 +142,8 @@ def test_named_tests_exist() -> None:
 
 
 def test_options_named_on_the_pages_are_in_the_help() -> None:
-    known = set(read_table(cli_help.HELP + token.HELP + audit.HELP + relay.HELP, frozenset(), {})) | {
+    pages = cli_help.HELP + token.HELP + audit.HELP + relay.HELP + upgrade.HELP
+    known = set(read_table(pages, frozenset(), {})) | {
         doctor.JSON_FLAG,
         aliases.CODEX_FLAG,
     }

@@ -29,6 +29,7 @@ LAYERS = [
     {"cli"},
     {"app"},
     {"server"},
+    {"upgrading"},
     {"relay", "remote", "mcp"},
     {"transports"},
     {"handlers"},
@@ -37,7 +38,7 @@ LAYERS = [
     {"audit", "core", "zygote", "wire", "http_client"},
     {"sandbox"},
     {"egress", "files", "resources", "rules"},
-    {"protocol"},
+    {"handover", "protocol"},
 ]
 # Used by all, and using none of them; `eventloop` with gevent, so only by what has that anyway.
 LEAVES = {
@@ -45,6 +46,7 @@ LEAVES = {
     "eventloop",
     "exposition",
     "service_manager",
+    "announcing",
     "arguments",
     "codex_options",
     "config_override",
@@ -56,6 +58,7 @@ LEAVES = {
     "name_services",
     "own_options",
     "own_process",
+    "own_start",
     "private_file",
     "runtime_paths",
     "settings",
@@ -74,7 +77,7 @@ BESIDE = {
     },
     "verbs": {
         *("dispatch", "cli", "box", "client", "relay", "mcp", "access", "audit"),
-        *("egress", "resources", "rules", "sandbox", "zygote", "protocol"),
+        *("egress", "resources", "rules", "sandbox", "zygote", "handover", "protocol"),
         *LEAVES,
     },
     # Names that are loaded when first asked for.
@@ -96,7 +99,7 @@ STDLIB_MODULES = {
 }
 GEVENT_PARTS = {
     *("app", "server", "relay", "remote", "mcp", "transports", "services", "client", "box"),
-    *("http_client", "eventloop"),
+    *("http_client", "eventloop", "upgrading"),
 }
 # What the layers would allow, and yet is not wanted: the relay and remote mode serve no process and no file,
 # so they use nothing that does; the Python client runs in programs that are no server at all.

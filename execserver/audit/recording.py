@@ -54,6 +54,20 @@ class Recording:
         self._fd = os.open(self._path, _FLAGS, 0o600)
         self._write(json.dumps(facts).encode() + b"\n")
 
+    @classmethod
+    def taken_over(cls, fd: int, path: str, at_us: int, size: int, is_cut: bool) -> Recording:
+        """Return what goes on with a recording that another program has begun."""
+        recording = cls.__new__(cls)
+        recording.name = os.path.basename(path).removesuffix(".rec")
+        recording._path, recording._fd, recording._at_us = path, fd, at_us
+        recording._size, recording._is_cut, recording._limit = size, is_cut, RECORDING_BYTES
+        return recording
+
+    @property
+    def facts(self) -> tuple[int, str, int, int, bool] | None:
+        """What `taken_over` takes; None once it is closed."""
+        return None if self._fd < 0 else (self._fd, self._path, self._at_us, self._size, self._is_cut)
+
     def add(self, code: bytes, data: bytes, at_us: int) -> None:
         """Record a chunk at a time (Unix microseconds)."""
         if self._fd < 0:

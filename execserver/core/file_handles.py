@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from execserver.protocol.errors import InvalidRequest, NotFound
 from execserver.protocol.files import FsOpenMode
@@ -88,6 +88,15 @@ class FileHandles:
         if file.mode is not FsOpenMode.REPLACE:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return file
+
+    def pack(self) -> list[tuple[str, int, str, bool]]:
+        """Return id, descriptor, mode and place of each, for `restore`."""
+        return [(handle_id, file.fd, file.mode.value, file.local) for handle_id, file in self._files.items()]
+
+    def restore(self, packed: Iterable[tuple[str, int, str, bool]]) -> None:
+        """Take over files that another server has opened."""
+        for handle_id, fd, mode, local in packed:
+            self._files[handle_id] = OpenFile(fd, FsOpenMode(mode), local)
 
     def close(self, handle_id: str) -> None:
         """Close one handle; an unknown id is no error."""

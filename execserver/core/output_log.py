@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedLog
 
 
 class Chunk(NamedTuple):
@@ -128,6 +131,21 @@ class OutputLog:
     def text_of(self, *streams: str) -> bytes:
         """Return the retained bytes of some streams, joined in the order they came."""
         return b"".join(chunk.data for chunk in self._chunks if chunk.stream in streams)
+
+    def pack(self) -> PackedLog:
+        """Return what `restore` makes of a new log."""
+        from execserver.handover.records import PackedLog  # late, as all of that package: few hand over
+
+        chunks, times = list(self._chunks), list(self._times)
+        return PackedLog(chunks, times, self.next_seq, self.oldest_seq, self.lost_bytes)  # type: ignore[arg-type]
+
+    def restore(self, packed: PackedLog) -> None:
+        """Become what was packed; called on a new log."""
+        self._chunks.extend([Chunk(*each) for each in packed.chunks])
+        self._times.extend(packed.times)
+        self._size = sum([len(chunk.data) for chunk in self._chunks])
+        self.next_seq, self.oldest_seq = packed.next_seq, packed.oldest_seq
+        self.lost_bytes = packed.lost_bytes
 
     def _newer(self, after_seq: int) -> list[Chunk]:
         newer: list[Chunk] = []

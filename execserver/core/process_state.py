@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from execserver.core.denial import looks_denied
 from execserver.core.output_log import OutputLog, Page
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedState
 
 REMEMBERED_WRITE_IDS = 4096  # per process, as at the reference server
 SIGNALLED_TTY_EXIT_CODE = 1  # for every death by signal on a terminal, as at the reference server
@@ -40,6 +44,9 @@ class WriteMemory:
 
     def __contains__(self, write_id: str | None) -> bool:
         return write_id in self._seen
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._seen)  # oldest first
 
     def add(self, write_id: str) -> None:
         """Remember an id; at the limit forget the oldest one."""
@@ -147,6 +154,37 @@ class ProcessState:
     def page(self, after_seq: int, max_bytes: int | None) -> Page:
         """Return the retained chunks that one `process/read` gets."""
         return self.log.page(after_seq, max_bytes)
+
+    def pack(self) -> PackedState:
+        """Return what `unpacked` makes an equal state of."""
+        from execserver.handover.records import PackedState
+
+        return PackedState(
+            tty=self.tty,
+            phase=self.phase.name,
+            exit_code=self.exit_code,
+            exit_seq=self.exit_seq,
+            terminated=self.terminated,
+            sandbox=None if self.sandbox is None else (self.sandbox.own_init, self.sandbox.refusal),
+            sandbox_denied=self.sandbox_denied,
+            end_text=self.end_text,
+            write_ids=list(self.writes),
+            log=self.log.pack(),
+        )
+
+    @classmethod
+    def unpacked(cls, packed: PackedState, retained_bytes: int) -> ProcessState:
+        """Return the state that was packed."""
+        note = None if packed.sandbox is None else SandboxNote(*packed.sandbox)
+        state = cls(tty=packed.tty, retained_bytes=retained_bytes, sandbox=note)
+        state.phase = ProcessPhase[packed.phase]
+        state.exit_code, state.exit_seq = packed.exit_code, packed.exit_seq
+        state.terminated, state.sandbox_denied = packed.terminated, packed.sandbox_denied
+        state.end_text = packed.end_text
+        for write_id in packed.write_ids:
+            state.writes.add(write_id)
+        state.log.restore(packed.log)
+        return state
 
     def _step(self, before: ProcessPhase, after: ProcessPhase) -> None:
         if self.phase is not before:

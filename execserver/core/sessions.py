@@ -63,6 +63,13 @@ class SessionTable:
         self._records[record.session_id] = record
         return record
 
+    def restore(self, record: SessionRecord) -> None:
+        """Take in a session of another table, in the order in which the detached ones end."""
+        self._records[record.session_id] = record
+        if record.attachment is Attachment.DETACHED:
+            waiting = self._detached if record.keep_s is None else self._kept
+            waiting[record.session_id] = record
+
     def resume(self, session_id: str) -> SessionRecord:
         """Attach a detached session to the caller.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from execserver.core.output_log import Chunk, TimedChunk
@@ -39,6 +40,16 @@ class SpoolIndex:
         self._place = 0
         self._segments: deque[Segment] = deque()
         self.held_bytes = 0
+
+    def pack(self) -> tuple[int, list[Segment]]:
+        """Return the place of the next segment, and the segments."""
+        return self._place, list(self._segments)
+
+    def restore(self, place: int, segments: Iterable[Segment]) -> None:
+        """Become what was packed; called on a new index."""
+        for segment in segments:
+            self.add(segment)
+        self._place = place
 
     @property
     def oldest_seq(self) -> int | None:

@@ -51,6 +51,14 @@ class WatchCursor:
         self._bytes = state.log.bytes_until(self.seq)
         self.finished = False
 
+    def pack(self) -> tuple[int, int | None, bool]:
+        """Return what `restore` takes."""
+        return self.seq, self._bytes, self.finished
+
+    def restore(self, seq: int, bytes_taken: int | None, finished: bool) -> None:
+        """Go on from where another cursor of the same process was."""
+        self.seq, self._bytes, self.finished = seq, bytes_taken, finished
+
     @property
     def behind(self) -> bool:
         """Whether there is something to take."""

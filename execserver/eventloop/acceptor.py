@@ -38,6 +38,11 @@ class Acceptor:
         self._accepting = loop.io(sock.fileno(), _READY_READ)
         self._retry = loop.timer(_RETRY_S, _RETRY_S)  # a timer that does not repeat forgets its delay
 
+    @property
+    def fd(self) -> int:
+        """The descriptor of the socket."""
+        return self._sock.fileno()
+
     def start(self) -> None:
         """Begin to accept."""
         self._retry.stop()

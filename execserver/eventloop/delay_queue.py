@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from gevent.hub import get_hub
@@ -34,6 +34,16 @@ class DelayQueue(Generic[T]):
         """Start the time of an item; adding it again starts it anew."""
         self._due.pop(item, None)  # so that it goes to the end of the order
         self._due[item] = time.monotonic() + self._delay_s
+        if not self._is_armed:
+            self._arm()
+
+    def __iter__(self) -> Iterator[tuple[T, float]]:
+        """Yield the items and when they are due, in monotonic seconds, the first first."""
+        return iter(list(self._due.items()))
+
+    def restore(self, item: T, due: float) -> None:
+        """Add an item that another queue had; items are restored in their order."""
+        self._due[item] = due
         if not self._is_armed:
             self._arm()
 

@@ -34,7 +34,7 @@ def read_config(call: Call, params: EnvironmentConfigReadParams) -> Later:
     from execserver.services.environment_config import ConfigFiles
 
     services = call.services
-    return Later(lambda: ConfigFiles(services.filesystem, services.inherited).read(params))
+    return Later(lambda: ConfigFiles(services.filesystem, services.inherited).read(params), repeats=True)
 
 
 @handles(CAPABILITY_ROOTS_DISCOVER_V1)
@@ -44,7 +44,7 @@ def discover_roots(call: Call, params: WireCapabilityRootsDiscoverParams) -> Lat
     def within(sandbox: FileSystemSandboxContext | None, path: PathUri) -> FileService | ConfinedFiles:
         return operations(call, sandbox, path)
 
-    return Later(lambda: call.services.discovery().in_roots(within, params))
+    return Later(lambda: call.services.discovery().in_roots(within, params), repeats=True)
 
 
 @handles(CAPABILITIES_DISCOVER_V2)
@@ -56,4 +56,4 @@ def discover_capabilities(call: Call, params: DiscoverV2CapabilitiesRequest) -> 
     def run() -> Raw:
         return call.services.discovery().of_machine(operations(call, params.sandbox))
 
-    return Later(run)
+    return Later(run, repeats=True)

@@ -26,4 +26,4 @@ def status(call: Call, _params: NoParams) -> Raw:
 @handles(ENVIRONMENT_SANDBOX)
 def sandbox(call: Call, _params: NoParams) -> Later:
     """Report which sandbox works here; the first call waits for all probes."""
-    return Later(call.services.environment.sandbox)
+    return Later(call.services.environment.sandbox, repeats=True)

@@ -18,25 +18,9 @@ from execserver.protocol.legacy import (
     CommandExecWriteResponse,
 )
 from execserver.protocol.methods import COMMAND_EXEC, COMMAND_EXEC_TERMINATE, COMMAND_EXEC_WRITE
-from execserver.protocol.templates import CommandExecTemplates
+from execserver.protocol.templates import CappedTemplates, CommandExecTemplates
 from execserver.services.process import Process
 from execserver.services.spawner import SpawnSpec
-
-
-class CappedTemplates(CommandExecTemplates):
-    """The notifications of one process with at most `cap` bytes of each stream; further output is omitted."""
-
-    __slots__ = ("_left",)
-
-    def __init__(self, process_id: str, cap: int) -> None:
-        super().__init__(process_id)
-        self._left = dict.fromkeys(("stdout", "stderr", "pty"), cap)
-
-    def output(self, stream: str, seq: int, data: bytes) -> tuple[bytes, ...]:
-        """Return the notification of the part of a chunk that may still be sent, or nothing."""
-        data = data[: self._left[stream]]
-        self._left[stream] -= len(data)
-        return super().output(stream, seq, data) if data else ()
 
 
 @handles(COMMAND_EXEC)
@@ -57,7 +41,7 @@ def command_exec(call: Call, params: CommandExecParams) -> Reply:
     )
     cap = params.output_bytes_cap
     name = params.process_id
-    wording = CommandExecTemplates(name) if cap is None else CappedTemplates(name, cap)
+    wording = CommandExecTemplates(name) if cap is None else CappedTemplates(name, _each(cap))
 
     def begin(confined: SpawnSpec, note: SandboxNote | None = None) -> Process:
         return table.start(name, list(params.argv), confined, wording, note)
@@ -87,7 +71,7 @@ def command_exec_write(call: Call, params: CommandExecWriteParams) -> CommandExe
             raise closed
         return CommandExecWriteResponse(accepted=True)
 
-    return put() if stdin.has_room else Later(put)
+    return put() if stdin.has_room else Later(put, repeats=True)
 
 
 @handles(COMMAND_EXEC_TERMINATE)
@@ -95,3 +79,7 @@ def command_exec_terminate(call: Call, params: CommandExecTerminateParams) -> Co
     """Kill the group of a process."""
     process = call.session.processes.find(params.process_id)
     return CommandExecTerminateResponse(running=process is not None and process.terminate())
+
+
+def _each(cap: int) -> dict[str, int]:
+    return dict.fromkeys(("stdout", "stderr", "pty"), cap)

@@ -6,18 +6,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from execserver.egress.decisions import DecisionRecord
 from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import ConfigError
-from execserver.egress.policy import EgressPolicy
 from execserver.handlers.context import Call
 from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.replies import Later, Reply, Result
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, os_error_text
 from execserver.protocol.process import ExecParams
 from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
-from execserver.services.egress.asking import asker
-from execserver.services.egress.launch import policy_of, teller
+from execserver.services.egress.launch import Place, proxy_of
 from execserver.services.egress.proxy import EgressProxy
 from execserver.services.observers import Who
 from execserver.services.passed_listeners import PassedListeners
@@ -93,21 +90,15 @@ def _proxy(
     timeout_ms = None if launch is None else launch.policy_decision_timeout_ms
     if timeout_ms == 0:
         raise InvalidParams("network policy decision callback timeout must be nonzero")
+    who = Who(call.session.session_id, call.connection.identity)
+    place = Place(process_id, call.session.processes.attachment, who)
     try:
-        policy = EgressPolicy((), machine=machine) if launch is None else policy_of(launch.proxy, machine)
+        proxy = proxy_of(launch, machine, place, call.services.egress, call.services.audit)
     except ConfigError as error:
         raise InvalidParams(f"invalid network proxy config: {error}") from None
     taken = limits(call)
     if taken is not None and not taken.network:
         raise InvalidRequest("networkProxy needs the network, which is not granted to this client")
-    service, attachment = call.services.egress, call.session.processes.attachment
-    # A client that asked for no proxy knows no notification about one.
-    client = None if launch is None else attachment
-    tell = teller(process_id, client, _watched(call, process_id))
-    ask = None
-    if timeout_ms is not None:
-        ask = asker(process_id, attachment, timeout_ms, service.settings.policy_answer_grace_s)
-    proxy = EgressProxy(policy, service, tell, ask)
     try:
         if is_managed:
             proxy.expect(HTTP_PORT, SOCKS_PORT)
@@ -116,23 +107,6 @@ def _proxy(
     except OSError as error:
         raise InternalError(f"no network proxy can be made: {os_error_text(error.errno or 0)}") from None
     return proxy, None
-
-
-def _watched(call: Call, process_id: str) -> Callable[[str, DecisionRecord], None]:
-    """Return what tells the server of each decision, and its audit log, where it writes one."""
-    service, log = call.services.egress, call.services.audit
-    if log is None:
-        return service.decided
-    from execserver.services.audit import whom  # late: few servers write a log
-    from execserver.services.egress.trail import NetworkTrail
-
-    trail = NetworkTrail(log, process_id, whom(Who(call.session.session_id, call.connection.identity)))
-
-    def decided(process_id: str, record: DecisionRecord) -> None:
-        service.decided(process_id, record)
-        trail.decided(record)
-
-    return decided
 
 
 def _hand_over(call: Call, process_id: str, held: _Held) -> None:

@@ -87,7 +87,7 @@ def data(call: Call, params: PortDataParams) -> PortReceivedResponse | Later:
     end = stream.put(params.offset, params.chunk, params.eof)
     if stream.has_taken(end):
         return PortReceivedResponse(received=stream.received)
-    return Later(lambda: PortReceivedResponse(received=stream.wait_until_taken(end)))
+    return Later(lambda: PortReceivedResponse(received=stream.wait_until_taken(end)), repeats=True)
 
 
 @handles(PORT_ACK)
@@ -136,4 +136,4 @@ def list_ports(call: Call, params: NoParams) -> Later:
         ]
         return PortListResponse(listening=tuple(found), streams=tuple(streams), truncated=cut)
 
-    return Later(look)
+    return Later(look, repeats=True)

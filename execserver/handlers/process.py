@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
@@ -260,11 +261,16 @@ def read(call: Call, params: ReadParams) -> Raw | Later:
     if not wait_ms or process.state.answers_read(after_seq):
         return _page(process, after_seq, params.max_bytes)
 
+    ends_at = time.monotonic() + wait_ms / 1000
+
     def wait() -> Raw:
         process.wait_for_news(after_seq, wait_ms / 1000)
         return _page(process, after_seq, params.max_bytes)
 
-    return Later(wait)
+    def rest() -> ReadParams:
+        return replace(params, wait_ms=max(1, int((ends_at - time.monotonic()) * 1000)))
+
+    return Later(wait, rest=rest)
 
 
 @handles(PROCESS_WRITE, waits=False)
@@ -299,7 +305,7 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
             writes.add(write_id)
         return _ACCEPTED
 
-    return put() if stdin.has_room else Later(put)
+    return put() if stdin.has_room else Later(put, repeats=True)
 
 
 @handles(PROCESS_SIGNAL)
@@ -351,7 +357,7 @@ def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | La
         return CloseStdinResponse(status=WriteStatus.ACCEPTED)
 
     # On a terminal the end of the input is typed: one more write, which may have to wait for room.
-    return Later(close) if process.state.tty and not process.stdin.has_room else close()
+    return Later(close, repeats=True) if process.state.tty and not process.stdin.has_room else close()
 
 
 @handles(PROCESS_LIST)

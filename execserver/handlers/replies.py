@@ -27,12 +27,24 @@ class InTurn:
 
 
 class Later:
-    """An answer that waits for something: `run` is called in its own greenlet and delays no other request."""
+    """An answer that waits for something: `run` is called in its own greenlet and delays no other request.
 
-    __slots__ = ("run",)
+    A request that `repeats` has changed nothing while it waits, so that another server can be asked the same
+    instead.  Where only a rest of the wait is left, `rest` returns the params to ask with.
+    """
 
-    def __init__(self, run: Callable[[], Result | Reply]) -> None:
+    __slots__ = ("repeats", "rest", "run")
+
+    def __init__(
+        self,
+        run: Callable[[], Result | Reply],
+        *,
+        repeats: bool = False,
+        rest: Callable[[], msgspec.Struct] | None = None,
+    ) -> None:
         self.run = run
+        self.repeats = repeats or rest is not None
+        self.rest = rest
 
 
 class InParts:

@@ -69,7 +69,7 @@ def log(call: Call, params: LogParams) -> LogResponse | Later:
     def answer() -> LogResponse:
         return _log_response(process, page(process, after_seq, max_bytes))
 
-    return answer() if process.spool is None else Later(answer)
+    return answer() if process.spool is None else Later(answer, repeats=True)
 
 
 def _log_response(process: Process, found: LogPage) -> LogResponse:

@@ -294,6 +294,11 @@ def encode_notification(method: str, params: msgspec.Struct | msgspec.Raw) -> by
     return encode_json(_NotificationOut(method, params))
 
 
+def encode_again(request: Request, params: bytes) -> bytes:
+    """Return a request that was received, with other params."""
+    return encode_json(Request(request.id, request.method, msgspec.Raw(params), request.trace))
+
+
 def encode_request(request_id: int | str, method: str, params: msgspec.Struct | msgspec.Raw | None) -> bytes:
     """Return a request as Codex's own client writes it, with `params` null if there are none."""
     return encode_json(_RequestOut(request_id, method, params))

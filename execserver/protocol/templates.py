@@ -29,6 +29,7 @@ from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
 Parts = tuple[bytes, ...]
 
 _STREAMS = {stream.value: stream.value.encode() for stream in ExecOutputStream}
+_PROCESS, _COMMAND_EXEC = "process", "command/exec"
 _TRUTH = {False: b"false", True: b"true"}
 _text = msgspec.json.Encoder().encode
 
@@ -68,6 +69,10 @@ class ProcessTemplates:
         """Return `process/closed`."""
         return b"%b%d}}" % (self._closed, seq)
 
+    def pack(self) -> tuple[str, dict[str, int] | None]:
+        """Return what `unpacked` makes the same templates of."""
+        return _PROCESS, None
+
 
 class CommandExecTemplates:
     """The notifications of one process of the first contract; used like ProcessTemplates."""
@@ -96,6 +101,39 @@ class CommandExecTemplates:
     def closed(self, seq: int) -> bytes:
         """Return an empty text, which is not sent: the first contract has no such notification."""
         return b""
+
+    def pack(self) -> tuple[str, dict[str, int] | None]:
+        """Return what `unpacked` makes the same templates of."""
+        return _COMMAND_EXEC, None
+
+
+class CappedTemplates(CommandExecTemplates):
+    """The notifications of one process with at most `left` bytes of each stream; the rest is omitted."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, process_id: str, left: dict[str, int]) -> None:
+        super().__init__(process_id)
+        self._left = dict(left)
+
+    def output(self, stream: str, seq: int, data: bytes) -> Parts:
+        """Return the notification of the part of a chunk that may still be sent, or nothing."""
+        data = data[: self._left[stream]]
+        self._left[stream] -= len(data)
+        return super().output(stream, seq, data) if data else ()
+
+    def pack(self) -> tuple[str, dict[str, int] | None]:
+        """Return what `unpacked` makes the same templates of."""
+        return _COMMAND_EXEC, dict(self._left)
+
+
+def unpacked(
+    process_id: str, kind: str, left: dict[str, int] | None
+) -> ProcessTemplates | CommandExecTemplates:
+    """Return the templates of which `pack` has told kind and what is left of each stream."""
+    if kind == _PROCESS:
+        return ProcessTemplates(process_id)
+    return CommandExecTemplates(process_id) if left is None else CappedTemplates(process_id, left)
 
 
 class BodyDeltaTemplates:

@@ -98,7 +98,7 @@ class Hierarchy:
             if self.controllers:
                 self._make_room()
             self._given = [ControlGroup.at(path) for path in place.and_above()]
-            self.tree = self._made(f"{place.path}/{_TREE}{os.getpid()}")
+            self.tree = self._tree(f"{place.path}/{_TREE}{os.getpid()}")
         except OSError as error:
             raise Blocked(f"{place.path}: {error.strerror}", _DELEGATE) from None
 
@@ -126,6 +126,10 @@ class Hierarchy:
         os.close(self.tree.fd)
         for group in self._given:
             os.close(group.fd)
+
+    def _tree(self, path: str) -> ControlGroup:
+        """Make the tree, or open that of the program before this one in the same process."""
+        return ControlGroup.at(path) if os.path.isdir(path) else self._made(path)
 
     def _made(self, path: str) -> ControlGroup:
         group = ControlGroup.make(path)

@@ -30,9 +30,14 @@ class Seen:
 class ProcessTree:
     """A command by the pid that leads its session, and all that descends from it."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, known: dict[int, int] | None = None) -> None:
         self._leader = pid
-        self._known: dict[int, int] = {}  # pid to start time
+        self._known = dict(known or {})  # pid to start time
+
+    @property
+    def known(self) -> dict[int, int]:
+        """What was seen at the last look, by pid and start time."""
+        return dict(self._known)
 
     def look(self) -> list[Seen]:
         """Return the processes of the command that run now."""

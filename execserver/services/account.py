@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 
@@ -23,6 +23,9 @@ from execserver.resources.process_tree import ProcessTree, Seen, members_of, mem
 from execserver.resources.rlimits import ChildLimits
 from execserver.services.child import Child, usage_of
 from execserver.services.start_request import StartLimits
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedAccount
 
 _NOTHING: Final = ChildLimits()
 
@@ -84,10 +87,50 @@ class Account:
         self._child = child
         if self.group is None and self.limits.values:
             self._tree = ProcessTree(child.pid)
-        watched = self._sampled or self.limits.get(WALL) or (self.group and self.limits.get(CPU_TIME))
-        if watched:
+        if self._has_to_look:
             self._deadline = time.monotonic() + (self.limits.get(WALL) or math.inf) / 1000
             self._watch = gevent.spawn(self._run)
+
+    def pack(self) -> PackedAccount:
+        """Return what `go_on` takes, on an account that was made with the same limits."""
+        from execserver.handover.records import PackedAccount
+
+        child = self._child
+        return PackedAccount(
+            zygote=0 if child is None else child.zygote,
+            child_id=0 if child is None else child.child_id,
+            pid=0 if child is None else child.pid,
+            limits=dict(self.limits.values),
+            is_best=self.limits.best,
+            group=None if self.group is None else self.group.path,
+            enforced=self.enforced,
+            sampled=sorted(self._sampled),
+            deadline=self._deadline,
+            watched=None if (seen := self._watched) is None else (seen.limit, seen.value, seen.processes),
+            peak=self._peak,
+            ooms_before=self._ooms_before,
+            known={} if self._tree is None else self._tree.known,
+            has_exited=self._exited,
+        )
+
+    def go_on(self, packed: PackedAccount, child: Child | None) -> None:
+        """Watch a process that another server has started; None for one that is forgotten, or is nobody's."""
+        self._child = child
+        self.enforced, self._peak, self._exited = packed.enforced, packed.peak, packed.has_exited
+        self._ooms_before, self._deadline = packed.ooms_before, packed.deadline
+        if packed.watched is not None:
+            self._watched = Measured(*packed.watched)
+        if self.group is None and self.limits.values:
+            self._tree = ProcessTree(packed.pid, packed.known)
+        if child is None and not self._exited:
+            self._exited = True
+            self.kill()
+        if self._watched is None and self._has_to_look:
+            self._watch = gevent.spawn(self._run)
+
+    @property
+    def _has_to_look(self) -> bool:
+        return bool(self._sampled or self.limits.get(WALL) or (self.group and self.limits.get(CPU_TIME)))
 
     def discard(self) -> None:
         """Remove what was made for a process that was not started."""

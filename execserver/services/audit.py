@@ -126,6 +126,13 @@ class AuditTrail:
             _log.error("the end of the audit log may not be on the disk: %s", error)
         self._segments.close()
 
+    def sync_now(self) -> None:
+        """Have the disk hold what was written; blocks for that."""
+        try:
+            self._segments.sync()
+        except OSError as error:
+            self._failed(error)
+
     def record(self, event: str, **members: object) -> None:
         """Write a record; what cannot be written is counted."""
         if self._lost and not self._write("lost", {"records": self._lost, "why": self._why}):
@@ -196,6 +203,9 @@ class AuditTrail:
             cwd=started.cwd.decode(errors="backslashreplace"),
             sandboxed=started.is_sandboxed,
         )
+
+    def process_taken_over(self, process: Process) -> None:
+        """See `Observer`: its start is in the log."""
 
     def process_exited(self, process: Process) -> None:
         """See `Observer`."""

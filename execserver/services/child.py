@@ -11,9 +11,14 @@ import os
 import struct
 import termios
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from execserver.protocol.resource_limits import ResourceUsage
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedProcess
+
+_SIGKILL = 9
 
 
 class Child:
@@ -38,6 +43,18 @@ class Child:
         self._signaller = signaller
         self._on_exit: Callable[[int], None] | None = None
 
+    @classmethod
+    def handed_over(cls, child_id: int, pid: int, tty: bool, signaller: Signaller) -> Child:
+        """Return a child that another server has started; `adopt` gives it its descriptors, if it has any."""
+        child = cls(child_id, False, Streams(), signaller)
+        child.pid, child.tty = pid, tty
+        return child
+
+    def adopt(self, outputs: list[tuple[str, int]]) -> None:
+        """Take over the outputs that have not ended."""
+        self.outputs = outputs
+        self.master_fd = outputs[0][1] if self.tty and outputs else None
+
     @property
     def exited(self) -> bool:
         """True once the process was reaped."""
@@ -47,6 +64,11 @@ class Child:
     def exit_code(self) -> int | None:
         """Exit status 0-255, or 128+N if signal N ended the process; None while it runs."""
         return None if self.wait_status is None else exit_code(self.wait_status)
+
+    @property
+    def zygote(self) -> int:
+        """The pid of the zygote that started the process."""
+        return self._signaller.pid
 
     @property
     def killed_by(self) -> int:
@@ -93,6 +115,10 @@ class Child:
 
 class Signaller(Protocol):
     """What can signal the process group of a child."""
+
+    @property
+    def pid(self) -> int:
+        """The zygote that started the child."""
 
     def signal_child(self, child: Child, signum: int) -> bool:
         """Send a signal to the process group that the child leads or led."""
@@ -162,6 +188,27 @@ class Streams:
         _close_all(sorted(ours))
         self.outputs = []
         self.stdin_fd = None
+
+
+class _EndedZygote:
+    """Stands for a zygote that has ended, and with it everything of its."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def signal_child(self, child: Child, signum: int) -> bool:
+        """Reach nobody."""
+        return False
+
+
+def ended_child(packed: PackedProcess) -> Child:
+    """Return a child whose end another server has seen, or that has ended with its zygote."""
+    child = Child.handed_over(packed.child_id, packed.pid, packed.state.tty, _EndedZygote(packed.zygote))
+    child.wait_status, child.survivors = packed.wait_status, packed.survivors
+    child.is_lost, (child.cpu_us, child.peak_bytes) = packed.is_lost, packed.used
+    if child.wait_status is None and packed.state.exit_code is None:
+        child.wait_status, child.is_lost = _SIGKILL, True
+    return child
 
 
 # Missing in Python 3.11's `termios`: unlock the slave, and get its number.

@@ -74,10 +74,22 @@ class KeptSessions:
         granted = min(keep_ms / 1000, self._settings.keep_max_s)
         session.record.keep_s = 0.0 if keep_ms == 0 else granted if granted > usual else None
         if session.record.keep_s:
-            session.processes.keep_closed(self._spooled if self._settings.spool_bytes else None)
+            session.processes.keep_closed(self.spooled if self._settings.spool_bytes else None)
 
-    def _spooled(self, log: OutputLog) -> Spool:
+    def spooled(self, log: OutputLog) -> Spool:
+        """Return a new spool of a process's log."""
         return spooled(log, self._settings.spool_bytes, self._budget)
+
+    def keep_again(self, session: Session, closed: list[str] | None, *, has_spools: bool) -> None:
+        """Take in a session that another server has kept, with its closed processes, oldest first."""
+        self._sessions[session.session_id] = session
+        if closed is not None:
+            session.processes.keep_closed(self.spooled if has_spools else None)
+            session.processes.keep_again(closed)
+
+    def is_kept(self, session_id: str) -> bool:
+        """Return whether somebody has asked for a session to be kept or named."""
+        return session_id in self._sessions
 
     def terms(self, session: Session) -> KeptSession | None:
         """Return how long a session stays and its name; None if nobody has asked for either."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 
@@ -34,6 +34,7 @@ from execserver.resources.control_group import ControlGroup
 from execserver.resources.hierarchy import Blocked, Hierarchy
 from execserver.resources.rlimits import ChildLimits
 from execserver.services.account import Account
+from execserver.services.child import Child
 from execserver.services.limit_table import (
     CONTROLLER_OF,
     lacking,
@@ -42,6 +43,9 @@ from execserver.services.limit_table import (
     session_caps,
 )
 from execserver.settings import Settings
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedAccount, PackedLimits
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +69,15 @@ class Limiter:
         if self._hierarchy is None:
             self._hierarchy = open_hierarchy()
         return self._hierarchy
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions have had a group."""
+        return self._sessions
+
+    def count_from(self, sessions: int) -> None:
+        """Go on counting behind another server's sessions."""
+        self._sessions = sessions
 
     def next_session(self) -> int:
         """Return a number that no session has had."""
@@ -107,6 +120,43 @@ class SessionLimits:
         )
         account.enforced = None if asked is None else enforced
         self._accounts.add(account)
+        return account
+
+    def pack(self) -> PackedLimits:
+        """Return what `unpack` takes."""
+        from execserver.handover.records import PackedLimits
+
+        path = None if self._group is None else self._group.path
+        return PackedLimits(path, self._started, [account.pack() for account in self._accounts])
+
+    def unpack(self, packed: PackedLimits, find: Callable[[int, int], Child | None]) -> list[Account]:
+        """Take over a session's group and accounts; return these in their order.
+
+        `find` returns the child with these numbers, None for one that belongs to no process.
+        """
+        hierarchy = self._limiter.hierarchy() if packed.group is not None else None
+        self._started = packed.started
+        if packed.group is not None:
+            self._group = ControlGroup.at(packed.group)
+        return [self._unpacked(each, hierarchy, find) for each in packed.accounts]
+
+    def _unpacked(
+        self,
+        packed: PackedAccount,
+        hierarchy: Hierarchy | Blocked | None,
+        find: Callable[[int, int], Child | None],
+    ) -> Account:
+        account = Account(
+            Limits(packed.limits, packed.is_best),
+            self._limiter.of_sessions,
+            None if packed.group is None else ControlGroup.at(packed.group),
+            self._ooms_above(hierarchy) if isinstance(hierarchy, Hierarchy) else None,
+            ChildLimits(),
+            frozenset(packed.sampled),
+            self._accounts.discard,
+        )
+        self._accounts.add(account)
+        account.go_on(packed, find(packed.zygote, packed.child_id))
         return account
 
     def _sweep(self) -> None:

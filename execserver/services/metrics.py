@@ -76,6 +76,10 @@ class ServerMetrics:
         self._processes += 1
         self._starts[("yes" if started.is_sandboxed else "no",)] += 1
 
+    def process_taken_over(self, process: Process) -> None:
+        """See `Observer`."""
+        self._processes += 1
+
     def process_exited(self, process: Process) -> None:
         """See `Observer`."""
         self._processes -= 1

@@ -206,6 +206,16 @@ class ConnectionWatch:
         self._highest = -1
         self._watch: MissingWatch | None = None
 
+    def pack(self) -> tuple[int, int | None]:
+        """Return what `restore` takes: the highest id, and that of the watch."""
+        return self._highest, None if self._watch is None else self._highest
+
+    def restore(self, highest: int, watch_id: int | None) -> None:
+        """Go on for another server; nobody has watched meanwhile, so the client is to look again."""
+        self._highest = highest
+        if watch_id is not None:
+            self._tell(watch_id)
+
     def replace(self, params: FsWatchMissingParams) -> MissingWatch | None:
         """Watch what a request names instead of what is watched; return None if that cannot be.
 

@@ -61,6 +61,9 @@ class Observer(Protocol):
     def process_started(self, started: Started) -> None:
         """A process runs."""
 
+    def process_taken_over(self, process: Process) -> None:
+        """A process runs that was started, and told of, by the server before this one."""
+
     def process_exited(self, process: Process) -> None:
         """A process was reaped."""
 
@@ -98,6 +101,11 @@ class Observers:
         """See `Observer`."""
         for each in self._observers:
             each.process_started(started)
+
+    def process_taken_over(self, process: Process) -> None:
+        """See `Observer`."""
+        for each in self._observers:
+            each.process_taken_over(process)
 
     def process_exited(self, process: Process) -> None:
         """See `Observer`."""

@@ -56,6 +56,11 @@ class OutputPump:
         """Start reading."""
         self._watcher.start(self._readable)
 
+    @property
+    def fd(self) -> int:
+        """The descriptor, which this pump owns until it has ended."""
+        return self._fd
+
     def drain(self, limit: int) -> None:
         """Read what is there now, at most about `limit` bytes, without waiting.
 

@@ -12,7 +12,7 @@ import struct
 import termios
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent.event import Event
@@ -26,6 +26,7 @@ from execserver.protocol.templates import end_members
 from execserver.services.attachment import Attachment
 from execserver.services.child import usage_of
 from execserver.services.output_pump import OutputPump
+from execserver.services.process_roles import Closing, Follower, Templates
 from execserver.services.spawner import Child
 from execserver.services.spool import Spool, SpoolPace
 from execserver.services.stdin_queue import StdinQueue
@@ -41,47 +42,6 @@ _log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 60.0
 _LAST_READ_BYTES = 1024 * 1024  # read at the exit, without waiting; none of our pipes holds more
-
-
-class Follower(Protocol):
-    """Another session that follows a process."""
-
-    @property
-    def attachment(self) -> Attachment:
-        """The session that follows."""
-
-    def lose(self) -> None:
-        """Note that the process is forgotten."""
-
-    def tell_writer(self) -> None:
-        """Tell the client whether its session writes now."""
-
-
-class Closing(Protocol):
-    """What belongs to a process and is closed with it."""
-
-    def close(self) -> None:
-        """Let go of everything.  Never blocks."""
-
-
-class Templates(Protocol):
-    """The JSON texts of the notifications of one process; an empty text is not sent."""
-
-    def output(self, stream: str, seq: int, data: bytes) -> tuple[bytes, ...]:
-        """Return the notification of one output chunk, in parts."""
-
-    def exited(
-        self,
-        seq: int,
-        exit_code: int,
-        sandbox_denied: bool = False,
-        sandbox_refusal: str = "",
-        end: bytes = b"",
-    ) -> bytes:
-        """Return the notification of the exit."""
-
-    def closed(self, seq: int) -> bytes:
-        """Return the notification that the process is closed."""
 
 
 class Process:
@@ -138,7 +98,8 @@ class Process:
         # Not in the constructor: the answer to `process/start` must be queued before any notification.
         for pump in self._pumps:
             pump.start()
-        self._child.on_exit(self._exited)  # called at once if the process has exited already
+        if not self.state.exited:  # else another server has recorded the exit
+            self._child.on_exit(self._exited)  # called at once if the process has exited already
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group if the process still runs; wait for the zygote's answer.
@@ -272,6 +233,16 @@ class Process:
             if self._changed is None:
                 self._changed = Event()
             self._changed.wait(_LOOK_AGAIN_S)
+
+    @property
+    def child(self) -> Child:
+        """The started program."""
+        return self._child
+
+    @property
+    def child_key(self) -> tuple[int, int]:
+        """Its zygote and its number there."""
+        return self._child.zygote, self._child.child_id
 
     def _kill(self) -> None:
         if self.account is not None and self.account.kill():

@@ -5,8 +5,13 @@ from __future__ import annotations
 import termios
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from execserver.audit.recording import EXIT, INPUT, OUTPUT, RESIZE, Recording
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedRecording
 
 
 class ProcessRecorder:
@@ -16,6 +21,16 @@ class ProcessRecorder:
         self.terminal_fd = terminal_fd
         self._recording = recording
         self._tty = terminal_fd is not None
+
+    def pack(self, out: Outgoing, with_input: bool) -> PackedRecording | None:
+        """Return what `taken_over` takes; None once the recording is closed."""
+        from execserver.handover.records import PackedRecording
+
+        facts = self._recording.facts
+        if facts is None:
+            return None
+        fd, path, at_us, size, is_cut = facts
+        return PackedRecording(out.keep(fd), path, at_us, size, is_cut, with_input)
 
     def output(self, data: bytes) -> None:
         """Record what the process wrote."""
@@ -53,3 +68,10 @@ class ProcessRecorder:
 
     def _add(self, code: bytes, data: bytes) -> None:
         self._recording.add(code, data, time.time_ns() // 1000)
+
+
+def taken_over(packed: PackedRecording, incoming: Incoming) -> tuple[Recording, bool]:
+    """Return the recording that was packed, and whether input goes into it."""
+    fd = incoming.take(packed.fd)
+    facts = (packed.path, packed.at_us, packed.size, packed.is_cut)
+    return Recording.taken_over(fd, *facts), packed.with_input

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Final
 from execserver.core.output_log import OutputLog
 from execserver.core.process_state import ProcessState, SandboxNote
 from execserver.eventloop.delay_queue import DelayQueue
+from execserver.protocol import templates
 from execserver.protocol.errors import InvalidRequest
 from execserver.services.attachment import Attachment
-from execserver.services.child import Child
-from execserver.services.process import Process, Templates
+from execserver.services.child import Child, ended_child
+from execserver.services.process import Process
+from execserver.services.process_roles import Templates
 from execserver.services.spawner import Spawner, SpawnSpec
 
 if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedLimits, PackedProcess, PackedWatch
     from execserver.protocol.resource_limits import ResourceLimits
     from execserver.services.account import Account
     from execserver.services.limiting import SessionLimits
@@ -227,6 +231,83 @@ class ProcessTable:
                 self.forget(process_id)
         if self._limits is not None:
             self._limits.end()
+
+    def pack(
+        self, out: Outgoing, session_of: Callable[[Attachment], str]
+    ) -> tuple[list[PackedProcess], list[PackedWatch]]:
+        """Return what `unpack` and `unpack_watches` take; `session_of` names the session of an attachment."""
+        from execserver.services.process_packing import pack
+
+        processes = [pack(each, out, session_of(each.writer)) for each in self._processes.values()]
+        return processes, [each.pack(session_of(each.process.owner)) for each in self._watches.values()]
+
+    def pack_limits(self) -> PackedLimits | None:
+        """Return the limits of the session, None without any."""
+        return None if self._limits is None else self._limits.pack()
+
+    def unpack_limits(self, packed: PackedLimits) -> None:
+        """Hold the processes that were unpacked to their limits again."""
+        assert self._new_limits is not None
+        self._limits = self._new_limits()
+        processes = {each.child_key: each for each in self._processes.values()}
+
+        def child_of(zygote: int, child_id: int) -> Child | None:
+            process = processes.get((zygote, child_id))
+            return None if process is None else process.child
+
+        for each, account in zip(packed.accounts, self._limits.unpack(packed, child_of), strict=True):
+            process = processes.get((each.zygote, each.child_id))
+            if process is not None:
+                process.account = account
+
+    @property
+    def closed(self) -> list[str] | None:
+        """The closed processes that are kept until the session ends, oldest first; None if none is."""
+        return None if self._kept_closed is None else list(self._kept_closed)
+
+    def keep_again(self, closed: list[str]) -> None:
+        """Keep processes that closed before; called behind `keep_closed`."""
+        self._kept_closed = deque(closed)
+
+    @property
+    def has_spools(self) -> bool:
+        """Whether a process that starts now gets a spool."""
+        return self._spools is not None
+
+    def unpack(
+        self, packed: list[PackedProcess], incoming: Incoming, spool: Callable[[OutputLog], Spool]
+    ) -> None:
+        """Take over processes; the caller calls `begin` of each."""
+        for each in packed:
+            self._unpack_one(each, incoming, spool)
+
+    def unpack_watches(self, packed: list[PackedWatch], find: Callable[[str, str], Process | None]) -> None:
+        """Follow processes of other sessions again, which `find` finds; the last to do."""
+        from execserver.services.watching import Watch
+
+        for each in packed:
+            process = find(each.session_id, each.process_id)
+            if process is not None:
+                watch = Watch(process, each.watch_id, self.attachment, self._watches, None)
+                watch.restore(each)
+
+    def _unpack_one(
+        self, packed: PackedProcess, incoming: Incoming, spool: Callable[[OutputLog], Spool]
+    ) -> None:
+        from execserver.services.process_packing import unpacked
+
+        process_id = packed.process_id
+        state = ProcessState.unpacked(packed.state, self._retained_bytes)
+        child = self._spawner.claim(packed.zygote, packed.child_id) or ended_child(packed)
+        wording = templates.unpacked(process_id, packed.wording, packed.caps)
+        process = unpacked(
+            packed, incoming, wording, state, child, self.attachment, lambda: self._closed(process_id)
+        )
+        if packed.spool is not None:
+            process.spool_to(spool(state.log))
+            assert process.spool is not None
+            process.spool.restore(packed.spool, incoming)
+        self._processes[process_id] = process
 
     def forget(self, process_id: str) -> None:
         """Drop a closed process and its output."""

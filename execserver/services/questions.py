@@ -37,6 +37,15 @@ class Questions:
         """True while an answer is waited for."""
         return bool(self._open)
 
+    def pack(self) -> tuple[int, list[int]]:
+        """Return what `restore` takes: who asked is no more, so answers that come are too late."""
+        return self._last, [*self._late, *(self._open or ())]
+
+    def restore(self, last: int, late: list[int]) -> None:
+        """Go on counting where another server has asked."""
+        self._last = last
+        self._late = dict.fromkeys(late[-REMEMBERED_LATE:])
+
     def ask(self, method: str, params: Record, timeout_s: float) -> Answer | None:
         """Ask the client and wait for its answer; None without one, at once where none can come."""
         if self._open is None or self._sink.closed or len(self._open) >= MAX_OPEN:

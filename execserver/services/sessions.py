@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from execserver.services.spawner import Spawner, SpawnSpec
 from execserver.settings import LIMIT_SETTINGS, Settings
 
 if TYPE_CHECKING:
+    from execserver.handover.carrier import Outgoing
+    from execserver.handover.records import PackedFileWatch, PackedPorts
     from execserver.resources.hierarchy import Hierarchy
     from execserver.services.file_watches.table import FileWatchTable, WatchTotals
     from execserver.services.kept_sessions import KeptSessions
@@ -60,6 +63,14 @@ class Session:
         self._snapshots: SessionSnapshots | None = None
         self._ports: PortTable | None = None
         self._file_watches: FileWatchTable | None = None
+
+    def pack_ports(self, out: Outgoing) -> PackedPorts | None:
+        """Return what the forwarded ports become, None without any."""
+        return None if self._ports is None else self._ports.pack(out)
+
+    def pack_file_watches(self) -> list[PackedFileWatch]:
+        """Return what the watched folders become."""
+        return [] if self._file_watches is None else self._file_watches.pack()
 
     @property
     def snapshots(self) -> SessionSnapshots:
@@ -118,8 +129,8 @@ class SessionHost:
         self._sessions: dict[str, Session] = {}
         # Two queues for all sessions, not a timer for each process and session: every entry of a queue has
         # the same delay, so they fall due in the order in which they were added.
-        self._retention: Retention = DelayQueue(settings.closed_process_retention_s, _forget)
-        self._expiry: DelayQueue[str] = DelayQueue(settings.detached_session_ttl_s, self._expire)
+        self.retention: Retention = DelayQueue(settings.closed_process_retention_s, _forget)
+        self.expiry: DelayQueue[str] = DelayQueue(settings.detached_session_ttl_s, self._expire)
         self._kept: KeptSessions | None = None
         self._limiter: Limiter | None = None
         self._hierarchy = hierarchy
@@ -128,6 +139,9 @@ class SessionHost:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
 
     @property
     def kept(self) -> KeptSessions:
@@ -150,10 +164,17 @@ class SessionHost:
 
     def open(self, identity: Identity = NOBODY) -> Session:
         """Make a new session of this peer, attached to the caller."""
-        record = self._table.create()
+        return self._added(self._table.create(), identity)
+
+    def adopt(self, record: SessionRecord, identity: Identity) -> Session:
+        """Take over a session of a server before this one, without its processes."""
+        self._table.restore(record)
+        return self._added(record, identity)
+
+    def _added(self, record: SessionRecord, identity: Identity) -> Session:
         processes = ProcessTable(
             self._spawner,
-            self._retention,
+            self.retention,
             self._settings.retained_output_bytes,
             self._new_limits,
             limits_all=self._limits_all,
@@ -163,6 +184,10 @@ class SessionHost:
             processes.on_start = partial(_told, self.observer, Who(record.session_id, identity))
         self._sessions[record.session_id] = session
         return session
+
+    def find(self, session_id: str) -> Session | None:
+        """Return a session, attached or not; None for an unknown id."""
+        return self._sessions.get(session_id)
 
     def is_attached(self, session_id: str) -> bool:
         """Return whether a connection holds this session; `resume` waits for its end."""
@@ -187,7 +212,7 @@ class SessionHost:
                 break
             sleep(_TURN_S)
         record = self._table.resume(session_id)
-        self._expiry.discard(session_id)
+        self.expiry.discard(session_id)
         return self._sessions[record.session_id]
 
     def detach(self, session: Session) -> None:
@@ -198,9 +223,9 @@ class SessionHost:
         # `ended` is what the limit of detached sessions costs: the ones detached longest.
         ended = self._table.detach(session.record, time.monotonic())
         if session.record.keep_s is None:
-            self._expiry.add(session.session_id)
+            self.expiry.add(session.session_id)
         for record in ended:
-            self._expiry.discard(record.session_id)
+            self.expiry.discard(record.session_id)
             self._end(record)
         if self._kept is not None:
             self._kept.set_timer()
@@ -208,7 +233,7 @@ class SessionHost:
     def end(self, session: Session) -> None:
         """End a detached session now.  Raises `SessionAlreadyAttached` for another one."""
         self._table.end(session.record)
-        self._expiry.discard(session.session_id)
+        self.expiry.discard(session.session_id)
         self._end(session.record)
 
     def remove_groups(self) -> None:
@@ -222,15 +247,30 @@ class SessionHost:
         """Stop the timers; the owner of the spawner ends the processes."""
         if self._kept is not None:
             self._kept.close()
-        self._expiry.close()
-        self._retention.close()
+        self.expiry.close()
+        self.retention.close()
 
-    def _new_limits(self) -> SessionLimits:
-        from execserver.services.limiting import Limiter, SessionLimits  # late: few processes have limits
+    @property
+    def limited(self) -> int:
+        """How many sessions have had a control group."""
+        return 0 if self._limiter is None else self._limiter.sessions
+
+    def count_limited_from(self, sessions: int) -> None:
+        """Go on counting behind another server's sessions, whose groups are there."""
+        if sessions:
+            self._made_limiter().count_from(sessions)
+
+    def _made_limiter(self) -> Limiter:
+        from execserver.services.limiting import Limiter  # late: few processes have limits
 
         if self._limiter is None:
             self._limiter = Limiter(self._settings, self._hierarchy)
-        return SessionLimits(self._limiter)
+        return self._limiter
+
+    def _new_limits(self) -> SessionLimits:
+        from execserver.services.limiting import SessionLimits
+
+        return SessionLimits(self._made_limiter())
 
     def _expire(self, _session_id: str = "") -> None:
         # The table decides by its own times, and may find more than the one session that is due.

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent.lock import BoundedSemaphore
@@ -41,6 +42,10 @@ from execserver.zygote.records import (
     SpawnRequest,
     WorkerRequest,
 )
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedSpawner
 
 __all__ = ["Child", "SpawnSpec", "Spawner"]
 
@@ -104,6 +109,8 @@ class Spawner:
         self._zygotes: set[int] = set()  # pids not reaped yet; outlives the link of a dead zygote
         self._orphaned: dict[int, Child] = {}  # by pid: children whose zygote died before it reported them
         self._orphanage = Orphanage(lambda: self._zygotes, self._orphan_reaped)
+        self._unclaimed: dict[tuple[int, int], Child] = {}  # by zygote and id: handed over, and nobody's yet
+        self._locks: list[int] = []  # of the files that released zygotes run from
         self._closing = False
         self._on_loss = on_loss
         self._active = None if first is None else self._connect(first)
@@ -186,6 +193,52 @@ class Spawner:
         # A child without a pid has been asked for but not started.
         children = [child for link in self._links for child in link.children.values() if child.pid]
         return children + list(self._orphaned.values())
+
+    @property
+    def unsettled(self) -> str | None:
+        """Why nothing can be handed over now; None if it can."""
+        if any(link.hanging for link in self._links):
+            return "a start, or a signal, has not been answered yet"
+        return "what a zygote has left is being ended" if self._orphaned else None
+
+    def pack(self, out: Outgoing, lock: int | None) -> PackedSpawner:
+        """Return what `adopt` takes; not while it is `unsettled`.
+
+        `lock` keeps the files from which this program, and so its zygotes, run; None where nothing does.
+        """
+        from execserver.handover.records import PackedSpawner
+
+        links = [link.pack(out) for link in self._links]
+        ending = self._zygotes - {link.pid for link in self._links}
+        locks = [*self._locks, *([] if lock is None else [lock])]
+        return PackedSpawner(links, list(ending), [out.keep(each) for each in locks])
+
+    def adopt(self, packed: PackedSpawner, incoming: Incoming) -> None:
+        """Take over zygotes with their children, which wait to be claimed."""
+        for each in packed.links:
+            link = self._connect(ZygoteProcess(each.pid, incoming.take(each.fd)))
+            link.adopt(each)
+            self._unclaimed.update({(link.pid, child_id): child for child_id, child in link.children.items()})
+        for pid in packed.ending:
+            self._zygotes.add(pid)
+            gevent.spawn(self._await_end, pid)
+        self._locks = [incoming.take(lock) for lock in packed.locks]
+
+    def claim(self, zygote: int, child_id: int) -> Child | None:
+        """Return a child that was handed over, to its owner; None if it has ended."""
+        return self._unclaimed.pop((zygote, child_id), None)
+
+    def kill_unclaimed(self) -> None:
+        """Kill what was handed over and belongs to nobody: file workers, and what was being killed."""
+        for (zygote, _), child in self._unclaimed.items():
+            for link in self._links:
+                if link.pid == zygote:
+                    link.signal_soon(child, signal.SIGKILL)
+        self._unclaimed.clear()
+
+    def _await_end(self, pid: int) -> None:
+        wait_for_end(pid)
+        self._zygotes.discard(pid)
 
     def shutdown(self, grace_s: float) -> None:
         """End all processes: SIGTERM (terminals also get SIGHUP), SIGKILL after `grace_s`, zygotes last.
@@ -299,6 +352,10 @@ class Spawner:
         # the zygote itself tells that all of them are.
         status = wait_for_end(link.pid)
         self._zygotes.discard(link.pid)
+        if not any(one.state is LinkState.RELEASED for one in self._links):
+            locks, self._locks = self._locks, []
+            for lock in locks:
+                os.close(lock)
         # With status 0 it ended its descendants itself.  Orphans that are there all the same belong to other
         # programs (we may be pid 1 of a container), and must not be killed.
         if status != 0:

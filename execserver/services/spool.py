@@ -13,16 +13,20 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from execserver.core.output_log import OutputLog, TimedChunk
+from execserver.core.output_log import Chunk, OutputLog, TimedChunk
 from execserver.core.spool_index import SEGMENT_BYTES, Segment, SpoolIndex, unpack
 from execserver.protocol.errors import os_error_text
 from execserver.services.attachment import Attachment
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedSpool
 
 T = TypeVar("T")
 
@@ -111,6 +115,25 @@ class Spool:
             if segment in self._index:
                 return [each for each in unpack(packed) if each.chunk.seq > after_seq]
         return [each for each in self._pending if each.chunk.seq > after_seq]
+
+    def pack(self, out: Outgoing) -> PackedSpool:
+        """Return what `restore` makes of a new spool; what a thread writes now is written again."""
+        from execserver.handover.records import PackedSpool
+
+        fd = self._fd if self._fd < 0 else out.keep(self._fd)
+        place, segments = self._index.pack()
+        pending = [(*each.chunk, each.at_ms) for each in self._pending]
+        return PackedSpool(fd, self._file_size, self.error, pending, place, segments)  # type: ignore[arg-type]
+
+    def restore(self, packed: PackedSpool, incoming: Incoming) -> None:
+        """Become what was packed; called on a new spool."""
+        self._fd = packed.fd if packed.fd < 0 else incoming.take(packed.fd)
+        # More than there is, if a new server may hold less: then nothing further is spooled.
+        self._budget.left -= packed.file_size
+        self._file_size, self.error = packed.file_size, packed.error
+        self._index.restore(packed.place, [Segment(*each) for each in packed.segments])
+        for seq, stream, data, at_ms in packed.pending:
+            self.add(TimedChunk(Chunk(seq, stream, data), at_ms))
 
     def close(self) -> None:
         """Give the file back; also while a thread uses it."""

@@ -10,9 +10,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gevent.event import Event
 from gevent.hub import get_hub
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedInput
 
 QUEUED_WRITES = 128  # as at the reference server, where a further one blocks the whole connection
 QUEUED_BYTES = 4 * 1024 * 1024
@@ -76,6 +81,31 @@ class StdinQueue:
         if self._owned:
             os.close(self._fd)
         self._go_on()
+
+    def pack(self, out: Outgoing) -> PackedInput:
+        """Return what `unpacked` makes an equal queue of; writes that wait for room are asked for again."""
+        from execserver.handover.records import PackedInput
+
+        fd = -1 if self.gone else out.keep(self._fd) if self._owned else self._fd
+        return PackedInput(fd, [bytes(each) for each in self._queue], self._finishing)
+
+    @classmethod
+    def unpacked(cls, packed: PackedInput, incoming: Incoming, *, owned: bool) -> StdinQueue:
+        """Return the queue that was packed; it begins to write at once."""
+        fd = packed.fd
+        if fd < 0:
+            queue = cls(0, owned=owned)  # the number is never used
+            queue.gone = True
+            return queue
+        queue = cls(incoming.take(fd) if owned else fd, owned=owned)
+        queue._queue.extend([memoryview(each) for each in packed.queue])
+        queue._queued = sum([len(each) for each in packed.queue])
+        queue._finishing = packed.finishing
+        if packed.queue:
+            queue._wait_writable()
+        else:
+            queue._go_on()
+        return queue
 
     @property
     def _full(self) -> bool:

@@ -9,6 +9,8 @@ the client reads it later.  It ends with `close`, with its session, or when the 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import gevent
 
 from execserver.core.output_log import Chunk
@@ -19,6 +21,9 @@ from execserver.protocol.templates import ProcessTemplates
 from execserver.protocol.watching import GapNotification, TakenNotification
 from execserver.services.attachment import Attachment
 from execserver.services.process import Process
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedWatch
 
 _PAGE_BYTES = 64 * 1024  # taken at once, so that a slow client holds back no more
 
@@ -56,6 +61,17 @@ class Watch:
         """Begin to send; called once the answer is queued."""
         if self._home.get(self.watch_id) is self and self._greenlet is None:
             self._greenlet = gevent.spawn(self._run)
+
+    def pack(self, session_id: str) -> PackedWatch:
+        """Return what `restore` takes; `session_id` is that of the process's own session."""
+        from execserver.handover.records import PackedWatch
+
+        return PackedWatch(self.watch_id, session_id, self.process.process_id, *self._cursor.pack())
+
+    def restore(self, packed: PackedWatch) -> None:
+        """Go on from where a packed watch of the same process was."""
+        self._cursor.restore(packed.seq, packed.bytes, packed.finished)
+        self.start()
 
     def close(self) -> None:
         """Stop following; a session that wrote to the process by this watch gives that back."""

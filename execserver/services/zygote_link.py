@@ -2,7 +2,8 @@
 
 Many requests may be in flight; an answer finds its request by id.  One greenlet reads the records and calls
 the exit callbacks of the children.  A link is ACTIVE, then perhaps RETIRED (a start hung: the children live
-on, the zygote gets no new work), and ends as LOST (the zygote died) or CLOSED (this side ended it; the zygote
+on, the zygote gets no new work), or RELEASED (a program before this one has started it; it gets no new work
+and ends when nobody is left), and ends as LOST (the zygote died) or CLOSED (this side ended it; the zygote
 ends its descendants).
 """
 
@@ -15,6 +16,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent.event import AsyncResult, Event
@@ -31,6 +33,7 @@ from execserver.zygote.records import (
     Exited,
     Failed,
     Record,
+    Release,
     Signalled,
     SignalRequest,
     SpawnRequest,
@@ -39,6 +42,10 @@ from execserver.zygote.records import (
     decode,
     encode,
 )
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Outgoing
+    from execserver.handover.records import PackedLink
 
 _READ = 1  # event mask of gevent's io watchers
 _SIGKILL = 9
@@ -52,6 +59,7 @@ class LinkState(enum.Enum):
 
     ACTIVE = enum.auto()
     RETIRED = enum.auto()
+    RELEASED = enum.auto()
     CLOSED = enum.auto()
     LOST = enum.auto()
 
@@ -78,6 +86,24 @@ class ZygoteLink:
         self._beginning: dict[int, Event] = {}  # starts whose own part the zygote has not finished
         self._given_up: set[int] = set()  # abandoned starts that may still succeed
         self._reader = gevent.spawn(self._read)
+
+    def pack(self, out: Outgoing) -> PackedLink:
+        """Return what `adopt` takes; not while the link is `hanging`."""
+        from execserver.handover.records import PackedLink
+
+        children = [(child.child_id, child.pid, child.tty) for child in self.children.values()]
+        return PackedLink(self.pid, out.keep(self._sock.fileno()), self._next_id, children)
+
+    def adopt(self, packed: PackedLink) -> None:
+        """Take over the children of a program before this one, and release the zygote."""
+        self.state = LinkState.RELEASED
+        self._next_id = packed.next_id
+        for child_id, pid, tty in packed.children:
+            self.children[child_id] = Child.handed_over(child_id, pid, tty, self)
+        try:
+            send_record(self._sock, encode(Release()))
+        except OSError:
+            return  # it has ended, which is seen at once, or reads nothing and stays
 
     @property
     def hanging(self) -> bool:
@@ -128,7 +154,7 @@ class ZygoteLink:
         refuses.
         """
         # The zygote first: while it signals it reaps nothing, so the group's number cannot be reused.
-        if self.state is LinkState.ACTIVE:
+        if self.state in (LinkState.ACTIVE, LinkState.RELEASED):
             try:
                 return self._ask_for_signal(child, signum)
             except AnswerTimeout:
@@ -160,7 +186,7 @@ class ZygoteLink:
 
     def close(self) -> None:
         """Send the zygote an end of file: it ends all its descendants and then itself."""
-        if self.state in (LinkState.ACTIVE, LinkState.RETIRED):
+        if self.state in (LinkState.ACTIVE, LinkState.RETIRED, LinkState.RELEASED):
             self.state = LinkState.CLOSED
             # Only the sending direction: the zygote still reports the exits of what it kills.
             self._sock.shutdown(_socket.SHUT_WR)

@@ -42,10 +42,16 @@ class ConcurrentConnection(Connection):
         super().__init__(transport, call, on_end)
         self._inbox.let_go()  # nothing is answered in the event loop: it would come before its turn
         self._places = min(call.connection.concurrent_requests, MAX_RUNNING)
-        self._running: dict[_Work, tuple[Lane, int]] = {}  # with the size of each request
+        self._running: dict[_Work, tuple[Lane, Request]] = {}
         self._running_bytes = 0
         self._lanes: Lanes[_Work] = Lanes()
         self._pieces = Semaphore()  # one message goes out in pieces at a time
+
+    @property
+    def unfinished(self) -> list[Request]:
+        """See `Connection`; those that wait for their turn are among them."""
+        running = [request for work, (_, request) in self._running.items() if not work.ready()]
+        return super().unfinished + [request for request in running if request is not self._in_hand]
 
     def _answer(self, request: Request) -> None:
         try:
@@ -67,14 +73,14 @@ class ConcurrentConnection(Connection):
         before: list[_Work] = []
         work: _Work = Greenlet(self._work, request, method, params, before)
         before += self._lanes.enter(lane.key, work, alone=lane.alone)
-        self._running[work] = (lane, len(request.params))
+        self._running[work] = (lane, request)
         self._running_bytes += len(request.params)
         work.link(self._done)
         work.start()
 
     def _done(self, work: _Work) -> None:
-        lane, size = self._running.pop(work)
-        self._running_bytes -= size
+        lane, request = self._running.pop(work)
+        self._running_bytes -= len(request.params)
         self._lanes.leave(lane.key, work)
 
     def _work(self, request: Request, method: Method[Any, Any], params: object, before: list[_Work]) -> None:

@@ -35,11 +35,13 @@ from execserver.protocol.envelope import (
     Request,
     Response,
     around_result,
+    encode_again,
     encode_error,
     encode_result,
     parse_message,
 )
-from execserver.protocol.errors import InvalidRequest, RpcError
+from execserver.protocol.errors import InternalError, InvalidRequest, RpcError
+from execserver.protocol.record import encode_record
 from execserver.transports.inbox import Inbox
 from execserver.transports.transport import Transport
 from execserver.wire.close_codes import INTERNAL_ERROR, INVALID_DATA, POLICY_VIOLATION
@@ -90,7 +92,8 @@ class Connection:
         self._worker: Greenlet[[], None] | None = None  # made for the first message that may have to wait
         # The inbox's first message, if the loop has begun with it and left the rest to the greenlet.
         self._begun: tuple[Request, Answer] | None = None
-        self._waiting: dict[Greenlet[[Request, Later], None], int] = {}  # with the size of each request
+        self._in_hand: Request | None = None  # what the greenlet works on, and is not in `_waiting`
+        self._waiting: dict[Greenlet[[Request, Later], None], tuple[Request, Later]] = {}
         self._waiting_bytes = 0  # of all those requests
 
     def receive(self, messages: list[bytes]) -> None:
@@ -119,6 +122,43 @@ class Connection:
         """Wait at most `timeout` seconds for the messages that are being handled."""
         if self._worker is not None:
             self._worker.join(timeout)
+
+    # On the way to the program that takes this server's place:
+
+    def hold(self) -> None:
+        """Begin with no further message; what is worked on goes on."""
+        self._inbox.hold()
+
+    def release(self) -> None:
+        """Handle messages again."""
+        self._inbox.release()
+        self._go_on()
+
+    @property
+    def unfinished(self) -> list[Request]:
+        """The requests that are worked on, and that another server cannot be asked instead."""
+        waiting = [request for request, later in self._still_waiting() if not later.repeats]
+        return waiting if self._in_hand is None else [self._in_hand, *waiting]
+
+    def fail_unfinished(self, reason: str) -> None:
+        """Answer them with an error: nobody will finish them."""
+        for request in self.unfinished:
+            self._refuse(request, InternalError(reason))
+        self._call.connection.http_streams.interrupt(reason)
+
+    def pack_messages(self) -> list[bytes]:
+        """Return what another server has to handle, oldest first."""
+        waiting = [_again(*asked) for asked in self._still_waiting() if asked[1].repeats]
+        return waiting + self._inbox.messages
+
+    def _still_waiting(self) -> list[tuple[Request, Later]]:
+        # One that has answered is in there until the loop has told of its end.
+        return [asked for greenlet, asked in self._waiting.items() if not greenlet.ready()]
+
+    @property
+    def call(self) -> Call:
+        """The context of its requests."""
+        return self._call
 
     def _go_on(self) -> None:
         """Make the greenlet if messages are left for it; without one, see whether this is the end."""
@@ -180,7 +220,9 @@ class Connection:
     def _handle(self, text: bytes) -> None:
         begun, self._begun = self._begun, None
         if begun is not None:
+            self._in_hand = begun[0]
             self._give(*begun)
+            self._in_hand = None
             return
         try:
             message = parse_message(text)
@@ -193,7 +235,9 @@ class Connection:
             self._outbox.send(encode_error(MALFORMED_ID, reason))
             return
         if isinstance(message, Request):
+            self._in_hand = message
             self._answer(message)
+            self._in_hand = None
         elif isinstance(message, Notification):
             self._call.connection.rules.notification(message.method)
         elif not self._call.connection.questions.answered(message):
@@ -261,7 +305,9 @@ class Connection:
             return
         in_line = self._is_full
         greenlet = Greenlet(self._wait_and_answer, request, later)
-        self._waiting[greenlet] = len(request.params)
+        self._waiting[greenlet] = request, later
+        if self._in_hand is request:  # else others of a concurrent connection have something in hand
+            self._in_hand = None
         self._waiting_bytes += len(request.params)
         greenlet.link(self._waited)
         greenlet.start()
@@ -276,7 +322,8 @@ class Connection:
         return self._in_line or len(self._waiting) >= MAX_WAITING or self._waiting_bytes > WAITING_BYTES
 
     def _waited(self, greenlet: Greenlet[[Request, Later], None]) -> None:
-        self._waiting_bytes -= self._waiting.pop(greenlet)
+        request, _ = self._waiting.pop(greenlet)
+        self._waiting_bytes -= len(request.params)
 
     def _wait_and_answer(self, request: Request, later: Later) -> None:
         try:
@@ -326,3 +373,8 @@ def started(answer: Answer) -> Answer:
         return answer
     first = next(answer.pieces, b"")
     return Streamed(chain((first,), answer.pieces))
+
+
+def _again(request: Request, later: Later) -> bytes:
+    """Return a request in a form that asks for what is left to wait for."""
+    return encode_again(request, bytes(request.params) if later.rest is None else encode_record(later.rest()))

@@ -44,6 +44,7 @@ class Inbox:
         self._bytes = 0
         self._paused = False  # the transport does not read
         self.over = False  # no further message is taken
+        self.is_held = False  # nothing further is handled until `release`
         self.is_handled = False  # somebody handles messages: the greenlet, or the loop at once
         self._idle: Waiter[None] | None = None  # there while the greenlet waits for a message
 
@@ -54,9 +55,9 @@ class Inbox:
         is_first = not (self._messages or self.is_handled)
         self._messages.extend(messages)
         self._bytes += sum(map(len, messages))
-        if is_first and self._at_once is not _nothing_at_once:
+        if is_first and self._at_once is not _nothing_at_once and not self.is_held:
             self._handle_at_once()
-        if self._messages:
+        if self._messages and not self.is_held:
             self._wake()
         if self._bytes > INBOX_BYTES and not (self._paused or self.over):
             self._paused = True
@@ -66,6 +67,21 @@ class Inbox:
         """Take no further message; what is here is still handled.  May be called more than once."""
         self.over = True
         self._wake()
+
+    def hold(self) -> None:
+        """Handle nothing further for now; what arrives waits here."""
+        self.is_held = True
+
+    def release(self) -> None:
+        """Handle messages again."""
+        self.is_held = False
+        if self._messages:
+            self._wake()
+
+    @property
+    def messages(self) -> list[bytes]:
+        """The messages that wait, oldest first."""
+        return list(self._messages)
 
     def clear(self) -> None:
         """Drop all messages that are here."""
@@ -82,8 +98,8 @@ class Inbox:
 
     def wait(self) -> bool:
         """Wait for a message; return False if there is none and none can come."""
-        while not self._messages:
-            if self.over:
+        while not self._messages or self.is_held:
+            if self.over and not self._messages:
                 return False
             self._idle = Waiter()
             self.is_handled = False
@@ -95,7 +111,7 @@ class Inbox:
         """Pass each message to `handle` until none is left, or until `handle` returns a true value."""
         messages, outbox = self._messages, self._outbox
         turn = _TURN_MESSAGES
-        while messages:
+        while messages and not self.is_held:
             message = messages.popleft()
             self._bytes -= len(message)
             is_enough = handle(message)

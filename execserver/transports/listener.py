@@ -6,7 +6,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gevent import spawn_raw
 from gevent.hub import get_hub
@@ -17,14 +17,21 @@ from execserver.eventloop.acceptor import Acceptor
 from execserver.handlers.context import Call
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival, Arrived, NotWelcome, arrival_for
-from execserver.transports.connection import connection_over
+from execserver.transports.connection import Connection, connection_over
 from execserver.transports.door import OPEN_DOOR, Door
 from execserver.transports.lapsing import LapseSweep
 from execserver.transports.outbox import Outbox
 from execserver.transports.silent_peers import SilentPeers
 from execserver.transports.upgrade import Upgraded, upgrade, upgrade_at_once
 from execserver.transports.ws_server import Shared, WebSocketTransport
-from execserver.wire.close_codes import GOING_AWAY
+from execserver.wire.close_codes import GOING_AWAY, SERVICE_RESTART
+
+if TYPE_CHECKING:
+    from execserver.access.identity import Authenticator
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedConnection, PackedListener
+    from execserver.services.sessions import Session
+    from execserver.unix_socket import BoundFile
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +62,11 @@ class WebSocketListener:
         self._shared = Shared(settings)
         self._silent = SilentPeers(settings.upgrade_timeout_s, self._dropped)
         self._lapses = LapseSweep()
-        self._transports: set[WebSocketTransport] = set()
+        self._sock = sock
+        self._is_plain = arrival is None
+        self._is_held = False
+        self._given_up: list[WebSocketTransport] = []  # of requests that go on though they were answered
+        self._transports: dict[WebSocketTransport, Connection] = {}
         self._waiting: dict[socket.socket, None] = {}  # not upgraded yet, in the order they came
 
     def start(self) -> None:
@@ -67,6 +78,98 @@ class WebSocketListener:
         self._acceptor.close()
         for transport in list(self._transports):
             transport.close(GOING_AWAY, "the server is shutting down")
+
+    # On the way to the program that takes this server's place:
+
+    def hold(self) -> None:
+        """Begin with no further request; what is worked on goes on."""
+        self._is_held = True
+        for connection in self._transports.values():
+            connection.hold()
+
+    def release(self) -> None:
+        """Handle requests again."""
+        self._is_held = False
+        given_up, self._given_up = self._given_up, []
+        for transport in given_up:  # what is still done for them has its answer
+            transport.close(SERVICE_RESTART, "the server was not upgraded after all")
+        for connection in list(self._transports.values()):
+            connection.release()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while there is something that cannot be handed over."""
+        return self.is_leaving or any(
+            transport.outbox.is_amid_message or connection.unfinished
+            for transport, connection in self._transports.items()
+        )
+
+    @property
+    def is_leaving(self) -> bool:
+        """True while a connection is being closed."""
+        return any(not transport.is_open for transport in self._transports)
+
+    def finish_gone(self) -> None:
+        """Have what clients sent before they left be handled: it cannot be handed over."""
+        for transport, connection in list(self._transports.items()):
+            if not transport.is_open:
+                connection.release()
+
+    def give_up_rest(self, reason: str) -> None:
+        """End what cannot be handed over, and say why to each client that it concerns."""
+        for transport, connection in list(self._transports.items()):
+            if self._is_plain and not transport.outbox.is_amid_message:
+                if connection.unfinished:
+                    self._given_up.append(transport)
+                connection.fail_unfinished(reason)
+            else:
+                transport.close(SERVICE_RESTART, reason)
+
+    def pack(self, out: Outgoing, file: BoundFile | None) -> PackedListener:
+        """Return what `unpack` takes; connections that are being closed, or upgraded, are left out."""
+        from execserver.handover.records import PackedListener
+        from execserver.transports import handed_over
+
+        connections = [
+            handed_over.pack(transport, connection, out)
+            for transport, connection in self._transports.items()
+            if transport.is_open
+        ]
+        silent = [out.keep(sock.fileno()) for sock in self._silent]
+        place = None if file is None else (file.path, file.device, file.inode)
+        return PackedListener(out.keep(self._sock.fileno()), place, connections, silent)
+
+    def unpack(
+        self,
+        packed: PackedListener,
+        incoming: Incoming,
+        find: Callable[[str], Session | None],
+        authenticator: Authenticator | None,
+    ) -> Callable[[], None]:
+        """Take over connections, which write from now on, but are not handled before the call of the result.
+
+        In between, sessions go on.
+        """
+        from execserver.access.handed_over import unpacked
+        from execserver.transports import handed_over
+
+        made: list[tuple[Connection, PackedConnection]] = []
+        for each in packed.connections:
+            transport = handed_over.transport_of(each, incoming, self._settings, self._shared)
+            connection = self._added(transport, unpacked(each.identity, authenticator))
+            handed_over.bind(connection.call, each, incoming, find(each.session_id))
+            handed_over.go_on(transport, connection, each)
+            made.append((connection, each))
+        silent = [socket.socket(fileno=incoming.take(fd)) for fd in packed.silent]
+
+        def handle() -> None:
+            for connection, each in made:
+                if each.messages:
+                    connection.receive(each.messages)
+            for sock in silent:
+                self._accepted(sock, sock.getpeername())
+
+        return handle
 
     @property
     def connections(self) -> int:
@@ -157,15 +260,21 @@ class WebSocketListener:
         self._run(transport, upgraded.identity)
 
     def _run(self, transport: WebSocketTransport, identity: Identity) -> None:
-        self._transports.add(transport)
+        transport.start(self._added(transport, identity))
+
+    def _added(self, transport: WebSocketTransport, identity: Identity) -> Connection:
         if isinstance(identity, Holder):
             self._lapses.watch(transport, identity)
         call = self._make_call(transport.outbox)
         call.connection.identity = identity
-        transport.start(connection_over(transport, call, partial(self._ended, transport)))
+        connection = connection_over(transport, call, partial(self._ended, transport))
+        if self._is_held:
+            connection.hold()
+        self._transports[transport] = connection
+        return connection
 
     def _ended(self, transport: WebSocketTransport) -> None:
-        self._transports.discard(transport)
+        self._transports.pop(transport, None)
         self._lapses.forget(transport)
 
 

@@ -172,6 +172,20 @@ class Outbox:
             self._unlooked = 0
         return True
 
+    @property
+    def is_amid_message(self) -> bool:
+        """True while a message is sent in pieces, of which more are to come."""
+        return self._held is not None
+
+    def pack(self) -> list[bytes]:
+        """Return what is queued, for `restore`; not while it `is_amid_message`."""
+        return [bytes(each) for each in self._queue]
+
+    def restore(self, unsent: list[bytes]) -> None:
+        """Queue what another outbox of this connection has not sent."""
+        self._queue.extend(unsent)
+        self._added(sum(map(len, unsent)))
+
     def hold(self) -> None:
         """Begin to queue several messages, to be written together; `release` must follow in this turn."""
         self._flush_due = True  # so that none of them schedules a write of its own

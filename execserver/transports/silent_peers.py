@@ -6,7 +6,7 @@ A greenlet for each would cost more than all that is done for most of them.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gevent.hub import get_hub
@@ -32,6 +32,10 @@ class SilentPeers:
         wait = _Wait(sock, self._io(sock.fileno(), _READY_READ))
         wait.watcher.start(self._came, wait, came)
         self._late.add(wait)
+
+    def __iter__(self) -> Iterator[socket.socket]:
+        """Yield the sockets."""
+        return (wait.sock for wait, _ in self._late)
 
     def _came(self, wait: _Wait, came: Callable[[], None]) -> None:
         self._late.discard(wait)

@@ -70,11 +70,12 @@ class WebSocketTransport:
     ) -> None:
         self.sock = sock
         self._fd = sock.fileno()
-        self._peer = peer
+        self.peer = peer
+        self.is_tcp = is_tcp
         self._settings = settings
         self._shared = shared
         self._early = early
-        self._frames = ServerFrames(shared.limits)
+        self.frames = ServerFrames(shared.limits)
         self._receiver: Receiver | None = None
         loop = get_hub().loop
         self._reading = loop.io(self._fd, _READY_READ)
@@ -92,7 +93,12 @@ class WebSocketTransport:
     @property
     def malformed_prefix(self) -> str:
         """The beginning of the answer to a malformed message."""
-        return f"failed to parse websocket JSON-RPC message from exec-server websocket {self._peer}"
+        return f"failed to parse websocket JSON-RPC message from exec-server websocket {self.peer}"
+
+    @property
+    def is_open(self) -> bool:
+        """True while messages may come and go."""
+        return not (self._closing or self._closed)
 
     def start(self, receiver: Receiver) -> None:
         """Start reading; bytes that arrived with the upgrade request come first."""
@@ -118,7 +124,7 @@ class WebSocketTransport:
         """Send a Close frame behind what is queued, and end."""
         if self._closing or self._closed:
             return
-        self._frames.close(code, reason)
+        self.frames.close(code, reason)
         self._send_shutdown_notice()
 
     def _readable(self) -> None:
@@ -134,7 +140,7 @@ class WebSocketTransport:
             self._feed(self._shared.view[:count])
 
     def _feed(self, data: bytes | memoryview) -> None:
-        frames = self._frames
+        frames = self.frames
         messages = frames.feed(data)
         if messages and self._receiver is not None:
             self._receiver.receive(messages)
@@ -144,7 +150,7 @@ class WebSocketTransport:
             self._send_control()
 
     def _send_control(self) -> None:
-        control, self._frames.control = self._frames.control, []
+        control, self.frames.control = self.frames.control, []
         if not self.outbox.queued:
             self._pong_bytes = 0
         for data in control:
@@ -162,7 +168,7 @@ class WebSocketTransport:
         self.outbox.finish()
         self._send_control()
         self.outbox.flush()
-        if self._frames.peer_closed and not self.outbox.queued:
+        if self.frames.peer_closed and not self.outbox.queued:
             self.give_up()  # the peer has everything, and sends nothing more
             return
         if self._receiver is not None:
@@ -214,7 +220,7 @@ class WebSocketTransport:
         self.outbox.close()
         self._shared.liveness.forget(self)
         self.sock.close()
-        self._frames.let_go()
+        self.frames.let_go()
         if self._peer_gone is not None:
             self._peer_gone.set()
         receiver, self._receiver = self._receiver, None  # it refers to this transport: a reference cycle

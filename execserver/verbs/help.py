@@ -45,6 +45,7 @@ TEXTS = {
     "audit": "execserver.verbs.audit:HELP",
     "network": "execserver.verbs.network:HELP",
     "rules": "execserver.verbs.rules:HELP",
+    "upgrade": "execserver.verbs.upgrade:HELP",
 }
 GENERAL = "execserver.cli_help:HELP"
 

@@ -13,7 +13,7 @@ of the socket feeds and sends.
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from websockets.exceptions import ProtocolError
 from websockets.frames import Close, Frame, Opcode
@@ -22,6 +22,9 @@ from websockets.speedups import apply_mask
 
 from execserver.wire.close_codes import INVALID_DATA, MESSAGE_TOO_BIG
 from execserver.wire.ended_protocol import let_go
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedFrames
 
 _TEXT_FINAL = 0x81
 _WHOLE_MESSAGES = (_TEXT_FINAL, 0x82)  # text and binary, in one frame and without reserved bits
@@ -68,6 +71,8 @@ class ServerFrames:
     __slots__ = (
         "_begun",
         "_fragments",
+        "_head",
+        "_head_size",
         "_limits",
         "_owed",
         "_parts",
@@ -85,6 +90,7 @@ class ServerFrames:
         self._protocol: Protocol | None = None
         self._short_bytes = min(_SHORT_BYTES, limits.frame_bytes, limits.message_bytes)
         self._begun = b""  # a header that is not complete
+        self._head, self._head_size = b"", 0  # the header of that frame as far as it has come, and its size
         self._owed = 0  # bytes of the present frame that the library still has to get
         self._parts: list[bytes] = []
         self._fragments = 0  # of the message that is being put together
@@ -112,6 +118,8 @@ class ServerFrames:
         while at < len(data) and not self.finished:
             if self._owed:
                 part = data[at : at + self._owed]
+                if len(self._head) < self._head_size:
+                    self._head += part[: self._head_size - len(self._head)]
                 self._owed -= len(part)
                 at += len(part)
                 self._feed_library(part, messages)
@@ -131,6 +139,7 @@ class ServerFrames:
                 self._take_short(data, begin, end, messages)
                 at = end
             else:
+                self._head, self._head_size = b"", begin - at
                 self._owed = end - at
         return messages
 
@@ -143,6 +152,31 @@ class ServerFrames:
             protocol.fail(code, _fit(reason))
         self._collect_control(protocol)
         self.finished = True
+
+    def pack(self) -> PackedFrames:
+        """Return what `restore` takes; not once it is `finished`."""
+        from execserver.handover.records import PackedFrames
+
+        # The library has taken the header, as soon as that is whole, and waits for the whole payload.
+        head = self._head if self._owed else b""
+        has_payload = head and len(head) == self._head_size
+        payload = bytes(self._library().reader.buffer) if has_payload else b""
+        return PackedFrames(
+            *(self._begun, head, self._head_size, payload, self._owed),
+            *(list(self._parts), self._fragments, self._text),
+        )
+
+    def restore(self, packed: PackedFrames) -> None:
+        """Become what was packed; called before anything is fed."""
+        opcode = Opcode.TEXT if packed.is_text else Opcode.BINARY
+        for part in packed.parts:
+            self._feed_library(_unmasked(opcode, part), [])
+            opcode = Opcode.CONT
+        if packed.owed:
+            self._feed_library(packed.head + packed.payload, [])
+        self._begun, self._owed = packed.begun, packed.owed
+        self._head, self._head_size = packed.head, packed.head_size
+        self._fragments, self._text = packed.fragments, packed.is_text
 
     def let_go(self) -> None:
         """Free an unfinished message and the library's reference cycles; nothing is parsed after this."""
@@ -283,6 +317,14 @@ def _borders(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     if masked_length & _MASKED:
         begin += 4
     return begin, begin + length
+
+
+def _unmasked(opcode: Opcode, part: bytes) -> bytes:
+    """Return a part of a message as a client could have sent it: with a mask that changes nothing."""
+    head = bytearray(frame_header(len(part), final=False))
+    head[0] = opcode
+    head[1] |= _MASKED
+    return bytes(head) + bytes(4) + part
 
 
 def _is_ping_or_pong(data: bytes | bytearray | memoryview, at: int) -> bool:

@@ -1,8 +1,10 @@
 """The zygote's event loop: it starts what the server asks for and reports what ended.
 
-When the socket ends, it kills and reaps every descendant.  It has one thread and waits for the socket, a
-signalfd, and one report pipe for each sandbox that is being made.  The answer to a start is always sent
-before the exit record of the same child.  Sending blocks while the server is busy; nothing is queued here.
+When the socket ends, it kills and reaps every descendant.  After a `Release`, which a server sends to the
+zygote of the program before it, it ends when nobody is left: what commands have left in the background lives
+on until then.  It has one thread and waits for the socket, a signalfd, and one report pipe for each sandbox
+that is being made.  The answer to a start is always sent before the exit record of the same child.  Sending
+blocks while the server is busy; nothing is queued here.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from execserver.zygote.records import (
     Exited,
     Failed,
     RecordError,
+    Release,
     Signalled,
     SignalRequest,
     SpawnRequest,
@@ -75,6 +78,7 @@ class Zygote:
         self._pids: dict[int, int] = {}  # request id to pid
         self._leaderless: dict[int, int] = {}  # request id to process group
         self._supervisors: set[int] = set()
+        self._is_released = False
         self._deserted = False  # an exec supervisor has ended; its orphans may leave orphans of their own
         self._sandboxes = sandboxes
         self._oom_score = OomScore() if oom_score is None else oom_score
@@ -104,6 +108,8 @@ class Zygote:
                     self._hear(report)
                 self._give_up_overdue()
                 if self._sock.fileno() in ready and not self._serve_one():
+                    break
+                if self._is_released and not own_children():
                     break
         except (BrokenPipeError, ConnectionResetError):
             pass  # the server died while an answer was on its way
@@ -145,7 +151,11 @@ class Zygote:
             return False
         data, descriptors = received
         try:
-            answer = self._answer(decode(data), descriptors)
+            record = decode(data)
+            if isinstance(record, Release):
+                self._is_released = True
+                return True
+            answer = self._answer(record, descriptors)
         finally:
             # The child has its own copies.  One that stayed here would keep a command's pipes from ending.
             for descriptor in descriptors:

@@ -29,7 +29,7 @@ STAGE_EXEC = 3
 STAGE_ROOT = 4  # the sandbox could not be made; the only detail says why
 _STAGES = (STAGE_CWD, STAGE_LOOKUP, STAGE_EXEC, STAGE_ROOT)
 
-_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER, _BEGUN = range(1, 9)
+_SPAWN, _STARTED, _FAILED, _SIGNAL, _SIGNALLED, _EXITED, _WORKER, _BEGUN, _RELEASE = range(1, 10)
 
 _HAS_ARG0 = 1
 _PIPE_STDIN = 2
@@ -209,6 +209,15 @@ class Exited(Record):
         self.peak_kib = peak_kib
 
 
+class Release(Record):
+    """No start follows: the zygote is to end, without an answer, as soon as it has no child any more."""
+
+    __slots__ = ("request_id",)
+
+    def __init__(self, request_id: int = 0) -> None:
+        self.request_id = request_id
+
+
 def encode(record: Record) -> bytes:
     """Return the bytes of a record; a NUL or a number out of range raises RecordError."""
     try:
@@ -330,6 +339,8 @@ def _encode_plain(record: Record) -> bytes:
         return _HEAD.pack(_SIGNAL, 0, 0, record.request_id, record.child_id, record.signum, 0, 0)
     if isinstance(record, Signalled):
         return _HEAD.pack(_SIGNALLED, 0, 0, record.request_id, int(record.delivered), record.errno, 0, 0)
+    if isinstance(record, Release):
+        return _HEAD.pack(_RELEASE, 0, 0, record.request_id, 0, 0, 0, 0)
     raise RecordError(f"{type(record).__name__} is no record")
 
 
@@ -349,6 +360,8 @@ def _decode_plain(kind: int, flags: int, number: int, fields: list[int]) -> Reco
         return SignalRequest(number, first, second)
     if kind == _SIGNALLED and first in (0, 1):
         return Signalled(number, bool(first), second)
+    if kind == _RELEASE and first == second == 0:
+        return Release(number)
     raise RecordError(f"unknown record kind {kind} or value {first}")
 
 

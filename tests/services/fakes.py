@@ -120,6 +120,8 @@ class FakeRun:
 class FakeSpawner:
     """A `Spawner` that starts nothing, and a zygote that notes whom to signal."""
 
+    pid = 4242
+
     def __init__(self) -> None:
         self.runs: list[FakeRun] = []
         self.failure: RpcError | SandboxNotMade | None = None

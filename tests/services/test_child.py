@@ -15,6 +15,8 @@ from execserver.services.child import Child, Streams, exit_code
 class Recorder:
     """Stands for the zygote: remembers what was to be signalled."""
 
+    pid = 4242
+
     def __init__(self) -> None:
         self.signals: list[tuple[int, int]] = []
 

@@ -13,7 +13,7 @@ import pytest
 
 from execserver.zygote.confine.sandboxes import Sandboxes
 from execserver.zygote.groups import all_processes, process_stat
-from execserver.zygote.records import STAGE_EXEC, Failed, SpawnRequest, Started
+from execserver.zygote.records import STAGE_EXEC, Failed, Release, SpawnRequest, Started
 from tests.support.roots import plan
 from tests.support.waiting import wait_until
 from tests.zygote.confined_harness import ConfinedZygote
@@ -160,3 +160,29 @@ def test_a_start_for_which_the_zygote_lacks_something_fails_alone(monkeypatch: p
         failed = zygote.refusal(b"true", plan=plan())
         assert (failed.stage, failed.errno) == (STAGE_EXEC, errno.EMFILE)
         assert zygote.run(b"echo", b"next")[1] == b"next\n"
+
+
+def test_a_released_zygote_ends_when_nobody_is_left_also_not_what_others_have_left_behind(
+    zygote: Zygote,
+) -> None:
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    request = SpawnRequest(7, [b"sh", b"-c", b"setsid sleep 1000 & echo $!"], [PATH], b"/")
+    null = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+    zygote.send(request, [writer, null])
+    os.close(writer)
+    os.close(null)
+    zygote.answer(7)
+    left = int(os.read(reader, 100))
+    os.close(reader)
+    zygote.exit_of(7)
+    zygote.send(Release())
+    again = zygote.start_quietly(b"true")  # it serves as before
+    zygote.exit_of(again.request_id)
+    assert not gone(left)
+    os.kill(left, signal.SIGKILL)
+    assert zygote.reap() == 0
+
+
+def test_a_released_zygote_without_children_ends_at_once(zygote: Zygote) -> None:
+    zygote.send(Release())
+    assert zygote.reap() == 0

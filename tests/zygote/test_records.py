@@ -23,6 +23,7 @@ from execserver.zygote.records import (
     Failed,
     Record,
     RecordError,
+    Release,
     Signalled,
     SignalRequest,
     SpawnRequest,
@@ -66,6 +67,7 @@ worker_requests = st.builds(
 records = st.one_of(
     spawn_requests,
     worker_requests,
+    st.builds(Release, ids),
     st.builds(Begun, ids),
     st.builds(Started, ids, numbers),
     st.builds(

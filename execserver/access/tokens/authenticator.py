@@ -42,16 +42,21 @@ class TokenAuthenticator:
             token = parsed(text)
             if not genuine(self._current().key, token):
                 raise NotAdmitted(INVALID)
-            left = restricted(token.caveats)
+            holder = self.holder(token.id, token.caveats)
         except (BadToken, BadCaveat):
             raise NotAdmitted(INVALID) from None
+        if reason := holder.lapsed(now):
+            raise NotAdmitted(reason)
+        return holder
+
+    def holder(self, token_id: str, caveats: tuple[str, ...]) -> Holder:
+        """Return the holder of a token that was found to be genuine before.  Raises BadCaveat."""
+        left = restricted(caveats)
 
         def lapsed(now: float) -> str | None:
-            return self._lapsed(token.id, left, now)
+            return self._lapsed(token_id, left, now)
 
-        if reason := lapsed(now):
-            raise NotAdmitted(reason)
-        return Holder(_name(token.id, left), left.grant(), lapsed)
+        return Holder(_name(token_id, left), left.grant(), lapsed, (token_id, caveats))
 
     def _lapsed(self, token_id: str, left: Restrictions, now: float) -> str | None:
         try:

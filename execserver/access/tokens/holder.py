@@ -15,10 +15,14 @@ class Holder(Identity):
     """An identity that can end while its connection is open.  Equal ones have the same name and grant."""
 
     _lapsed: Lapsed
+    token: tuple[str, tuple[str, ...]] | None
 
-    def __new__(cls, name: str, grant: Grant, lapsed: Lapsed) -> Self:
+    def __new__(
+        cls, name: str, grant: Grant, lapsed: Lapsed, token: tuple[str, tuple[str, ...]] | None = None
+    ) -> Self:
+        """`token` has id and caveats, of which another server can make the holder anew."""
         made = super().__new__(cls, "token", name, grant)
-        made._lapsed = lapsed
+        made._lapsed, made.token = lapsed, token
         return made
 
     def lapsed(self, now: float) -> str | None:

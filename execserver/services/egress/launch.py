@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,9 +19,19 @@ from execserver.protocol.network import (
     DomainPermission,
     NetworkPolicyDecisionNotification,
     NetworkProxyConfig,
+    NetworkProxyLaunch,
     UnixSocketPermission,
 )
+from execserver.protocol.record import encode_record
 from execserver.services.attachment import Attachment
+from execserver.services.egress.asking import asker
+from execserver.services.egress.proxy import EgressProxy
+from execserver.services.observers import Who
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedNetwork
+    from execserver.services.audit import AuditTrail
+    from execserver.services.egress.service import EgressService
 
 
 def policy_of(config: NetworkProxyConfig, machine: MachineRules | None = None) -> EgressPolicy:
@@ -44,6 +55,68 @@ def policy_of(config: NetworkProxyConfig, machine: MachineRules | None = None) -
         upstream=config.allow_upstream_proxy,
         machine=machine,
     )
+
+
+class Place(NamedTuple):
+    """Whose proxy it is: the process, where its client is told, and for whom it runs."""
+
+    process_id: str
+    attachment: Attachment
+    who: Who
+
+
+def proxy_of(
+    launch: NetworkProxyLaunch | None,
+    machine: MachineRules | None,
+    place: Place,
+    service: EgressService,
+    log: AuditTrail | None,
+) -> EgressProxy:
+    """Return the proxy of a process, which listens on nothing yet; `log` is told of decisions, too.
+
+    `launch` is None where only the machine has rules.  Raises ConfigError.
+    """
+    policy = EgressPolicy((), machine=machine) if launch is None else policy_of(launch.proxy, machine)
+    # A client that asked for no proxy knows no notification about one.
+    client = None if launch is None else place.attachment
+    tell = teller(place.process_id, client, _watched(place, service, log))
+    timeout_ms, ask = None if launch is None else launch.policy_decision_timeout_ms, None
+    if timeout_ms is not None:
+        grace_s = service.settings.policy_answer_grace_s
+        ask = asker(place.process_id, place.attachment, timeout_ms, grace_s)
+    proxy = EgressProxy(policy, service, tell, ask)
+    proxy.launch = b"" if launch is None else encode_record(launch)
+    return proxy
+
+
+def handed_over(
+    packed: PackedNetwork,
+    machine: MachineRules | None,
+    place: Place,
+    service: EgressService,
+    log: AuditTrail | None,
+) -> EgressProxy | None:
+    """Return what `proxy_of` made in a server before this one; None where no rules are left for it."""
+    launch = msgspec.json.decode(packed.launch, type=NetworkProxyLaunch) if packed.launch else None
+    return None if launch is None and machine is None else proxy_of(launch, machine, place, service, log)
+
+
+def _watched(
+    place: Place, service: EgressService, log: AuditTrail | None
+) -> Callable[[str, DecisionRecord], None]:
+    """Return what tells the server of each decision, and its audit log, where it writes one."""
+    if log is None:
+        return service.decided
+    from execserver.services.audit import whom  # late: few servers write a log
+    from execserver.services.egress.trail import NetworkTrail
+
+    trail = NetworkTrail(log, place.process_id, whom(place.who))
+
+    def decided(process_id: str, record: DecisionRecord) -> None:
+        service.decided(process_id, record)
+        trail.decided(record)
+
+    return decided
 
 
 def teller(

@@ -22,6 +22,8 @@ from execserver.services.egress.socks import SocksConnection
 
 if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedNetwork
     from execserver.services.egress.service import EgressService
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class EgressProxy:
 
     def __init__(self, policy: EgressPolicy, service: EgressService, tell: Tell, ask: Ask | None) -> None:
         self.leader = 0
+        self.launch = b""  # the settings as JSON, for another server that takes over
         self.http_port = 0
         self.socks_port: int | None = None
         self._service = service
@@ -79,6 +82,22 @@ class EgressProxy:
         self._acceptors.append(self._acceptor(http, HttpConnection, self.http_port))
         if socks is not None and self.socks_port is not None:
             self._acceptors.append(self._acceptor(socks, SocksConnection, self.socks_port))
+
+    def pack(self, out: Outgoing) -> PackedNetwork | None:
+        """Return what `take_over` takes; None once it is closed."""
+        from execserver.handover.records import PackedNetwork
+
+        if not self._acceptors:
+            return None
+        sockets = [out.keep(acceptor.fd) for acceptor in self._acceptors]
+        return PackedNetwork(self.launch, self._is_on_host, self.http_port, self.socks_port, sockets)
+
+    def take_over(self, packed: PackedNetwork, incoming: Incoming) -> None:
+        """Go on with the sockets of a server before this one; called before `start`."""
+        self._is_on_host = packed.is_on_host
+        self.expect(packed.http_port, packed.socks_port)
+        http, *socks = [_listening(incoming.take(fd)) for fd in packed.sockets]
+        self.listen_on(http, socks[0] if socks else None)
 
     def start(self) -> None:
         """Begin to serve."""
@@ -145,6 +164,12 @@ class EgressProxy:
         self._greenlets.discard(greenlet)
         self._service.places.give_back()
         self.resume()
+
+
+def _listening(fd: int) -> socket.socket:
+    sock = socket.socket(fileno=fd)
+    sock.setblocking(False)
+    return sock
 
 
 def _listener() -> socket.socket:

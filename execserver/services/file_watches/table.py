@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from execserver.protocol.errors import InvalidParams, InvalidRequest
 from execserver.protocol.file_watches import FsWatchParams, FsWatchResponse
@@ -11,6 +11,9 @@ from execserver.services.file_watches.scan import WatchableFiles
 from execserver.services.file_watches.telling import Telling
 from execserver.services.file_watches.watch import FileWatch
 from execserver.services.openings import Opening, Openings
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedFileWatch
 
 MAX_WATCHES: Final = 16  # of a session
 MAX_SERVER_WATCHES: Final = 64  # a user has 128 inotify instances, as a rule
@@ -94,6 +97,19 @@ class FileWatchTable:
         self._openings.cancel_all()
         for watch_id in list(self._watches):
             self.close_one(watch_id)
+
+    def pack(self) -> list[PackedFileWatch]:
+        """Return what `unpack` takes."""
+        return [watch.pack() for watch in self._watches.values()]
+
+    def unpack(self, packed: list[PackedFileWatch]) -> None:
+        """Take over watches that have ended; their clients are told."""
+        for each in packed:
+            nothing = Telling(b"", b"", lambda paths: [False for _ in paths])
+            watch = FileWatch(each.watch_id, nothing, self._attachment, self, 0.0, False)
+            self._watches[each.watch_id] = watch
+            self._totals.watches += 1
+            watch.restore(each)
 
     # --- the budget of folders ---------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ A watch that has ended by itself has freed its descriptor; its last batch is kep
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 from gevent.event import Event as Signal
@@ -28,10 +28,14 @@ from execserver.services.file_watches.events import Events
 from execserver.services.file_watches.scan import Budget, Scan, WatchableFiles
 from execserver.services.file_watches.telling import Telling
 
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedFileWatch
+
 _READ = 1  # event mask of gevent's io watchers
 _PAUSE_S: Final = 0.01  # after a read: a busy folder wakes the server 100 times a second
 _BUSY_EVENTS: Final = 1000  # of one read, after which there is no pause: the kernel's queue must not run over
 _AGAIN_S: Final = 0.25  # before a tree is looked at again: a storm that fills the queue may do so many times
+_UPGRADED: Final = "the server was upgraded, and watches no folder any more: look, and watch again"
 _BATCH_CHANGES: Final = 256  # judged and written in some milliseconds, before others run
 _BATCH_BYTES: Final = 128 * 1024  # of paths
 KEPT_BATCHES: Final = 64
@@ -115,6 +119,32 @@ class FileWatch:
                 self._attachment.send(batch)
         self.start()
         self._resumed.set()
+
+    def pack(self) -> PackedFileWatch:
+        """Return what `restore` takes: a watch that has ended, and says why in its last batch."""
+        from execserver.handover.records import PackedFileWatch
+
+        if self._told_end:
+            return PackedFileWatch(self.watch_id, self.last_seq, list(self._kept), False)
+        note = FsChangesNotification(
+            watch_id=self.watch_id,
+            seq=self.last_seq + 1,
+            changes=(),
+            errors=(),
+            overflow=True,
+            ended=True,
+            reason=self._ended or _UPGRADED,
+        )
+        batches = [*self._kept, encode_notification(FS_CHANGES.name, note)]
+        return PackedFileWatch(self.watch_id, self.last_seq + 1, batches, True)
+
+    def restore(self, packed: PackedFileWatch) -> None:
+        """Become what was packed, and tell the end; called on a new watch that has not begun."""
+        self.last_seq, self._ended, self._told_end = packed.last_seq, _UPGRADED, True
+        for batch in packed.kept:
+            self._keep(batch)
+        if packed.untold:
+            self._attachment.send(packed.kept[-1])
 
     def close(self) -> None:
         """End the watch; the client is told nothing.  Its reader frees the descriptor."""

@@ -73,6 +73,13 @@ class BodyStream:
             pump.kill(block=False)
         self._answer.exchange.close()
 
+    def interrupt(self, reason: str) -> None:
+        """End the stream with a last message that says why."""
+        if not self._closed:
+            self.close()
+            self._seq += 1
+            self._sink.send(self._templates.last(self._seq, reason))
+
     def _run(self) -> None:
         error = None
         try:

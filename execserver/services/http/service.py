@@ -150,6 +150,13 @@ class HttpStreams:
             self._streams[request_id] = stream
         return stream
 
+    def interrupt(self, reason: str) -> None:
+        """End all streams with a last message that says why."""
+        for stream in list(self._streams.values()):
+            if stream is not None:
+                stream.interrupt(reason)
+        self._streams.clear()
+
     def close(self) -> None:
         """End all streams without a message: the client is gone."""
         self._closed = True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 from gevent import socket
@@ -23,6 +23,10 @@ from execserver.protocol.own_methods import PORT_CLOSED
 from execserver.protocol.ports import PortAddress, PortClosedNotification
 from execserver.protocol.templates import PortTemplates
 from execserver.services.attachment import Attachment
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedPort
 
 WINDOW_BYTES: Final = 256 * 1024
 WIDE_WINDOW_BYTES: Final = 1024 * 1024
@@ -40,11 +44,12 @@ class PortStream:
         on_end: Callable[[str], None],
         listen_id: str | None = None,
         window_bytes: int = WINDOW_BYTES,
+        address: PortAddress | None = None,
     ) -> None:
         self.port_id = port_id
         self.window_bytes = window_bytes
         self.listen_id = listen_id
-        self.address = address_of(sock.getpeername())
+        self.address = address or address_of(sock.getpeername())
         self.sent = 0  # from the socket to the client
         self.received = 0  # from the client to the kernel
         self._sock = sock
@@ -64,7 +69,8 @@ class PortStream:
     def start(self) -> None:
         """Begin to read and write; called once the answer is queued."""
         if not self._over:
-            self._greenlets = [gevent.spawn(self._read), gevent.spawn(self._write)]
+            ways = [(self._read, self._eof_from_socket), (self._write, self._eof_written)]
+            self._greenlets = [gevent.spawn(way) for way, has_ended in ways if not has_ended]
 
     def put_first(self, chunk: bytes) -> int:
         """Write of the first bytes what the kernel takes at once, before `start`; return how many."""
@@ -130,6 +136,48 @@ class PortStream:
         if self._over:
             self._tell_closed()
 
+    def pack(self, out: Outgoing) -> PackedPort:
+        """Return what `unpacked` makes an equal stream of."""
+        from execserver.handover.records import PackedPort
+
+        return PackedPort(
+            port_id=self.port_id,
+            fd=-1 if self._over else out.keep(self._sock.fileno()),
+            listen_id=self.listen_id,
+            address=(self.address.host, self.address.port),
+            window_bytes=self.window_bytes,
+            sent=self.sent,
+            received=self.received,
+            acknowledged=self._acknowledged,
+            queued=self._queued,
+            kept=list(self._kept),
+            queue=list(self._queue),
+            eof_from_client=self._eof_from_client,
+            eof_written=self._eof_written,
+            eof_from_socket=self._eof_from_socket,
+            failure=self._failure,
+        )
+
+    @classmethod
+    def unpacked(
+        cls, packed: PackedPort, incoming: Incoming, attachment: Attachment, on_end: Callable[[str], None]
+    ) -> PortStream:
+        """Return the stream that was packed; `start` lets it go on."""
+        over = packed.fd < 0
+        sock = socket.socket() if over else socket.socket(fileno=incoming.take(packed.fd))
+        address = PortAddress(host=packed.address[0], port=packed.address[1])
+        stream = cls(packed.port_id, sock, attachment, on_end, packed.listen_id, packed.window_bytes, address)
+        if over:
+            sock.close()
+        stream.sent, stream.received = packed.sent, packed.received
+        stream._acknowledged, stream._queued = packed.acknowledged, packed.queued
+        stream._kept.extend(packed.kept)
+        stream._queue.extend(packed.queue)
+        stream._eof_from_client, stream._eof_written = packed.eof_from_client, packed.eof_written
+        stream._eof_from_socket, stream._failure = packed.eof_from_socket, packed.failure
+        stream._over = over
+        return stream
+
     def close(self) -> None:
         """End at once; the client is told nothing."""
         self._over = True
@@ -188,9 +236,12 @@ class PortStream:
             while not self._over:
                 if self._queue:
                     data = self._queue[0]
-                    self._sock.sendall(data)
+                    # Piece by piece: what the kernel has is known at any moment.
+                    taken = self._sock.send(data)
                     self._queue.popleft()
-                    self.received += len(data)
+                    if taken < len(data):
+                        self._queue.appendleft(data[taken:])
+                    self.received += taken
                     self._stir()
                 elif self._eof_from_client:
                     self._sock.shutdown(socket.SHUT_WR)

@@ -7,7 +7,7 @@ opened can be closed already: its id is reserved before anything waits.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import gevent
 from gevent import socket
@@ -20,6 +20,10 @@ from execserver.services.attachment import Attachment
 from execserver.services.openings import Opening, Openings
 from execserver.services.ports.forwarding import MAX_PORTS, Forwarding
 from execserver.services.ports.stream import WIDE_WINDOW_BYTES, WINDOW_BYTES, PortStream, address_of
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.records import PackedPorts
 
 MAX_STREAMS: Final = 256
 MAX_LISTENERS: Final = 32
@@ -107,6 +111,25 @@ class PortTable:
         for port_id in [*self._listeners, *self.streams]:
             self.close_one(port_id)
 
+    def pack(self, out: Outgoing) -> PackedPorts:
+        """Return what `unpack` takes; what is being opened is asked for again, or refused."""
+        from execserver.handover.records import PackedPorts
+
+        streams = [stream.pack(out) for stream in self.streams.values()]
+        return PackedPorts(streams, [listener.pack(out) for listener in self._listeners.values()])
+
+    def unpack(self, packed: PackedPorts, incoming: Incoming) -> None:
+        """Go on with ports of a server before this one."""
+        for each in packed.streams:
+            stream = PortStream.unpacked(each, incoming, self._attachment, self._forget)
+            self.streams[stream.port_id] = stream
+            self._forwarding.open_ports += 1
+            stream.start()
+        for port_id, fd, number in packed.listeners:
+            sock = socket.socket(fileno=incoming.take(fd))
+            self._listeners[port_id] = _Listener(port_id, sock, self._attachment, self, number)
+            self._forwarding.open_ports += 1
+
     @property
     def has_room(self) -> bool:
         """Whether one more stream may be accepted."""
@@ -157,14 +180,20 @@ class PortTable:
 class _Listener:
     """One listening socket, and the greenlet that accepts."""
 
-    def __init__(self, port_id: str, sock: socket.socket, attachment: Attachment, table: PortTable) -> None:
+    def __init__(
+        self, port_id: str, sock: socket.socket, attachment: Attachment, table: PortTable, number: int = 0
+    ) -> None:
         self.port_id = port_id
         self.address = address_of(sock.getsockname())
         self._sock = sock
         self._attachment = attachment
         self._table: PortTable | None = table
-        self._number = 0
+        self._number = number  # of the stream that was accepted last
         self._greenlet = gevent.spawn(self._accept)
+
+    def pack(self, out: Outgoing) -> tuple[str, int, int]:
+        """Return id, descriptor and number."""
+        return self.port_id, out.keep(self._sock.fileno()), self._number
 
     def next_id(self) -> str:
         """Return the id of the next stream."""

@@ -1,0 +1,142 @@
+"""Carries the state over an exec: in a sealed memory file, and with it the descriptors that are named there.
+
+All descriptors of a server are closed by an exec.  Those that `Outgoing.keep` was told of are not; the new
+program closes them for its own children before it does anything else.  Who takes over a descriptor with
+`Incoming.take` owns it; what nobody took is closed at the end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Final
+
+from execserver.runtime_paths import STATE_VARIABLE
+
+if TYPE_CHECKING:
+    from execserver.handover.records import Handover
+
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_MAGIC: Final = b"execserver state"
+_HEAD: Final = struct.Struct("<16sQQQ")  # magic, version, soft limit of open files, number of descriptors
+
+
+class HandoverError(Exception):
+    """The state cannot be taken over; the text says why."""
+
+
+class Outgoing:
+    """The descriptors that go along; their owners keep them, for the exec may fail."""
+
+    def __init__(self) -> None:
+        self._kept: list[int] = []
+
+    def keep(self, fd: int) -> int:
+        """Have a descriptor go along; return its number, which stays the same."""
+        self._kept.append(fd)
+        return fd
+
+    def sealed(self, state: Handover, soft_nofile: int) -> int:
+        """Return a new descriptor of the state and of what goes along; raise OSError."""
+        import msgspec  # late: only one of both ends needs it at once
+
+        fd = os.memfd_create("execserver-state", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            head = _HEAD.pack(_MAGIC, state.version, soft_nofile, len(self._kept))
+            numbers = struct.pack(f"<{len(self._kept)}Q", *self._kept)
+            for part in (head, numbers, msgspec.msgpack.encode(state)):
+                _write_all(fd, part)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def set_inheritable(self, value: bool) -> None:
+        """Let an exec leave the descriptors open, or close them."""
+        for fd in self._kept:
+            os.set_inheritable(fd, value)
+
+
+class Incoming:
+    """The state and the descriptors that came along; no child inherits these from now on."""
+
+    def __init__(self, fd: int) -> None:
+        """Take over a descriptor of `Outgoing.sealed`.  Raises HandoverError for anything else."""
+        data = _sealed_content(fd)
+        if len(data) < _HEAD.size:
+            raise HandoverError("the memory file is no state of a server")
+        magic, self._version, self.soft_nofile, number = _HEAD.unpack_from(data)
+        end = _HEAD.size + 8 * number
+        if magic != _MAGIC or end > len(data):
+            raise HandoverError("the memory file is no state of a server")
+        self._left = set(struct.unpack_from(f"<{number}Q", data, _HEAD.size))
+        for each in self._left:
+            os.set_inheritable(each, False)
+        self._body = data[end:]
+
+    def state(self) -> Handover:
+        """Return what was packed.  Raises HandoverError for a state that this program cannot read."""
+        import msgspec
+
+        from execserver.handover.records import STATE_VERSION, Handover
+
+        if self._version != STATE_VERSION:
+            raise HandoverError(f"the state has version {self._version}, this program reads {STATE_VERSION}")
+        body, self._body = self._body, memoryview(b"")
+        try:
+            return msgspec.msgpack.decode(body, type=Handover)
+        except msgspec.DecodeError as error:
+            raise HandoverError(f"the state cannot be read: {error}") from None
+
+    def take(self, fd: int) -> int:
+        """Take over a descriptor that came along; return it."""
+        self._left.remove(fd)
+        return fd
+
+    def close_rest(self) -> int:
+        """Close what nobody has taken; return how many that were."""
+        left, self._left = self._left, set()
+        for fd in left:
+            os.close(fd)
+        return len(left)
+
+
+def received(environ: MutableMapping[str, str]) -> Incoming | None:
+    """Return what a server before this program has handed over, as a variable says; None if there was none.
+
+    The variable is taken away.  Raises HandoverError.
+    """
+    number = environ.pop(STATE_VARIABLE, None)
+    if number is None:
+        return None
+    if not (number.isascii() and number.isdigit()):
+        raise HandoverError(f"{STATE_VARIABLE} is no descriptor")
+    return Incoming(int(number))
+
+
+def _sealed_content(fd: int) -> memoryview:
+    """Return what is in a sealed memory file, and close it."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+        size = os.fstat(fd).st_size
+    except OSError:
+        raise HandoverError("the descriptor is no memory file") from None
+    if seals & _SEALS != _SEALS:
+        raise HandoverError("the memory file is not sealed")
+    try:
+        # Not read: a copy of all output that is retained would take as long as making it.
+        return memoryview(mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ))
+    except (OSError, ValueError):
+        raise HandoverError("the memory file cannot be mapped") from None
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,1 @@
+"""Puts another program, or a newer file of the same, in the place of a running server."""

@@ -1,0 +1,65 @@
+"""Where `execserver upgrade` asks a running server: an abstract socket with the server's pid in its name.
+
+It needs no file, is gone with the server, and is found in /proc/net/unix.  A name proves nothing, so both
+ends look at what the kernel says of the other one.  What answers is loaded with the first request.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import gevent
+
+from execserver.eventloop.acceptor import Acceptor
+from execserver.runtime_paths import UPGRADE_SOCKET
+
+if TYPE_CHECKING:
+    from execserver.upgrading.upgrade import Upgrade
+
+_log = logging.getLogger(__name__)
+
+_WAITING: Final = 4
+_SERVED: Final = 4  # at a time; a further peer is dropped
+
+
+class UpgradeDoor:
+    """Listens for requests, and owns that socket."""
+
+    def __init__(self, upgrade: Callable[[], Upgrade]) -> None:
+        """Raises OSError if the name is taken."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        try:
+            sock.bind(UPGRADE_SOCKET % os.getpid())
+            sock.listen(_WAITING)
+            sock.setblocking(False)
+        except OSError:
+            sock.close()
+            raise
+        self._upgrade = upgrade
+        self._served = 0
+        self._acceptor = Acceptor(sock, self._accepted, lambda: None, _log)
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._acceptor.close()
+
+    def _accepted(self, sock: socket.socket, address: Any) -> None:
+        if self._served >= _SERVED:
+            sock.close()
+            return
+        self._served += 1
+        gevent.spawn(self._serve, sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        from execserver.upgrading.answering import answer
+
+        try:
+            with sock:
+                answer(sock, self._upgrade())
+        finally:
+            self._served -= 1

@@ -1,0 +1,163 @@
+"""Puts a program in the place of a running server: asks it, lets what is worked on come to an end, and execs.
+
+The process stays, and with it everything that runs: the new program is a child's parent, a socket's owner and
+a pipe's reader as the old one was.  Up to the exec nothing is given away, so that a server which cannot go
+that way goes on as it was.
+
+While requests are worked on the server waits for them, at most `_REQUESTS_S`; what is not done by then cannot
+be handed over and is told so.  Everything behind that happens in one turn of the event loop: nothing else
+runs, so what is packed is the state.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import gevent
+
+from execserver.eventloop.signals import EndSignals
+from execserver.handover.carrier import Outgoing
+from execserver.handover.program import BadProgram, Program
+from execserver.handover.records import STATE_VERSION
+from execserver.own_start import own_start
+from execserver.runtime_paths import STATE_VARIABLE
+from execserver.upgrading.checking import check
+
+_REQUESTS_S: Final = 1.0
+_LOOK_S: Final = 0.002
+_CLOSING_S: Final = 0.5  # for the Close frames of connections that cannot go along
+BLOCKED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+REASON: Final = "the server was upgraded before this was done; what had been done until then stays"
+
+
+class NotUpgraded(Exception):
+    """The server goes on as it was; the text says why."""
+
+
+class Upgradable(Protocol):
+    """A server, as far as it can be handed over."""
+
+    def going(self, shown: str, who: str) -> None:
+        """Note that a program has agreed to take over, and who has asked for that."""
+
+    def stayed(self, shown: str, who: str, why: str) -> None:
+        """Note that it does not."""
+
+    def hold(self) -> None:
+        """Begin with no further request."""
+
+    def release(self) -> None:
+        """Go on as before."""
+
+    @property
+    def unfinished(self) -> bool:
+        """True while something is done that cannot be handed over."""
+
+    @property
+    def unsettled(self) -> str | None:
+        """Why nothing can be handed over at all now; None if it can."""
+
+    def give_up_rest(self, reason: str) -> None:
+        """End what is unfinished, and say so to those it concerns."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """True while some of those are still to be told."""
+
+    def pack(self, out: Outgoing, program: int, asker: int | None, began_at: float, signals: int) -> int:
+        """Return a descriptor of everything, as `Outgoing.sealed` makes it.  Raises OSError."""
+
+
+class Upgrade:
+    """One server's way to the next program; one attempt at a time."""
+
+    def __init__(self, server: Upgradable, signals: EndSignals, is_ending: Callable[[], bool]) -> None:
+        self._server = server
+        self._signals = signals
+        self._is_ending = is_ending
+        self._is_under_way = False
+
+    def run(self, program: Program, who: str, asker: int | None = None) -> None:
+        """Become the program.  Returns only by raising NotUpgraded; the program is closed then.
+
+        `asker` is a socket that the new program answers to.
+        """
+        if self._is_under_way:
+            program.close()
+            raise NotUpgraded("an upgrade is under way")
+        self._is_under_way = True
+        try:
+            check(program, STATE_VERSION)
+            self._server.going(program.shown, who)
+            self._exchange(program, asker)
+        except (BadProgram, NotUpgraded) as error:
+            self._server.stayed(program.shown, who, str(error))
+            raise NotUpgraded(str(error)) from None
+        finally:
+            self._is_under_way = False
+            program.close()
+
+    def refused(self, shown: str, who: str, why: str) -> None:
+        """Note that somebody has asked for what cannot be."""
+        self._server.stayed(shown, who, why)
+
+    def run_own(self, who: str) -> None:
+        """Become what the server's own file is now; what cannot be is in the log."""
+        start = own_start()
+        try:
+            self.run(Program.own(start), who)
+        except BadProgram as error:
+            self._server.stayed(start.file, who, str(error))
+        except NotUpgraded:
+            return  # it has been noted
+
+    def _exchange(self, program: Program, asker: int | None) -> None:
+        began_at = time.monotonic()
+        self._server.hold()
+        old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+        try:
+            self._wait_while(lambda: self._is_occupied, _REQUESTS_S)
+            if (why := self._server.unsettled) is not None:
+                raise NotUpgraded(f"{why}; try again")
+            self._server.give_up_rest(REASON)
+            self._wait_while(lambda: self._server.is_leaving, _CLOSING_S)
+            gevent.sleep(_LOOK_S)  # the loop takes the signals that came before they were blocked
+            if self._is_ending():
+                raise NotUpgraded("the server is being ended")
+            self._execute(program, asker, began_at)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
+            self._server.release()
+
+    @property
+    def _is_occupied(self) -> bool:
+        return self._server.unfinished or self._server.unsettled is not None
+
+    def _wait_while(self, condition: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while condition() and time.monotonic() < until:
+            gevent.sleep(_LOOK_S)
+
+    def _execute(self, program: Program, asker: int | None, began_at: float) -> None:
+        """Pack and exec in this turn of the loop; raise NotUpgraded or BadProgram if that fails."""
+        out = Outgoing()
+        out.keep(program.fd)
+        reader, writer = self._signals.suspend()
+        state = -1
+        try:
+            state = self._server.pack(out, program.fd, asker, began_at, out.keep(reader))
+            program.check_again()
+            out.set_inheritable(True)
+            os.set_inheritable(state, True)
+            program.execute({**os.environ, STATE_VARIABLE: str(state)})
+        except OSError as error:
+            raise NotUpgraded(f"{program.shown} cannot be executed: {error.strerror}") from None
+        finally:
+            out.set_inheritable(False)
+            if state >= 0:
+                os.close(state)
+            self._signals.resume(reader, writer)

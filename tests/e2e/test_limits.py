@@ -1,6 +1,6 @@
 """Limits of processes on a real server: what holds, what is told, and who cannot hide from them.
 
-What the kernel holds only with all of cgroup v2 is played in a virtual machine (`test_limits_in_a_machine`).
+What only all of cgroup v2 holds is played in a virtual machine (`tests/machines/test_limits.py`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 from tests.packaging.test_tree import SIZE_BAR
 from tests.support.source import ROOT
-from tools.freeze import head, packages, target
+from tools.freeze import build, console, head, packages, target
 from tools.freeze.analysis import Analysis
 from tools.freeze.elf import read_elf
 from tools.freeze.platforms import Platform, found_in, this_one
@@ -182,3 +182,23 @@ def test_two_builds_give_the_same_bytes(machine: str) -> None:
     assert len(made[0]) < SIZE_BAR
     assert read_elf(file).loader is None
     assert read_elf(file).machine == {"x86_64": X86, "aarch64": ARM}[machine]
+
+
+def test_a_source_that_changes_during_a_build_is_built_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = ["before"]
+
+    def change_sources(machine: str) -> bytes:
+        now[0] = "after"
+        return b"built"
+
+    monkeypatch.setattr(build, "WORK", tmp_path / "work")
+    monkeypatch.setattr(build, "ONE_FILE", tmp_path / "dist" / "execserver")
+    monkeypatch.setattr(build, "fingerprint", lambda machine: now[0])
+    monkeypatch.setattr(console, "fetch", lambda root: None)
+    monkeypatch.setattr(build, "_file_for", change_sources)
+    file = build.build_for("aarch64")
+    assert file.read_bytes() == b"built"
+    assert not build._is_made((file,), "after")
+    assert build._is_made((file,), "before")

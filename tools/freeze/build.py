@@ -95,9 +95,10 @@ def build_for(machine: str, *, anew: bool = False) -> Path:
         if not anew and _is_made((file,), fingerprint(machine)):
             return file
         started = _begin()
+        wanted = fingerprint(machine)  # before: whatever is changed meanwhile is built next time
         say(f"building dist/{file.name} (a minute, the first time more)")
         _replace(file, _file_for(machine))
-        _note((file,), fingerprint(machine))
+        _note((file,), wanted)
         say(f"built after {time.monotonic() - started:.0f} s: {file.stat().st_size / 2**20:.2f} MiB")
     return file
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.machines import foreign, machine
+from tests.machines.attacks import acts
 from tests.machines.initramfs import Entry, file, folder, of_folder, pack, symlink
 from tests.machines.machine import Machine, Outcome, can_run, run
 from tests.machines.system import kernel, system
-from tests.support.source import ROOT
 from tools.debian import DEBIAN
 from tools.problems import Problem
 
@@ -80,25 +78,19 @@ def test_a_program_of_the_other_architecture_ends_as_it_says(tmp_path: Path) -> 
     assert status == foreign.STATUS
 
 
-def test_attacks_get_through_where_there_is_no_sandbox(tmp_path: Path) -> None:
-    """Else nothing would be found out by their being held."""
-    for name in ("inside", "outside", "denied"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "secret").write_text(name)
-    command = [sys.executable, "-I", "-B", str(ROOT / "tests" / "machines" / "attacks.py"), str(tmp_path)]
-    variables = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=50, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    held = {line.partition(": ")[0] for line in done.stdout.splitlines() if line.endswith(": held")}
-    assert held.isdisjoint(
-        (
-            "write outside",
-            "make a file in home",
-            "write through a symlink",
-            "read what is denied",
-            "system calls",
-        )
-    )
+HARMLESS = ("write outside", "make a file in home", "write through a symlink", "read what is denied")
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_an_attack_gets_through_where_there_is_no_sandbox(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its being held would prove nothing.  Only those that stay in one folder are played here."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for place in ("inside", "outside", "denied"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "secret").write_text(place)
+    assert acts(tmp_path)[name]()
 
 
 @pytest.mark.long

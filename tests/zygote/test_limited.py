@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from execserver.resources.control_group import ControlGroup
 from execserver.resources.rlimits import ChildLimits
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.libc import Libc
@@ -61,8 +62,14 @@ def test_a_program_that_cannot_be_executed_is_an_error_and_leaves_nothing(
     assert os.read(output[0], 1) == b""
 
 
-def test_it_is_in_its_group_from_the_beginning(output: tuple[int, int]) -> None:
-    with a_group() as group:
-        starts = LimitedStarts(Kernel(), Libc(), ChildLimits(grouped=True), group.fd)
-        own = printed(starts, b"grep ^0: /proc/self/cgroup", output)
+@pytest.fixture
+def group() -> Iterator[ControlGroup]:
+    with a_group() as made:
+        yield made
+
+
+# The group comes first: where there is none, no pipe is made.
+def test_it_is_in_its_group_from_the_beginning(group: ControlGroup, output: tuple[int, int]) -> None:
+    starts = LimitedStarts(Kernel(), Libc(), ChildLimits(grouped=True), group.fd)
+    own = printed(starts, b"grep ^0: /proc/self/cgroup", output)
     assert os.path.basename(own.strip()).decode() == os.path.basename(group.path)

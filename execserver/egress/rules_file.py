@@ -1,6 +1,6 @@
 """The file of `--network-rules`: what commands may reach, as the machine's owner says it.
 
-    allow  = ["https://pypi.org", "*.debian.org:80,443", "git.example.com:22"]
+    allow  = ["https://index.example.org", "*.example.net:80,443", "git.example.com:22"]
     deny   = ["tracker.example.com"]
     review = ["**.github.com"]
 
@@ -34,9 +34,11 @@ _PLACE = re.compile(r"\(at line (\d+), column \d+\)$")
 _HIGHEST_PORT = 65535
 MAX_RULES = 10_000
 
-_RULE_CURE = "write [PROTOCOL://]HOST[:PORTS], such as https://pypi.org or *.example.com:80,8000-8100"
+_RULE_CURE = (
+    "write [PROTOCOL://]HOST[:PORTS], such as https://index.example.org or *.example.com:80,8000-8100"
+)
 _LIST_CURE = f"the lists are {', '.join(_LISTS)}, in the file itself and in [label.NAME]"
-_TEXTS_CURE = 'write a list of texts, such as allow = ["https://pypi.org"]'
+_TEXTS_CURE = 'write a list of texts, such as allow = ["https://index.example.org"]'
 
 
 class RulesFileError(Exception):

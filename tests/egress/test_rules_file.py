@@ -16,8 +16,8 @@ from execserver.leaving import Leave
 
 HTTP, CONNECT, SOCKS = Protocol.HTTP, Protocol.HTTPS_CONNECT, Protocol.SOCKS5_TCP
 TEXT = """
-allow = ["https://pypi.org", "*.debian.org:80,8000-8010", "any.example", "socks5://git.example:22"]
-deny = ["bad.debian.org"]
+allow = ["https://index.example.org", "*.example.net:80,8000-8010", "any.example", "socks5://git.example:22"]
+deny = ["bad.example.net"]
 review = ["https://github.com"]
 
 [label.ci]
@@ -37,14 +37,14 @@ def reason(rules: MachineRules, protocol: Protocol, host: str, port: int) -> str
 @pytest.mark.parametrize(
     ("protocol", "host", "port", "expected"),
     [
-        (CONNECT, "pypi.org", 443, ""),
-        (CONNECT, "pypi.org", 8443, NOT_ALLOWED),
-        (HTTP, "pypi.org", 443, NOT_ALLOWED),
-        (HTTP, "deb.debian.org", 80, ""),
-        (CONNECT, "deb.debian.org", 8010, ""),
-        (CONNECT, "deb.debian.org", 8011, NOT_ALLOWED),
-        (HTTP, "debian.org", 80, NOT_ALLOWED),
-        (HTTP, "bad.debian.org", 80, DENIED),
+        (CONNECT, "index.example.org", 443, ""),
+        (CONNECT, "index.example.org", 8443, NOT_ALLOWED),
+        (HTTP, "index.example.org", 443, NOT_ALLOWED),
+        (HTTP, "deb.example.net", 80, ""),
+        (CONNECT, "deb.example.net", 8010, ""),
+        (CONNECT, "deb.example.net", 8011, NOT_ALLOWED),
+        (HTTP, "example.net", 80, NOT_ALLOWED),
+        (HTTP, "bad.example.net", 80, DENIED),
         (SOCKS, "any.example", 1, ""),
         (SOCKS, "git.example", 22, ""),
         (CONNECT, "git.example", 22, NOT_ALLOWED),
@@ -63,15 +63,15 @@ def test_the_rules_of_a_label_come_to_those_of_all() -> None:
     rules = parse_rules(TEXT)
     assert reason(rules.of("ci"), HTTP, "registry.example", 5000) == ""
     assert reason(rules.of("other"), HTTP, "registry.example", 5000) == NOT_ALLOWED
-    assert reason(rules.of("ci"), HTTP, "bad.debian.org", 80) == DENIED
+    assert reason(rules.of("ci"), HTTP, "bad.example.net", 80) == DENIED
 
 
 @pytest.mark.parametrize(
     ("protocol", "host", "port", "rule"),
     [
-        (CONNECT, "pypi.org", 443, "https://pypi.org"),
-        (CONNECT, "pypi.org", 22, "https://pypi.org:22"),
-        (HTTP, "deb.debian.org", 80, "http://deb.debian.org"),
+        (CONNECT, "index.example.org", 443, "https://index.example.org"),
+        (CONNECT, "index.example.org", 22, "https://index.example.org:22"),
+        (HTTP, "deb.example.net", 80, "http://deb.example.net"),
         (SOCKS, "2001:4860::1", 443, "socks5://[2001:4860::1]:443"),
         (Protocol.SOCKS5_UDP, "ns.example", 53, "socks5-udp://ns.example:53"),
     ],
@@ -102,8 +102,8 @@ def test_a_rule_is_suggested_only_where_it_would_help() -> None:
         question = Question(CONNECT, host, port)
         return refusals.line(DecisionRecord(policy.judge(question), question, "CONNECT", "127.0.0.1:1"))
 
-    assert told("pypi.org") == ""
-    assert told("bad.debian.org") == "[network] bad.debian.org:443 was refused (denied)"
+    assert told("index.example.org") == ""
+    assert told("bad.example.net") == "[network] bad.example.net:443 was refused (denied)"
     assert told("github.com") == "[network] github.com:443 was refused (not_allowed)"
     refused = "[network] other.example:443 was refused (not_allowed)"
     assert told("other.example") == f'{refused}; to let it through: allow = ["https://other.example"]'
@@ -112,7 +112,7 @@ def test_a_rule_is_suggested_only_where_it_would_help() -> None:
 
 
 def test_an_empty_file_allows_nothing() -> None:
-    assert reason(parse_rules("").of(""), CONNECT, "pypi.org", 443) == NOT_ALLOWED
+    assert reason(parse_rules("").of(""), CONNECT, "index.example.org", 443) == NOT_ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,13 @@ class LivenessSweep:
             self._timer.again(self._sweep)
         self._watched[peer] = False
 
+    def taken_over(self, peer: Peer) -> None:
+        """Go on with a peer of the program before this one, which may have lifted the timeout."""
+        is_lifted = not peer.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        self.written(peer)
+        self._watched[peer] = is_lifted
+        self._look(peer, is_lifted)  # at once: many upgrades in a row would put every look off
+
     def forget(self, peer: Peer) -> None:
         """Stop watching a peer whose socket is about to be closed."""
         self._watched.pop(peer, None)

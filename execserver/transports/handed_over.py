@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from execserver.access import handed_over
 from execserver.core.connection import ConnectionPhase
-from execserver.eventloop.liveness import set_user_timeout
 from execserver.handlers.context import Call
 from execserver.handover.carrier import Incoming, Outgoing
 from execserver.handover.records import PackedConnection
@@ -50,9 +49,9 @@ def transport_of(
     """Return the transport, which has not started."""
     sock = socket.socket(fileno=incoming.take(packed.fd))
     sock.setblocking(False)
-    if packed.is_tcp:
-        set_user_timeout(sock, settings.tcp_user_timeout_s)  # it may have been lifted
     transport = WebSocketTransport(sock, packed.peer, settings, shared, b"", packed.is_tcp)
+    if packed.is_tcp:
+        shared.liveness.taken_over(transport)
     transport.frames.restore(packed.frames)
     return transport
 

@@ -208,3 +208,34 @@ def test_a_real_peer_that_does_not_read_is_kept() -> None:
         wait_until(lambda: peer.user_timeout == 15_000, pause=gevent.sleep)
         assert peer.gone == 0
         sweep.forget(peer)
+
+
+def test_a_peer_that_is_taken_over_is_looked_at_at_once(tcp_pair: Pair) -> None:
+    """The program before may have lifted the timeout, or may not have come to that."""
+    sender = _Peer(tcp_pair[0])
+    set_user_timeout(tcp_pair[0], 16.0)
+    fill(tcp_pair[0])
+    wait_until(lambda: _info(tcp_pair[0]).window_closed, 20)
+    LivenessSweep(16.0).taken_over(sender)
+    assert _timeout_ms(tcp_pair[0]) == 0
+    take(tcp_pair[1])
+    wait_until(lambda: not _info(tcp_pair[0]).window_closed, 20)
+    LivenessSweep(16.0).taken_over(sender)
+    assert _timeout_ms(tcp_pair[0]) == 16_000
+
+
+class _Peer:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def give_up(self) -> None:
+        """It is not gone."""
+        raise AssertionError
+
+
+def _info(sock: socket.socket) -> TcpInfo:
+    return TcpInfo.parse(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 148))
+
+
+def _timeout_ms(sock: socket.socket) -> int:
+    return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)

@@ -215,6 +215,7 @@ def test_children_are_preferred_by_the_oom_killer(peer: Peer, limits_server: Ser
         assert int(found.stdout or found.pty) == min(own + 500, 1000)
 
 
+@pytest.mark.ours_only("the reference has no limits")
 def test_limits_hold_in_a_sandbox_which_cannot_write_the_control_groups(place: Place) -> None:
     name = place.begin(
         "ulimit -n; sleep 60", workspace_write(place.ws), limits={"wallMs": 800, "openFiles": 64}

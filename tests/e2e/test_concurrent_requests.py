@@ -63,12 +63,13 @@ def next_answer(peer: Peer, below: int = 220) -> dict[str, Any]:
 
 def read_all(peer: Peer, process: str, size: int) -> bytes:
     """Return so many bytes of a process's output."""
-    found = b""
+    found, after = b"", 0
     for number in range(1000, 1200):
-        params = {"processId": process, "afterSeq": 0, "waitMs": 200}
+        params = {"processId": process, "afterSeq": after, "waitMs": 200}
         peer.send({"id": number, "method": "process/read", "params": params})
-        page = next_answer(peer, below=number + 1)["result"]
-        found = b"".join(base64.b64decode(chunk["chunk"]) for chunk in page["chunks"])
+        for chunk in next_answer(peer, below=number + 1)["result"]["chunks"]:
+            found += base64.b64decode(chunk["chunk"])
+            after = chunk["seq"]
         if len(found) >= size:
             break
     return found

@@ -105,6 +105,8 @@ def shell_tool(program: str) -> None:
             "HOME": f"{folder}/home",
             "CODEX_HOME": f"{folder}/codex",
             "TMPDIR": f"{folder}/tmp",
+            # It is unpacked already; once more, on such a machine, takes longer than a start may.
+            "EXECSERVER_CACHE_DIR": str(Path.home() / ".cache" / "execserver"),
         }
         for name in SESSIONS:
             with subprocess.Popen(

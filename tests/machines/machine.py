@@ -57,7 +57,6 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null
 ln -sf /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 echo 0 >/proc/sys/kernel/printk
-[ ! -f /machine/modules ] || sh /machine/modules
 cd /root
 { sh /machine/script </dev/null 2>&1; echo $? >/run/status; } |
     while IFS= read -r line; do echo "@script@ $line"; done

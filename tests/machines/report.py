@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import NamedTuple
 
 from tests.support.source import ROOT
 
 PAGE = ROOT / "docs" / "platforms.md"
+WIDTH = 118  # of prose on the page
 HEAD = ROOT / "tests" / "machines" / "page.md"  # what is said before the table
 USERS = {"root": "root", "person": "user"}
 CHECKS = ("self-test", "replay", "attacks", "architectures", "shell tool")
@@ -67,7 +69,8 @@ def read(lines: Sequence[str], seconds: float) -> Found:
         elif word == "user":
             user = rest
         elif word == "doctor" and POLICY in rest:
-            sandboxes[user] = rest.split()[-1] if rest.split()[0] == "yes" else "refused"
+            works, _, what = rest.strip().partition(POLICY)
+            sandboxes[user] = what.strip() if works.startswith("yes") else "refused"
         else:
             for start, result in (("ok ", "yes"), ("no ", "no"), ("left out ", "-")):
                 name, _, reason = line.removeprefix(start).partition(": ")
@@ -81,7 +84,8 @@ def page(rows: Sequence[Row], day: datetime.date) -> str:
     head = f"| system | kernel | {' | '.join(CHECKS)} | sandbox |"
     lines = [HEAD.read_text().replace("@DAY@", day.isoformat()), head, "|---" * (len(CHECKS) + 3) + "|"]
     lines += [_line(row) for row in rows]
-    notes = [f"- {_name(row)}: {text}." for row in rows for text in _remarks(row.found)]
+    remarks = [f"- {_name(row)}: {text}." for row in rows for text in _remarks(row.found)]
+    notes = [line for each in remarks for line in wrap(each, WIDTH, subsequent_indent="  ")]
     return "\n".join([*lines, *(["", "What is not `yes`:", "", *notes] if notes else [])]) + "\n"
 
 

@@ -18,6 +18,7 @@ from execserver_client._tasks import Tasks
 
 _AT_ONCE: Final = 256
 _PIECE: Final = 192 * 1024
+_FIRST_BYTES: Final = 16 * 1024
 _BACKLOG: Final = 64
 _PAUSE_S: Final = 0.25  # before this looks again whether the system has a descriptor for a connection
 
@@ -38,7 +39,7 @@ class Stream(Protocol):
         """End it."""
 
 
-Connect = Callable[[], Awaitable[Stream]]
+Connect = Callable[[bytes], Awaitable[Stream]]  # with the first bytes for the far end
 
 
 class LocalForward:
@@ -90,7 +91,7 @@ class LocalForward:
     async def _serve(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            stream = await self._connect()
+            stream = await self._connect(_come_already(sock))
         except ExecServerError as error:
             self.last_error = kept(error)
             return
@@ -107,6 +108,14 @@ def listen_here(host: str, port: int, connect: Connect) -> LocalForward:
     sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     sock.setblocking(False)
     return LocalForward(sock, connect)
+
+
+def _come_already(sock: socket.socket) -> bytes:
+    """Return the first bytes of whoever has connected, if they are there: they go along with the opening."""
+    try:
+        return sock.recv(_FIRST_BYTES)
+    except OSError:
+        return b""  # nothing yet, or an error that the next read meets
 
 
 async def _join(sock: socket.socket, stream: Stream) -> None:

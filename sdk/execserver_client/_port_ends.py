@@ -136,12 +136,18 @@ class PortEnds(PortTable[StreamEnd]):
         self._session = session
         self._dropping = 0
 
-    async def connect(self, params: PortOpenParams) -> StreamEnd:
-        """Connect from the server."""
+    async def connect(self, params: PortOpenParams, first: bytes = b"") -> StreamEnd:
+        """Connect from the server; `first` bytes go along with it, and those it has not taken behind it."""
         asking.require(self._session.extensions)
         # Before the request: the first bytes may come before its answer.
         stream = self._streams[params.port_id] = StreamEnd(self, params.port_id)
-        await self._opened(params.port_id, asking.connect(params, stream.log))
+        rest = await self._opened(params.port_id, asking.connect(params, stream.log, first))
+        try:
+            if rest:
+                await stream.send(rest)
+        except BaseException:
+            await stream.close()
+            raise
         return stream
 
     async def listen(self, params: PortOpenParams) -> ListenerEnd:

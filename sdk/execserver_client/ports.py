@@ -157,15 +157,19 @@ class Ports:
         self._ends = PortEnds(session, gate, errands)
         router.follow_ports(self._ends)
 
-    def open(self, host: str, port: int, *, sandbox: AnySandbox = None) -> Opening[PortStream]:
+    def open(
+        self, host: str, port: int, *, sandbox: AnySandbox = None, first: bytes = b""
+    ) -> Opening[PortStream]:
         """Connect from the server's machine to an address.
 
+        `first` bytes go there with the request to connect, which saves a round trip.
+
         ```python
-        async with box.ports.open("localhost", 5432) as stream:
-            await stream.write(b"hello")
+        async with box.ports.open("localhost", 5432, first=b"hello") as stream:
+            print(await stream.read())
         ```
         """
-        return Opening(self._open(asking.place(uuid4().hex, host, port, _context(sandbox))))
+        return Opening(self._open(asking.place(uuid4().hex, host, port, _context(sandbox)), first))
 
     def listen(
         self, port: int = 0, *, host: str = _LOOPBACK, sandbox: AnySandbox = None
@@ -199,15 +203,15 @@ class Ports:
         """
         return Opening(self._forward(local_host, local_port, asking.place("", host, port, _context(sandbox))))
 
-    async def _open(self, params: PortOpenParams) -> PortStream:
-        return PortStream(await self._ends.connect(params))
+    async def _open(self, params: PortOpenParams, first: bytes) -> PortStream:
+        return PortStream(await self._ends.connect(params, first))
 
     async def _listen(self, params: PortOpenParams) -> PortListener:
         return PortListener(await self._ends.listen(params))
 
     async def _forward(self, host: str, port: int, place: PortOpenParams) -> LocalForward:
-        async def connect() -> PortStream:
-            return await self._open(msgspec.structs.replace(place, port_id=uuid4().hex))
+        async def connect(first: bytes) -> PortStream:
+            return await self._open(msgspec.structs.replace(place, port_id=uuid4().hex), first)
 
         made = listen_here(host, port, connect)
         self._errands.own(made)

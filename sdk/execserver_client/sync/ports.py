@@ -125,17 +125,19 @@ class Ports:
         self._portal = portal
         self._wrapped = wrapped
 
-    def open(self, host: str, port: int, *, sandbox: AnySandbox = None) -> PortStream:
+    def open(self, host: str, port: int, *, sandbox: AnySandbox = None, first: bytes = b"") -> PortStream:
         """Connect from the server's machine to an address.
 
+        `first` bytes go there with the request to connect, which saves a round trip.
+
         ```python
-        with box.ports.open("localhost", 5432) as stream:
-            stream.write(b"hello")
+        with box.ports.open("localhost", 5432, first=b"hello") as stream:
+            print(stream.read())
         ```
         """
         found = self._portal.call(
             shapes.settle,
-            lambda: self._wrapped.open(host, port, sandbox=sandbox),
+            lambda: self._wrapped.open(host, port, sandbox=sandbox, first=first),
         )
         return PortStream(self._portal, found)
 

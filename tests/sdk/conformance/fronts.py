@@ -15,10 +15,17 @@ from execserver.client.event_log import Output
 from execserver_client._routes import find, route_to
 from execserver_client.box import Box
 from execserver_client.options import ConnectOptions
+from execserver_client.ports import PortStream
 from execserver_client.process import Process
 from execserver_client.sync._portal import Portal
 from execserver_client.sync.box import Box as BlockingBox
 from execserver_client.sync.process import Process as BlockingProcess
+from tests.sdk.conformance.connections import (
+    AsyncioConnection,
+    BlockingConnection,
+    Connection,
+    GeventConnection,
+)
 from tests.sdk.conformance.places import Place
 from tests.support.leaks import snapshot
 from tests.support.waiting import wait_until
@@ -82,6 +89,9 @@ class Front(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file."""
 
+    def connection(self, port: int, first: bytes) -> Connection:
+        """Connect from the box to one of its ports, with the first bytes along with that."""
+
     def resumptions(self) -> int:
         """Return how often the session was resumed."""
 
@@ -128,6 +138,10 @@ class GeventFront:
     def remove(self, path: str) -> None:
         """See `Front`."""
         self._client.remove(path)
+
+    def connection(self, port: int, first: bytes) -> Connection:
+        """See `Front`."""
+        return GeventConnection(self._client.ports.open("127.0.0.1", port, first=first))
 
     def resumptions(self) -> int:
         """See `Front`."""
@@ -215,6 +229,14 @@ class AsyncioFront:
     def remove(self, path: str) -> None:
         """See `Front`."""
         self.do(self._files.remove(path))
+
+    def connection(self, port: int, first: bytes) -> Connection:
+        """See `Front`."""
+
+        async def opened() -> PortStream:
+            return await self._box.ports.open("127.0.0.1", port, first=first)
+
+        return AsyncioConnection(self.do, self.do(opened()))
 
     def resumptions(self) -> int:
         """See `Front`."""
@@ -304,6 +326,10 @@ class BlockingFront:
     def remove(self, path: str) -> None:
         """See `Front`."""
         self._files.remove(path)
+
+    def connection(self, port: int, first: bytes) -> Connection:
+        """See `Front`."""
+        return BlockingConnection(self._box.ports.open("127.0.0.1", port, first=first))
 
     def resumptions(self) -> int:
         """See `Front`."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import random
+import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from execserver.client.errors import NotFoundError, RequestFailed
-from tests.sdk.conformance.fronts import FRONTS, Done, Front, Running
+from tests.sdk.conformance.fronts import FRONTS, WAIT_S, Done, Front, Running
 from tests.sdk.conformance.places import Direct, Place, Relayed
 
 BLOCKS = 12
@@ -120,6 +122,29 @@ def test_files_are_written_read_listed_and_removed(front: Front, tmp_path: Path)
     with pytest.raises(NotFoundError) as missing:
         front.read_file(path)
     assert missing.value.code == -32004
+
+
+@pytest.mark.parametrize("size", [5, 16 << 20])
+def test_first_bytes_of_a_connection_come_before_all_others(front: Front, size: int) -> None:
+    """Of many the kernel does not take all at once."""
+    first = random.Random(4).randbytes(size)
+    with socket.create_server(("127.0.0.1", 0)) as there, ThreadPoolExecutor(1) as beside:
+        there.settimeout(WAIT_S)
+
+        def echo() -> int:
+            with there.accept()[0] as far:
+                got = b"".join(iter(lambda: far.recv(1 << 20), b""))
+                far.sendall(hashlib.sha256(got).digest())
+                return len(got)
+
+        echoed = beside.submit(echo)
+        connection = front.connection(there.getsockname()[1], first)
+        connection.write(b"more")
+        connection.write_eof()
+        digest = b"".join(iter(connection.read, b""))
+        assert echoed.result(WAIT_S) == size + 4
+        assert digest == hashlib.sha256(first + b"more").digest()
+        connection.close()
 
 
 def test_a_process_is_killed_and_signalled(front: Front) -> None:

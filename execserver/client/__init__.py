@@ -20,7 +20,7 @@ thread that made it.  Other work of a gevent program goes on as long as it is co
 `connect_remote` reaches a machine without open ports through a relay, end-to-end encrypted.
 
 A lost connection is resumed automatically and running processes go on; see `ExecServerClient`.  Unread output
-is bounded; see `execserver.client.flow`.  Every error is an `ExecServerError`.
+is bounded; see `execserver.client.flow_rules`.  Every error is an `ExecServerError`.
 
 The names below are loaded when first used, so importing one module loads only what it needs.
 """

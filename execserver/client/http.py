@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import count
 from typing import Self
 
-import gevent
 from gevent.event import Event
 
 from execserver.client.body_log import (
@@ -34,7 +33,7 @@ class HttpStream:
     """A response whose body is iterated as it comes.
 
     It belongs to one connection: if that is lost, iteration raises `TransportClosed` after what had arrived.
-    The `flow` module bounds what is not taken; a stream above the higher limit fails.
+    The `flow_rules` module bounds what is not taken; a stream above the higher limit fails.
     """
 
     def __init__(self, gate: Gate, request_id: str) -> None:
@@ -55,7 +54,7 @@ class HttpStream:
 
     def __next__(self) -> bytes:
         """Return the next piece.  Raises `HttpFailed` for a cut body, `TransportClosed` after a loss."""
-        self._inlet.reader = gevent.getcurrent()
+        self._inlet.read_by_caller()
         while (piece := self._log.take()) is None:
             self._arrived.clear()
             with self._gate.waiting():

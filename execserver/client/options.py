@@ -40,7 +40,7 @@ class ExecServerClientConnectOptions(_Values, frozen=True, kw_only=True):
     session with a name that others of the same peer can use, and that stays for so long without a
     connection (extensions of this project's server).  `request_timeout` None means no limit, as in the
     contract.  At most `max_in_flight` requests wait for answers; further callers wait for their turn.  The
-    `flow` module explains the two limits of unread output.
+    `flow_rules` module explains the two limits of unread output.
     """
 
     client_name: str = "execserver-python"

@@ -3,7 +3,7 @@
 Events come as notifications and wait here until they are taken; iterating (or `next_event`, `communicate`)
 takes them.  After a lost connection the process catches up with `process/read` from the last known event, so
 iteration goes on where it was.  What the server no longer has is raised as `OutputGap`, once, at its place,
-and the next step goes on after it.  The `flow` module limits how much may wait unread.
+and the next step goes on after it.  The `flow_rules` module limits how much may wait unread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
-import gevent
 from gevent.event import Event as Signal
 
 from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
@@ -99,7 +98,7 @@ class RemoteProcess:
         Raises `OutputGap` where events are lost, `WaitTimeout` after `timeout` seconds, and
         `TransportClosed`, `ResumeFailed` or `RequestFailed` when the process can no longer be followed.
         """
-        self._inlet.reader = gevent.getcurrent()
+        self._inlet.read_by_caller()
         self._await(lambda: self._known.can_take, timeout)
         try:
             return self._known.take()

@@ -144,11 +144,11 @@ def test_who_waits_for_what_comes_of_it_waits_for_the_server(
     accept(fake, kind)
     found = opening.get(timeout=5)
     inlet = Inlet()
-    inlet.reader = gevent.getcurrent()
+    inlet.read_by(gevent.getcurrent())
     client._gate.update(inlet, client._options.max_unread_bytes + 1)
     assert client._gate.must_stop()
     waiting = gevent.spawn(kind.wait, found)
-    inlet.reader = waiting
+    inlet.read_by(waiting)
     turns()
     assert not client._gate.must_stop()
     waiting.kill()

@@ -21,7 +21,8 @@ def gate() -> Gate:
 
 def full(gate: Gate, reader: gevent.Greenlet[[], None] | None = None) -> Inlet:
     inlet = Inlet()
-    inlet.reader = reader
+    if reader is not None:
+        inlet.read_by(reader)
     gate.update(inlet, LIMIT + 1)
     return inlet
 

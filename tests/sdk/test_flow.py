@@ -131,7 +131,7 @@ def test_who_awaits_a_task_of_his_own_is_not_waited_for() -> None:
 def test_a_reader_that_takes_nothing_for_long_holds_up_nobody_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_flow, "_RECHECK_SECONDS", 0.001)
+    monkeypatch.setattr(_flow, "RECHECK_SECONDS", 0.001)
 
     async def main() -> None:
         gate, inlet, begun = Gate(10, 100), Inlet(), asyncio.Event()

@@ -65,6 +65,7 @@ class Shown(NamedTuple):
 
     token_id: str | None  # None if it shows nothing valid
     entry: Identity | NotAdmitted | CannotServe | None = None  # of a rendezvous URL
+    token: Token | None = None  # shown directly; as good as when it was asked for, and not for long
 
 
 class Api:
@@ -107,7 +108,8 @@ class Api:
         if way_in:
             return self._shown_by_ticket(way_in[1], query)
         try:
-            return Shown(self._token(request).id)
+            token = self._token(request)
+            return Shown(token.id, token=token)
         except (ApiError, CannotServe):
             return Shown(None)
 
@@ -125,7 +127,7 @@ class Api:
         if request.values("origin"):  # browsers send it; no web page may reach the relay
             return self._refused("other", ApiError(403, "forbidden", "requests of web pages are refused"))
         if call:
-            return self._call(request, call[1], call[2])
+            return self._call(request, call[1], call[2], shown.token)
         if way_in:
             return self._enter(request, way_in[1], query, shown.entry)
         if path == "/readyz":
@@ -136,13 +138,13 @@ class Api:
             return self._read_only(request, self._metrics_page(request))
         return self._refused("other", ApiError(404, "not_found", "there is nothing here"))
 
-    def _call(self, request: Request, environment_id: str, name: str) -> Response:
+    def _call(self, request: Request, environment_id: str, name: str, shown: Token | None) -> Response:
         try:
             if request.method != "POST":
                 raise ApiError(405, "method_not_allowed", "registry calls are POST requests")
             if self._rendezvous.draining:
                 raise ApiError(503, "relay_draining", "this relay is shutting down")
-            token = self._token(request)
+            token = shown or self._token(request)
             body = _decoded(request.body)
             if name == "register":
                 answer = self._registry.register(environment_id, token, body, self._base_for(request))

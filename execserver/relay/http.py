@@ -73,6 +73,7 @@ class HttpConnection:
         self._ends = time.monotonic() + limits.unauthenticated_s  # the time limit of the present wait
         self._fresh = False  # TLS is made, and no answer was given yet
         self._unwanted = False
+        self._waited = False  # for the peer, since it was recognized
 
     def serve(self, service: Service) -> tuple[Identity, bytes] | None:
         """Serve until the end.
@@ -131,8 +132,10 @@ class HttpConnection:
             raise h11.RemoteProtocolError("no place is left", error_status_hint=503)
         if shown.token_id is not None:
             self._ends = time.monotonic() + self._limits.request_timeout_s
-        in_chunks = bool(request.values("transfer-encoding"))
-        return request._replace(body=self._read_body(in_chunks)), shown
+        self._waited = False
+        body = self._read_body(bool(request.values("transfer-encoding")))
+        # A body may be sent so slowly that the token is revoked meanwhile: then it is asked for once more.
+        return request._replace(body=body), shown._replace(token=None) if self._waited else shown
 
     def _read_head(self) -> None:
         """Wait until a whole head has arrived, and check it against our own rules."""
@@ -228,6 +231,7 @@ class HttpConnection:
         self._send(self._http.send(event) or b"")
 
     def _receive(self) -> bytes:
+        self._waited = True
         count = self._in_time(_READY_READ, lambda: self._stream.read(_BUFFER))
         data = bytes(_BUFFER[:count])
         self._http.receive_data(data)

@@ -52,11 +52,18 @@ class Whereabouts(NamedTuple):
         return f"&node={self.node}" if self.node else ""
 
 
+class Found(NamedTuple):
+    """An environment's executor."""
+
+    registration: Registration | None = None  # None: nobody has registered
+    at: Whereabouts | None = None  # None: it is not connected
+
+
 class Presence(Protocol):
     """Who is connected at the moment; the rendezvous implements it."""
 
-    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
-        """Wait until the executor of a registration is connected; return where it is, None if it is not."""
+    def find_executor(self, environment_id: str, seconds: float) -> Found:
+        """Wait until the executor of the current registration is connected; return where it is."""
 
     def knows_token(self, token_id: str) -> bool:
         """Tell whether a token is still valid."""
@@ -126,13 +133,10 @@ class Registry:
         """
         self._allow(environment_id, token, HARNESS)
         fingerprint = fingerprint_of(_key(body, "harness_public_key"))
-        registration = self._state.registration(environment_id)
+        registration, at = self._presence.find_executor(environment_id, self._limits.connect_wait_s)
         if registration is None:
             raise ApiError(404, "environment_not_registered", "no executor has registered this environment")
-        found = self._presence.find_executor(
-            environment_id, registration.registration_id, self._limits.connect_wait_s
-        )
-        if found is None:
+        if at is None:
             raise ApiError(503, "executor_offline", "the executor of this environment is not connected")
         ticket, authorization = f"h-{secrets.token_urlsafe(32)}", secrets.token_urlsafe(32)
         now = self._now()
@@ -149,7 +153,7 @@ class Registry:
         self._state.add_grant(grant, self._limits.grants, now)
         return {
             "environment_id": environment_id,
-            "url": _url(found.base or base, environment_id, ticket) + found.hint,
+            "url": _url(at.base or base, environment_id, ticket) + at.hint,
             "security_profile": SECURITY_PROFILE,
             "executor_registration_id": registration.registration_id,
             "executor_public_key": json.loads(registration.key),
@@ -167,8 +171,9 @@ class Registry:
         fingerprint = fingerprint_of(_key(body, "harness_public_key"))
         registration_id = _text(body, "executor_registration_id", _MAX_ID)
         authorization = _text(body, "harness_key_authorization", _MAX_AUTHORIZATION)
-        registration = self._state.registration(environment_id)
-        grant = self._state.take_authorization(environment_id, digest_of(authorization), self._now())
+        grant, registration = self._state.take_authorization(
+            environment_id, digest_of(authorization), self._now()
+        )
         valid = (
             grant is not None
             and registration is not None

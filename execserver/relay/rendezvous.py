@@ -17,9 +17,9 @@ from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.links import Shared, WebSocketLink
 from execserver.relay.metrics import Metrics
-from execserver.relay.registry import Whereabouts
+from execserver.relay.registry import Found, Whereabouts
 from execserver.relay.routes import RESET_TAKEN_OVER, Environment, Route
-from execserver.relay.state import Outcome, Registration, RelayState
+from execserver.relay.state import Grant, Outcome, Registration, RelayState
 from execserver.relay.tokens import Tokens, digest_of
 from execserver.wire.close_codes import GOING_AWAY, POLICY_VIOLATION
 
@@ -46,7 +46,7 @@ class Placement(Protocol):
     def left(self, environment_id: str) -> None:
         """Note that its WebSocket is gone; must not block."""
 
-    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
+    def find_executor(self, environment_id: str, seconds: float) -> Found:
         """See `registry.Presence`."""
 
     @property
@@ -93,11 +93,11 @@ class Rendezvous:
         if self.draining:
             raise NotAdmitted(_UNAVAILABLE, "pod_draining", "this relay is shutting down")
         digest = digest_of(ticket)
-        registration = self._state.registration(environment_id)
+        grant, registration = self._state.grant_for_ticket(environment_id, digest, self._now())
         if registration is None:
             raise NotAdmitted(_UNAUTHORIZED, "unknown_route", "no executor has registered this environment")
         # With a revoked token, the URLs that were got with it are void, too.
-        identity = self._identity(registration, digest)
+        identity = _identity(registration, digest, grant)
         if identity is None or not self._tokens.holds(identity.token_id):
             raise NotAdmitted(_UNAUTHORIZED, "expired", "this URL is not valid, or not any more")
         environment = self._environments.get(environment_id)
@@ -129,15 +129,19 @@ class Rendezvous:
                 self.placement.arrived(name, identity.registration_id)
         self._end_if_revoked(link)
 
-    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
+    def find_executor(self, environment_id: str, seconds: float) -> Found:
         """See `registry.Presence`."""
         if self.placement is not None:
-            return self.placement.find_executor(environment_id, registration_id, seconds)
+            return self.placement.find_executor(environment_id, seconds)
+        registration = self._state.registration(environment_id)
+        if registration is None:
+            return Found()
+        registration_id = registration.registration_id
         if not self.is_here(environment_id, registration_id) and not self.draining:
             arrival = self._arrivals.setdefault(environment_id, Event())
             with at_most(seconds):
                 arrival.wait()
-        return Whereabouts() if self.is_here(environment_id, registration_id) else None
+        return Found(registration, Whereabouts() if self.is_here(environment_id, registration_id) else None)
 
     def registered(self, registration: Registration, outcome: Outcome) -> None:
         """See `registry.Presence`."""
@@ -248,16 +252,6 @@ class Rendezvous:
         """Return how many of these were opened with one token, by its id."""
         return self._shared.open_sockets.count_of(token_id)
 
-    def _identity(self, registration: Registration, digest: bytes) -> Identity | None:
-        name, registration_id = registration.environment_id, registration.registration_id
-        if hmac.compare_digest(registration.ticket, digest):
-            return Identity(True, name, registration_id, registration.fingerprint, registration.token_id)
-        # A grant is for one registration: after a new one, the harness has to ask again.
-        grant = self._state.grant_for_ticket(name, digest, self._now())
-        if grant is None or grant.registration_id != registration_id:
-            return None
-        return Identity(False, name, registration_id, grant.fingerprint, grant.token_id)
-
     def is_here(self, environment_id: str, registration_id: str) -> bool:
         """Tell whether the executor of a registration is connected here."""
         environment = self._environments.get(environment_id)
@@ -285,3 +279,13 @@ class Rendezvous:
             return  # nothing is known; once the engine is back, everybody is asked about
         if not is_valid:
             link.close(POLICY_VIOLATION, "the token was revoked", "revoked")
+
+
+def _identity(registration: Registration, digest: bytes, grant: Grant | None) -> Identity | None:
+    name, registration_id = registration.environment_id, registration.registration_id
+    if hmac.compare_digest(registration.ticket, digest):
+        return Identity(True, name, registration_id, registration.fingerprint, registration.token_id)
+    # A grant is for one registration: after a new one, the harness has to ask again.
+    if grant is None or grant.registration_id != registration_id:
+        return None
+    return Identity(False, name, registration_id, grant.fingerprint, grant.token_id)

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from execserver.relay.errors import CannotServe
-from execserver.relay.state import Grant, Outcome, Registration
+from execserver.relay.state import Grant, Granted, Outcome, Registration
 
 _VERSION = 1
 _BUSY_S = 5.0
@@ -115,14 +115,14 @@ class SqliteState:
             self._keep_newest("grants", grant.environment_id, kept)
 
     @_told
-    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Granted:
         """See `RelayState`."""
         where = "ticket=? AND environment_id=? AND expires>?"
         row = self._one(f"SELECT {_GRANT} FROM grants WHERE {where}", ticket, environment_id, now)
-        return None if row is None else Grant(*row)
+        return Granted(None if row is None else Grant(*row), self.registration(environment_id))
 
     @_told
-    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Granted:
         """See `RelayState`."""
         # The row stays, since the credential of the same grant is valid until it expires.
         with _Transaction(self._db):
@@ -132,7 +132,8 @@ class SqliteState:
                 f"UPDATE grants SET authorization=NULL WHERE {where}", (authorization, environment_id)
             )
         grant = None if row is None else Grant(*row)
-        return grant if grant is not None and grant.expires > now else None
+        is_good = grant is not None and grant.expires > now
+        return Granted(grant if is_good else None, self.registration(environment_id))
 
     @_told
     def expire(self, now: float) -> None:

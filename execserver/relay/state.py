@@ -35,6 +35,13 @@ class Grant(NamedTuple):
     expires: float
 
 
+class Granted(NamedTuple):
+    """What one look finds, since an engine is asked over a network: a grant, and what it has to fit."""
+
+    grant: Grant | None
+    registration: Registration | None  # the environment's current one, also where there is no grant
+
+
 class Outcome(Enum):
     """The result of a register call."""
 
@@ -59,11 +66,11 @@ class RelayState(Protocol):
     def add_grant(self, grant: Grant, kept: int, now: float) -> None:
         """Store a grant; keep the `kept` newest of its environment."""
 
-    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Granted:
         """Return the unexpired grant of a rendezvous credential, as often as asked."""
 
-    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
-        """Return the unexpired grant of an authorization, the first time it is asked for; then None."""
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Granted:
+        """Return the unexpired grant of an authorization, the first time it is asked for; then none."""
 
     def expire(self, now: float) -> None:
         """Remove expired grants."""
@@ -111,17 +118,17 @@ class MemoryState:
         while len(grants) > kept:
             self._forget(next(iter(grants.values())))
 
-    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Granted:
         """See `RelayState`."""
         grant = self._by_ticket.get(ticket)
         is_good = grant is not None and grant.environment_id == environment_id and grant.expires > now
-        return grant if is_good else None
+        return Granted(grant if is_good else None, self.registration(environment_id))
 
-    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Granted:
         """See `RelayState`."""
         ticket = self._unused.get(authorization)
         if ticket is None or self._by_ticket[ticket].environment_id != environment_id:
-            return None
+            return Granted(None, self.registration(environment_id))
         del self._unused[authorization]
         return self.grant_for_ticket(environment_id, ticket, now)
 

@@ -10,7 +10,7 @@ import pytest
 from execserver.relay.engine.state import EngineState
 from execserver.relay.limits import Limits
 from execserver.relay.metrics import Metrics
-from execserver.relay.registry import ApiError, Registry, Whereabouts
+from execserver.relay.registry import ApiError, Found, Registry, Whereabouts
 from execserver.relay.sqlite_state import SqliteState, StateFileError
 from execserver.relay.state import Grant, MemoryState, Outcome, Registration, RelayState
 from execserver.relay.tokens import BOTH, Token, digest_of
@@ -73,19 +73,19 @@ def test_superseded_keys_are_bounded(state: RelayState) -> None:
 
 def test_grants_are_found_by_their_ticket_until_they_expire(state: RelayState) -> None:
     state.add_grant(grant(1), 10, 0.0)
-    assert state.grant_for_ticket("box", digest_of("ticket1"), 99.9) == grant(1)
-    assert state.grant_for_ticket("box", digest_of("ticket1"), 100.0) is None
-    assert state.grant_for_ticket("box", digest_of("ticket2"), 0.0) is None
+    assert state.grant_for_ticket("box", digest_of("ticket1"), 99.9).grant == grant(1)
+    assert state.grant_for_ticket("box", digest_of("ticket1"), 100.0).grant is None
+    assert state.grant_for_ticket("box", digest_of("ticket2"), 0.0).grant is None
 
 
 def test_an_authorization_is_good_once_and_in_time(state: RelayState) -> None:
     state.add_grant(grant(1), 10, 0.0)
     state.add_grant(grant(2), 10, 0.0)
-    assert state.take_authorization("box", digest_of("authorization1"), 50.0) == grant(1)
-    assert state.take_authorization("box", digest_of("authorization1"), 50.0) is None
-    assert state.take_authorization("box", digest_of("authorization2"), 100.0) is None
-    assert state.take_authorization("box", digest_of("authorization2"), 50.0) is None
-    found = state.grant_for_ticket("box", digest_of("ticket1"), 50.0)
+    assert state.take_authorization("box", digest_of("authorization1"), 50.0).grant == grant(1)
+    assert state.take_authorization("box", digest_of("authorization1"), 50.0).grant is None
+    assert state.take_authorization("box", digest_of("authorization2"), 100.0).grant is None
+    assert state.take_authorization("box", digest_of("authorization2"), 50.0).grant is None
+    found = state.grant_for_ticket("box", digest_of("ticket1"), 50.0).grant
     assert found is not None
     assert found.fingerprint == digest_of("harness")
 
@@ -98,18 +98,20 @@ def test_grants_are_bounded_for_each_environment(state: RelayState) -> None:
     left = [
         number
         for name, number in tickets
-        if state.grant_for_ticket(name, digest_of(f"ticket{number}"), 0.0) is not None
+        if state.grant_for_ticket(name, digest_of(f"ticket{number}"), 0.0).grant is not None
     ]
     assert left == [2, 3, 9]
-    used = [state.take_authorization("box", digest_of(f"authorization{number}"), 0.0) for number in (1, 2)]
+    used = [
+        state.take_authorization("box", digest_of(f"authorization{number}"), 0.0).grant for number in (1, 2)
+    ]
     assert used == [None, grant(2)]
 
 
 def test_a_grant_is_nothing_in_another_environment(state: RelayState) -> None:
     state.add_grant(grant(1), 10, 0.0)
-    assert state.grant_for_ticket("other", digest_of("ticket1"), 1.0) is None
-    assert state.take_authorization("other", digest_of("authorization1"), 1.0) is None
-    assert state.take_authorization("box", digest_of("authorization1"), 1.0) == grant(1)
+    assert state.grant_for_ticket("other", digest_of("ticket1"), 1.0).grant is None
+    assert state.take_authorization("other", digest_of("authorization1"), 1.0).grant is None
+    assert state.take_authorization("box", digest_of("authorization1"), 1.0).grant == grant(1)
 
 
 @pytest.mark.parametrize("state", ["memory", "file"], indirect=True)  # an engine forgets by its own clock
@@ -117,8 +119,8 @@ def test_expired_grants_are_forgotten(state: RelayState) -> None:
     state.add_grant(grant(1, expires=10.0), 10, 0.0)
     state.add_grant(grant(2, expires=20.0), 10, 0.0)
     state.expire(15.0)
-    assert state.grant_for_ticket("box", digest_of("ticket1"), 5.0) is None
-    assert state.grant_for_ticket("box", digest_of("ticket2"), 5.0) == grant(2, expires=20.0)
+    assert state.grant_for_ticket("box", digest_of("ticket1"), 5.0).grant is None
+    assert state.grant_for_ticket("box", digest_of("ticket2"), 5.0).grant == grant(2, expires=20.0)
 
 
 def test_a_file_outlives_the_process(tmp_path: Path) -> None:
@@ -131,15 +133,18 @@ def test_a_file_outlives_the_process(tmp_path: Path) -> None:
     second = SqliteState(path)
     assert second.registration("box") == registration("box", "b")
     assert second.register(registration("box", "a"), 10) is Outcome.SUPERSEDED
-    assert second.take_authorization("box", digest_of("authorization1"), 1.0) is not None
+    assert second.take_authorization("box", digest_of("authorization1"), 1.0).grant is not None
     second.close()
 
 
 class Here:
     """A presence: the executor is always connected."""
 
-    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
-        return Whereabouts()
+    def __init__(self, state: RelayState) -> None:
+        self._state = state
+
+    def find_executor(self, environment_id: str, seconds: float) -> Found:
+        return Found(self._state.registration(environment_id), Whereabouts())
 
     revoked: frozenset[str] = frozenset()
 
@@ -152,7 +157,7 @@ class Here:
 
 def test_an_authorization_expires_by_the_clock_that_is_passed_in(state: RelayState) -> None:
     clock = [1000.0]
-    registry = Registry(state, Here(), Limits(grant_ttl_s=60), Metrics(), lambda: clock[0])
+    registry = Registry(state, Here(state), Limits(grant_ttl_s=60), Metrics(), lambda: clock[0])
     token = Token("id", "box", BOTH, bytes(32), "")
     body: dict[str, object] = {
         "security_profile": "noise_hybrid_ik_v1",
@@ -174,7 +179,7 @@ def test_an_authorization_expires_by_the_clock_that_is_passed_in(state: RelaySta
 
 
 def test_a_harness_whose_token_was_revoked_meanwhile_is_answered_401(state: RelayState) -> None:
-    here = Here()
+    here = Here(state)
     registry = Registry(state, here, Limits(), Metrics(), lambda: 1000.0)
     executor, harness = (Token(name, "box", BOTH, bytes(32), "") for name in ("executor", "harness"))
     body: dict[str, object] = {
@@ -197,7 +202,8 @@ def test_a_harness_whose_token_was_revoked_meanwhile_is_answered_401(state: Rela
 
 def test_the_rate_of_calls_recovers_with_the_clock() -> None:
     clock = [0.0]
-    registry = Registry(MemoryState(), Here(), Limits(calls_per_s=1), Metrics(), lambda: clock[0])
+    state = MemoryState()
+    registry = Registry(state, Here(state), Limits(calls_per_s=1), Metrics(), lambda: clock[0])
     token = Token("id", "box", BOTH, bytes(32), "")
 
     def statuses(count: int) -> list[int]:

@@ -31,7 +31,7 @@ from execserver.relay.engine.subscription import Subscription
 from execserver.relay.engine.tokens import CHANNEL as TOKENS
 from execserver.relay.errors import CannotServe
 from execserver.relay.limits import Limits
-from execserver.relay.registry import Whereabouts
+from execserver.relay.registry import Found, Whereabouts
 from execserver.relay.rendezvous import Rendezvous
 
 _log = logging.getLogger(__name__)
@@ -149,12 +149,16 @@ class ClusterNode:
         self._away.add(environment_id)
         self._telling.wake()
 
-    def find_executor(self, environment_id: str, registration_id: str, seconds: float) -> Whereabouts | None:
+    def find_executor(self, environment_id: str, seconds: float) -> Found:
         """See `registry.Presence`.  Raises CannotServe."""
-        place = self._place(environment_id, registration_id)
+        registration, presence = steps.whereabouts(self._engine, environment_id)
+        if registration is None:
+            return Found()
+        registration_id = registration.registration_id
+        place = place_of(presence, registration_id, self._leases, time.monotonic())
         if place is None or place.is_leaving:
             place = self._await_executor(environment_id, registration_id, time.monotonic() + seconds)
-        return None if place is None else Whereabouts(place.presence.node, place.record.url)
+        return Found(registration, place and Whereabouts(place.presence.node, place.record.url))
 
     def astray(self, environment_id: str, registration_id: str, hint: str | None) -> None:
         """See `rendezvous.Placement`.  Raises CannotServe."""

@@ -7,9 +7,9 @@ writes is an error of the engine (503), never an answer: nobody is refused for g
 from __future__ import annotations
 
 from execserver.relay.engine.client import Engine, EngineRefused
-from execserver.relay.engine.resp import Reply
+from execserver.relay.engine.resp import Command, Reply
 from execserver.relay.engine.scripts import GRANT, REGISTER
-from execserver.relay.state import Grant, Outcome, Registration
+from execserver.relay.state import Grant, Granted, Outcome, Registration
 
 _REGISTRATION = ("id", "key", "fp", "ticket", "token", "at")
 
@@ -39,7 +39,7 @@ class EngineState:
 
     def registration(self, environment_id: str) -> Registration | None:
         """See `RelayState`."""
-        (fields,) = self._engine.call(("HMGET", f"r:{{{environment_id}}}", *_REGISTRATION))
+        (fields,) = self._engine.call(ask_registration(environment_id))
         return registration_of(environment_id, fields)
 
     def add_grant(self, grant: Grant, kept: int, now: float) -> None:
@@ -54,21 +54,29 @@ class EngineState:
         pair = f"{ticket}:{authorization}"
         self._engine.call(GRANT.on(keys, text, lasts, pair, kept, tickets, authorizations))
 
-    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Grant | None:
+    def grant_for_ticket(self, environment_id: str, ticket: bytes, now: float) -> Granted:
         """See `RelayState`."""
-        (text,) = self._engine.call(("GET", f"g:{{{environment_id}}}:{ticket.hex()}"))
-        return _grant(environment_id, text, now)
+        return self._granted(environment_id, ("GET", f"g:{{{environment_id}}}:{ticket.hex()}"), now)
 
-    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Grant | None:
+    def take_authorization(self, environment_id: str, authorization: bytes, now: float) -> Granted:
         """See `RelayState`."""
-        (text,) = self._engine.call(("GETDEL", f"a:{{{environment_id}}}:{authorization.hex()}"))
-        return _grant(environment_id, text, now)
+        return self._granted(environment_id, ("GETDEL", f"a:{{{environment_id}}}:{authorization.hex()}"), now)
 
     def expire(self, now: float) -> None:
         """See `RelayState`."""
 
     def close(self) -> None:
         """See `RelayState`."""
+
+    def _granted(self, environment_id: str, command: Command, now: float) -> Granted:
+        # In one round trip; the registration is looked at last, and can only be newer than the grant.
+        text, fields = self._engine.call(command, ask_registration(environment_id))
+        return Granted(_grant(environment_id, text, now), registration_of(environment_id, fields))
+
+
+def ask_registration(environment_id: str) -> Command:
+    """Return the command whose answer `registration_of` reads."""
+    return ("HMGET", f"r:{{{environment_id}}}", *_REGISTRATION)
 
 
 def registration_of(environment_id: str, fields: Reply) -> Registration | None:

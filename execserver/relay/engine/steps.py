@@ -11,7 +11,8 @@ from execserver.relay.cluster.residents import Answer, Claim, Step
 from execserver.relay.engine.client import Engine, EngineRefused
 from execserver.relay.engine.resp import Command
 from execserver.relay.engine.scripts import BEAT, CLAIM, END, RELEASE
-from execserver.relay.engine.state import text_of
+from execserver.relay.engine.state import ask_registration, registration_of, text_of
+from execserver.relay.state import Registration
 
 LEFT_MS = 10_000  # a lost websocket's node is remembered, to be told when its executor comes elsewhere
 FORGET_NODE_S = 86_400  # the name of a node that is gone stands in the list for so long
@@ -60,8 +61,14 @@ def tell(engine: Engine, steps: Sequence[Step]) -> list[Answer | None]:
 
 def presence(engine: Engine, environment_id: str) -> Presence | None:
     """Return where an environment's executor is connected, or was until now.  Raises CannotServe."""
-    (text,) = engine.call(("GET", f"p:{{{environment_id}}}"))
+    (text,) = engine.call(_ask_presence(environment_id))
     return presence_of(text_of(text))
+
+
+def whereabouts(engine: Engine, environment_id: str) -> tuple[Registration | None, Presence | None]:
+    """Return an environment's registration and its `presence`, in one round trip.  Raises CannotServe."""
+    fields, text = engine.call(ask_registration(environment_id), _ask_presence(environment_id))
+    return registration_of(environment_id, fields), presence_of(text_of(text))
 
 
 def send(engine: Engine, node: str, message: Message) -> None:
@@ -77,6 +84,10 @@ def time_of(engine: Engine) -> float:
         if seconds.isdigit() and micros.isdigit():
             return int(seconds) + int(micros) / 1e6
     raise EngineRefused("the engine does not know the time")
+
+
+def _ask_presence(environment_id: str) -> Command:
+    return ("GET", f"p:{{{environment_id}}}")
 
 
 def _command(step: Step) -> Command:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
@@ -35,29 +36,40 @@ _log = logging.getLogger(__name__)
 _SYNC_S = 1.0
 _WARN_S = 10.0
 _SESSION_CHARACTERS = 8
+_STRANGE_BYTES = 200
+_NO_URL, _NO_WORDS = "(no URL)", "(no words)"
 
 
-class _Facts(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
-    """The members of params that are recorded; all others are skipped."""
+_NOT_GIVEN = msgspec.Raw()
 
-    argv: list[str] | msgspec.UnsetType = msgspec.UNSET
-    command: list[str] | msgspec.UnsetType = msgspec.UNSET
-    cwd: str | msgspec.UnsetType | None = msgspec.UNSET
-    path: str | msgspec.UnsetType = msgspec.UNSET
-    source_path: str | msgspec.UnsetType = msgspec.UNSET
-    destination_path: str | msgspec.UnsetType = msgspec.UNSET
-    recursive: bool | msgspec.UnsetType | None = msgspec.UNSET
-    mode: str | int | msgspec.UnsetType | None = msgspec.UNSET
-    process_id: str | msgspec.UnsetType = msgspec.UNSET
-    signal: str | msgspec.UnsetType = msgspec.UNSET
-    host: str | msgspec.UnsetType = msgspec.UNSET
-    port: int | msgspec.UnsetType = msgspec.UNSET
-    url: str | msgspec.UnsetType = msgspec.UNSET
-    method: str | msgspec.UnsetType = msgspec.UNSET
-    client_name: str | msgspec.UnsetType = msgspec.UNSET
+
+class _Facts(msgspec.Struct, kw_only=True, rename="camel"):
+    """The members of params that are recorded; all others are skipped.
+
+    Not one has a type here: a request may have any members besides its own, and none of them may hide others.
+    """
+
+    argv: msgspec.Raw = _NOT_GIVEN
+    command: msgspec.Raw = _NOT_GIVEN
+    cwd: msgspec.Raw = _NOT_GIVEN
+    path: msgspec.Raw = _NOT_GIVEN
+    source_path: msgspec.Raw = _NOT_GIVEN
+    destination_path: msgspec.Raw = _NOT_GIVEN
+    recursive: msgspec.Raw = _NOT_GIVEN
+    mode: msgspec.Raw = _NOT_GIVEN
+    process_id: msgspec.Raw = _NOT_GIVEN
+    signal: msgspec.Raw = _NOT_GIVEN
+    host: msgspec.Raw = _NOT_GIVEN
+    port: msgspec.Raw = _NOT_GIVEN
+    url: msgspec.Raw = _NOT_GIVEN
+    method: msgspec.Raw = _NOT_GIVEN
+    client_name: msgspec.Raw = _NOT_GIVEN
 
 
 _READER = msgspec.json.Decoder(_Facts)
+_NAMES = tuple((each.name, each.encode_name) for each in msgspec.structs.fields(_Facts))
+_NUMBER = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_PLAIN = msgspec.json.Decoder(str | _NUMBER | bool | list[str] | None)
 # What a request that ended well is recorded as; one that was refused is a `refusal`.
 EVENTS = {
     methods.INITIALIZE.name: "session",
@@ -236,19 +248,21 @@ class AuditTrail:
         )
 
     def _facts(self, answered: Answered) -> dict[str, object]:
-        """Return what is recorded of the params; nothing of params that are none."""
+        """Return what is recorded of the params."""
         params = answered.request.params
         try:
             found = params.decoded(_READER) if isinstance(params, Lifted) else _READER.decode(params)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return {}
-        members = msgspec.to_builtins(found)
-        facts: dict[str, object] = {name: value for name, value in members.items() if value is not None}
+            return {"params": "unreadable"}
+        members = {shown: _plain(getattr(found, name)) for name, shown in _NAMES}
+        facts = {name: value for name, value in members.items() if value is not None}
         for name in ("argv", "command"):
             if isinstance(words := facts.get(name), list):
                 facts[name] = [self._redact(word) for word in words]
-        if isinstance(url := facts.get("url"), str):
-            facts["url"] = _shown_url(url)
+            elif name in facts:
+                facts[name] = _NO_WORDS
+        if "url" in facts:
+            facts["url"] = _shown_url(facts["url"])
         if trace := answered.request.trace:
             facts["trace"] = (trace.traceparent or "")[:64]
         return {("httpMethod" if name == "method" else name): value for name, value in facts.items()}
@@ -301,11 +315,23 @@ def whom(who: Who) -> dict[str, object]:
     return members
 
 
-def _shown_url(url: str) -> str:
+def _plain(text: msgspec.Raw) -> object:
+    """Return a member's value; of one that no request takes, the beginning of its JSON."""
+    if not bytes(text):
+        return None
+    try:
+        return _PLAIN.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return bytes(text)[:_STRANGE_BYTES].decode(errors="backslashreplace")
+
+
+def _shown_url(url: object) -> str:
     """Return scheme, host and path of a URL: what is behind may be a secret, and so may a user in it."""
+    if not isinstance(url, str):
+        return _NO_URL
     try:
         parts = urlsplit(url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
         return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
     except ValueError:
-        return "(no URL)"
+        return _NO_URL

@@ -82,6 +82,30 @@ def test_changes_of_files_are_recorded_by_path_and_reads_are_not(
     assert content not in (folder / "audit-00000001.jsonl").read_text()
 
 
+def test_members_that_a_request_does_not_have_hide_nothing_of_it(
+    server: ServerProcess, folder: Path, tmp_path: Path
+) -> None:
+    """A request may have any members besides its own; those of others may be of any type."""
+    path = f"file://{tmp_path}/a"
+    strange: list[dict[str, Any]] = [{"port": "x"}, {"url": 7}, {"argv": [1]}, {"signal": {"path": "/b"}}]
+    with server.connect() as peer:
+        peer.open_session()
+        for number, members in enumerate(strange):
+            opened = {"path": path, "handleId": f"h{number}", "mode": "replace"}
+            peer.call("fs/open", {**opened, **members})
+            peer.call("fs/createDirectory", {"path": f"{path}.{number}", **members})
+        peer.call("fs/remove", {"path": path, "argv": [SECRET], "command": [[SECRET]], "url": [SECRET]})
+        with pytest.raises(RemoteError):
+            peer.call("fs/remove", {"path": {"a": 1}})
+    changes = [(each["method"], each["path"]) for each in told(folder, "change")]
+    for number in range(len(strange)):
+        assert changes[2 * number] == ("fs/open", path)
+        assert changes[2 * number + 1] == ("fs/createDirectory", f"{path}.{number}")
+    assert changes[2 * len(strange) :] == [("fs/remove", path)]
+    assert told(folder, "refusal")[0]["path"] == '{"a":1}'
+    assert SECRET not in (folder / "audit-00000001.jsonl").read_text()
+
+
 def test_secrets_stay_out_of_it(server: ServerProcess, folder: Path) -> None:
     with server.connect() as peer:
         peer.open_session()
@@ -183,32 +207,43 @@ def test_a_folder_that_cannot_be_it_keeps_the_server_from_starting(tmp_path: Pat
         assert done.stdout == ""
 
 
-def test_a_required_log_that_cannot_be_written_refuses_what_acts(folder: Path, tmp_path: Path) -> None:
-    """The disk is full to the server: its files may not become larger than this."""
+@pytest.mark.parametrize(("room", "last", "again"), [(0, "exit", ["lost"]), (200, "lost", ["lost", "lost"])])
+def test_a_required_log_that_cannot_be_written_refuses_what_acts(
+    room: int, last: str, again: list[str], folder: Path, tmp_path: Path
+) -> None:
+    """The disk is full to the server: its files may not become larger than this.
+
+    Where there is room for a short record but none for a start, the log ends with how many are missing.
+    """
     # Else it would leave byte code behind that is cut at that size.
     env = {**base_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     options = ("--audit", str(folder), "--audit-required")
     with ServerProcess(options=options, env=env) as server, server.connect() as peer:
         peer.open_session()
         run(peer, "p", "true")
-        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (3000, 3000))
-        refused = ""
-        for number in range(40):
-            try:
-                run(peer, f"p{number}", "true")
-            except RemoteError as error:
-                refused = str(error)
-                break
-        assert "the audit log, which is required here, cannot be written: " in refused
-        assert refused.endswith(("No space left on device", "File too large"))
+        wait_until(lambda: told(folder, "exit"), 20)
+        size = (folder / "audit-00000001.jsonl").stat().st_size + room
+        soft, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size, hard))
+        run(peer, "q", "true")  # nothing was missing before this
+        with pytest.raises(RemoteError) as refused:
+            run(peer, "r", "true")
+        assert "the audit log, which is required here, cannot be written: " in str(refused.value)
+        assert str(refused.value).endswith(("No space left on device", "File too large"))
         with pytest.raises(RemoteError, match="cannot be written"):
             peer.call("fs/writeFile", {"path": f"file://{tmp_path}/x", "dataBase64": ""})
         assert not (tmp_path / "x").exists()
         peer.call("fs/readFile", {"path": "file:///proc/version"})
-    assert verify(str(folder)).torn == 0
-    events = [record["event"] for record in records(str(folder))]
-    # A record that is shorter than the one which did not fit may still find room: that some are lost.
-    assert events[-1] in ("start", "exit", "lost")
+        verdict = verify(str(folder))
+        assert [record["event"] for record in records(str(folder))][-1] == last
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (soft, hard))
+        run(peer, "s", "true")
+    missing = told(folder, "lost")
+    assert [record["event"] for record in missing] == again
+    # A start and its end, and for each request that was refused a try and the refusal.
+    assert sum(record["records"] for record in missing) == 6
+    assert [each["process"] for each in told(folder, "start")] == ["p", "s"]
+    assert verify(str(folder), verdict.head).torn == 0
 
 
 @pytest.mark.parametrize("policy", ["read-only", "workspace-write", "all folders"])

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 GENESIS = "0" * 64
 MAX_LINE_BYTES = 64 * 1024
-_MAX_TEXT = 2048  # characters of one text in a record; what is longer is cut, and says so
-_LEAST_TEXT = 100  # where a record is too long with that
-_MAX_WORDS = 64  # of a list
+# Characters of one text and words of one list in a record: what is longer is cut, and says so.  A character
+# takes up to 12 bytes, and words are of the caller, so each row is for what is too long with the one before.
+_BOUNDS = ((2048, 64), (100, 64), (40, 16))
 _PREVIOUS = re.compile(rb',"prev":"([0-9a-f]{64})"\}')
 _PREVIOUS_BYTES = len(',"prev":""}') + 64
 
@@ -32,9 +32,12 @@ class Broken(Exception):
 def line_of(number: int, at: str, event: str, members: Mapping[str, object], previous: str) -> bytes:
     """Return a record as a line, without its line end."""
     body = {"n": number, "at": at, "event": event, **members}
-    text = _json(_bounded(body, _MAX_TEXT))
-    if len(text) > MAX_LINE_BYTES - _PREVIOUS_BYTES:
-        text = _json(_bounded(body, _LEAST_TEXT))
+    for bounds in _BOUNDS:
+        text = _json(bounded(body, *bounds))
+        if len(text) <= MAX_LINE_BYTES - _PREVIOUS_BYTES:
+            break
+    else:
+        text = _json({"n": number, "at": at, "event": event, "cut": True})
     return f'{text[:-1]},"prev":"{previous}"}}'.encode()
 
 
@@ -87,13 +90,13 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
-def _bounded(value: object, most: int) -> object:
+def bounded(value: object, most: int, words: int) -> object:
     """Return a value without texts and lists beyond the bounds."""
     if isinstance(value, str):
         return value if len(value) <= most else f"{value[:most]}... ({len(value)} characters)"
     if isinstance(value, dict):
-        return {name: _bounded(each, most) for name, each in value.items()}
+        return {name: bounded(each, most, words) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        kept: list[object] = [_bounded(each, most) for each in value[:_MAX_WORDS]]
-        return kept if len(value) <= _MAX_WORDS else [*kept, f"... ({len(value)} items)"]
+        kept: list[object] = [bounded(each, most, words) for each in value[:words]]
+        return kept if len(value) <= words else [*kept, f"... ({len(value)} items)"]
     return value

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from execserver.audit.chain import GENESIS, MAX_LINE_BYTES, Broken, Checker, digest_of, line_of
+from execserver.audit.reading import verify
+from execserver.audit.segments import Segments
 
 
 def chain(count: int) -> list[bytes]:
@@ -103,3 +106,26 @@ def test_a_record_has_a_bounded_length_and_says_what_was_cut(argv: list[str], mo
         assert words[-1] == f"... ({len(argv)} items)"
     for word, given_word in zip(words[:64], argv, strict=False):
         assert word == given_word or word.endswith(f"... ({len(given_word)} characters)")
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 5000])
+@pytest.mark.parametrize("character", ["\U0001f600", "\ud800", "\x00"])
+def test_words_of_the_longest_characters_make_no_line_that_breaks_the_log(
+    character: str, count: int, tmp_path: Path
+) -> None:
+    """What a reader does not take would end the chain there, and the next start with it."""
+    words = [character * 5000] * count
+    segments = Segments(str(tmp_path / "audit"))
+    line = line_of(1, "t", "refusal", {"argv": words, "command": words, "path": character * 9000}, GENESIS)
+    segments.append(line)
+    segments.close()
+    assert verify(str(tmp_path / "audit")).head == digest_of(line)
+    again = Segments(str(tmp_path / "audit"))
+    assert (again.end.number, again.end.head) == (1, digest_of(line))
+    again.close()
+
+
+def test_of_a_record_with_too_many_members_at_least_the_event_is_told() -> None:
+    members = {f"m{number}": "\x00" * 100 for number in range(1000)}
+    record = Checker().follow(line_of(1, "t", "start", members, GENESIS))
+    assert record == {"n": 1, "at": "t", "event": "start", "cut": True, "prev": GENESIS}

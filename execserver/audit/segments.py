@@ -116,9 +116,11 @@ class Segments:
         self._fd = self._opened(names[-1] if names else _name(1))
         self._size = os.fstat(self._fd).st_size
         self.end = self._found_end()
-        if not self._size and len(names) > 1:
-            # The newest file is empty: it was begun, and nothing came to it.
-            self.end = self._end_of(names[-2])
+        for name in reversed(names[:-1]):
+            if self.end.number:
+                break
+            # The newer files are empty: they were begun, and nothing came to them.
+            self.end = self._end_of(name, self.end.cut)
 
     def _found_end(self) -> End:
         tail = os.pread(self._fd, _TAIL_BYTES, max(0, self._size - _TAIL_BYTES))
@@ -129,16 +131,16 @@ class Segments:
             self._size -= cut
         return _end_in(tail[:whole], cut)
 
-    def _end_of(self, name: str) -> End:
+    def _end_of(self, name: str, cut: int) -> End:
         with open(os.path.join(self.folder, name), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            return _end_in(file.read(), 0)
+            return _end_in(file.read(), cut)
 
     def _begin_next(self) -> None:
         names = segment_names(self.folder)
         found = _NAME.fullmatch(names[-1]) if names else None
+        os.fdatasync(self._fd)  # first: where that fails nothing is begun, and the next line tries again
         descriptor = self._opened(_name(int(found[1]) + 1 if found else 1))
-        os.fdatasync(self._fd)
         os.close(self._fd)
         self._fd, self._size = descriptor, 0
         for name in names[: max(0, len(names) + 1 - self._segments)]:

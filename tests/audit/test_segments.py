@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from execserver.audit.chain import GENESIS, digest_of, line_of
 from execserver.audit.reading import NotIntact, records, verify
 from execserver.audit.segments import AuditFolderError, Segments, segment_names
+from tests.support.proc import descriptor_count
 
 
 class Log:
@@ -68,6 +70,42 @@ def test_a_file_that_was_begun_and_stayed_empty_is_no_new_beginning(tmp_path: Pa
     again.add(1)
     again.close()
     assert verify(str(tmp_path / "audit")).last == 4
+
+
+def test_several_files_that_stayed_empty_are_no_new_beginning_either(tmp_path: Path) -> None:
+    log = Log(tmp_path / "audit")
+    log.add(3)
+    log.close()
+    for number in (2, 3, 4):
+        (tmp_path / "audit" / f"audit-0000000{number}.jsonl").touch()
+    again = Log(tmp_path / "audit")
+    assert (again.number, again.head) == (3, log.head)
+    again.add(1)
+    again.close()
+    assert verify(str(tmp_path / "audit")).last == 4
+
+
+def test_a_disk_that_fails_at_the_end_of_a_file_costs_no_descriptor_and_begins_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "audit", segment_bytes=200)
+    log.add(1)
+    before = descriptor_count(os.getpid())
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", fail)
+        for _ in range(3):
+            with pytest.raises(OSError, match="the disk is broken"):
+                log.add(1)
+    assert descriptor_count(os.getpid()) == before
+    assert segment_names(str(tmp_path / "audit")) == ["audit-00000001.jsonl"]
+    log.add(1)
+    log.close()
+    assert segment_names(str(tmp_path / "audit"))[1:] == ["audit-00000002.jsonl"]
+    assert verify(str(tmp_path / "audit")).last == 2
 
 
 @pytest.mark.parametrize("torn", [b"{", b'{"n":3,"at":"', b"x" * 300])

@@ -6,10 +6,13 @@ format for players is for who asks for it (`cast`).  The death of the server cut
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import struct
+
+from execserver.audit.chain import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +26,7 @@ OUTPUT, INPUT, RESIZE, CUT, EXIT = b"o", b"i", b"r", b"c", b"x"
 _CODES = (OUTPUT, INPUT, RESIZE, CUT, EXIT)
 _HEAD = struct.Struct("<QcI")  # microseconds since the start, code, bytes
 _MAX_HEADER = 1024 * 1024
+_SHOWN_WORDS, _SHOWN_TEXT = 200, 400  # of the words of a process in the header, which is to stay readable
 _NAME = re.compile(r"\d{13}-[0-9a-f]{8}\.rec")
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -52,7 +56,10 @@ class Recording:
         self._is_cut = False
         self._path = f"{place}/{self.name}.rec"
         self._fd = os.open(self._path, _FLAGS, 0o600)
-        self._write(json.dumps(facts).encode() + b"\n")
+        if not self._write(json.dumps(bounded(facts, _SHOWN_TEXT, _SHOWN_WORDS)).encode() + b"\n"):
+            # Without a header nobody could read it.
+            self.discard()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     @classmethod
     def taken_over(cls, fd: int, path: str, at_us: int, size: int, is_cut: bool) -> Recording:

@@ -21,6 +21,7 @@ from execserver.audit.recording import (
     names,
     read,
 )
+from tests.support.proc import descriptor_count
 
 AT_MS = 1_700_000_000_000
 AT_US = AT_MS * 1000
@@ -98,3 +99,33 @@ def test_one_that_was_not_started_is_gone_and_others_are_none(tmp_path: Path) ->
     recorded(tmp_path).discard()
     with pytest.raises(NoRecording, match="has no recording p"):
         read(str(tmp_path), "p")
+
+
+@pytest.mark.parametrize("words", [["\x00" * 100_000] * 3, ["\U0001f600"] * 300_000])
+def test_words_without_end_leave_it_readable(tmp_path: Path, words: list[str]) -> None:
+    """Else a command would be hidden by its own words."""
+    recording = Recording(str(tmp_path), AT_MS, {"process": "p", "argv": words})
+    recording.add(OUTPUT, b"seen", AT_US)
+    recording.close()
+    facts, found = read(str(tmp_path), "p")
+    assert list(found) == [(0, OUTPUT, b"seen")]
+    argv = facts["argv"]
+    assert isinstance(argv, list)
+    assert argv[0][:1] == words[0][:1]
+    assert "... (" in argv[-1]
+
+
+def test_on_a_full_disk_there_is_none_and_nothing_of_it_stays(tmp_path: Path) -> None:
+    recorded(tmp_path).close()
+    descriptors = descriptor_count(os.getpid())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        with pytest.raises(OSError, match="No space left on device"):
+            recorded(tmp_path, "q")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert descriptor_count(os.getpid()) == descriptors
+    assert len(names(str(tmp_path / FOLDER))) == 1

@@ -2,13 +2,15 @@
 
 Two programs must never see different messages in the same bytes, so everything ambiguous is refused: a line
 end other than CR LF, a folded line, blanks around a name, control characters, more than one Host, two
-statements about the length of the body, a transfer coding other than `chunked`.
+statements about the length of the body, a transfer coding other than `chunked`, and a `Connection` that names
+what says where the message goes or ends.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+from typing import TypeVar
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 128
@@ -20,6 +22,8 @@ _NAME = re.compile(_TOKEN)
 _VALUE = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _OF_THIS_HOP = frozenset((b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"))
+# Without them the next hop would find another end of the body, or another host.
+_OF_EVERY_HOP = frozenset((b"content-length", b"host"))
 _END = b"\r\n\r\n"
 
 
@@ -120,6 +124,9 @@ class ResponseHead(Head):
         return (Body.UNTIL_CLOSE, 0) if framing[0] is Body.NONE else framing
 
 
+_Kind = TypeVar("_Kind", bound=Head)
+
+
 def head_length(data: bytes | bytearray) -> int:
     """Return how long the head at the beginning of some bytes is; 0 if it is not complete yet.
 
@@ -143,7 +150,7 @@ def parse_request(head: bytes) -> RequestHead:
     if len(request.all(b"host")) > 1:
         raise BadHead("more than one Host")
     request.framing()
-    return request
+    return _checked(request)
 
 
 def parse_response(head: bytes) -> ResponseHead:
@@ -152,7 +159,13 @@ def parse_response(head: bytes) -> ResponseHead:
     found = _STATUS.fullmatch(line)
     if found is None:
         raise BadHead("no status line")
-    return ResponseHead(int(found[2]), found[3] or b"", int(found[1]), fields)
+    return _checked(ResponseHead(int(found[2]), found[3] or b"", int(found[1]), fields))
+
+
+def _checked(head: _Kind) -> _Kind:
+    if not _OF_EVERY_HOP.isdisjoint(head.connection_options):
+        raise BadHead("a field of the message that is to be dropped")
+    return head
 
 
 def _split(head: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:

@@ -62,6 +62,8 @@ def test_a_request_is_read() -> None:
         head("GET / HTTP/1.1", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
         head("GET / HTTP/1.0", "Transfer-Encoding: chunked"),
         head("GET / HTTP/1.1", *["A: b"] * 129),
+        head("GET / HTTP/1.1", "Content-Length: 1", "Connection: content-length"),
+        head("GET / HTTP/1.1", "Host: a", "Connection: keep-alive, \tHOST"),
     ],
 )
 def test_an_ambiguous_request_is_refused(data: bytes) -> None:
@@ -77,6 +79,7 @@ def test_an_ambiguous_request_is_refused(data: bytes) -> None:
         head("HTTP/2 200 OK"),
         head("HTTP/1.1 200 O\x00K"),
         head("HTTP/1.1 200 OK", "A b"),
+        head("HTTP/1.1 200 OK", "Content-Length: 1", "Connection: Content-Length"),
     ],
 )
 def test_a_bad_response_is_refused(data: bytes) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from execserver.egress.hosts import BadHost, normal_host
 
 MAX_HELLO_BYTES = 32 * 1024
-_HANDSHAKE, _CLIENT_HELLO = 22, 1
+MAX_RECORDS = 512  # for one message; real clients need one or two
+_HANDSHAKE, _CLIENT_HELLO, _MAJOR = 22, 1, 3
+# The first byte of each kind of record, and nothing at all.
+_RECORDS = frozenset((b"", *(bytes((kind,)) for kind in range(20, 25))))
 _RECORD_HEAD, _MESSAGE_HEAD = 5, 4
 _VERSION_AND_RANDOM = 2 + 32
 _SERVER_NAME, _HOST_NAME = 0, 0
@@ -39,27 +42,35 @@ class _Reader:
 def hello_of(data: bytes) -> bytes | None:
     """Return the message at the beginning of a TLS connection; empty for anything else, None if it goes on.
 
-    Raises BadHello.
+    Raises BadHello.  Takes a short time, also when it is asked after each byte.
     """
-    message = b""
-    while True:
-        if data[:1] not in (b"", b"\x16") or data[1:2] not in (b"", b"\x03"):
-            if message:
-                raise BadHello("another record inside of the message")
-            return b""
-        length = int.from_bytes(data[3:_RECORD_HEAD]) if len(data) >= _RECORD_HEAD else 0
-        if len(data) < _RECORD_HEAD + max(length, 1):
-            return None
-        message += data[_RECORD_HEAD : _RECORD_HEAD + length]
-        data = data[_RECORD_HEAD + length :]
-        if message[0] != _CLIENT_HELLO:
-            return b""
-        if len(message) >= _MESSAGE_HEAD:
-            end = _MESSAGE_HEAD + int.from_bytes(message[1:_MESSAGE_HEAD])
-            if end > MAX_HELLO_BYTES:
-                raise BadHello("too long")
-            if len(message) >= end:
-                return message[:end]
+    if data[:1] not in _RECORDS or data[1:2] not in (b"", b"\x03"):
+        return b""
+    pieces: list[bytes] = []
+    at = 0
+    while len(data) >= at + _RECORD_HEAD:
+        # Some servers skip a record of another kind here, and read the message behind it.
+        if data[at] != _HANDSHAKE or data[at + 1] != _MAJOR:
+            raise BadHello("another record before the message or inside of it")
+        length = int.from_bytes(data[at + 3 : at + _RECORD_HEAD])
+        if not length or len(pieces) >= MAX_RECORDS:
+            raise BadHello("too many records, or an empty one")
+        if len(data) < at + _RECORD_HEAD + length:
+            break
+        at += _RECORD_HEAD + length
+        pieces.append(data[at - length : at])
+    return _message(b"".join(pieces))
+
+
+def _message(data: bytes) -> bytes | None:
+    if data and data[0] != _CLIENT_HELLO:
+        raise BadHello("another message than the first one of a client")
+    if len(data) < _MESSAGE_HEAD:
+        return None
+    end = _MESSAGE_HEAD + int.from_bytes(data[1:_MESSAGE_HEAD])
+    if end > MAX_HELLO_BYTES:
+        raise BadHello("too long")
+    return data[:end] if len(data) >= end else None
 
 
 def server_name(hello: bytes) -> str | None:

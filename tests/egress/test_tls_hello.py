@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from execserver.egress.tls_hello import MAX_HELLO_BYTES, BadHello, hello_of, server_name
+from execserver.egress.tls_hello import MAX_HELLO_BYTES, MAX_RECORDS, BadHello, hello_of, server_name
 
 
 def hello(name: str | None) -> bytes:
@@ -49,7 +49,7 @@ def test_an_incomplete_message_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", b"\x16\x04", b"\x16\x03\x01\x00\x01\x02"]
+    "data", [b"SSH-2.0-x\r\n", b"GET / HTTP/1.1\r\n", b"\x16\x04", b"\x15\x05\x01", b"\x19\x03\x01"]
 )
 def test_other_protocols_are_no_tls(data: bytes) -> None:
     assert hello_of(data) == b""
@@ -95,3 +95,31 @@ def test_a_message_without_end_and_one_with_something_between_are_refused() -> N
         hello_of(b"\x16\x03\x01\x00\x04" + too_long)
     with pytest.raises(BadHello):
         hello_of(b"\x16\x03\x01\x00\x01\x01" + b"\x17\x03\x03\x00\x01x")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(b"\x15\x03\x01\x00\x02\x01\x5a", id="a warning, which some servers skip"),
+        pytest.param(b"\x14\x03\x03\x00\x01\x01", id="a change of ciphers"),
+        pytest.param(b"\x17\x03\x03\x00\x00", id="empty data"),
+        pytest.param(b"\x16\x03\x01\x00\x00", id="an empty record"),
+        pytest.param(b"\x16\x03\x01\x00\x04\x00\x00\x00\x00", id="another message"),
+    ],
+)
+def test_nothing_comes_before_the_message(before: bytes) -> None:
+    with pytest.raises(BadHello):
+        hello_of(before + hello("a.example"))
+
+
+def test_an_empty_record_inside_of_the_message_is_refused() -> None:
+    with pytest.raises(BadHello):
+        hello_of(b"\x16\x03\x01\x00\x01\x01" + b"\x16\x03\x01\x00\x00")
+
+
+def test_a_message_in_very_many_records_is_refused_before_it_takes_time() -> None:
+    begun = b"\x01\x00\x7f\x00" + bytes(MAX_RECORDS)
+    many = b"".join(b"\x16\x03\x01\x00\x01" + begun[at : at + 1] for at in range(MAX_RECORDS + 1))
+    assert hello_of(many[: 6 * MAX_RECORDS]) is None
+    with pytest.raises(BadHello, match="too many"):
+        hello_of(many)

@@ -3,7 +3,8 @@
 The kernel tells the user of the socket at the other end, by netlink or, where there is none, by
 `/proc/net/tcp`.  The server's own user and root may use a proxy: they could read the memory of the process it
 is for.  Another user's socket has to be held by a descendant of that process, such as the user that a package
-manager becomes.  Where nothing can be told, nobody is let in.
+manager becomes.  Where nothing can be told, nobody is let in: so it is with a socket that its user has
+closed, of which the kernel says that it is root's and has no inode.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Peers:
         `leader` is the pid of the process; 0 while it does not run yet.
         """
         owner = self.owner(client, proxy_port)
-        if owner is None:
+        if owner is None or not owner.inode:
             return False
         return owner.uid in self._own or self._is_below(leader, owner)
 

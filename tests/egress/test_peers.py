@@ -1,0 +1,55 @@
+"""Whose connection to a proxy on the host's loopback is served."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from execserver.services.egress import peers
+from execserver.services.egress.peers import Peers
+from tests.support.egress_scene import get, rules, scene, upstream
+
+
+@pytest.fixture
+def asked() -> Iterator[Peers]:
+    made = Peers()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("with_netlink", [True, False])
+def test_a_socket_that_was_closed_is_nobody_s(
+    asked: Peers, with_netlink: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_netlink:
+        monkeypatch.setattr(Peers, "_ask", lambda self, client, port: peers._from_proc(client, port))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            place = client.getsockname()
+            assert asked.may_use(place, port, 0)
+            client.shutdown(socket.SHUT_WR)
+            assert asked.may_use(place, port, 0)  # it only has nothing more to say
+        assert not asked.may_use(place, port, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_who_is_gone_at_once_is_not_served() -> None:
+    program = (
+        "import os, socket, sys; os.setgid(65534); os.setuid(65534)\n"
+        "sock = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "sock.sendall(sys.argv[2].encode()); sock.close()\n"
+    )
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        request = get(server.place, method="POST").decode()
+        here.proxy.pause()  # so that it is gone before anybody looks
+        subprocess.run([sys.executable, "-c", program, str(here.proxy.http_port), request], check=True)
+        here.proxy.resume()
+        assert here.status(get(server.place)) == 200  # connections are accepted in their order
+        assert len(server.received) == 1
+        assert here.reasons == ["allow"]

@@ -23,6 +23,7 @@ from execserver.egress.http_heads import (
     parse_response,
     written,
 )
+from execserver.eventloop.turns import give_way
 from execserver.services.egress.streams import READ_BYTES, Incoming
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _ANSWER_S = 3600.0  # until a server begins to answer; the process may give up sooner
 _HEAD_S = 30.0  # then for the rest of its head
 _SWITCHING = 101
+_MAX_INTERIM = 256  # answers before the real one
+_MANY_CHUNKS = 256  # in one read: then less is read at a time, and others have their turn
+_FEW_BYTES = 4096
 
 Framing = tuple[Body, int]
 
@@ -93,15 +97,16 @@ class Exchange:
             return False
 
     def _final_head(self) -> ResponseHead:
-        while True:
+        for _ in range(_MAX_INTERIM):
             response = self._head()
             if not response.is_interim:
                 return response
             if response.status == _SWITCHING:
-                raise UpstreamFailed(can_be_answered=not self._answered)
+                break
             if self._request.minor:
                 self._answered = True
                 self._client.sock.sendall(_status_line(response, response.passed_on()))
+        raise UpstreamFailed(can_be_answered=not self._answered)
 
     def _head(self) -> ResponseHead:
         try:
@@ -182,13 +187,19 @@ def _copy_body(
 
 
 def _copy_chunks(source: Incoming, send: Callable[[bytes], object], *, chunked: bool) -> bool:
-    chunks = Chunks()
+    chunks, most = Chunks(), _FEW_BYTES
     while not chunks.ended:
-        data = source.read()
+        data = source.read(most)
         if not data:
             return False
-        for piece in chunks.feed(data):
-            send(chunk(piece) if chunked else piece)
+        pieces = chunks.feed(data)
+        if pieces:
+            joined = b"".join(pieces)
+            send(chunk(joined) if chunked else joined)
+        most = READ_BYTES
+        if len(pieces) >= _MANY_CHUNKS:
+            most = _FEW_BYTES
+            give_way()
     if chunked:
         send(LAST_CHUNK)
     source.buffer = chunks.rest + source.buffer

@@ -20,7 +20,7 @@ from execserver.egress.socks import (
     succeeded,
 )
 from execserver.services.egress.judging import Judge, Refused
-from execserver.services.egress.streams import READ_BYTES, Incoming, carry
+from execserver.services.egress.streams import Incoming, carry
 from execserver.services.egress.tls_guard import TlsGuard
 
 if TYPE_CHECKING:
@@ -92,5 +92,5 @@ class SocksConnection:
             datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             datagrams.bind(("127.0.0.1", 0))
             self._sock.sendall(succeeded(*datagrams.getsockname()))
-            while self._sock.recv(READ_BYTES):
+            while self._incoming.read():
                 pass

@@ -15,11 +15,13 @@ import gevent
 from gevent import socket
 
 from execserver.eventloop.deadline import at_most
+from execserver.eventloop.turns import give_way
 
 READ_BYTES = 64 * 1024
 _PIPE_BYTES = 1024 * 1024
 _SPLICED_AFTER = 4  # full reads in a row
 _TURN_BYTES = 8 * 1024 * 1024  # then others have their turn
+_TURN_READS = 16  # the same for bytes that are copied
 HALF_OPEN_S = 600.0  # one side has ended and the other is silent
 
 # Returns the length of what stands complete at the beginning of some bytes, 0 as long as it does not.
@@ -27,13 +29,17 @@ Length = Callable[[bytes], int]
 
 
 class Incoming:
-    """The bytes that come from a socket, which is its owner's."""
+    """The bytes that come from a socket, which is its owner's.
 
-    __slots__ = ("buffer", "sock")
+    Who reads from a socket that always has something waits for nothing: now and then others get their turn.
+    """
+
+    __slots__ = ("_reads", "buffer", "sock")
 
     def __init__(self, sock: socket.socket, buffer: bytes = b"") -> None:
         self.sock = sock
         self.buffer = buffer
+        self._reads = 0
 
     def take(self, length: Length, idle_s: float, deadline_s: float) -> bytes:
         """Return what `length` finds complete; empty at the end of the input and when it takes too long.
@@ -41,6 +47,7 @@ class Incoming:
         The first byte has `idle_s` seconds, all others together `deadline_s`.  Raises what `length` raises,
         and OSError.
         """
+        self._take_turns()
         if not self.buffer:
             with at_most(idle_s):
                 self.buffer = self.sock.recv(READ_BYTES)
@@ -62,9 +69,15 @@ class Incoming:
 
     def read(self, most: int = READ_BYTES) -> bytes:
         """Return at most so many bytes, at least one; none at the end of the input."""
+        self._take_turns()
         if self.buffer:
             return self.cut(most)
         return self.sock.recv(most)
+
+    def _take_turns(self) -> None:
+        self._reads += 1
+        if self._reads % _TURN_READS == 0:
+            give_way()
 
 
 def carry(near: Incoming, far: Incoming) -> None:
@@ -125,7 +138,7 @@ class _Way:
             self._sink.sendall(data)
             self.moved += len(data)
             full = full + 1 if len(data) == READ_BYTES else 0
-            if full >= _SPLICED_AFTER:
+            if full >= _SPLICED_AFTER and not self._source.buffer:
                 self._splice()
                 return
 
@@ -146,7 +159,7 @@ class _Way:
                     turn += sent
                 if turn >= _TURN_BYTES:
                     turn = 0
-                    gevent.sleep(0)
+                    give_way()
         finally:
             os.close(out)
             os.close(into)

@@ -22,6 +22,7 @@ from bench.sdk_ends import (
     ASYNCIO,
     GEVENT,
     SWEREX,
+    SYNC,
     WAYS,
     End,
     Missing,
@@ -31,6 +32,7 @@ from bench.sdk_ends import (
     relayed,
     swerex,
 )
+from bench.sdk_fixture import set_ups
 
 _FALLING = ("ms", "KiB", "s")  # units of which less is better
 _OWN = WAYS[:3]
@@ -57,6 +59,7 @@ ROWS = (
     Row("large", {"upload, 64 MiB": "MB/s", "download, 64 MiB": "MB/s", "large, CPU": "s"}),
     Row("small", {"upload, 2,000 files": "1/s", "download, 2,000 files": "1/s", "small, CPU": "s"}),
     Row("imports", {"import": "ms"}),
+    Row("execbox", {"execbox, set-up": "ms", "`python -c pass` beside it": "ms"}, (SYNC,)),
 )
 
 # Name of a figure -> way -> one value for each round.
@@ -79,6 +82,8 @@ class Bench:
         worker = Worker(way, self._python() if way == SWEREX else sys.executable)
         if row.name == "imports":
             return {"import": worker.import_ms(3 if quick else 9)}
+        if row.name == "execbox":
+            return set_ups(worker.python, self._options.ours, 3 if quick else 20)
         far = row.name.startswith("relay_")
         here = self._folder / "here"
         here.mkdir(exist_ok=True)

@@ -42,6 +42,23 @@ def test_a_quick_round_has_figures_of_our_three_ways(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_quick_round_times_the_fixture(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path, "--only", "execbox"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
+    rows = dict(
+        re.findall(r"^\| (.*?) \| ms \|  \|  \| ([\d.e+-]+) \|  \|  \|  \|$", done.stdout, re.MULTILINE)
+    )
+    server, bare = float(rows["execbox, set-up"]), float(rows["`python -c pass` beside it"])
+    assert 0 < bare < server, done.stdout  # a server is an interpreter, too
+
+
+@pytest.mark.long
 def test_nothing_is_left_of_a_round_that_is_told_to_end(tmp_path: Path) -> None:
     mark = f"a round of {tmp_path}"  # in the environment of all that it starts
     bench = subprocess.Popen(

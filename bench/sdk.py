@@ -48,6 +48,7 @@ class Row(NamedTuple):
 
 ROWS = (
     Row("run_true", {"run true p50": "ms", "run true p99": "ms", "run_true, CPU": "s"}),
+    Row("spawned", {"`true` spawned and reaped here": "ms"}, (SYNC,)),
     Row(
         "relay_true",
         {"run true p50, relay": "ms", "run true p99, relay": "ms", "run_true, CPU, relay": "s"},

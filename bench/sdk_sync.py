@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -34,6 +35,16 @@ def run_true(box: Box, task: Task) -> Figures:
         expect(box.run(["true"]).exit_code, 0, "exit code")
         waits.append(time.perf_counter() - begun)
     return percentiles("run true", waits)
+
+
+def spawned(task: Task) -> Figures:
+    """The same commands by the kernel alone, without a client and a server: nothing can be quicker."""
+    waits = []
+    for _ in range(task.scaled(1000, 20)):
+        begun = time.perf_counter()
+        os.waitpid(os.posix_spawnp("true", ["true"], {}), 0)
+        waits.append(time.perf_counter() - begun)
+    return {"`true` spawned and reaped here": sorted(waits)[len(waits) // 2] * 1000}
 
 
 def runs_at_once(box: Box, task: Task) -> Figures:
@@ -115,6 +126,7 @@ if __name__ == "__main__":
     main(
         {
             "run_true": with_box(run_true),
+            "spawned": spawned,
             "at_once": with_box(runs_at_once),
             "memory": with_box(memory),
             "stream": with_box(stream),

@@ -60,5 +60,20 @@ def test_the_first_snippet_has_at_most_ten_lines() -> None:
     assert len([line for line in SNIPPETS[0].splitlines() if line]) <= 10
 
 
+def test_the_snippet_of_the_clients_own_page_runs(server: ServerProcess, tmp_path: Path) -> None:
+    page = (ROOT / "sdk" / "client.md").read_text()
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    # Its folder and its program are not on every machine, nor is there a sandbox on every one.
+    for given, here in {
+        "ws://127.0.0.1:8765": server.url,
+        "/src": str(tmp_path),
+        '["make", "test"]': '["echo", "made"]',
+        "workspace-write": "full-access",
+    }.items():
+        assert snippet.count(given) == 1
+        snippet = snippet.replace(given, here)
+    assert run(snippet, tmp_path, "") == "0 made\n\n"
+
+
 def test_the_reference_is_up_to_date() -> None:
     assert PAGE.read_text() == render(), "`python3 build.py docs` writes it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,15 @@ def program(folder: Path) -> str:
 def test_each_fixture_is_a_private_box(tmp_path: Path) -> None:
     said = outcome(tmp_path, program(tmp_path))
     assert "3 passed" in said or ("2 passed, 1 skipped" in said and "no sandbox works here" in said), said
+
+
+@pytest.mark.parametrize("page", ["docs/sdk.md", "sdk/pytest.md"])
+def test_the_snippets_of_the_pages_pass(tmp_path: Path, page: str) -> None:
+    snippets = re.findall(r"^```py\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    write_script(tmp_path / "mytool", "echo mytool 1.0")  # what the pages test
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    said = outcome(tmp_path, program(tmp_path), "\n".join(snippets), PATH=path)
+    assert "1 passed" in said, said
 
 
 def test_one_box_can_serve_all_tests(tmp_path: Path) -> None:

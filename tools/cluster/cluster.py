@@ -115,15 +115,24 @@ class Cluster:
             self.wait_for(executor.is_ready, f"the executor of {executor.environment_id} is connected")
 
     def new_executor(
-        self, environment_id: str, token: str, execserver: Sequence[str] | None = None
+        self, environment_id: str, token: str, execserver: Sequence[str] | None = None, place: str = ""
     ) -> Executor:
-        """Return an executor that is not started yet; it takes the place of an earlier one here."""
+        """Return an executor that is not started yet; it takes the place of an earlier one here.
+
+        It comes by the balancer, or to one place.
+        """
         before = self.executors.get(environment_id)
         if before is not None:
             self._replaced.append(before)
         name = f"{environment_id}-{len(self._replaced)}"
         executor = self.executors[environment_id] = Executor(
-            *(execserver or self._execserver, self.url, environment_id, token, self.folder),
+            *(
+                execserver or self._execserver,
+                f"http://{place}" if place else self.url,
+                environment_id,
+                token,
+            ),
+            self.folder,
             name=name,
             pause=self._pause,
         )

@@ -77,6 +77,11 @@ class Stream:
         """Return the longest time without a byte since the mark, the present one included, in seconds."""
         return max(self._worst, time.monotonic() - max(self._arrived, self._marked))
 
+    @property
+    def arrived(self) -> float:
+        """The moment of the last byte, by `time.monotonic`."""
+        return self._arrived
+
     def has_data_since(self, moment: float) -> bool:
         """Tell whether a byte arrived after a moment of `time.monotonic`.  Raises what ended the stream."""
         if self._reader.ready():

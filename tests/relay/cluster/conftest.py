@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Scene(ExitStack):
         replicated: bool = False,
         hosts: Hosts | None = None,
         token_file: Path | None = None,
+        words: Sequence[str] = (),
     ) -> Cluster:
         """Start a cluster with our executors of some environments; skips where a program is missing."""
         try:
@@ -48,7 +49,7 @@ class Scene(ExitStack):
                 engine,
                 hosts=hosts.hosts if hosts else None,
                 limits=QUICK,
-                words=("--public-metrics",),
+                words=("--public-metrics", *words),
                 pause=gevent.sleep,
                 token_file=token_file,
             )

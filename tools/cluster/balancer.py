@@ -42,7 +42,7 @@ class Balancer:
 
     def start(self) -> None:
         """Start it."""
-        self.service.start(lambda: self._admin.exists() and accepts(self.host, self.port))
+        self.service.start(self._answers)
 
     def states(self) -> dict[str, str]:
         """Return what it thinks of each node, such as `UP`, `NOLB`, `DOWN 1/1`, `MAINT`."""
@@ -77,6 +77,13 @@ class Balancer:
             return self._command(f"/proc/self/fd/{folder}/{self._admin.name}", words)
         finally:
             os.close(folder)
+
+    def _answers(self) -> bool:
+        try:
+            self.command("show info")  # its socket is there before anybody listens
+        except OSError:
+            return False
+        return accepts(self.host, self.port)
 
     def _command(self, path: str, words: str) -> str:
         with socket.socket(socket.AF_UNIX) as sock:

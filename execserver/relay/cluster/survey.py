@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from execserver.relay.cluster.presence import node_record_of
+from execserver.relay.cluster.presence import NODE_NAME, node_record_of
 from execserver.relay.engine import steps
 from execserver.relay.engine.client import Engine
 from execserver.relay.engine.resp import Reply
@@ -62,7 +62,8 @@ def survey(engine: Engine, environment_id: str | None) -> Survey:
 def _nodes(engine: Engine, now: float) -> list[NodeFacts]:
     (listed,) = engine.call(("ZREVRANGE", "nodes", 0, steps.MAX_NODES - 1, "WITHSCORES"))
     words = list(map(text_of, listed)) if isinstance(listed, list) else []
-    names = dict(zip(words[::2], words[1::2], strict=False))
+    pairs = zip(words[::2], words[1::2], strict=False)
+    names = {name: beat for name, beat in pairs if NODE_NAME.fullmatch(name)}
     if not names:
         return []
     records: list[Reply] = engine.call(*[("GET", f"n:{name}") for name in names])
@@ -94,11 +95,11 @@ def _place(engine: Engine, environment_id: str, nodes: list[NodeFacts]) -> Place
 
 
 def _engine_facts(info: str) -> EngineFacts:
-    facts = dict(re.findall(r"^(\w+):([^\r\n]*)", info, re.MULTILINE))
+    facts = dict(re.findall(r"^(\w+):([ -~]{0,64})", info, re.MULTILINE))
     name = "Valkey" if "valkey_version" in facts else "Redis"
     version = facts.get("valkey_version") or facts.get("redis_version", "?")
     replicas, memory, clients = (
-        int(facts.get(key, "0")) if facts.get(key, "0").isdigit() else 0
+        int(facts.get(key, "0")) if re.fullmatch("[0-9]{1,18}", facts.get(key, "0")) else 0
         for key in ("connected_slaves", "used_memory", "connected_clients")
     )
     return EngineFacts(f"{name} {version}", replicas, memory, clients)

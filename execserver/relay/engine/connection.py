@@ -59,9 +59,10 @@ class Connection:
             return []
         if len(self._calls) >= MAX_CALLS:
             raise EngineSilent("too many calls wait for the engine")
+        encoded = list(map(encode, commands))  # before anything waits for the replies
         call = _Call(len(commands))
         self._calls.append(call)
-        self._unsent += map(encode, commands)
+        self._unsent += encoded
         self._has_unsent.set()
         call.done.wait()
         if len(call.replies) < call.count:

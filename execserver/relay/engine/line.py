@@ -6,6 +6,7 @@ is one: a sentinel may be late.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _DIAL_S = 3.0  # for all of it
 _SENTINEL_S = 0.7  # for one sentinel
 _RECEIVE_BYTES = 64 * 1024
+_TELLING = 16  # characters at the beginning of a password
+_HOST = re.compile(rb"[0-9A-Za-z:][0-9A-Za-z:._-]{0,252}")
+_PORT = re.compile(rb"[0-9]{1,5}")
 
 
 class SignInRefused(CannotServe):
@@ -102,7 +106,9 @@ class Dialer:
         if password:
             (reply,) = line.ask(("AUTH", user, password) if user else ("AUTH", password))
             if isinstance(reply, Failure):
-                raise SignInRefused(f"the engine refuses the credentials of --engine-auth: {reply.text}")
+                # An engine that does not know the command repeats its words.
+                why = reply.code if password[:_TELLING] in reply.text else reply.text
+                raise SignInRefused(f"the engine refuses the credentials of --engine-auth: {why}")
         database = self.address.database
         role, chosen = line.ask(("ROLE",), ("SELECT", database) if database else ("PING",))
         for reply in (role, chosen):
@@ -119,10 +125,9 @@ class Dialer:
             found: Reply = None
             with at_most(_SENTINEL_S):
                 found = self._told_by(host, port)
-            if isinstance(found, list) and len(found) == 2:
-                name, number = found
-                if isinstance(name, bytes) and isinstance(number, bytes) and number.isdigit():
-                    return name.decode("ascii", "replace"), int(number)
+            place = _place_in(found)
+            if place is not None:
+                return place
         raise EngineSilent(f"no sentinel of {self.address.shown} knows its primary")
 
     def _told_by(self, host: str, port: int) -> Reply:
@@ -136,3 +141,15 @@ class Dialer:
             return None
         finally:
             line.close()
+
+
+def _place_in(told: Reply) -> tuple[str, int] | None:
+    """Return the host and port that a sentinel has told, None for anything else: nobody vouches for it."""
+    if not isinstance(told, list) or len(told) != 2:
+        return None
+    host, port = told
+    if not isinstance(host, bytes) or not isinstance(port, bytes):
+        return None
+    if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+        return None
+    return host.decode(), int(port)

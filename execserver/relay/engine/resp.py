@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Union
 
 _MAX_LINE = 4096
+_MAX_ERROR = 512
 _MAX_REPLY_BYTES = 1024 * 1024
 _MAX_ELEMENTS = 16 * 1024
 _MAX_DEPTH = 4
@@ -81,7 +82,7 @@ class Decoder:
         if kind == b"+":
             return line, end + 2, None
         if kind == b"-":
-            return Failure(line.decode("utf-8", "replace")), end + 2, None
+            return Failure(_printable(line)), end + 2, None
         if kind == b":":
             return _number(line), end + 2, None
         if kind == b"$":
@@ -120,6 +121,12 @@ class Decoder:
             value = self._open.pop()[0]
         replies.append(value)
         self._elements = self._bytes = 0
+
+
+def _printable(line: bytes) -> str:
+    """Return an error's text for logs, whoever wrote it."""
+    text = line[:_MAX_ERROR].decode("utf-8", "replace")
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _number(line: bytes) -> int:

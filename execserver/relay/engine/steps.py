@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from execserver.relay.cluster.messages import Message, encode
-from execserver.relay.cluster.presence import NodeRecord, Presence, node_record_of, presence_of
+from execserver.relay.cluster.presence import (
+    NODE_NAME,
+    NodeRecord,
+    Presence,
+    node_record_of,
+    presence_of,
+)
 from execserver.relay.cluster.residents import Answer, Claim, Step
 from execserver.relay.engine.client import Engine, EngineRefused
 from execserver.relay.engine.resp import Command
@@ -17,6 +24,7 @@ from execserver.relay.state import Registration
 LEFT_MS = 10_000  # a lost websocket's node is remembered, to be told when its executor comes elsewhere
 FORGET_NODE_S = 86_400  # the name of a node that is gone stands in the list for so long
 MAX_NODES = 256  # the newest ones, if there are more
+_SECONDS, _MICROS = re.compile("[0-9]{1,12}"), re.compile("[0-9]{1,6}")
 _ANSWERS = {answer.value: answer for answer in Answer}
 
 
@@ -43,7 +51,9 @@ def beat(engine: Engine, node: str, record: NodeRecord, lease_s: float, asked: S
     return Beat(
         text_of(held),
         now,
-        tuple(map(text_of, names)) if isinstance(names, list) else (),
+        tuple(filter(NODE_NAME.fullmatch, map(text_of, names[:MAX_NODES])))
+        if isinstance(names, list)
+        else (),
         {name: each for name, each in found.items() if each is not None},
     )
 
@@ -81,7 +91,7 @@ def time_of(engine: Engine) -> float:
     (moment,) = engine.call(("TIME",))
     if isinstance(moment, list) and len(moment) == 2:
         seconds, micros = map(text_of, moment)
-        if seconds.isdigit() and micros.isdigit():
+        if _SECONDS.fullmatch(seconds) and _MICROS.fullmatch(micros):
             return int(seconds) + int(micros) / 1e6
     raise EngineRefused("the engine does not know the time")
 

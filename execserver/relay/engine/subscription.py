@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gevent import Greenlet, sleep, spawn
 from gevent.event import Event
 from gevent.lock import Semaphore
 
+from execserver.eventloop.deadline import at_most
+from execserver.eventloop.turns import give_way
 from execserver.relay.engine.line import Dialer, Line
 from execserver.relay.engine.resp import Failure, InvalidReply, Reply, encode
 from execserver.relay.errors import CannotServe, EngineSilent
@@ -26,6 +28,7 @@ _PING_S = 1.0
 _SILENT_S = 2.5
 _PAUSE_S = 0.3
 _RECEIVE_BYTES = 64 * 1024
+_TURN_LINES = 64
 _MAX_LISTENED = 4096  # channels that are listened to for a moment
 
 
@@ -91,9 +94,10 @@ class Subscription:
             if len(self._listened) >= _MAX_LISTENED:
                 raise EngineSilent("too many calls wait for executors")
             arrivals = self._listened[channel] = Arrivals()
-            self._send("SUBSCRIBE", channel)
         arrivals.listeners += 1
         try:
+            if arrivals.listeners == 1:
+                self._send("SUBSCRIBE", channel)
             yield arrivals
         finally:
             arrivals.listeners -= 1
@@ -105,10 +109,13 @@ class Subscription:
         line = self._line
         if line is None:
             return
-        with self._sending:
-            try:
+        sent = False
+        try:
+            with suppress(OSError), at_most(_SILENT_S), self._sending:
                 line.sock.sendall(encode(words))
-            except OSError:
+                sent = True
+        finally:
+            if not sent:  # or only in part
                 line.close()  # the reader notices
 
     def _keep(self) -> None:
@@ -130,11 +137,16 @@ class Subscription:
         self._send("SUBSCRIBE", *self._channels, *self._listened)
         pings = spawn(self._ping, line)
         expected = set(self._channels)
+        taken = 0
         try:
             while data := line.sock.recv(_RECEIVE_BYTES):
                 self._heard = time.monotonic()
                 for reply in line.decoder.feed(data):
                     self._take(reply, expected)
+                    taken += 1
+                if taken >= _TURN_LINES:  # who sends without a pause keeps the event loop from nobody
+                    taken = 0
+                    give_way()
         except (OSError, InvalidReply) as error:
             raise EngineSilent(f"the engine: {error}") from None
         finally:

@@ -107,7 +107,9 @@ class EngineTokens:
 
 
 def _token(token_id: str, fields: Reply) -> Token | None:
-    if not isinstance(fields, list) or not any(fields):
+    if not isinstance(fields, list) or len(fields) != len(_FIELDS):
+        raise unreadable(f"t:{token_id}")
+    if not any(fields):
         return None
     environment_id, role, digest, created = map(text_of, fields)
     try:

@@ -108,7 +108,7 @@ class EgressPolicy:
     """What one process may reach.
 
     Of several rule sets a denial of any counts, and all have to allow: so the rules of a `machine` are laid
-    over those of a client.
+    over those of a client.  `allow_local_binding` is the client's: it lifts nothing of the machine's.
     """
 
     __slots__ = ("allow_local_binding", "machine", "mode", "rule_sets", "socks", "socks_udp", "upstream")
@@ -139,7 +139,7 @@ class EgressPolicy:
         address = literal(question.host)
         if self._denies(question, question.host, address):
             return _DENIED
-        if not self.allow_local_binding and _is_local(question.host, address) and not self._names(question):
+        if _is_local(question.host, address) and not self._names(question):
             return _LOCAL
         return ALLOW if all(rules.allows(question) for rules in self.rule_sets) else _NOT_ALLOWED
 
@@ -147,7 +147,7 @@ class EgressPolicy:
         """Decide by what the name was resolved to, after `judge` or a client has allowed it."""
         if any(self._denies(question, address.text, address) for address in answers):
             return _DENIED
-        if self.allow_local_binding:
+        if self.allow_local_binding and self.machine is None:
             return ALLOW
         return ALLOW if answers and self._may_be(question, answers) else _LOCAL
 
@@ -173,8 +173,13 @@ class EgressPolicy:
         return any(rules.deny.match(one, question) for rules in self.rule_sets for one in spellings)
 
     def _names(self, question: Question) -> bool:
-        """Return whether each set allows exactly this host; a pattern never means a local one."""
-        return all(rules.allow.name(question.host, question) for rules in self.rule_sets)
+        """Return whether each set allows exactly this host; a pattern never means a local one.
+
+        With local binding that holds for the machine's alone.
+        """
+        own = () if self.machine is None else (self.machine.rule_set,)
+        asked = own if self.allow_local_binding else self.rule_sets
+        return all(rules.allow.name(question.host, question) for rules in asked)
 
     def _may_be(self, question: Question, answers: Sequence[Address]) -> bool:
         if literal(question.host) is not None:

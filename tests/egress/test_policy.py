@@ -7,6 +7,7 @@ import pytest
 from execserver.egress.addresses import Address, literal
 from execserver.egress.config import domain_rules
 from execserver.egress.decisions import Action, Mode, Protocol, Question
+from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import Pattern
 from execserver.egress.policy import EgressPolicy, Rule, RuleSet
 
@@ -141,3 +142,23 @@ def test_of_several_sets_of_rules_all_have_to_allow() -> None:
     rules = EgressPolicy([domain_rules(["*"], ["bad"]), domain_rules(["a", "bad", "127.0.0.1"])])
     reasons = [rules.judge(ask(host)).reason for host in ("a", "b", "bad", "127.0.0.1")]
     assert reasons == ["allow", "not_allowed", "denied", "not_allowed_local"]
+
+
+def over(*allowed: str) -> EgressPolicy:
+    """Return a client's policy with local binding under rules of the machine."""
+    machine = MachineRules([Rule(Pattern(text)) for text in allowed])
+    return EgressPolicy([domain_rules(["*"])], allow_local_binding=True, machine=machine)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "169.254.169.254", "10.0.0.1", "::1"])
+def test_no_client_lifts_what_the_machine_says_of_local_addresses(host: str) -> None:
+    assert over("*").judge(ask(host)).reason == "not_allowed_local"
+    assert over("*", host).judge(ask(host)).allows  # the machine names it, and the client's pattern will do
+
+
+def test_no_client_lifts_what_the_machine_says_of_names_that_lead_to_local_addresses() -> None:
+    rules = over("*.example")
+    assert rules.judge(ask("a.example")).allows
+    assert rules.judge_answers(ask("a.example"), addresses("93.184.216.34")).allows
+    for inside in ("127.0.0.1", "169.254.169.254", "10.0.0.1"):
+        assert rules.judge_answers(ask("a.example"), addresses(inside)).reason == "not_allowed_local"

@@ -103,7 +103,7 @@ class Judge:
             return Way(connect_to(places), proxy)
 
     def _by_answers(self, question: Question) -> Verdict:
-        if self.policy.allow_local_binding:
+        if self.policy.allow_local_binding and self.policy.machine is None:
             return ALLOW  # everything follows the patterns then
         try:
             places = self._places(question)

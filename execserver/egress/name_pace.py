@@ -11,6 +11,11 @@ from collections import OrderedDict
 BURST = 256  # new names at once; a page of the web has some dozens
 PER_SECOND = 8.0
 REMEMBERED = 1024
+LONGEST_S = 10.0  # that a name waits; one that would have to wait longer is not looked up
+
+
+class TooManyNames(OSError):
+    """So many new names wait already that this one is refused."""
 
 
 class NamePace:
@@ -24,13 +29,19 @@ class NamePace:
         self._since = 0.0
 
     def delay(self, name: str, now: float) -> float:
-        """Return after how many seconds a name may be looked up; asked once for each look-up."""
+        """Return after how many seconds a name may be looked up; asked once for each look-up.
+
+        Raises TooManyNames.
+        """
         if name in self._known:
             self._known.move_to_end(name)
             return 0.0
+        tokens = min(BURST, self._tokens + (now - self._since) * PER_SECOND) - 1
+        wait = max(0.0, -tokens / PER_SECOND)
+        if wait > LONGEST_S:
+            raise TooManyNames(11, "too many new names")
+        self._tokens, self._since = tokens, now
         self._known[name] = None
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        self._tokens = min(BURST, self._tokens + (now - self._since) * PER_SECOND) - 1
-        self._since = now
-        return max(0.0, -self._tokens / PER_SECOND)
+        return wait

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from execserver.egress.name_pace import BURST, PER_SECOND, REMEMBERED, NamePace
+import pytest
+
+from execserver.egress.name_pace import BURST, LONGEST_S, PER_SECOND, REMEMBERED, NamePace, TooManyNames
 
 
 def test_many_new_names_have_to_wait() -> None:
@@ -32,3 +34,25 @@ def test_not_all_names_are_remembered() -> None:
     for number in range(REMEMBERED + 1):
         pace.delay(f"{number}.example", 1000.0 * number)
     assert pace.delay("0.example", 1000.0 * REMEMBERED) == 0.0
+
+
+def test_however_many_ask_at_once_no_more_names_get_through() -> None:
+    pace = NamePace()
+    taken = 0
+    for number in range(3000):  # all within ten seconds
+        try:
+            pace.delay(f"{number}.example", 1000.0 + number / 300)
+        except TooManyNames:
+            continue
+        taken += 1
+    assert taken <= BURST + PER_SECOND * (10 + LONGEST_S)
+
+
+def test_a_name_that_was_refused_is_still_new() -> None:
+    pace = NamePace()
+    for number in range(BURST + int(PER_SECOND * LONGEST_S)):
+        pace.delay(f"{number}.example", 1000.0)
+    for _ in range(2):
+        with pytest.raises(TooManyNames):
+            pace.delay("late.example", 1000.0)
+    assert pace.delay("late.example", 1000.0 + 1 / PER_SECOND) == LONGEST_S

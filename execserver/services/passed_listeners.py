@@ -8,6 +8,7 @@ the bytes.
 
 from __future__ import annotations
 
+import os
 import socket
 
 from execserver.sandbox.proxy.routes import HTTP_PORT, MAX_ENDPOINTS, SOCKS_PORT
@@ -47,6 +48,7 @@ def received(channel: socket.socket) -> dict[int, socket.socket]:
     _, numbers, _, _ = socket.recv_fds(channel, 1, MAX_ENDPOINTS)
     listeners = {}
     for number in numbers:
+        os.set_inheritable(number, False)  # no program that this server starts listens there, too
         listener = socket.socket(fileno=number)
         listener.setblocking(False)
         listeners[listener.getsockname()[1]] = listener

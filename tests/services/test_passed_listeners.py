@@ -11,7 +11,8 @@ import pytest
 from execserver.sandbox.plan import FILTER_PROXY_ROUTED, NETWORK_NONE, NETWORK_PROXY
 from execserver.sandbox.plan_record import encode_plan
 from execserver.sandbox.proxy.routes import HTTP_PORT
-from execserver.services.passed_listeners import PassedListeners
+from execserver.services import passed_listeners
+from execserver.services.passed_listeners import PassedListeners, received
 from execserver.services.spawner import Spawner, SpawnSpec
 from execserver.zygote.confinement import NATIVE, Confinement, refused
 from tests.services.spawning import Running, spawner, spec
@@ -87,3 +88,16 @@ def test_a_proxy_variable_is_needed(own_spawner: Spawner) -> None:
             own_spawner.spawn(what)
     finally:
         passed.close()
+
+
+def test_no_program_inherits_a_socket_that_was_passed() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(passed_listeners, "SOCKS_PORT", port)
+            socket.send_fds(theirs, [b"L"], [listening.fileno()])
+            found = received(ours)
+    assert list(found) == [port]
+    assert not found[port].get_inheritable()
+    found[port].close()

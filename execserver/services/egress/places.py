@@ -1,7 +1,8 @@
 """How many connections all proxies of a server have at most.
 
 Each needs two descriptors, four while the kernel moves its bytes; the server's other work must not go short
-of them for a process that opens thousands.
+of them for a process that opens thousands.  The last quarter is for processes with a few connections: some
+that open all they can leave no other one without.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 import resource
 from typing import Protocol
 
+FEW = 8  # connections of one process that may use the last quarter
+
 
 class Accepting(Protocol):
     """What accepts connections."""
 
-    def pause(self) -> None:
-        """Accept none for now."""
-
-    def resume(self) -> None:
-        """Accept again."""
+    def settle(self) -> None:
+        """Accept further connections or none, as `are_free_for` says."""
 
 
 class Places:
@@ -25,6 +25,7 @@ class Places:
 
     def __init__(self, limit: int) -> None:
         self._limit = max(1, min(limit, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._kept = self._limit // 4
         self._taken = 0
         self._accepting: set[Accepting] = set()
 
@@ -39,16 +40,22 @@ class Places:
     def take(self) -> None:
         """Count one connection more."""
         self._taken += 1
-        if self._taken == self._limit:
-            for each in self._accepting:
-                each.pause()
+        if self._taken in (self._limit - self._kept, self._limit):
+            self._settle()
 
     def give_back(self) -> None:
         """Count one less."""
         self._taken -= 1
-        if self._taken == self._limit - 1:
-            for each in self._accepting:
-                each.resume()
+        if self._taken + 1 in (self._limit - self._kept, self._limit):
+            self._settle()
+
+    def _settle(self) -> None:
+        for each in self._accepting:
+            each.settle()
+
+    def are_free_for(self, connections: int) -> bool:
+        """Return whether somebody with so many connections may accept another one."""
+        return self._taken < (self._limit if connections < FEW else self._limit - self._kept)
 
     @property
     def are_free(self) -> bool:

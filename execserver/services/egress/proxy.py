@@ -104,7 +104,7 @@ class EgressProxy:
         if self._is_on_host:
             self._service.own_ports.add(*self._ports)
         self._service.places.add(self)
-        self.resume()
+        self.settle()
 
     def close(self) -> None:
         """End all connections and listen no longer.  Never blocks; a second call does nothing."""
@@ -117,16 +117,18 @@ class EgressProxy:
         for greenlet in list(self._greenlets):
             greenlet.kill(block=False)
 
-    def resume(self) -> None:
-        """Accept again, if neither this process nor all of them have too many connections."""
-        if len(self._greenlets) < MAX_CONNECTIONS and self._service.places.are_free:
-            for acceptor in self._acceptors:
-                acceptor.start()
-
-    def pause(self) -> None:
-        """Let further connections wait."""
+    def settle(self) -> None:
+        """Accept, unless this process or all of them have too many connections: further ones wait then."""
         for acceptor in self._acceptors:
-            acceptor.pause()
+            if self._may_accept:
+                acceptor.start()
+            else:
+                acceptor.pause()
+
+    @property
+    def _may_accept(self) -> bool:
+        count = len(self._greenlets)
+        return count < MAX_CONNECTIONS and self._service.places.are_free_for(count)
 
     @property
     def _ports(self) -> tuple[int, ...]:
@@ -150,8 +152,8 @@ class EgressProxy:
         self._service.places.take()
         greenlet.link(self._ended)
         greenlet.start()
-        if len(self._greenlets) >= MAX_CONNECTIONS:
-            self.pause()
+        if not self._may_accept:
+            self.settle()
 
     def _serve(self, kind: Serve, sock: gevent_socket.socket, client: str) -> None:
         with sock:
@@ -163,7 +165,7 @@ class EgressProxy:
     def _ended(self, greenlet: gevent.Greenlet[..., None]) -> None:
         self._greenlets.discard(greenlet)
         self._service.places.give_back()
-        self.resume()
+        self.settle()
 
 
 def _listening(fd: int) -> socket.socket:

@@ -79,6 +79,7 @@ class Zygote:
         self._leaderless: dict[int, int] = {}  # request id to process group
         self._supervisors: set[int] = set()
         self._is_released = False
+        self._spare_is_due = False  # a supervised start has used the spare supervisor, or found none
         self._deserted = False  # an exec supervisor has ended; its orphans may leave orphans of their own
         self._sandboxes = sandboxes
         self._oom_score = OomScore() if oom_score is None else oom_score
@@ -98,6 +99,8 @@ class Zygote:
                 ready = [descriptor for descriptor, _ in self._poll.poll(self._patience_ms())]
                 if not ready and self._sandboxes is None:
                     self._sandboxes_at_need()
+                elif not ready and self._spare_is_due:
+                    self._make_spare()
                 self._retry_now_and_then()
                 if signals in ready:
                     _drain(signals)
@@ -122,6 +125,8 @@ class Zygote:
         """Return after how many milliseconds there is something to do without an event; None for never."""
         if self._sandboxes is None:
             return _IDLE_BEFORE_LOADING_MS
+        if self._spare_is_due:
+            return 0
         due = self._sandboxes.next_deadline_ns() if self._reports else 0
         # One millisecond more than what is left: rounded down, the poll would end before the deadline and
         # the loop would spin until it has passed.
@@ -153,7 +158,7 @@ class Zygote:
         try:
             record = decode(data)
             if isinstance(record, Release):
-                self._is_released = True
+                self._release()
                 return True
             answer = self._answer(record, descriptors)
         finally:
@@ -162,6 +167,18 @@ class Zygote:
                 os.close(descriptor)
         self._send(answer)
         return True
+
+    def _release(self) -> None:
+        self._is_released = True
+        if self._sandboxes is not None:
+            self._sandboxes.drop_spare()
+
+    def _make_spare(self) -> None:
+        """Prepare for the next supervised start, while there is nothing else to do."""
+        self._spare_is_due = False
+        if self._sandboxes is not None and not self._is_released:
+            with self._oom_score:
+                self._sandboxes.make_spare()
 
     def _answer(self, record: Record, descriptors: list[int]) -> Record:
         if isinstance(record, SpawnRequest | WorkerRequest):
@@ -281,7 +298,7 @@ class Zygote:
                 status = self._sandboxes.take_end(pid, status)
             if pid in self._supervisors:
                 self._supervisors.discard(pid)
-                self._deserted = True
+                self._deserted = self._spare_is_due = True
                 self._end_deserted()
             child_id = self._children.pop(pid, None)
             if child_id is None:
@@ -302,7 +319,12 @@ class Zygote:
         The supervisor does that itself, unless it is killed.  A zygote that starts supervised shells has no
         other orphans.  What a killed orphan leaves behind is found in the next round.
         """
-        deserted = [pid for pid in own_children() if pid not in self._children]
+        sandboxes = self._sandboxes
+        deserted = [
+            pid
+            for pid in own_children()
+            if pid not in self._children and (sandboxes is None or not sandboxes.is_spare(pid))
+        ]
         for pid in deserted:
             try:
                 os.kill(pid, _SIGKILL)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.zygote.confine import filter_template, spare_init
+from execserver.zygote.confine import filter_template, spare
 from tests.support.waiting import wait_until
 
 GONE = ""
@@ -90,7 +90,7 @@ def is_kept_ready(pid: int) -> bool:
     """Tell whether a process is what a zygote keeps for later starts: a filter template or a spare init."""
     try:
         name = Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
-        is_of_these = name in (filter_template.NAME, spare_init.NAME)
+        is_of_these = name in (filter_template.NAME, spare.NAME)
         return is_of_these and os.getsid(pid) != pid  # an init leads a session from its first calls on
     except OSError:
         return False  # it has ended

@@ -11,7 +11,7 @@ import pytest
 
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.sandbox.plan import WRITE
-from execserver.zygote.confine import spare_init
+from execserver.zygote.confine import spare, spare_init
 from execserver.zygote.confine.spare_init import MountChanges
 from tests.support.proc import children_of, descriptors, is_over, may_look_into
 from tests.support.roots import USERS, give, in_child, mount, plan
@@ -24,7 +24,7 @@ PRIVATE, RECURSIVE = 1 << 18, 1 << 14
 
 def spares(zygote: ConfinedZygote) -> list[int]:
     """Return the pids of the spares that a zygote has."""
-    return [pid for pid in children_of(zygote.pid) if name_of(pid) == spare_init.NAME]
+    return [pid for pid in children_of(zygote.pid) if name_of(pid) == spare.NAME]
 
 
 def name_of(pid: int) -> bytes:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount, SandboxPlan
+    from execserver.sandbox.rootfs.recorded import RecordedRoot
     from execserver.zygote.confine.child import Become, Report
     from execserver.zygote.confine.command import Command
     from execserver.zygote.confine.plan_cache import PlanCache
@@ -47,8 +48,9 @@ class Host:
 class BackEnd:
     """One confinement, decoded.  All that can be prepared is prepared before the fork that uses it.
 
-    `flags` are the namespaces that its forks go into, `builders` is how many programs of ours are executed
-    before the command.  With `has_root`, mask targets mask the missing paths of its `plan`.  With `is_quick`,
+    `flags` are the namespaces that its forks go into, `recorded` are the calls that build the sandbox root of
+    a command, if `make_ready` has recorded them, `builders` is how many programs of ours are executed before
+    the command.  With `has_root`, mask targets mask the missing paths of its `plan`.  With `is_quick`,
     the child is ready within a millisecond or so.
     """
 
@@ -59,6 +61,7 @@ class BackEnd:
     watches_routed = False  # a command that is watched can have a way to proxies, too
     needs_cwd = True  # the fork is made in the command's cwd, which must exist
     plan: SandboxPlan | None = None
+    recorded: RecordedRoot | None = None
 
     def __init__(self, host: Host, confinement: Confinement) -> None:
         """Decode a confinement.  Raises SpawnFailure."""

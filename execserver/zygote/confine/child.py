@@ -95,14 +95,18 @@ def place(report: int, kept: int = -1) -> int:
     return REPORT
 
 
-def keep_only(kernel: Kernel, report: int, kept: int = -1, beside: int = -1) -> int:
-    """Do as `place` does, and close everything else above stdio; with a `kept`, `beside` becomes BESIDE."""
+def keep_only(kernel: Kernel, report: int, kept: int = -1, beside: int = -1, below: int = 0) -> int:
+    """Do as `place` does, and close everything else above stdio; with a `kept`, `beside` becomes BESIDE.
+
+    What is numbered `below` stays, too.
+    """
     if beside >= 0:
         beside = fcntl.fcntl(beside, fcntl.F_DUPFD_CLOEXEC, BESIDE + 1)
     place(report, kept)
     if beside >= 0:
         os.dup2(beside, BESIDE, inheritable=False)
-    privileges.close_from(kernel, (BESIDE if beside >= 0 else KEPT if kept >= 0 else REPORT) + 1)
+    last = BESIDE if beside >= 0 else KEPT if kept >= 0 else REPORT
+    privileges.close_from(kernel, max(last + 1, below))
     return REPORT
 
 
@@ -305,19 +309,20 @@ def fork_child(kernel: Kernel, become: Become, flags: int = 0, group: int = -1) 
 
     It is in the new namespaces of `flags` and in the control group of the descriptor `group`, if given.
     """
+    return start_child(lambda report: forked(kernel, become, report, flags, group))
+
+
+def forked(kernel: Kernel, become: Become, report: int, flags: int = 0, group: int = -1) -> int:
+    """Fork as `fork_child` does, with the child's end of a report; return the pid."""
     identity = Identity()
-
-    def fork(report: int) -> int:
-        pid, mapped = fork_into(kernel, flags, group=group)
-        if pid == 0:
-            gc.disable()  # a collection writes to every object, and the fork would copy these pages
-            try:
-                become(report, identity if mapped else None)
-            finally:
-                os._exit(EXIT_NOT_PREPARED)
-        return pid
-
-    return start_child(fork)
+    pid, mapped = fork_into(kernel, flags, group=group)
+    if pid == 0:
+        gc.disable()  # a collection writes to every object, and the fork would copy these pages
+        try:
+            become(report, identity if mapped else None)
+        finally:
+            os._exit(EXIT_NOT_PREPARED)
+    return pid
 
 
 def milliseconds_until(deadline_ns: int) -> int | None:

@@ -17,15 +17,14 @@ import struct
 
 from execserver.sandbox.kernel import privileges, seccomp
 from execserver.sandbox.kernel.namespaces import Identity, flags_for, fork_into
-from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, ROOT_READ_ONLY, SandboxPlan
-from execserver.sandbox.plan_record import decode_plan, encode_plan
+from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, SandboxPlan
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.confine.child import milliseconds_until, tying_to_parent
 from execserver.zygote.confine.command import command_of
+from execserver.zygote.confine.handed_start import covers_in, handed, request_of
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.sandbox_init import Setup, run_command
 from execserver.zygote.confine.spare_init import SpareInit
-from execserver.zygote.records import SpawnRequest, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.rootfs.recorded import RecordedRoot
     from execserver.zygote.confine.command import Command
     from execserver.zygote.libc import Libc
+    from execserver.zygote.records import SpawnRequest
 
     _Given = tuple[SandboxPlan, RecordedRoot | None, int, Sequence[Mount], Command]
 
@@ -44,9 +44,6 @@ _IDLE_MS = 30_000
 _PR_SET_NAME = 15
 _SOCKET = 3
 _SIGKILL = 9
-# The length of the encoded request; the mounts follow it.  It stands where records have their id, since the
-# channel copies that id into the datagram of a record that travels in a memfd.
-_HEAD = struct.Struct("<8xQ")
 _ANSWER = struct.Struct("<ii")  # pid, errno
 _READY = b"R"
 
@@ -76,9 +73,7 @@ class FilterTemplate:
         It reports to `report`.  Raises OSError as a fork does, and ETIMEDOUT after the request's deadline.
         Then nothing runs, or only an init that ends because nobody reads its report.
         """
-        record = encode(request)
-        # A plan is the encoding at hand for a list of mounts; of this one only the mounts are used.
-        data = _HEAD.pack(len(record)) + record + encode_plan(SandboxPlan(ROOT_READ_ONLY, tuple(extra)))
+        data = handed(request, extra)
         answer = b""
         while len(answer) != _ANSWER.size:
             answer = self._ask(data, [report, *descriptors], milliseconds_until(request.deadline_ns))
@@ -166,7 +161,7 @@ class FilterTemplate:
         gc.collect()
         gc.freeze()
         send_record(sock, _READY)
-        self._spare = SpareInit(self._kernel, self._become_init)
+        self._spare = SpareInit(self._kernel, self._become_init, sibling=True)
         poll = select.poll()
         poll.register(_SOCKET, select.POLLIN)
         while poll.poll(_IDLE_MS):
@@ -177,7 +172,7 @@ class FilterTemplate:
         os._exit(0)
 
     def _serve(self, sock: _socket.socket, data: bytes, descriptors: list[int]) -> None:
-        request = _request_of(data)
+        request = request_of(data)
         record = request.confinement.plan
         flags, recorded = flags_for(self._plans.plan(record)), self._plans.recorded(record)
         pid, mapped, error = 0, False, 0
@@ -202,7 +197,7 @@ class FilterTemplate:
 
     def _given(self, request: SpawnRequest, data: bytes, descriptors: Sequence[int]) -> _Given:
         """Return what the sandbox init of a request gets."""
-        extra = decode_plan(data[_HEAD.size + _HEAD.unpack_from(data)[0] :]).mounts
+        extra = covers_in(data)
         record = request.confinement.plan
         report, *others = descriptors
         command = command_of(request, others)
@@ -218,15 +213,7 @@ class FilterTemplate:
 
     def _become_init(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
         """Be the init of a request as a spare; without descriptors only go through it."""
-        request = _request_of(data)
+        request = request_of(data)
         given = self._given(request, data, descriptors or (0, 0, 0, 0)[not request.pipe_stdin :])
         if descriptors:
-            self._kernel.call("prctl", _PR_SET_NAME, NAME)
             self._run(given, mapped)
-
-
-def _request_of(data: bytes) -> SpawnRequest:
-    (length,) = _HEAD.unpack_from(data)
-    request = decode(data[_HEAD.size : _HEAD.size + length])
-    assert isinstance(request, SpawnRequest)
-    return request

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from execserver.sandbox.plan import Mount, SandboxPlan
-    from execserver.sandbox.rootfs.recorded import RecordedRoot
     from execserver.zygote.confine.back_end import Host, Start
     from execserver.zygote.confine.child import Become
     from execserver.zygote.confine.command import Command
@@ -38,7 +37,6 @@ class Native(BackEnd):
         self._record = confinement.plan
         self.plan = host.plans.plan(confinement.plan)
         self.flags = flags_for(self.plan)
-        self._recorded: RecordedRoot | None = None
         self._before: Before | None = None
 
     def route(self, routing: Routing) -> None:
@@ -47,13 +45,13 @@ class Native(BackEnd):
 
     def make_ready(self) -> None:
         """Have the system calls of the sandbox root recorded, which forks then only replay."""
-        self._recorded = self._host.plans.recorded(self._record)
+        self.recorded = self._host.plans.recorded(self._record)
 
     def command(self, command: Command, covers: Sequence[Mount]) -> Become:
         """Return what a fork does to be the sandbox init, which starts the command."""
         # Read here and not in the fork: each attribute that the fork touches may cost it a copied page.
         kernel, libc, plan = self._host.kernel, self._host.libc, self.plan
-        recorded, before = self._recorded, self._before
+        recorded, before = self.recorded, self._before
         return lambda report, identity: run_command(
             Setup(kernel, plan, identity, report, covers, recorded), libc, command, before
         )
@@ -62,7 +60,7 @@ class Native(BackEnd):
         self, command: Command, covers: Sequence[Mount], channel: int, watch: Callable[[], None]
     ) -> Become:
         """Return the same, with the sandbox init watched from the moment at which it starts the command."""
-        kernel, libc, plan, recorded = self._host.kernel, self._host.libc, self.plan, self._recorded
+        kernel, libc, plan, recorded = self._host.kernel, self._host.libc, self.plan, self.recorded
         before, start = self._before, _WatchedStart(libc, watch)
         return lambda report, identity: run_command(
             Setup(kernel, plan, identity, report, covers, recorded), libc, command, before, channel, start

@@ -165,6 +165,21 @@ class Sandboxes(Host):
         parent = self._filtered.get(syscall_filter)
         return parent if parent is not None and parent.start() else None
 
+    def make_spare(self) -> None:
+        """Have a supervisor ready for the next supervised start."""
+        if self._supervisors is not None:
+            self._supervisors.make_spare()
+
+    def drop_spare(self) -> None:
+        """End it."""
+        if self._supervisors is not None:
+            self._supervisors.spare.drop()
+
+    def is_spare(self, pid: int) -> bool:
+        """Return whether a child is that supervisor, which belongs to no start yet."""
+        spare = None if self._supervisors is None else self._supervisors.spare
+        return spare is not None and spare.is_there and spare.pid == pid
+
     def report_of(self, pid: int) -> int | None:
         """Return the descriptor that becomes readable with the first report; None once that was taken."""
         sandbox = self._beginning.get(pid)
@@ -198,6 +213,8 @@ class Sandboxes(Host):
         """Release what belonged to a reaped process; return the wait status to report for it."""
         sandbox = self._sandboxes.pop(pid, None)
         if sandbox is None:
+            if self._supervisors is not None:
+                self._supervisors.spare.forget(pid)
             return status
         # Only now: while the process lived, something in its sandbox root could use the mask targets.
         try:
@@ -243,10 +260,13 @@ class Sandboxes(Host):
             from execserver.zygote.supervision.start import Supervisors
 
             self._supervisors = Supervisors(self.kernel, self.libc)
-        back_end, supervise = self._supervisors.prepare(request, descriptors)
+        supervisors = self._supervisors
+        back_end, supervise = supervisors.prepare(request, descriptors)
         routing = _way_of(self.kernel, back_end, request.env, channel)
 
         def starter(covers: Sequence[Mount]) -> Start:
+            if routing is None:
+                return lambda: supervisors.start(request, descriptors, covers, supervise)
             return lambda: fork_child(self.kernel, lambda report, _: supervise(report, covers, routing))
 
         return back_end, starter, routing

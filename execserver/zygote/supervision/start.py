@@ -13,10 +13,12 @@ from execserver.egress.environment import proxy_environment
 from execserver.protocol.errors import strerror
 from execserver.rules.policy_record import PolicyRecordError, decode_policy
 from execserver.sandbox.kernel import privileges
+from execserver.sandbox.kernel.namespaces import Identity
 from execserver.sandbox.plan import NETWORK_PROXY
 from execserver.zygote.confine.back_end import Host, refused
-from execserver.zygote.confine.child import BESIDE, KEPT, fork_child
+from execserver.zygote.confine.child import BESIDE, KEPT, forked, start_child, tell_failure
 from execserver.zygote.confine.command import Command, command_of
+from execserver.zygote.confine.handed_start import covers_in, handed, request_of
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.table import back_end_of
 from execserver.zygote.records import (
@@ -27,7 +29,8 @@ from execserver.zygote.spawn import SpawnFailure
 from execserver.zygote.supervision.environment import OutsideEnvironment, with_variables
 from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import NOTIFY, decode_supervision
-from execserver.zygote.supervision.supervisor import ShellFailed, Tools, supervise
+from execserver.zygote.supervision.spare_supervisor import Inits, SpareSupervisor
+from execserver.zygote.supervision.supervisor import ShellFailed, Supervisor, Tools, supervise
 from execserver.zygote.supervision.trap import notify
 from execserver.zygote.supervision.trap.forced_exit import ForcedExit
 from execserver.zygote.supervision.trap.install import hand_over
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount, SandboxPlan
     from execserver.zygote.confine.back_end import BackEnd
-    from execserver.zygote.confine.child import Report
+    from execserver.zygote.confine.child import Become, Report
     from execserver.zygote.confine.routing import Routing
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest
@@ -62,6 +65,10 @@ class Supervisors:
         self._outside = Outside(kernel)
         self._leave = ForcedExit(kernel)
         notify.prepare(kernel)
+        self.spare = SpareSupervisor(kernel, self._become)
+        self._inits = Inits(kernel, self._become_init)  # of a spare
+        self._identity = Identity()
+        self._last: tuple[SpawnRequest, Sequence[Mount]] | None = None
         gc.collect()
         gc.freeze()
 
@@ -79,11 +86,7 @@ class Supervisors:
         can_be_routed = request.listens and back_end.watches_routed
         if request.slave or (_is_proxied(back_end.plan) and not can_be_routed):
             raise refused("a shell cannot be supervised on a terminal, or behind such a proxy here")
-        try:
-            supervision = decode_supervision(request.supervision)
-            policy = self._decoded(supervision.policy)
-        except (RecordError, PolicyRecordError) as error:
-            raise refused(str(error)) from None
+        supervision, policy = self._decoded(request)
         if why := back_end.unwatchable(supervision.interception == NOTIFY):
             raise refused(why)
         kernel, libc = self._host.kernel, self._host.libc
@@ -93,7 +96,9 @@ class Supervisors:
         *stdio, questions = descriptors
         command = command_of(request, stdio)
         back_end.make_ready()  # in the zygote, so that the recorded calls serve later supervisors, too
-        shell = _Shell(kernel, back_end, request, supervision)
+        # The supervisor has the request's stdio as its own by then.
+        own = (0 if request.pipe_stdin else None, 1, 2)
+        shell = _Shell(kernel, back_end, request, supervision, own, self._inits)
 
         def supervise_it(report: int, covers: Sequence[Mount], routing: Routing | None) -> None:
             def start_shell(channel: int) -> tuple[int, Report]:
@@ -110,31 +115,105 @@ class Supervisors:
                 # What builds the sandbox, and the shell, are executed under the listener, too, but unasked.
                 1 + back_end.builders,
                 -1 if routing is None else routing.channel,
+                self._inits.below,
             )
 
         return back_end, supervise_it
 
-    def _decoded(self, record: bytes) -> Policy:
-        if self._policy is None or self._policy[0] != record:
-            self._policy = record, decode_policy(record)
-        return self._policy[1]
+    def start(
+        self, request: SpawnRequest, descriptors: Sequence[int], covers: Sequence[Mount], supervise: Supervise
+    ) -> tuple[int, Report]:
+        """Start what `prepare` has prepared for a request without routing: in a spare, else in a fork.
+
+        Raises OSError.
+        """
+        self._last = request, covers
+
+        def begin(report: int) -> int:
+            pid = 0
+            if self.spare.is_there:
+                pid = self.spare.take(handed(request, covers), report, descriptors)
+            return pid or forked(self._host.kernel, lambda report, _: supervise(report, covers, None), report)
+
+        return start_child(begin)
+
+    def make_spare(self) -> None:
+        """Have a spare ready for the next start, if there was one before."""
+        last, self._last = self._last, None
+        if last is not None and not self.spare.is_there:
+            self.spare.fork(0, handed(*last))
+
+    def _become(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
+        """Be the supervisor of a start as a spare; without descriptors only go through it."""
+        request = request_of(data)
+        try:
+            if not descriptors:
+                self._rehearse(request, data)
+                return
+            report, folder, *others = descriptors
+            os.fchdir(folder)
+            _, supervise = self.prepare(request, others)
+        except SpawnFailure as failure:
+            if descriptors:
+                reason = failure.details[0] if failure.details else os.fsencode(strerror(failure.errno))
+                tell_failure(descriptors[0], reason)
+            os._exit(1)
+        self._inits.serve(data)
+        supervise(report, covers_in(data), None)
+
+    def _rehearse(self, request: SpawnRequest, data: bytes) -> None:
+        """Touch what a supervisor will: each page that it writes to is copied now and not in a start."""
+        back_end, _ = self.prepare(request, (0,) * (3 + request.pipe_stdin))
+        self._inits.make(back_end, self._host.plans, data)
+        supervision, policy = self._decoded(request)
+        tools = Tools(self._outside, self._leave, OutsideEnvironment(supervision.server_env))
+        # Its descriptors are closed with all others that no start has brought.
+        Supervisor(self._host.kernel, self._host.libc, policy, supervision, tools, 1)
+
+    def _become_init(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
+        """Be the sandbox init of a supervisor's start as a spare; without descriptors only go through it."""
+        request, kernel = request_of(data), self._host.kernel
+        back_end = back_end_of(self._host, request.confinement)
+        back_end.make_ready()
+        report, channel, stdin, *outputs = descriptors or (0, 0, 0, 0, 0)
+        stdio = (stdin if request.pipe_stdin else None, *outputs)
+        shell = _Shell(kernel, back_end, request, decode_supervision(request.supervision), stdio)
+        become = shell.watched(covers_in(data), channel)
+        if descriptors:
+            become(report, self._identity if mapped else None)
+
+    def _decoded(self, request: SpawnRequest) -> tuple[Supervision, Policy]:
+        """Return how a request's shell is watched, and its rules; raises SpawnFailure."""
+        try:
+            supervision = decode_supervision(request.supervision)
+            record = supervision.policy
+            if self._policy is None or self._policy[0] != record:
+                self._policy = record, decode_policy(record)
+        except (RecordError, PolicyRecordError) as error:
+            raise refused(str(error)) from None
+        return supervision, self._policy[1]
 
 
 class _Shell:
     """One shell, started by its supervisor, whose stdio it gets."""
 
     def __init__(
-        self, kernel: Kernel, back_end: BackEnd, request: SpawnRequest, supervision: Supervision
+        self,
+        kernel: Kernel,
+        back_end: BackEnd,
+        request: SpawnRequest,
+        supervision: Supervision,
+        stdio: Sequence[int | None],
+        inits: Inits | None = None,
     ) -> None:
         self._kernel = kernel
         self._back_end = back_end
         self._is_notified = supervision.interception == NOTIFY
+        self._inits = inits
         env = request.env
         if not self._is_notified:
             env = with_variables(env, shell_variables(KEPT, supervision.wrapper))
-        # The supervisor has the request's stdio as its own by then.
-        stdin = 0 if request.pipe_stdin else None
-        self._command = Command(request.argv, env, request.cwd, request.arg0, (stdin, 1, 2))
+        self._command = Command(request.argv, env, request.cwd, request.arg0, stdio)
 
     def start(self, covers: Sequence[Mount], channel: int) -> tuple[int, Report]:
         """Start the shell; return pid and report of the child that is the shell or stands for it.
@@ -142,14 +221,23 @@ class _Shell:
         Raises ShellFailed.
         """
         back_end = self._back_end
+
+        def begin(report: int) -> int:
+            stdio = [0 if number is None else number for number in self._command.stdio]
+            pid = self._inits.take(back_end, [report, channel, *stdio]) if self._inits is not None else 0
+            return pid or forked(self._kernel, self.watched(covers, channel), report, back_end.flags)
+
         try:
-            become = back_end.watched(self._command, covers, channel, self._watch_self)
-            return fork_child(self._kernel, become, back_end.flags)
+            return start_child(begin)
         except OSError as error:
             reason = strerror(error.errno or errno.EIO)
             if back_end.flags:
                 reason = f"cannot make namespaces: {reason}"
             raise ShellFailed(os.fsencode(reason)) from None
+
+    def watched(self, covers: Sequence[Mount], channel: int) -> Become:
+        """Return what a fork does to be the shell or to stand for it."""
+        return self._back_end.watched(self._command, covers, channel, self._watch_self)
 
     def _watch_self(self) -> None:
         """Make the supervisor hear of every exec of this process and its descendants; the channel is KEPT."""

@@ -291,16 +291,17 @@ def supervise(
     start_shell: StartShell,
     of_ours: int = 1,
     beside: int = -1,
+    below: int = 0,
 ) -> None:
     """Be the supervisor of a call until its end; never returns.
 
     When `start_shell` is called, this process has the shell's stdio, and `beside`, if it is one, as BESIDE.
     The first `of_ours` programs that are
-    started are those that build the sandbox, and last the shell.
+    started are those that build the sandbox, and last the shell.  Descriptors numbered `below` stay open.
     """
     is_done = False
     try:
-        _begin(kernel, libc, command, questions, report, beside)
+        _begin(kernel, libc, command, questions, report, beside, below)
         try:
             Supervisor(kernel, libc, policy, supervision, tools, of_ours).run(start_shell)
         except ShellFailed as failed:
@@ -313,7 +314,9 @@ def supervise(
         os._exit(0)
 
 
-def _begin(kernel: Kernel, libc: Libc, command: Command, questions: int, report: int, beside: int) -> None:
+def _begin(
+    kernel: Kernel, libc: Libc, command: Command, questions: int, report: int, beside: int, below: int
+) -> None:
     """Tie this process to its starter; keep only the shell's stdio, the report and the question socket."""
     # SIGTERM, where others get SIGKILL: what it has started outside must not survive it.
     child.tie(kernel, _SIGTERM)
@@ -322,7 +325,7 @@ def _begin(kernel: Kernel, libc: Libc, command: Command, questions: int, report:
     take_stdio(command)
     for number in (0, 1, 2):
         os.set_inheritable(number, False)
-    child.keep_only(kernel, report, questions, beside)
+    child.keep_only(kernel, report, questions, beside, below)
     os.set_blocking(REPORT, True)  # `start_child` makes both ends non-blocking
     # It lives as long as the call, so it needs a collector; but what came with the fork is left alone, or its
     # pages would be copied.

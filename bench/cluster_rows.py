@@ -49,7 +49,7 @@ def upgrades(program: Sequence[str], quick: bool) -> Columns:
 
 def shake(program: Sequence[str], quick: bool) -> Columns:
     """Ask the registry, connect, shake hands, initialize: at one node, and through HAProxy and three."""
-    with _folder() as home, RelayUnderTest(program, None) as relay, Executor(relay, program, str(home)):
+    with folder() as home, RelayUnderTest(program, None) as relay, Executor(relay, program, str(home)):
         one = handshake(relay, quick)
     with _cluster(program, _ENVIRONMENTS[:1]) as cluster:
         times = []
@@ -115,8 +115,8 @@ def _both(program: Sequence[str], measure: Callable[[RelayUnderTest], float]) ->
     """Measure one node with its state in memory, then with an engine."""
     with RelayUnderTest(program, None) as relay:
         memory = measure(relay)
-    with _folder() as folder, ExitStack() as stack:
-        engine = RedisServer(folder)
+    with folder() as place, ExitStack() as stack:
+        engine = RedisServer(place)
         stack.callback(engine.service.kill)
         engine.start()
         with RelayUnderTest(program, None, ("--engine", engine.url, "--node", "n1")) as relay:
@@ -174,10 +174,10 @@ def _streaming(program: Sequence[str]) -> Iterator[tuple[Cluster, Streams]]:
 
 @contextmanager
 def _cluster(program: Sequence[str], environments: Sequence[str]) -> Iterator[Cluster]:
-    with _folder() as folder:
-        engine = RedisServer(folder, pause=gevent.sleep)
+    with folder() as place:
+        engine = RedisServer(place, pause=gevent.sleep)
         words = ("--drain", "2", "--log-level", "warn")
-        cluster = Cluster(folder, program, engine, words=words, pause=gevent.sleep)
+        cluster = Cluster(place, program, engine, words=words, pause=gevent.sleep)
         try:
             cluster.start()
             cluster.add_executors(*environments)
@@ -187,9 +187,10 @@ def _cluster(program: Sequence[str], environments: Sequence[str]) -> Iterator[Cl
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
+def folder() -> Iterator[Path]:
+    """Make a folder for as long as it is used."""
+    made = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
     try:
-        yield folder
+        yield made
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)

@@ -4,7 +4,7 @@
 
 The relay is the built file, on a core of its own.  Executors, the reference's and ours, are measured through
 one and the same relay with one and the same client, in turn, so that what differs is the executor.  Rows of
-the cluster need Debian's redis-server and haproxy, and stand beside the same with one node.
+the cluster and of the crowd need Debian's redis-server and haproxy, and stand beside the same with one node.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from typing import NamedTuple
 
 from bench.cluster_rows import CLUSTER_ROWS
 from bench.compare import find_reference
+from bench.crowd_rows import CROWD_ROWS
 from bench.relay_ends import Executor, RelayUnderTest
 from bench.relay_rows import EXECUTOR_ROWS, RELAY_ROWS
 from tools.problems import Problem
+
+SHARED_ROWS = {**CLUSTER_ROWS, **CROWD_ROWS}  # with columns of their own
 
 
 class Row(NamedTuple):
@@ -40,8 +43,8 @@ Figures = dict[str, dict[str, list[float]]]
 def main(argv: list[str]) -> int:
     """Measure and print; return the exit status."""
     options = _parser().parse_args(argv)
-    wanted = options.only.split(",") if options.only else [*RELAY_ROWS, *CLUSTER_ROWS, *EXECUTOR_ROWS]
-    unknown = set(wanted) - {*RELAY_ROWS, *CLUSTER_ROWS, *EXECUTOR_ROWS}
+    wanted = options.only.split(",") if options.only else [*RELAY_ROWS, *SHARED_ROWS, *EXECUTOR_ROWS]
+    unknown = set(wanted) - {*RELAY_ROWS, *SHARED_ROWS, *EXECUTOR_ROWS}
     if unknown:
         print(f"bench: there is no row {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
@@ -54,7 +57,7 @@ def main(argv: list[str]) -> int:
         for _ in range(rounds):
             with RelayUnderTest([options.ours], relay_cpus) as relay:
                 figures.setdefault(name, {}).setdefault("relay", []).append(measure(relay, options.quick))
-    for name in [name for name in CLUSTER_ROWS if name in wanted]:
+    for name in [name for name in SHARED_ROWS if name in wanted]:
         _measure_cluster(options, name, rounds, figures)
     rows = [name for name in EXECUTOR_ROWS if name in wanted]
     if rows:
@@ -68,7 +71,7 @@ def main(argv: list[str]) -> int:
 def _measure_cluster(options: argparse.Namespace, name: str, rounds: int, figures: Figures) -> None:
     for _ in range(rounds):
         try:
-            measured = CLUSTER_ROWS[name].measure([options.ours], options.quick)
+            measured = SHARED_ROWS[name].measure([options.ours], options.quick)
         except Problem as missing:
             print(f"bench: {name} is left out: {missing}; {missing.cure}", file=sys.stderr)
             return
@@ -98,7 +101,7 @@ def table(figures: Figures) -> str:
     """Return medians, and how many times better ours is."""
     lines = []
     for name, servers in figures.items():
-        row = (RELAY_ROWS.get(name) or CLUSTER_ROWS.get(name) or EXECUTOR_ROWS[name]).row
+        row = (RELAY_ROWS.get(name) or SHARED_ROWS.get(name) or EXECUTOR_ROWS[name]).row
         medians = {server: statistics.median(values) for server, values in servers.items()}
         cells = "".join(f"  {server} {_shown(value):>8}" for server, value in medians.items())
         if {"ours", "ref"} <= set(medians):

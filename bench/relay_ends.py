@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -32,15 +31,26 @@ Json = dict[str, Any]
 class RelayUnderTest:
     """A relay with one token; the context manager ends it."""
 
-    def __init__(self, program: Sequence[str], cpus: set[int] | None, words: Sequence[str] = ()) -> None:
-        """Start it on some processors; `words` are further options."""
+    def __init__(
+        self,
+        program: Sequence[str],
+        cpus: set[int] | None,
+        words: Sequence[str] = (),
+        *,
+        has_token_file: bool = True,
+    ) -> None:
+        """Start it on some processors; `words` are further options.
+
+        Without a token file it has an engine, and the tokens are there.
+        """
         self._folder = tempfile.mkdtemp(prefix="bench-relay-")
         self._files = ["--token-file", f"{self._folder}/tokens.json"]
         self.token = self.make_token(ENVIRONMENT)
         own = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cpus or own)
         try:
-            options = ["--rate", "0", "--drain", "0", "--log-level", "warn", *self._files, *words]
+            files = self._files if has_token_file else []
+            options = ["--rate", "0", "--drain", "0", "--log-level", "warn", *files, *words]
             self._process = subprocess.Popen([*program, "relay", *options], stdout=subprocess.PIPE)
         finally:
             os.sched_setaffinity(0, own - cpus if cpus and len(own) > 1 else own)
@@ -183,15 +193,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def need_descriptors(count: int) -> None:
-    """Let this process have so many; raise RuntimeError where it may not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < count:
-        if hard != resource.RLIM_INFINITY and hard < count:
-            raise RuntimeError(f"{count} descriptors are needed, and `ulimit -Hn` allows {hard}")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def relay_frame(stream_id: str, size: int) -> bytes:

@@ -6,18 +6,15 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.relay_ends import ENVIRONMENT, RelayUnderTest, need_descriptors, relay_frame, upgraded
+from bench.relay_ends import ENVIRONMENT, RelayUnderTest, relay_frame
 
 MIB = 1 << 20
 _RECORD = 61_456  # a full record: 60 KiB and its tag
 _KEYSTROKES_PAUSE_S = 0.002
 _TOKENS_NOTICED_S = 2.5
-_UPGRADES = 500
-_IDLE_S = 35.0  # more than the time between two pings
 
 
 class Row(NamedTuple):
@@ -69,29 +66,6 @@ def idle(relay: RelayUnderTest, quick: bool) -> float:
     return used / (len(names) - 1) * 1000 / MIB
 
 
-def crowd_memory(relay: RelayUnderTest, quick: bool) -> float:
-    """Register and connect the executors of 15,000 environments."""
-    with _crowd(relay, quick) as crowd:
-        return crowd.bytes_each / 1024
-
-
-def crowd_upgrades(relay: RelayUnderTest, quick: bool) -> float:
-    """Upgrade 500 executors where 15,000 are; by the relay's CPU time, since the driver is the slower one."""
-    with _crowd(relay, quick) as crowd:
-        begun = relay.cpu_s
-        for url in crowd.urls[:_UPGRADES]:  # each takes the place of its former websocket
-            crowd.sockets.append(upgraded(url))
-        return _UPGRADES / max(relay.cpu_s - begun, 0.01)
-
-
-def crowd_idle(relay: RelayUnderTest, quick: bool) -> float:
-    """Leave them alone for some seconds, pings included."""
-    with _crowd(relay, quick):
-        begun = relay.cpu_s
-        time.sleep(_IDLE_S)
-        return (relay.cpu_s - begun) / _IDLE_S * 100
-
-
 def handshake(relay: RelayUnderTest, quick: bool) -> float:
     """Ask the registry, connect, shake hands, initialize; again and again with a fresh client."""
     times = []
@@ -138,42 +112,11 @@ RELAY_ROWS = {
     "relay_cpu": RelayRow(Row("relay alone, CPU for a GiB in full records", "s/GiB", False), cpu_per_gib),
     "relay_idle": RelayRow(Row("relay alone, memory of 1,000 idle environments", "MiB", False), idle),
 }
-RELAY_ROWS |= {
-    "crowd_memory": RelayRow(Row("15,000 environments, memory of each", "KiB", False), crowd_memory),
-    "crowd_shake": RelayRow(Row("15,000 environments, upgrades by CPU time", "/s", True), crowd_upgrades),
-    "crowd_idle": RelayRow(Row("15,000 environments, idle", "% of core", False), crowd_idle),
-}
 EXECUTOR_ROWS = {
     "remote_shake": RelayRow(Row("connect, handshake, initialize", "ms", False), handshake),
     "remote_key": RelayRow(Row("keystroke to `cat` and back", "ms", False), keystroke),
     "remote_rate": RelayRow(Row("output of a process", "MiB/s", True), stream),
 }
-
-
-class _Crowd(NamedTuple):
-    """The executors of many environments."""
-
-    urls: list[str]
-    sockets: list[socket.socket]
-    bytes_each: float
-
-
-@contextmanager
-def _crowd(relay: RelayUnderTest, quick: bool) -> Iterator[_Crowd]:
-    names = [f"crowd-{number}" for number in range(1000 if quick else 15_000)]
-    need_descriptors(len(names) + _UPGRADES + 100)
-    tokens = relay.make_tokens(names)
-    time.sleep(_TOKENS_NOTICED_S)
-    sockets: list[socket.socket] = []
-    try:
-        upgraded(relay.registered(tokens[0], names[0])).close()  # what the first one loads stays out
-        before = relay.resident_bytes
-        urls = [relay.registered(token, name) for token, name in zip(tokens, names, strict=True)]
-        sockets.extend(map(upgraded, urls))
-        yield _Crowd(urls, sockets, (relay.resident_bytes - before) / len(names))
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 def _pump(relay: RelayUnderTest, frame: bytes, total: int) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tools.cluster.service import Pause, Service, accepts, free_port, program, wait_for
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "deploy" / "relay-cluster" / "haproxy.cfg"
-_MAX_CONNECTIONS = 4000  # two descriptors each; the hard limit may be low
+MAX_CONNECTIONS = 4000  # two descriptors each; the hard limit may be low
 _ANSWER_S = 5.0
 
 
@@ -19,7 +19,13 @@ class Balancer:
     """One HAProxy; `nodes` leads from the name of a node to its `HOST:PORT`."""
 
     def __init__(
-        self, folder: Path, nodes: Mapping[str, str], *, host: str = "127.0.0.1", pause: Pause = time.sleep
+        self,
+        folder: Path,
+        nodes: Mapping[str, str],
+        *,
+        host: str = "127.0.0.1",
+        connections: int = MAX_CONNECTIONS,
+        pause: Pause = time.sleep,
     ) -> None:
         """Take its place.  Raises Problem."""
         self.host, self.port = host, free_port(host)
@@ -30,7 +36,7 @@ class Balancer:
             **{f"RELAY_{name.upper()}": place for name, place in nodes.items()},
             "RELAY_BIND": f"{host}:{self.port}",
             "RELAY_ADMIN": f"unix@{self._admin.name}",
-            "RELAY_MAXCONN": str(_MAX_CONNECTIONS),
+            "RELAY_MAXCONN": str(connections),
         }
         command = [program("haproxy"), "-db", "-f", str(CONFIGURATION)]
         self.service = Service("balancer", command, folder, variables, pause, cwd=folder)

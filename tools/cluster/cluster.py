@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tools.cluster.asking import ask
-from tools.cluster.balancer import Balancer
+from tools.cluster.balancer import MAX_CONNECTIONS, Balancer
 from tools.cluster.ends import Executor, Node
 from tools.cluster.redis_server import EngineError, RedisServer, Replicated
 from tools.cluster.service import Pause, Service, wait_for
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 LIMITS_VARIABLE = "EXECSERVER_RELAY_LIMITS"
 NAMES = ("n1", "n2", "n3")
-_KEY = {
+KEY = {
     "suite": "Noise_hybridIK_X25519+MLKEM768_AESGCM_SHA256",
     "x25519_public_key": "A" * 43 + "=",
     "mlkem768_public_key": "A" * 1579 + "=",
@@ -50,17 +51,18 @@ class Cluster:
         words: Sequence[str] = (),
         token_file: Path | None = None,
         limits: Mapping[str, float] | None = None,
+        connections: int = MAX_CONNECTIONS,
         pause: Pause = time.sleep,
     ) -> None:
         """Take their places; `words` are options of every node.  Raises Problem.
 
-        Tokens are in the engine, or in a file.
+        Tokens are in the engine, or in a file.  The balancer holds so many `connections`.
         """
         self.folder = folder
         self.engine = engine
         self.executors: dict[str, Executor] = {}
         self._replaced: list[Executor] = []
-        self._execserver, self._pause = execserver, pause
+        self._execserver, self.pause = execserver, pause
         variables = {LIMITS_VARIABLE: json.dumps(limits)} if limits else {}
         self._token_file = token_file
         files = ["--token-file", str(token_file)] if token_file else []
@@ -75,7 +77,8 @@ class Cluster:
                 variables=variables,
                 pause=pause,
             )
-        self.balancer = Balancer(folder, {n: each.place for n, each in self.nodes.items()}, pause=pause)
+        places = {name: node.place for name, node in self.nodes.items()}
+        self.balancer = Balancer(folder, places, connections=connections, pause=pause)
         self.url = self.balancer.url  # by which executors and harnesses come
 
     def start(self) -> None:
@@ -134,7 +137,7 @@ class Cluster:
             ),
             self.folder,
             name=name,
-            pause=self._pause,
+            pause=self.pause,
         )
         return executor
 
@@ -153,11 +156,14 @@ class Cluster:
     def node_of(self, environment_id: str) -> str:
         """Return the node where the executor is, by what the engine holds; empty if it is not connected."""
         try:
-            held = self.engine.current().ask("GET", f"p:{{{environment_id}}}")
+            return _node_in(self.engine.current().ask("GET", f"p:{{{environment_id}}}"))
         except (OSError, EngineError):
             return ""
-        text = held.decode() if isinstance(held, bytes) else "-"
-        return "" if text.startswith("-") else text.partition(":")[0]
+
+    def nodes_of(self, environment_ids: Iterable[str]) -> Counter[str]:
+        """Return how many of these executors are at each node, by what the engine holds."""
+        held = self.engine.current().ask("MGET", *[f"p:{{{name}}}" for name in environment_ids])
+        return Counter(_node_in(each) for each in held) if isinstance(held, list) else Counter()
 
     def homes(self) -> dict[str, str]:
         """Return the node of each executor, by environment."""
@@ -173,7 +179,7 @@ class Cluster:
         """Ask for a harness's connection, by the balancer or at one place; return status and error code."""
         place = place or self.url.removeprefix("http://")
         headers = {"authorization": f"Bearer {self.executors[environment_id].token}"}
-        body = json.dumps({"harness_public_key": _KEY})
+        body = json.dumps({"harness_public_key": KEY})
         status, answer = ask(place, f"/cloud/environment/{environment_id}/connect", body, headers)
         return status, json.loads(answer or b"{}").get("error", {}).get("code", "")
 
@@ -185,7 +191,7 @@ class Cluster:
 
     def wait_for(self, met: Callable[[], object], what: str, seconds: float = 30.0) -> None:
         """Wait for something.  Raises Failed."""
-        wait_for(met, what, seconds, self._pause)
+        wait_for(met, what, seconds, self.pause)
 
     def close(self) -> None:
         """End everything, executors first."""
@@ -201,6 +207,11 @@ class Cluster:
         executors = [each.service for each in (*self._replaced, *self.executors.values())]
         nodes = [each.service for each in self.nodes.values()]
         return [*executors, *nodes, self.balancer.service, *self.engine.services]
+
+
+def _node_in(held: Reply) -> str:
+    text = held.decode() if isinstance(held, bytes) else "-"
+    return "" if text.startswith("-") else text.partition(":")[0]
 
 
 def _is_let_in(asked: Callable[[], tuple[int, str]]) -> bool:

@@ -16,6 +16,7 @@ from tests.support.folders import plain_place
 from tests.support.leaks import snapshot
 from tests.support.relay_process import program
 from tests.support.waiting import wait_until
+from tools.cluster.balancer import MAX_CONNECTIONS
 from tools.cluster.cluster import NAMES, Cluster
 from tools.cluster.redis_server import RedisServer, Replicated
 from tools.cluster.streams import Result, Streams
@@ -39,6 +40,7 @@ class Scene(ExitStack):
         hosts: Hosts | None = None,
         token_file: Path | None = None,
         words: Sequence[str] = (),
+        connections: int = MAX_CONNECTIONS,
     ) -> Cluster:
         """Start a cluster with our executors of some environments; skips where a program is missing."""
         try:
@@ -50,6 +52,7 @@ class Scene(ExitStack):
                 hosts=hosts.hosts if hosts else None,
                 limits=QUICK,
                 words=("--public-metrics", *words),
+                connections=connections,
                 pause=gevent.sleep,
                 token_file=token_file,
             )

@@ -1,16 +1,14 @@
-"""Further trouble: drains, an engine that forgets, a failover, cut networks, a stopped node, a storm."""
+"""Further trouble: drains, an engine that forgets, a failover, cut networks, a stopped node."""
 
 from __future__ import annotations
 
 import signal
-from collections import Counter
 from collections.abc import Callable
 
 import gevent
 import pytest
 
 from tests.relay.cluster.conftest import ENVIRONMENTS, Scene
-from tests.relay.cluster.crowd import Crowd
 from tests.relay.cluster.hosts import BACK, FRONT
 from tests.relay.cluster.nginx import Nginx
 from tools.cluster.cluster import Cluster
@@ -25,7 +23,6 @@ LEASE_S = 3.0
 STOPPED_S = 10.0
 CUT_S = 16.0
 EMPTY_S = 4.0
-CROWD = tuple(f"crowd-{number}" for number in range(1500))
 
 
 def drain(cluster: Cluster, name: str) -> None:
@@ -158,23 +155,6 @@ def test_a_node_that_was_stopped_serves_nobody_twice(scene: Scene, whole: Whole)
     assert cluster.homes() == homes
     cluster.wait_for(streams.flow(), "all streams flow")
     whole(streams)
-
-
-def test_a_crowd_comes_back_when_its_node_dies(scene: Scene) -> None:
-    cluster = scene.cluster()
-    crowd = Crowd(cluster.balancer.url, {name: cluster.make_token(name)[1] for name in CROWD})
-    scene.callback(crowd.close)
-    cluster.wait_for(lambda: crowd.connected == len(CROWD), "the whole crowd is connected", 60.0)
-    homes = {name: cluster.node_of(name) for name in CROWD}
-    died = Counter(homes.values()).most_common(1)[0][0]
-    cluster.nodes[died].service.kill()
-    cluster.wait_for(lambda: crowd.connected < len(CROWD), "its executors notice")
-    cluster.wait_for(lambda: crowd.connected == len(CROWD), "the whole crowd is connected again", 60.0)
-    living = [node for name, node in cluster.nodes.items() if name != died]
-    figures = [node.figure("execserver_relay_executors") for node in living]
-    assert sum(figures) == len(CROWD)
-    # 401 would have each of them register again, at once.
-    assert not [status for status in crowd.refused if " 4" in status]
 
 
 def test_nginx_leads_round_a_killed_node(scene: Scene, whole: Whole) -> None:

@@ -42,8 +42,8 @@ class EngineProcess:
     def __init__(self, *words: str, port: int | None = None) -> None:
         """Start it; `words` are further arguments, such as `--requirepass`."""
         self.port = port or free_port()
+        program = engine_program()  # first: a test that is left out must leave nothing
         self._folder = tempfile.TemporaryDirectory(prefix="engine-")
-        program = engine_program()
         with interrupts_not_ignored():
             self.process = subprocess.Popen(
                 [

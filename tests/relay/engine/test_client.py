@@ -16,21 +16,7 @@ from execserver.relay.engine.line import Dialer, SignInRefused
 from execserver.relay.engine.resp import Reply
 from execserver.relay.errors import EngineSilent
 from tests.relay.engine.scripted import ScriptedEngine, until
-from tests.support.engine_process import EngineProcess, find_engine, free_port
-
-
-@pytest.fixture(scope="module", autouse=True)
-def running() -> Iterator[EngineProcess | None]:
-    if find_engine() is None:
-        yield None
-        return
-    with EngineProcess() as process:
-        yield process
-
-
-@pytest.fixture
-def process(running: EngineProcess | None) -> EngineProcess:
-    return running or EngineProcess()  # which leaves the test out
+from tests.support.engine_process import EngineProcess, free_port
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,27 +14,13 @@ from execserver.relay.errors import EngineSilent
 from execserver.relay.state import MemoryState, Registration
 from tests.conftest import LONG
 from tests.relay.engine.scripted import ScriptedEngine, until
-from tests.support.engine_process import EngineProcess, find_engine
+from tests.support.engine_process import EngineProcess
 from tests.support.greenlets import turns
 from tests.support.lives import assert_freed
 from tests.support.relay_process import key_object
 from tests.support.relay_stage import NAME, RelayStage, connected
 
 LIVES = 300 if LONG else 20
-
-
-@pytest.fixture(scope="module", autouse=True)
-def running() -> Iterator[EngineProcess | None]:
-    if find_engine() is None:
-        yield None
-        return
-    with EngineProcess() as process:
-        yield process
-
-
-@pytest.fixture
-def process(running: EngineProcess | None) -> EngineProcess:
-    return running or EngineProcess()  # which leaves the test out
 
 
 def test_a_client_and_its_calls(process: EngineProcess) -> None:

@@ -12,21 +12,7 @@ from execserver.relay.engine import subscription
 from execserver.relay.engine.subscription import Subscription
 from execserver.relay.errors import EngineSilent
 from tests.relay.engine.scripted import until
-from tests.support.engine_process import EngineProcess, find_engine
-
-
-@pytest.fixture(scope="module", autouse=True)
-def running() -> Iterator[EngineProcess | None]:
-    if find_engine() is None:
-        yield None
-        return
-    with EngineProcess() as process:
-        yield process
-
-
-@pytest.fixture
-def process(running: EngineProcess | None) -> EngineProcess:
-    return running or EngineProcess()  # which leaves the test out
+from tests.support.engine_process import EngineProcess
 
 
 class Heard:

@@ -9,21 +9,7 @@ import pytest
 from execserver.relay.engine.client import EngineRefused
 from execserver.relay.engine.tokens import EngineTokens, TokensLost
 from execserver.relay.tokens import BOTH, HARNESS, new_token
-from tests.support.engine_process import EngineProcess, find_engine
-
-
-@pytest.fixture(scope="module", autouse=True)
-def running() -> Iterator[EngineProcess | None]:
-    if find_engine() is None:
-        yield None
-        return
-    with EngineProcess() as process:
-        yield process
-
-
-@pytest.fixture
-def process(running: EngineProcess | None) -> EngineProcess:
-    return running or EngineProcess()  # which leaves the test out
+from tests.support.engine_process import EngineProcess
 
 
 @pytest.fixture

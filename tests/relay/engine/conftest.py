@@ -1,0 +1,16 @@
+"""A real engine for the tests of a module that ask for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.engine_process import EngineProcess
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[EngineProcess]:
+    """The module's engine; leaves the test out where there is no program for one."""
+    with EngineProcess() as started:
+        yield started

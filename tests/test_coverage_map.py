@@ -52,7 +52,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.box.": "box/test_run.py",
     "execserver.box.web.": "box/web/test_console.py",
     "execserver.client.batch_log": "client/test_file_watch_limits.py",
-    "execserver.client.body_log": "client/test_http_stream.py",
     "execserver.client.port_window": "client/test_ports.py",
     "execserver.client.request_window": "client/test_pipelining.py",
     "execserver.client.operations.watches": "client/test_file_watches.py",

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
+from execserver.client import wire
 from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.protocol.http import (
     HttpHeader,
@@ -118,6 +119,7 @@ def http_params(
     stream: bool,
 ) -> HttpRequestParams:
     """Return the params of a request whose body comes whole or, with `stream`, in pieces."""
+    wire.check_bytes(body)
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return HttpRequestParams(
         method=method,

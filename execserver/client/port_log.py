@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from execserver.client import wire
 from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortDataParams
 
@@ -84,6 +85,7 @@ class PortLog:
 
     def pieces(self, data: bytes, *, eof: bool = False) -> Iterator[PortDataParams]:
         """Yield what to send, in order; `settle` follows for each.  Raises what `fail` was called with."""
+        wire.check_bytes(data)
         size = self.piece_bytes
         last = max(0, (len(data) - 1) // size * size)
         for start in range(0, len(data) or int(eof), size):

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from execserver.client import wire
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable, kept
 from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, Exited, ReadState
 from execserver.protocol.process import ReadParams, WriteParams, WriteStatus
@@ -140,6 +141,7 @@ class ProcessState:
 
     def writing(self, data: bytes) -> Iterator[WriteParams]:
         """Cut input into pieces of 1 MiB, each with a write id of its own; no bytes are one empty piece."""
+        wire.check_bytes(data)
         for start in range(0, len(data) or 1, _WRITE_PIECE):
             self._writes += 1
             yield WriteParams(

@@ -41,8 +41,9 @@ def start_params(
 ) -> ExecParams:
     """Return the params of a start; without `process_id` with a random one.
 
-    Raises `InvalidPath` and ValueError for what a server would not understand.
+    Raises `InvalidPath` and ValueError for what a server would not understand, TypeError for bytes.
     """
+    wire.check_words((*argv, arg0, *(env or {}).values()))
     if env is None and env_policy is None:
         env_policy = INHERIT_ENVIRONMENT
     return ExecParams(

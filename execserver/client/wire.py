@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -215,6 +216,19 @@ def decode_read(answer: ReadResponse, announces_gaps: bool) -> ReadState:
 def given(member: T | msgspec.UnsetType | None) -> T | None:
     """Return a member that a server may leave out."""
     return None if isinstance(member, msgspec.UnsetType) else member
+
+
+def check_bytes(data: object) -> None:
+    """Raise TypeError for text in the place of bytes: it would be sent as if it were their base64."""
+    if isinstance(data, str):
+        raise TypeError("bytes are needed here, not text: encode it")
+
+
+def check_words(words: Iterable[object]) -> None:
+    """Raise TypeError for bytes in the place of text: their base64 would be sent."""
+    for word in words:
+        if isinstance(word, bytes | bytearray | memoryview):
+            raise TypeError(f"text is needed here, not bytes: {word!r}")
 
 
 def path_uri(path: RemotePath) -> PathUri:

@@ -52,6 +52,7 @@ def connect(at: PortOpenParams, log: PortLog, first: bytes = b"") -> Operation[b
 
     Returns what the server has not taken of the `first` bytes: all of them where it knows of none.
     """
+    wire.check_bytes(first)
     params = PortConnectParams(
         port_id=at.port_id, host=at.host, port=at.port, sandbox=at.sandbox, chunk=first
     )

@@ -88,7 +88,7 @@ def as_ordinary_user(flavour: Flavour = OURS) -> Flavour:
         pytest.skip("only root can start a server as another user")
     change = ("setpriv", f"--reuid={ORDINARY}", f"--regid={ORDINARY}", "--clear-groups", "--")
     program, *rest = flavour.argv
-    env = flavour.env
+    env = flavour.env | {"HOME": "/nonexistent"}  # root's own may be closed to them, or anywhere
     if program == sys.executable:
         program, env = open_python(), {**env, "PYTHONPATH": open_search_path()}
     else:

@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+from tests.support.accounts import account_home, home
 from tests.support.replay import Replay
 from tests.support.scene import Scene
 from tests.support.scene_files import build_start_files
@@ -17,7 +18,8 @@ from tests.support.scene_hooks import SHORT_WAIT, both, close, common_values, pa
 def process_start(tmp: Path) -> Scene:
     """Programs that can't be run, and a server with a known environment."""
     build_start_files(tmp)
-    return Scene(common_values(tmp))
+    # Programs on a terminal start in the account's home when their folder is missing, whatever HOME says.
+    return Scene(common_values(tmp) | {"HOME": account_home() or home()})
 
 
 START_ENVIRONMENT = {

@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.support.accounts import home
+from tests.support.accounts import account_home, home
 from tests.support.differences import Differences
 from tests.support.feed import Feed, whole
 from tests.support.http_fixture import SERVER, HttpFixture, refused_port
@@ -41,7 +41,7 @@ class Stage:
             env["CODEX_HOME"] = no_codex_home()
         env.pop("TMPDIR", None)  # there was none when the traffic was recorded
         if name.startswith("03-"):
-            env = START_ENVIRONMENT | {key: env[key] for key in ("PATH", "HOME")}
+            env = START_ENVIRONMENT | {"PATH": env["PATH"], "HOME": account_home() or home()}
         settings = SHORT_PERIODS if name.startswith("05-") else {}
         listen = "stdio" if stdio else "ws://127.0.0.1:0"
         self.server = ServerProcess(flavour, listen=listen, env=env, settings=settings, cwd=ROOT)

@@ -44,14 +44,15 @@ def left_in(folder: Path) -> list[str]:
 
 
 def living(folder: Path) -> list[str]:
-    """Return the command lines that name a folder."""
+    """Return the command lines that name a folder, or run in it: Redis writes its own over what it was given."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             text = Path("/proc", pid, "cmdline").read_bytes()
+            place = os.readlink(f"/proc/{pid}/cwd")
         except OSError:
             continue
-        if str(folder).encode() in text:
+        if str(folder).encode() in text or Path(place).is_relative_to(folder):
             found.append(text.replace(b"\0", b" ").decode())
     return found
 

@@ -44,7 +44,7 @@ def test_the_demo_plays_every_step_and_leaves_nothing(tmp_path: Path) -> None:
 def test_an_interrupted_demo_ends_what_it_has_started(tmp_path: Path) -> None:
     needs_programs()
     with start(tmp_path, program(), "tools.demo_cluster") as demo:
-        wait_until(lambda: any("redis.conf" in words for words in living(tmp_path)), 50)
+        wait_until(lambda: any("redis-server" in words for words in living(tmp_path)), 50)
         demo.send_signal(signal.SIGTERM)
         _, errors = demo.communicate(timeout=50)
     assert demo.returncode == 130

@@ -131,7 +131,15 @@ class Model:
             patterns.append(re.sub(r"([*?\[\]{}\\])", r"\\\1", real_start) + "/" + rest)
         for pointed in self.git_directories(least):
             least.setdefault(pointed, "read")
-        return least, patterns, [self.real(root) for root in PLATFORM] if self.has_minimal() else []
+        return least, patterns, self.platform(least) if self.has_minimal() else []
+
+    def platform(self, grants: dict[str, str]) -> list[str]:
+        """Return where the platform's folders are, but for those that a command could lead elsewhere."""
+        return [
+            self.real(root)
+            for root in PLATFORM
+            if all(self.decide(tidy(f"{link}/.."), grants, [], []) != "write" for link in self.links(root))
+        ]
 
     def git_directories(self, grants: dict[str, str]) -> list[str]:
         """Return what `.git` files of writable roots name, where it could be written otherwise."""
@@ -200,6 +208,21 @@ class Model:
                 target = text if text.startswith("/") else "/".join([*names[:-1], text])
                 return self.real(tidy("/".join(["", target, *missing])), links + 1)
             missing.insert(0, names.pop())
+
+    def links(self, path: str) -> list[str]:
+        """Return the links on the way to where a path leads."""
+        at, names, found = "", path.split("/"), []
+        while names and len(found) <= 40:
+            name = names.pop(0)
+            here = tidy(f"{at}/{name}")
+            kind, content = self.host.nodes.get(here.encode(), (0, b""))
+            if kind == 0o120000:
+                found.append(here)
+                names = content.decode().split("/") + names
+                at = "" if content.startswith(b"/") else at
+            else:
+                at = here
+        return found
 
 
 def tidy(path: str) -> str:

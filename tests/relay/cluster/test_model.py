@@ -89,6 +89,8 @@ def test_long_courses_with_many_faults_come_to_rest(choices: list[int]) -> None:
     course: list[Move] = []
     for choice in choices:
         moves = list(world.moves())
+        if not moves:
+            break  # all faults are used up, and nothing is on its way
         course.append(moves[choice % len(moves)])
         world.do(course[-1])
         world.check()

@@ -44,7 +44,7 @@ def left_in(folder: Path) -> list[str]:
 
 
 def living(folder: Path) -> list[str]:
-    """Return the command lines that name a folder, or run in it: Redis writes its own over what it was given."""
+    """Return the command lines that name a folder, or run in it: Redis writes over its own."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

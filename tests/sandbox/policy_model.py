@@ -211,7 +211,8 @@ class Model:
 
     def links(self, path: str) -> list[str]:
         """Return the links on the way to where a path leads."""
-        at, names, found = "", path.split("/"), []
+        at, names = "", path.split("/")
+        found: list[str] = []
         while names and len(found) <= 40:
             name = names.pop(0)
             here = tidy(f"{at}/{name}")

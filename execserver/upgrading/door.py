@@ -13,8 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import gevent
+import msgspec
+from gevent.hub import get_hub
 
 from execserver.eventloop.acceptor import Acceptor
+from execserver.eventloop.deadline import at_most
 from execserver.runtime_paths import UPGRADE_SOCKET
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _WAITING: Final = 4
+_READ: Final = 1
+_ASK_S: Final = 5.0
 _SERVED: Final = 4  # at a time; a further peer is dropped
 
 
@@ -56,10 +61,34 @@ class UpgradeDoor:
         gevent.spawn(self._serve, sock)
 
     def _serve(self, sock: socket.socket) -> None:
-        from execserver.upgrading.answering import answer
-
         try:
             with sock:
-                answer(sock, self._upgrade())
+                self._answer(sock)
         finally:
             self._served -= 1
+
+    def _answer(self, sock: socket.socket) -> None:
+        try:
+            from execserver.upgrading.answering import answer
+
+            upgrade = self._upgrade()
+        except (ImportError, OSError) as error:  # for want of descriptors, as a rule
+            _log.error("an upgrade that was asked for cannot be begun: %s", error)
+            _refuse(sock, f"it cannot be begun: {error}")
+        else:
+            answer(sock, upgrade)
+
+
+def _refuse(sock: socket.socket, why: str) -> None:
+    """Take a request and refuse it, with nothing but what is loaded."""
+    sock.setblocking(False)
+    watcher = get_hub().loop.io(sock.fileno(), _READ)
+    try:
+        with at_most(_ASK_S):
+            get_hub().wait(watcher)
+        sock.recv(1)  # a peer whose message is not read loses the answer; the file in it is closed
+        sock.send(msgspec.json.encode({"refused": why}))
+    except OSError:
+        pass  # it has not waited
+    finally:
+        watcher.close()

@@ -29,6 +29,7 @@ from execserver.upgrading.checking import check
 
 _REQUESTS_S: Final = 1.0
 _LOOK_S: Final = 0.002
+_SPARE: Final = 8  # descriptors that the new program needs beyond what goes along, and what is closed for it
 _CLOSING_S: Final = 0.5  # for the Close frames of connections that cannot go along
 BLOCKED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REASON: Final = "the server was upgraded before this was done; what had been done until then stays"
@@ -94,9 +95,12 @@ class Upgrade:
             check(program, STATE_VERSION)
             self._server.going(program.shown, who)
             self._exchange(program, asker)
-        except (BadProgram, NotUpgraded) as error:
-            self._server.stayed(program.shown, who, str(error))
-            raise NotUpgraded(str(error)) from None
+        except (BadProgram, NotUpgraded, OSError, ImportError) as error:
+            why = str(error)
+            if isinstance(error, OSError | ImportError):  # what packs is loaded only now
+                why = f"{program.shown} cannot be executed: {getattr(error, 'strerror', None) or error}"
+            self._server.stayed(program.shown, who, why)
+            raise NotUpgraded(why) from None
         finally:
             self._is_under_way = False
             program.close()
@@ -143,7 +147,8 @@ class Upgrade:
             gevent.sleep(_LOOK_S)
 
     def _execute(self, program: Program, asker: int | None, began_at: float) -> None:
-        """Pack and exec in this turn of the loop; raise NotUpgraded or BadProgram if that fails."""
+        """Pack and exec in this turn of the loop; raise BadProgram or OSError if that fails."""
+        _check_room(program.fd)
         out = Outgoing()
         out.keep(program.fd)
         reader, writer = self._signals.suspend()
@@ -154,10 +159,19 @@ class Upgrade:
             out.set_inheritable(True)
             os.set_inheritable(state, True)
             program.execute({**os.environ, STATE_VARIABLE: str(state)})
-        except OSError as error:
-            raise NotUpgraded(f"{program.shown} cannot be executed: {error.strerror}") from None
         finally:
             out.set_inheritable(False)
             if state >= 0:
                 os.close(state)
             self._signals.resume(reader, writer)
+
+
+def _check_room(fd: int) -> None:
+    """Raise OSError where the new program would run out of descriptors: then nobody is left to go back to."""
+    taken: list[int] = []
+    try:
+        while len(taken) < _SPARE:
+            taken.append(os.dup(fd))
+    finally:
+        for each in taken:
+            os.close(each)

@@ -31,8 +31,11 @@ class ProcessTree:
     """A command by the pid that leads its session, and all that descends from it."""
 
     def __init__(self, pid: int, known: dict[int, int] | None = None) -> None:
-        self._leader = pid
+        self._leader = pid  # 0: nobody is found by the session any more
         self._known = dict(known or {})  # pid to start time
+        self._leader_start = (
+            self._known.get(pid, 0) if known else None
+        )  # 0: it has ended; None: not looked yet
 
     @property
     def known(self) -> dict[int, int]:
@@ -46,13 +49,23 @@ class ProcessTree:
             pid for pid, start in self._known.items() if pid in everybody and everybody[pid].start == start
         }
         found: set[int] = set()
-        fresh = known | {pid for pid, seen in everybody.items() if seen.session == self._leader}
+        fresh = known | self._in_session(everybody)
         while fresh:
             found |= fresh
             fresh = {pid for pid, seen in everybody.items() if seen.parent in fresh} - found
         members = [everybody[pid] for pid in found]
         self._known = {seen.pid: seen.start for seen in members}
         return members
+
+    def _in_session(self, everybody: dict[int, Seen]) -> set[int]:
+        leader = everybody.get(self._leader)
+        start = 0 if leader is None else leader.start
+        if self._leader_start is None:
+            self._leader_start = start
+        if start not in (0, self._leader_start):
+            # The number is another process's: that is given out only once nobody is left in the session.
+            self._leader = 0
+        return {pid for pid, seen in everybody.items() if self._leader and seen.session == self._leader}
 
     def kill(self) -> None:
         """Kill all of it, and what is forked meanwhile, as far as it can be seen."""

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from execserver.resources.process_tree import ProcessTree, members_of, memory_of
+from execserver.resources import process_tree
+from execserver.resources.process_tree import ProcessTree, Seen, members_of, memory_of
 from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
@@ -48,3 +49,40 @@ def test_memory_that_is_shared_counts_once_where_it_matters() -> None:
     resident = memory_of(members, 2**60)
     assert MIB < memory_of(members, 1) <= resident
     assert memory_of(members_of([2**22 + 1]), 1) == 0
+
+
+def table(monkeypatch: pytest.MonkeyPatch, *rows: tuple[int, int, int, int]) -> None:
+    """Let the machine have these processes only: pid, parent, session, start time."""
+    everybody: dict[int, Seen] = {}
+    for pid, parent, session, start in rows:
+        fields = [b"0"] * 22
+        fields[1], fields[3], fields[19] = b"%d" % parent, b"%d" % session, b"%d" % start
+        everybody[pid] = Seen(pid, fields)
+    monkeypatch.setattr(process_tree, "_all_pids", lambda: list(everybody))
+    monkeypatch.setattr(process_tree, "_seen", everybody.get)
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_who_gets_the_number_of_an_ended_leader_is_no_member(
+    is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next command with that number would be counted, and killed, with what the first one left."""
+    tree = ProcessTree(10)
+    table(monkeypatch, (1, 0, 1, 1), (10, 1, 10, 50), (11, 10, 10, 51), (12, 11, 12, 52))
+    assert pids(tree) == {10, 11, 12}
+    table(monkeypatch, (1, 0, 1, 1), (11, 1, 10, 51), (12, 1, 12, 52), (13, 11, 10, 53))
+    assert pids(tree) == {11, 12, 13}  # the leader has ended, the session has not
+    table(monkeypatch, (1, 0, 1, 1), (12, 1, 12, 52))
+    assert pids(tree) == {12}
+    if is_handed_over:
+        tree = ProcessTree(10, tree.known)
+    table(monkeypatch, (1, 0, 1, 1), (12, 1, 12, 52), (10, 1, 10, 90), (14, 10, 10, 91))
+    assert pids(tree) == {12}
+    table(monkeypatch, (1, 0, 1, 1), (12, 1, 12, 52), (14, 1, 10, 91))
+    assert pids(tree) == {12}
+
+
+def test_a_tree_of_nobody_has_no_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Session 0 is that of the kernel's threads, and in a container that of who came from outside."""
+    table(monkeypatch, (1, 0, 0, 1), (2, 0, 0, 1))
+    assert pids(ProcessTree(0, {})) == set()

@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from itertools import islice
 
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE_BYTES = 64 * 1024
+_MOST_READS = 1024
 _KILL_ROUNDS = 50  # where the kernel has no `cgroup.kill`: each round finds what was forked during the last
 
 MEMORY, PIDS, CPU = "memory", "pids", "cpu"
@@ -57,7 +59,9 @@ class ControlGroup:
         except OSError:
             return ""
         try:
-            return os.read(fd, _FILE_BYTES).decode()
+            # The kernel gives a page at a time, so a long list of processes takes several reads.
+            parts = iter(lambda: os.read(fd, _FILE_BYTES), b"")
+            return b"".join(islice(parts, _MOST_READS)).decode()
         except OSError:
             return ""
         finally:

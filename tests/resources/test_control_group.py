@@ -14,6 +14,7 @@ from tests.resources.groups import a_group
 from tests.support.waiting import wait_until
 
 KERNEL = Kernel()
+MANY = 1200
 
 
 def sleeper_in(group: ControlGroup) -> int:
@@ -75,3 +76,15 @@ def test_a_fork_into_a_group_that_is_gone_fails() -> None:
 def test_a_kernel_without_the_call_starts_nothing_outside_of_the_group() -> None:
     with a_group() as group, pytest.raises(OSError, match="clone3"):
         fork_into(Kernel(without=["clone3"]), 0, group=group.fd)
+
+
+def test_all_processes_of_a_large_group_are_listed() -> None:
+    """A list of processes longer than a page: who is behind it would count for no limit."""
+    with a_group() as group:
+        group_of_many = [sleeper_in(group) for _ in range(MANY)]
+        try:
+            assert sorted(group.pids) == sorted(group_of_many)
+        finally:
+            group.kill()
+            for pid in group_of_many:
+                os.waitpid(pid, 0)

@@ -133,8 +133,12 @@ class Hierarchy:
 
     def _made(self, path: str) -> ControlGroup:
         group = ControlGroup.make(path)
-        if self.controllers:
-            group.write("cgroup.subtree_control", _enabling(self.controllers))
+        try:
+            if self.controllers:
+                group.write("cgroup.subtree_control", _enabling(self.controllers))
+        except OSError:
+            group.remove()
+            raise
         return group
 
     def _make_room(self) -> None:

@@ -219,7 +219,11 @@ class SessionLimits:
 
     def _session_group(self, hierarchy: Hierarchy) -> ControlGroup:
         group = hierarchy.session_group(self._limiter.next_session())
-        group.limit(*_held(self._limiter.of_sessions, hierarchy))
+        try:
+            group.limit(*_held(self._limiter.of_sessions, hierarchy))
+        except OSError:
+            group.remove()
+            raise
         return group
 
     def _ooms_above(self, hierarchy: Hierarchy) -> Callable[[], tuple[int, int]] | None:

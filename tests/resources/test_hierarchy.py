@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from execserver.protocol.errors import InternalError
 from execserver.resources import hierarchy
+from execserver.resources.control_group import ControlGroup
 from execserver.resources.hierarchy import Blocked, Hierarchy, Place, find_place
+from execserver.services.limiting import Limiter, SessionLimits
+from execserver.settings import Settings
+from tests.resources.groups import a_group
+from tests.support.proc import descriptor_count
 
 FILES = ("cgroup.procs", "cgroup.subtree_control", "cgroup.controllers", "cgroup.events")
 
@@ -108,3 +115,30 @@ def test_groups_of_servers_that_were_killed_are_removed(tmp_path: Path) -> None:
     assert session.remove()
     made.close()
     assert not os.path.exists(f"{tmp_path}/execserver.{os.getpid()}")
+
+
+def test_a_group_that_cannot_be_set_up_leaves_neither_folder_nor_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: ControlGroup, name: str, value: str) -> None:
+        raise OSError(errno.EINVAL, "the kernel refuses")
+
+    with a_group() as place:
+        groups = Hierarchy(Place(place.path, frozenset(), place.path, True))
+        before = descriptor_count(os.getpid())
+        monkeypatch.setattr(ControlGroup, "write", fail)
+        groups.controllers = frozenset(("memory",))
+        limiter = Limiter(Settings(limit_session_memory_bytes=2**20), groups)
+        for _ in range(3):
+            with pytest.raises(OSError, match="the kernel refuses"):
+                groups.session_group(1)
+            with pytest.raises(InternalError, match="no control group can be made"):
+                SessionLimits(limiter).account(None)
+        groups.controllers = frozenset()
+        monkeypatch.setattr(ControlGroup, "limit", lambda self, *numbers: fail(self, "", ""))
+        with pytest.raises(InternalError, match="no control group can be made"):
+            SessionLimits(limiter).account(None)
+        assert descriptor_count(os.getpid()) == before
+        assert [each.name for each in os.scandir(groups.tree.path) if each.is_dir()] == []
+        monkeypatch.undo()
+        groups.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -227,6 +228,47 @@ def test_limits_hold_in_a_sandbox_which_cannot_write_the_control_groups(place: P
         "for f in $(find /sys/fs/cgroup -name cgroup.procs 2>/dev/null); do echo $$ > $f && echo OUT; done"
     )
     assert b"OUT" not in place.run(escape, workspace_write(place.ws), limits={"wallMs": 30_000}).stdout
+
+
+TAKES = """
+import ctypes, sys
+libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
+PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
+print([libc.ptrace(request, pid, None, None) for request in (PTRACE_ATTACH, PTRACE_SEIZE)])
+try:
+    open(f"/proc/{pid}/mem", "r+b")
+    print("memory")
+except OSError:
+    print("held", flush=True)
+while True: pass
+"""
+
+
+def test_no_limited_process_works_on_in_another_one_that_has_no_limits(place: Place) -> None:
+    """By ptrace of a sibling of the same user: its time would be nobody's."""
+    sibling = start_of(place.peer, "sibling", "echo $$; exec sleep 60")
+    name = place.begin(
+        [sys.executable, "-c", TAKES, str(sibling)], workspace_write(place.ws), limits={"wallMs": 5_000}
+    )
+    assert output_until(place.peer, name, b"held\n") == b"[-1, -1]\nheld\n"
+    assert told(exit_of(place.peer, name)["ended"]) == ("deadline", "wallMs", "process", 5_000)
+    assert "TracerPid:\t0" in Path(f"/proc/{sibling}/status").read_text()
+    assert terminate(place.peer, "sibling")
+
+
+def start_of(peer: Peer, name: str, script: str) -> int:
+    """Start a script that says its pid first; return that."""
+    start(peer, name, script)
+    return int(output_until(peer, name, b"\n"))
+
+
+def test_a_process_has_its_share_of_the_cpu_with_all_it_starts(peer: Peer) -> None:
+    if not is_held(peer, "cpu"):
+        pytest.skip("no cpu controller of cgroup v2 is delegated here")
+    script = f"({BUSY}) & ({BUSY}) & setsid sh -c '{BUSY}' & wait"
+    ended, usage = end_of(peer, script, {"cpuPercent": 20, "wallMs": 3_000})
+    assert told(ended) == ("deadline", "wallMs", "process", 3_000)
+    assert 100 <= usage["cpuMs"] <= 1_200  # of 3,000 at least: 600, and what a busy machine is late
 
 
 def test_the_servers_limits_are_for_every_process_and_the_most_a_client_gets() -> None:

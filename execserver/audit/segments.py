@@ -17,7 +17,7 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENTS = 8
 _NAME = re.compile(r"audit-(\d{8})\.jsonl")
 _LOCK = "lock"
-_TAIL_BYTES = MAX_LINE_BYTES + 4096
+_TAIL_BYTES = 2 * MAX_LINE_BYTES + 1  # a torn line, and the whole one before it
 
 
 class AuditFolderError(Exception):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.audit.chain import GENESIS, digest_of, line_of
+from execserver.audit.chain import GENESIS, MAX_LINE_BYTES, digest_of, line_of
 from execserver.audit.reading import NotIntact, records, verify
 from execserver.audit.segments import AuditFolderError, Segments, segment_names
 from tests.support.proc import descriptor_count
@@ -122,6 +122,19 @@ def test_a_torn_line_is_cut_off_and_told(tmp_path: Path, torn: bytes) -> None:
     again.add(1)
     again.close()
     assert verify(str(tmp_path / "audit")).last == 3
+
+
+def test_a_long_torn_line_behind_a_long_one_damages_nothing(tmp_path: Path) -> None:
+    segments = Segments(str(tmp_path / "audit"))
+    line = line_of(1, "t", "start", {"argv": ["\0" * 2048] * 4}, GENESIS)
+    segments.append(line)
+    segments.close()
+    with (tmp_path / "audit" / "audit-00000001.jsonl").open("ab") as opened:
+        opened.write(b"x" * (MAX_LINE_BYTES - 1))
+    again = Log(tmp_path / "audit")
+    assert (again.number, again.head, again.segments.end.cut) == (1, digest_of(line), MAX_LINE_BYTES - 1)
+    again.close()
+    assert verify(str(tmp_path / "audit")).last == 1
 
 
 def test_a_damaged_end_is_not_written_behind(tmp_path: Path) -> None:

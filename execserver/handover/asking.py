@@ -43,7 +43,7 @@ class Asker:
             found = f"whether the process that asked is in a sandbox cannot be seen: {error}"
         try:
             # What was looked at is that process only if it lives still.
-            ended = select.select([pidfd], [], [], 0)[0]
+            ended = _is_readable(pidfd)
         finally:
             os.close(pidfd)
         return "the process that asked has ended" if ended else found
@@ -71,6 +71,12 @@ def _limits(pid: int) -> tuple[int, int, int]:
         int(int(lines["Seccomp"]) > 0),
         int(lines.get("Seccomp_filters", 0)),  # Linux 5.9
     )
+
+
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()  # `select` takes no descriptor above 1023, and a server may have many
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _pidfd_of(sock: socket.socket, pid: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from execserver.handover.asking import Asker
 
 _PR_SET_NO_NEW_PRIVS = 38
+MANY = 1100  # more than `select` knows
 CONNECT = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect('\\0' + sys.argv[1]);"
     "s.recv(1) if len(sys.argv) < 3 else None"
@@ -45,6 +47,22 @@ def name() -> str:
 
 def test_a_process_like_this_one_may_ask(name: str) -> None:
     assert objection_to(name) == ""
+
+
+def test_a_server_with_many_descriptors_can_tell_it_too(name: str) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < MANY + 100:
+        pytest.skip(f"this user may have {hard} descriptors only")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, MANY + 100), hard))
+    held: list[int] = []
+    try:
+        while len(held) < MANY:
+            held.append(os.dup(0))
+        assert objection_to(name) == ""
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_one_without_new_privileges_may_not(name: str) -> None:

@@ -18,6 +18,7 @@ from gevent.hub import get_hub
 
 from execserver.eventloop.acceptor import Acceptor
 from execserver.eventloop.deadline import at_most
+from execserver.handover.asking import Asker
 from execserver.runtime_paths import UPGRADE_SOCKET
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 _WAITING: Final = 4
 _READ: Final = 1
 _ASK_S: Final = 5.0
-_SERVED: Final = 4  # at a time; a further peer is dropped
+_SERVED: Final = 4  # of a kind at a time; a further peer is dropped
 
 
 class UpgradeDoor:
@@ -45,7 +46,7 @@ class UpgradeDoor:
             sock.close()
             raise
         self._upgrade = upgrade
-        self._served = 0
+        self._served = {True: 0, False: 0}  # of those who may ask, and of those who may not
         self._acceptor = Acceptor(sock, self._accepted, lambda: None, _log)
         self._acceptor.start()
 
@@ -54,18 +55,20 @@ class UpgradeDoor:
         self._acceptor.close()
 
     def _accepted(self, sock: socket.socket, address: Any) -> None:
-        if self._served >= _SERVED:
+        # Each kind has its places: who may not ask must not keep out who may, by saying nothing.
+        may_ask = Asker(sock).objection() is None
+        if self._served[may_ask] >= _SERVED:
             sock.close()
             return
-        self._served += 1
-        gevent.spawn(self._serve, sock)
+        self._served[may_ask] += 1
+        gevent.spawn(self._serve, sock, may_ask)
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, may_ask: bool) -> None:
         try:
             with sock:
                 self._answer(sock)
         finally:
-            self._served -= 1
+            self._served[may_ask] -= 1
 
     def _answer(self, sock: socket.socket) -> None:
         try:

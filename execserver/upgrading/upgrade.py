@@ -11,6 +11,7 @@ runs, so what is packed is the state.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -28,6 +29,7 @@ from execserver.runtime_paths import STATE_VARIABLE
 from execserver.upgrading.checking import check
 
 _REQUESTS_S: Final = 1.0
+_QUIET_S: Final = 1.0
 _LOOK_S: Final = 0.002
 _SPARE: Final = 8  # descriptors that the new program needs beyond what goes along, and what is closed for it
 _CLOSING_S: Final = 0.5  # for the Close frames of connections that cannot go along
@@ -81,6 +83,8 @@ class Upgrade:
         self._signals = signals
         self._is_ending = is_ending
         self._is_under_way = False
+        self._quiet_until = -math.inf
+        self._untold = 0
 
     def run(self, program: Program, who: str, asker: int | None = None) -> None:
         """Become the program.  Returns only by raising NotUpgraded; the program is closed then.
@@ -106,8 +110,17 @@ class Upgrade:
             program.close()
 
     def refused(self, shown: str, who: str, why: str) -> None:
-        """Note that somebody has asked for what cannot be."""
-        self._server.stayed(shown, who, why)
+        """Note that somebody has asked for what cannot be.
+
+        Anybody can: whoever asks on and on must not drive all else out of the logs, so not each time is told.
+        """
+        now = time.monotonic()
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        more, self._untold = self._untold, 0
+        self._quiet_until = now + _QUIET_S
+        self._server.stayed(shown, who, f"{why} (and {more} more since the last one told)" if more else why)
 
     def run_own(self, who: str) -> None:
         """Become what the server's own file is now; what cannot be is in the log."""

@@ -6,6 +6,7 @@ import ctypes
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -205,6 +206,48 @@ def test_no_sandboxed_command_upgrades_the_server(tmp_path: Path, namespace: str
         assert outcome(peer, "q").exit_code != 0
         assert b"it is asked from inside a sandbox" in asked.stdout, asked
         assert "upgrading to" not in server.errors()
+
+
+HOLDS = (
+    "import os, socket, sys\nheld = []\n"
+    "for _ in range(8):\n"
+    "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); held.append(s)\n"
+    "print('held', flush=True)\ninput()\n"
+)
+
+
+def test_who_may_not_ask_keeps_nobody_out_who_may(scene: Scene) -> None:
+    """By connections on which nothing is said; the server waits for a request in all places that it has."""
+    server, _, folder = scene
+    words = ["/usr/bin/python3", "-I", "-c", HOLDS.replace("sys.argv[1]", repr(UPGRADE_SOCKET % server.pid))]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=no_new_privileges
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        (folder / "silent").write_text("#!/bin/true\n")
+        (folder / "silent").chmod(0o755)
+        assert "cannot take over: it said nothing" in refused(server, str(folder / "silent"))
+        holder.communicate(b"\n", timeout=30)
+
+
+def test_who_asks_on_and_on_fills_no_log(scene: Scene, audit: Path) -> None:
+    server, _, _ = scene
+
+    def told() -> list[str]:
+        found = [record for record in records(str(audit)) if record["event"] == "upgrade-refused"]
+        return [str(record["why"]) for record in found if "inside a sandbox" in str(record["why"])]
+
+    before, began = len(told()), time.monotonic()
+    flood = (
+        "import socket\nfor _ in range(400):\n"
+        "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        f"    s.connect({UPGRADE_SOCKET % server.pid!r}); s.send(b'{{}}'); s.recv(4096); s.close()\n"
+    )
+    subprocess.run(
+        ["/usr/bin/python3", "-I", "-c", flood], check=True, timeout=50, preexec_fn=no_new_privileges
+    )
+    assert len(told()) - before <= time.monotonic() - began + 2
 
 
 def test_another_user_cannot_ask(scene: Scene) -> None:

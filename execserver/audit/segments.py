@@ -80,6 +80,15 @@ class Segments:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += written
 
+    def try_room(self) -> None:
+        """Raise OSError where the disk would not take the longest line; the file is as it was before."""
+        try:
+            written = os.write(self._fd, bytes(MAX_LINE_BYTES))
+        finally:
+            os.ftruncate(self._fd, self._size)
+        if written < MAX_LINE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def sync(self) -> None:
         """Have the disk hold what was written; may be called in a thread.  Raises OSError."""
         os.fdatasync(self._fd)

@@ -112,6 +112,7 @@ class AuditTrail:
         self._required = required
         self._number, self._head = segments.end.number, segments.end.head
         self._lost = 0  # records that could not be written
+        self._is_short = False  # of room, when it was last needed
         self._warned = -_WARN_S
         self._why = ""
         self._is_dirty = self._is_syncing = False
@@ -240,12 +241,16 @@ class AuditTrail:
 
     def refusal(self, method: str) -> str | None:
         """See `Observer`: where the log is required, nothing is done that it could not tell."""
-        if not (self._required and self._lost) or method not in EVENTS:
+        if not (self._required and self._is_short) or method not in EVENTS:
             return None
-        self.record("retry", method=method)
-        return (
-            f"the audit log, which is required here, cannot be written: {self._why}" if self._lost else None
-        )
+        try:
+            # Not a short record: who has room for that only does what then cannot be told.
+            self._segments.try_room()
+        except OSError as error:
+            self._failed(error)
+            return f"the audit log, which is required here, cannot be written: {self._why}"
+        self._is_short = False
+        return None
 
     def _facts(self, answered: Answered) -> dict[str, object]:
         """Return what is recorded of the params."""
@@ -274,6 +279,7 @@ class AuditTrail:
         try:
             self._segments.append(line)
         except OSError as error:
+            self._is_short = True
             self._failed(error)
             return False
         self._number, self._head = self._number + 1, digest_of(line)

@@ -240,10 +240,34 @@ def test_a_required_log_that_cannot_be_written_refuses_what_acts(
         run(peer, "s", "true")
     missing = told(folder, "lost")
     assert [record["event"] for record in missing] == again
-    # A start and its end, and for each request that was refused a try and the refusal.
-    assert sum(record["records"] for record in missing) == 6
+    # A start and its end, and two refusals.
+    assert sum(record["records"] for record in missing) == 4
     assert [each["process"] for each in told(folder, "start")] == ["p", "s"]
     assert verify(str(folder), verdict.head).torn == 0
+
+
+def test_a_required_log_that_has_room_for_short_records_only_lets_nothing_long_be_done(folder: Path) -> None:
+    """Else each refusal that is told would let a command through that is not."""
+    env = {**base_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = ("--audit", str(folder), "--audit-required")
+    with ServerProcess(options=options, env=env) as server, server.connect() as peer:
+        peer.open_session()
+        run(peer, "p", "true")
+        wait_until(lambda: told(folder, "exit"), 20)
+        soft, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+        size = (folder / "audit-00000001.jsonl").stat().st_size + 8000
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size, hard))
+        words = ["true", *("x" * 1000 for _ in range(12))]
+        run(peer, "q", words)
+        for number in range(5):
+            with pytest.raises(RemoteError, match="cannot be written"):
+                run(peer, f"r{number}", words)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (soft, hard))
+    assert [each["process"] for each in told(folder, "start")] == ["p"]
+    assert [each["process"] for each in told(folder, "exit")] == ["p", "q"]
+    assert (
+        sum(each["records"] for each in told(folder, "lost")) == 6
+    )  # a start, and refusals with their words
 
 
 @pytest.mark.parametrize("policy", ["read-only", "workspace-write", "all folders"])

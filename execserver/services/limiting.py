@@ -136,8 +136,7 @@ class SessionLimits:
         """
         hierarchy = self._limiter.hierarchy() if packed.group is not None else None
         self._started = packed.started
-        if packed.group is not None:
-            self._group = ControlGroup.at(packed.group)
+        self._group = _still_there(packed.group)
         return [self._unpacked(each, hierarchy, find) for each in packed.accounts]
 
     def _unpacked(
@@ -149,7 +148,7 @@ class SessionLimits:
         account = Account(
             Limits(packed.limits, packed.is_best),
             self._limiter.of_sessions,
-            None if packed.group is None else ControlGroup.at(packed.group),
+            _still_there(packed.group),
             self._ooms_above(hierarchy) if isinstance(hierarchy, Hierarchy) else None,
             ChildLimits(),
             frozenset(packed.sampled),
@@ -232,6 +231,16 @@ class SessionLimits:
         if group is None or control_group.MEMORY not in hierarchy.controllers:
             return None
         return lambda: (group.ooms, hierarchy.ooms)
+
+
+def _still_there(path: str | None) -> ControlGroup | None:
+    """Open a group that was handed over; None for one that somebody has removed meanwhile."""
+    try:
+        return None if path is None else ControlGroup.at(path)
+    except OSError as error:
+        # There is no server any more to go back to: this one must not end for it, and all processes with it.
+        _log.warning("the control group %s is gone: %s", path, error.strerror)
+        return None
 
 
 def _enforced(name: str, limits: Limits, hierarchy: Hierarchy | Blocked | None) -> str:

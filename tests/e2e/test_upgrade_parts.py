@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.support.greenlets import turns
 from tests.support.running import outcome, output_until, start, terminate, write
 from tests.support.server_process import ServerProcess
 from tests.support.upgrades import upgraded
+from tests.support.waiting import wait_until
 from tests.support.ws_peer import WsPeer
 
 REASON = "the server was upgraded before this was done; what had been done until then stays"
@@ -144,6 +147,30 @@ def test_limits_hold_on_and_say_why_a_process_ended(server: ServerProcess, peer:
     proc.wait_over(left)
     listed = {each["processId"]: each for each in peer.call("process/list")["processes"]}
     assert listed["told"]["ended"]["cause"] == "signal"
+
+
+def test_a_control_group_that_somebody_has_removed_ends_nothing(server: ServerProcess, peer: WsPeer) -> None:
+    start(peer, "on", "cat", pipeStdin=True)
+    start(
+        peer,
+        "left",
+        "grep ^0: /proc/self/cgroup; setsid sleep 300 > /dev/null 2>&1 & echo $!; echo on",
+        limits={"wallMs": 60_000},
+    )
+    group, pid, _ = outcome(peer, "left").stdout.decode().split()
+    if "execserver." not in group:
+        pytest.skip("no control groups here")
+    folders = [each for each in Path("/sys/fs/cgroup").rglob(Path(group).name) if group[3:] in str(each)]
+    os.kill(int(pid), signal.SIGKILL)
+    session = folders[0].parent
+    wait_until(lambda: "populated 0" in (session / "cgroup.events").read_text(), 20)
+    folders[0].rmdir()
+    session.rmdir()
+    upgraded(server)
+    assert write(peer, "on", b"still here\n", "w") == "accepted"
+    assert output_until(peer, "on", b"\n") == b"still here\n"
+    start(peer, "next", "exit 3", limits={"wallMs": 60_000})
+    assert outcome(peer, "next").exit_code == 3
 
 
 def test_a_watch_of_files_ends_and_says_why(server: ServerProcess, peer: WsPeer, tmp_path: Path) -> None:

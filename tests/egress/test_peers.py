@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from execserver.egress.addresses import Address
 from execserver.services.egress import peers
 from execserver.services.egress.peers import Peers
 from tests.support.egress_scene import get, rules, scene, upstream
@@ -52,3 +53,24 @@ def test_another_user_who_is_gone_at_once_is_not_served() -> None:
         assert here.status(get(server.place)) == 200  # connections are accepted in their order
         assert len(server.received) == 1
         assert here.reasons == ["allow"]
+
+
+def test_the_log_has_one_line_about_strangers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Peers, "may_use", lambda self, *whom: False)
+    with caplog.at_level("INFO"), scene(rules("*")) as here:
+        for _ in range(5):
+            assert here.say(b"x") == b""
+    assert [record.getMessage() for record in caplog.records] == [
+        f"a connection to the proxy of process {os.getpid()} was not its own"
+    ]
+
+
+def test_a_second_end_gives_no_port_of_another_proxy_away() -> None:
+    with scene(rules("*")) as here:
+        port = here.proxy.http_port
+        here.proxy.close()
+        here.service.own_ports.add(port)  # as if the next proxy had got it
+        here.proxy.close()
+        assert here.service.own_ports.leads_to_us([Address(bytes((127, 0, 0, 1)))], port)

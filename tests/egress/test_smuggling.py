@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
+from gevent import socket
+from gevent.event import Event
 
 from execserver.egress.decisions import Mode
 from tests.support.egress_scene import get, rules, scene, upstream
@@ -30,3 +34,28 @@ def test_an_answer_does_not_lose_its_length_on_the_way() -> None:
         said = here.say(get(server.place))
         assert said.startswith(b"HTTP/1.1 502 ")
         assert b"hi" not in said.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("fields", ["", "Host:\r\n", "hOST: \t\r\n"])
+def test_the_server_is_told_the_host_that_was_judged(fields: str) -> None:
+    with scene(rules("127.0.0.1")) as here, upstream() as server:
+        assert here.status(f"GET http://{server.place}/ HTTP/1.1\r\n{fields}\r\n".encode()) == 200
+        assert server.received == [f"GET / HTTP/1.1\r\nHost: {server.place}\r\n\r\n".encode()]
+
+
+def test_an_answer_that_is_cut_off_is_not_told_as_a_whole_one() -> None:
+    heard_so_far = Event()
+
+    def cut_off(sock: socket.socket) -> None:
+        sock.recv(65536)
+        sock.sendall(b"HTTP/1.1 200 OK\r\n\r\nbegun")
+        heard_so_far.wait()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+
+    with scene(rules("127.0.0.1")) as here, upstream(cut_off) as server, here.connection() as sock:
+        sock.sendall(get(server.place))
+        said = b""
+        while not said.endswith(b"5\r\nbegun\r\n"):
+            said += sock.recv(4096)
+        heard_so_far.set()
+        assert sock.recv(4096) == b""

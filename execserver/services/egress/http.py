@@ -166,7 +166,8 @@ def _upstream_head(request: RequestHead, target: Target, proxy: Proxy | None) ->
         host = shown(target.host, target.port).removesuffix(":80")
         place = f"http://{host}{target.path}"
     fields = request.passed_on()
-    if not request.all(b"host"):
+    if not any(request.all(b"host")):
+        fields = [field for field in fields if field[0].lower() != b"host"]
         fields.insert(0, (b"Host", shown(target.host, target.port).removesuffix(":80").encode()))
     if request.framing()[0] is Body.CHUNKED:
         fields.append((b"transfer-encoding", b"chunked"))

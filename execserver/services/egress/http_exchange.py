@@ -8,7 +8,6 @@ end of an answer is its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import gevent
@@ -173,9 +172,11 @@ def _copy_body(
     if kind is Body.CHUNKED:
         return _copy_chunks(source, send, chunked=chunked)
     if kind is Body.UNTIL_CLOSE:
-        with suppress(ConnectionError):
+        try:
             while data := source.read():
                 send(data)
+        except ConnectionError:
+            return False  # it was cut off: only an orderly end says that it was all
         return True
     while left:
         data = source.read(min(left, READ_BYTES))

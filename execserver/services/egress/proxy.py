@@ -53,6 +53,7 @@ class EgressProxy:
         self._greenlets: set[gevent.Greenlet[..., None]] = set()
         self._acceptors: list[Acceptor] = []
         self._is_on_host = False
+        self._has_strangers = False
 
     @property
     def environment(self) -> dict[bytes, bytes]:
@@ -111,7 +112,7 @@ class EgressProxy:
         acceptors, self._acceptors = self._acceptors, []
         for acceptor in acceptors:
             acceptor.close()
-        if self._is_on_host:
+        if self._is_on_host and acceptors:  # later the ports may be another's
             self._service.own_ports.remove(*self._ports)
         self._service.places.discard(self)
         for greenlet in list(self._greenlets):
@@ -142,7 +143,10 @@ class EgressProxy:
 
     def _accepted(self, near: socket.socket, address: tuple[str, int], kind: Serve, port: int) -> None:
         if self._is_on_host and not self._service.peers.may_use(address, port, self.leader):
-            _log.warning("a connection to the proxy of process %d was not its own", self.leader)
+            # Once: whoever else is on the machine could fill the log.
+            level = logging.DEBUG if self._has_strangers else logging.WARNING
+            self._has_strangers = True
+            _log.log(level, "a connection to the proxy of process %d was not its own", self.leader)
             near.close()
             return
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -33,7 +33,9 @@ _NOT_PUBLIC_V4 = (
 )
 _NOT_PUBLIC_V6 = (
     ("::", 127),  # unspecified and loopback
+    ("64:ff9b:1::", 48),  # translators of a network's own, which decide what it leads to
     ("100::", 64),
+    ("2001::", 32),  # Teredo: through a relay to an IPv4 address in disguise
     ("fc00::", 7),
     ("fe80::", 10),
     ("fec0::", 10),
@@ -43,6 +45,7 @@ _NOT_PUBLIC_V6 = (
 _WITH_V4 = (
     ("::ffff:0:0", 96, 0),  # mapped
     ("::", 96, 0),  # "compatible", deprecated
+    ("::ffff:0:0:0", 96, 0),  # translated, deprecated
     ("64:ff9b::", 96, 0),  # through a translator
     ("2002::", 16, 80),  # 6to4
 )

@@ -32,7 +32,8 @@ Address = tuple[int, tuple[str, int] | tuple[str, int, int, int]]  # family; num
 class SocketConnector:
     """Opens TCP connections; its look-up threads start with the first name and end when idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_ups: int = LOOKUP_THREADS) -> None:
+        self._look_ups = look_ups  # at a time
         self._pool: ThreadPool | None = None
 
     def connect(self, host: str, port: int) -> socket.socket:
@@ -50,7 +51,7 @@ class SocketConnector:
         if self._pool is None:
             from gevent.threadpool import ThreadPool  # late: an address needs none
 
-            self._pool = ThreadPool(LOOKUP_THREADS, idle_task_timeout=LOOKUP_IDLE_S)
+            self._pool = ThreadPool(self._look_ups, idle_task_timeout=LOOKUP_IDLE_S)
         found = self._pool.apply(_look_up, (host, port))
         if isinstance(found, OSError):
             raise found

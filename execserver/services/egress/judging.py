@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
 from gevent import socket
+from gevent.lock import BoundedSemaphore
 
 from execserver.egress.addresses import Address, literal
 from execserver.egress.decisions import (
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 
 LOOKUP_S = 10.0
 CONNECT_S = 30.0
+MAX_LOOK_UPS = 4  # of one process at a time
 _SCHEMES = {Protocol.HTTP: "http", Protocol.HTTPS_CONNECT: "https"}
 
 Tell = Callable[[DecisionRecord], None]
@@ -67,6 +69,7 @@ class Judge:
         self._tell = tell
         self._ask = ask
         self._pace = NamePace()
+        self._look_ups = BoundedSemaphore(MAX_LOOK_UPS)
 
     def tell(self, verdict: Verdict, question: Question, method: str | None, client: str) -> None:
         """Tell of a decision."""
@@ -138,7 +141,29 @@ class Judge:
             _log.warning("a process looks up many names: %s waits %.1f s", question.host, delay)
             gevent.sleep(min(delay, LOOKUP_S))
         with gevent.Timeout(LOOKUP_S, TimeoutError(110, "the name server does not answer")):
-            return self._service.connector.addresses(question.host, question.port)
+            return self._looked_up(question)
+
+    def _looked_up(self, question: Question) -> list[Place]:
+        """Ask the name server.  One that does not answer holds up this process, and no other one.
+
+        Who gives up waiting leaves the question open, and with it one of the process's places.
+        """
+        self._look_ups.acquire()
+        asked = gevent.Greenlet.spawn(_addresses, self._service, question)
+        release = self._look_ups.release
+        asked.link(lambda _: release())
+        found = asked.get()
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+
+def _addresses(service: EgressService, question: Question) -> list[Place] | OSError:
+    """Return an error, since gevent prints what a greenlet raises."""
+    try:
+        return service.connector.addresses(question.host, question.port)
+    except OSError as error:
+        return error
 
 
 def _address(place: Place) -> Address:

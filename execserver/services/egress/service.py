@@ -17,6 +17,8 @@ from execserver.services.egress.places import Places
 if TYPE_CHECKING:
     from execserver.settings import Settings
 
+_LOOK_UPS = 32  # at a time, of all processes
+
 # Takes the process id, the decision and when it was made (seconds since 1970), in the event loop.
 Watcher = Callable[[str, DecisionRecord, float], None]
 
@@ -32,7 +34,7 @@ class EgressService:
     ) -> None:
         """`environ` names the upstream proxies; `own_address` is where the server listens, if it does."""
         self.settings = settings
-        self.connector = SocketConnector()
+        self.connector = SocketConnector(_LOOK_UPS)
         self.peers = Peers()
         self.own_ports = OwnPorts()
         # The contract's proxies do not know exceptions: whoever wants one does not allow upstream proxies.

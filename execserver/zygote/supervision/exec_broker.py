@@ -45,7 +45,7 @@ _NOBODY = "Execution denied: nobody could be asked for permission"
 class _Held:
     """A caller that is held: its approval prompt, the program that runs in its place, its size in bytes."""
 
-    __slots__ = ("caller", "execution", "means", "pid", "program", "question", "size")
+    __slots__ = ("caller", "execution", "has_waited", "means", "pid", "program", "question", "size")
 
     def __init__(self, caller: Caller, execution: Execution) -> None:
         self.caller = caller
@@ -55,6 +55,7 @@ class _Held:
         self.means: Means | None = None  # until the start
         # Taken before anybody is asked, and compared before the start: somebody agrees to what is there now.
         self.program = _version_of(execution.file)
+        self.has_waited = False  # for an answer or for its turn
         # 64 bytes more for each string, about what Python needs for it: many short ones must count, too.
         self.size = sum(map(len, execution.argv)) + 64 * len(execution.argv)
 
@@ -241,6 +242,7 @@ class ExecBroker:
 
     def _answered(self, held: _Held, action: int, escalate: bool) -> None:
         held.question = 0
+        held.has_waited = True
         if action == ACCEPT and escalate:
             self._take_turn(held)
             return
@@ -253,13 +255,14 @@ class ExecBroker:
     def _take_turn(self, held: _Held) -> None:
         self._waiting.append(held)
         self._start_waiting()
+        held.has_waited = True
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._started) + len(self._starting) < STARTED_AT_ONCE:
             # Only now are its descriptors copied: those who wait take none from this process.
             held = self._waiting.pop(0)
             # Before it gives its means away: a wrapper that has done so can no longer run the program itself.
-            if _version_of(held.execution.file) != held.program:
+            if held.has_waited and _version_of(held.execution.file) != held.program:
                 self._release(held)
                 held.caller.run()
                 continue

@@ -71,7 +71,8 @@ class Outside:
         """
         close_treacherous(means.descriptors)
         # The caller may have had higher numbers than this process's limit lets it use.
-        if max(means.descriptors, default=0) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
+        highest = max(means.descriptors, default=0)
+        if highest > 2 and highest >= resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._free(means.descriptors)
         given = means.inherited

@@ -82,8 +82,9 @@ def _namespace(tid: int, name: bytes) -> bytes:
 def _text(path: bytes) -> bytes:
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        # The kernel writes each of these as one record, so a piece that is not full is the last one.
         text = piece = os.read(opened, _PIECE_BYTES)
-        while piece:
+        while len(piece) == _PIECE_BYTES:
             piece = os.read(opened, _PIECE_BYTES)
             text += piece
         return text

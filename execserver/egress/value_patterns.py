@@ -280,7 +280,11 @@ class _Parser:
         while first or self._peek() != "]":
             first = False
             low, is_set = self._member()
-            if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("", "]") and not is_set:
+            if (
+                self._peek() == "-"
+                and self._text[self._at + 1 : self._at + 2] not in ("", "]")
+                and not is_set
+            ):
                 self._at += 1
                 high, is_set = self._member()
                 if is_set or not 0 <= ord(min(high)) - ord(min(low)) < 0x100:

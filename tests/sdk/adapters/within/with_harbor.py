@@ -22,6 +22,7 @@ from harbor.models.trial.result import TrialResult
 from harbor.trial.trial import Trial
 
 from execserver_adapters.harbor import CommandTimedOut, ExecserverEnvironment
+from tests.sdk.adapters.page import run_snippet, snippet
 
 BOX = os.environ["EXECSERVER_TEST_BOX"]
 IMPORT_PATH = "execserver_adapters.harbor:ExecserverEnvironment"
@@ -99,6 +100,14 @@ def rewards(result: TrialResult) -> object:
     assert result.exception_info is None, result.exception_info
     assert result.verifier_result is not None
     return result.verifier_result.rewards
+
+
+def test_the_snippet_runs_a_trial_on_the_box(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # its results lie in `trials` below the folder of the moment
+    names = asyncio.run(run_snippet(snippet("Harbor", BOX, str(task))))
+    assert rewards(names["result"]) == {"reward": 1.0}
 
 
 @pytest.mark.parametrize("sandbox", ["full-access", "workspace-write"])

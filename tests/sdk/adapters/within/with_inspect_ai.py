@@ -28,6 +28,7 @@ from inspect_ai.util._sandbox.limits import override_max_exec_output_size
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
 from execserver_adapters.inspect_ai import ExecserverConfig, ExecserverSandboxEnvironment
+from tests.sdk.adapters.page import snippet
 
 pytestmark = pytest.mark.anyio
 BOX = os.environ["EXECSERVER_TEST_BOX"]
@@ -229,6 +230,24 @@ def test_an_agent_with_a_scripted_model_solves_samples_each_in_its_own_folder(tm
     assert log.samples is not None
     told = [str(m.text) for s in log.samples for m in s.messages if m.role == "tool"]
     assert any("given.txt" in each and "set-up" in each for each in told)
+
+
+@pytest.mark.usefixtures("counted_here")
+def test_the_snippet_evaluates_a_task_on_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))
+    monkeypatch.setenv("INSPECT_DISPLAY", "none")
+    calls = [
+        ModelOutput.for_tool_call("mockllm", "bash", {"command": "cat given.txt"}),
+        ModelOutput.for_tool_call("mockllm", "submit", {"answer": "hello"}),
+    ]
+    code = snippet("Inspect", BOX, "")
+    module = compile(code, "adapters.md", "exec")
+    names: dict[str, Any] = {"model": get_model("mockllm/model", custom_outputs=calls)}
+    exec(module, names)  # the page is ours; `eval` of Inspect runs a loop of its own
+    (log,) = names["logs"]
+    assert log.status == "success", log.error
+    told = [m.text.strip() for m in log.samples[0].messages if m.role == "tool"]
+    assert told[0].endswith("hello")  # a login shell may say something of its own before
 
 
 @pytest.mark.usefixtures("counted_here")

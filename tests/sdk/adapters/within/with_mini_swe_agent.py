@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import tempfile
@@ -18,6 +19,7 @@ from minisweagent.exceptions import Submitted
 from minisweagent.models.test_models import DeterministicModel, make_output
 
 from execserver_adapters.mini_swe_agent import ExecserverEnvironment
+from tests.sdk.adapters.page import run_snippet, snippet
 
 BOX = os.environ["EXECSERVER_TEST_BOX"]
 
@@ -65,6 +67,16 @@ def test_an_agent_with_a_scripted_model_works_and_submits(place: Path) -> None:
     assert saved["environment_type"] == "execserver_adapters.mini_swe_agent.ExecserverEnvironment"
     assert saved["environment"]["box"] == BOX
     environment.cleanup()
+
+
+def test_the_snippet_lets_an_agent_work_on_the_box(place: Path) -> None:
+    steps = [
+        make_output("look", [{"command": "pwd > where"}]),
+        make_output("done", [{"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; cat where"}]),
+    ]
+    code = snippet("mini-SWE-agent", BOX, str(place))
+    names = asyncio.run(run_snippet(code, model=DeterministicModel(outputs=steps)))
+    assert names["result"] == {"exit_status": "Submitted", "submission": f"{place}\n"}
 
 
 def test_both_streams_come_in_the_order_they_were_written(environment: ExecserverEnvironment) -> None:

@@ -13,17 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 
+from tools.sdk.signatures import of_source, prose, signature
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "sdk-reference.md"
 PACKAGES = ("execserver_client",)
+SOURCES = ("execserver_adapters", "pytest_execserver")  # what they are for is not installed where this runs
 PARTS = {  # what an attribute of `Box` leads to
     "execserver_client": ("files.Files", "ports.Ports", "http.Http", "sessions.Sessions"),
 }
-_WIDTH = 120
 _HEAD = """# The SDK's names
 
 Made from the docstrings by `python3 build.py docs`; [sdk.md](sdk.md) shows how they are used. The names of
-`execserver_client.sync` are the same, without `async` and `await`.
+`execserver_client.sync` are the same, without `async` and `await`. At the end are the classes of the
+adapters, whose methods are those of their frameworks, and the fixtures of the pytest plugin.
 """
 
 
@@ -33,6 +36,9 @@ def render() -> str:
     for package in PACKAGES:
         for name, value in _public(package):
             lines.extend(_entry(name, value))
+    for package in SOURCES:
+        for path in sorted((ROOT / "sdk" / package).glob("[a-z]*.py")):
+            lines.extend(of_source(f"{package}.{path.stem}", path.read_text(encoding="utf-8")))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -63,11 +69,11 @@ def _class(name: str, value: type) -> Iterator[str]:
     if issubclass(value, BaseException):
         bases = ", ".join(f"`{base.__name__}`" for base in value.__bases__)
         yield f"An error; also {bases}.\n"
-    yield from _prose(value.__doc__)
+    yield from prose(value.__doc__)
     for member, plain in _members(value):
         if isinstance(plain, property) and plain.fget is not None:
             yield f"### `{name}.{member}`\n"
-            yield from _prose(plain.fget.__doc__)
+            yield from prose(plain.fget.__doc__)
         elif isinstance(plain, FunctionType):
             yield f"### `{name}.{member}`\n"
             yield from _function(plain, member, 1)
@@ -94,48 +100,12 @@ def _function(function: object, name: str, skipped: int) -> Iterator[str]:
     node.args.args = node.args.args[skipped:]
     begins = "await " if isinstance(node, ast.AsyncFunctionDef) and not _yields(node) else ""
     returns = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
-    parts = _arguments(node.args)
-    line = f"{begins}{name}({', '.join(parts)}){returns}"
-    if len(line) > _WIDTH:
-        line = f"{begins}{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returns}"
-    yield f"```python\n{line}\n```\n"
-    yield from _prose(function.__doc__)
+    yield signature(f"{begins}{name}", node.args, returns)
+    yield from prose(function.__doc__)
 
 
 def _yields(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Yield) for each in ast.walk(node))
-
-
-def _arguments(arguments: ast.arguments) -> list[str]:
-    """Return the arguments as they are written, one a string."""
-    given = [*arguments.posonlyargs, *arguments.args]
-    defaults = [None] * (len(given) - len(arguments.defaults)) + list(arguments.defaults)
-    parts = [_argument(each, default) for each, default in zip(given, defaults, strict=True)]
-    if arguments.vararg is not None:
-        parts.append(f"*{ast.unparse(arguments.vararg)}")
-    elif arguments.kwonlyargs:
-        parts.append("*")
-    parts += [
-        _argument(each, default)
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    ]
-    if arguments.kwarg is not None:
-        parts.append(f"**{ast.unparse(arguments.kwarg)}")
-    return parts
-
-
-def _argument(argument: ast.arg, default: ast.expr | None) -> str:
-    text = ast.unparse(argument)
-    return text if default is None else f"{text} = {ast.unparse(default)}"
-
-
-def _prose(doc: str | None) -> Iterator[str]:
-    """Yield a docstring; indented paragraphs are code."""
-    for paragraph in inspect.cleandoc(doc or "").split("\n\n"):
-        if paragraph.startswith("    "):
-            yield f"```python\n{textwrap.dedent(paragraph)}\n```\n"
-        elif paragraph:
-            yield textwrap.fill(paragraph, _WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def main() -> None:

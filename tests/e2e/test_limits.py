@@ -244,6 +244,7 @@ while True: pass
 """
 
 
+@pytest.mark.ours_only("the reference has no limits")
 def test_no_limited_process_works_on_in_another_one_that_has_no_limits(place: Place) -> None:
     """By ptrace of a sibling of the same user: its time would be nobody's."""
     sibling = start_of(place.peer, "sibling", "echo $$; exec sleep 60")

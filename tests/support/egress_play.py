@@ -169,6 +169,9 @@ def play_egress(name: str, root: Path, world: World, flavour: Flavour) -> list[s
     shutil.copy(UDP_PROGRAM, root / "udp.py")
     variables = {"EXECSERVER_SETTINGS": '{"policy_answer_grace_s": 0.5}'}
     variables |= {key: value.replace("PORT", "8080") for key, value in lines[0]["msg"].get("env", {}).items()}
+    # An ordinary user is root in `world`: what is usual for root outside may be root's there, and closed.
+    (root / "run").mkdir()
+    variables["XDG_RUNTIME_DIR"] = str(root / "run")
     argv = (*world.command, *flavour.argv)
     started = replace(flavour, argv=argv, env=environment_in(root) | variables)
     base = {key: value for key, value in base_environment().items() if key != "TMPDIR"}

@@ -123,7 +123,7 @@ class Player:
             try:
                 message = self._peer.receive()
             except PeerTimeout:
-                return
+                message = None  # what has not come will not: to wait again for all that follows takes minutes
             if message is None:
                 self.ended = True
             elif "method" in message:

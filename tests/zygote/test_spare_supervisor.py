@@ -41,6 +41,11 @@ def spare_of(zygote: Supervised) -> int:
     return wait_until(lambda: next(iter(spares(zygote.pid)), 0))
 
 
+def init_of(waiting: int) -> int:
+    """Return the pid of the spare init of a waiting supervisor, when that waits, too."""
+    return wait_until(lambda: next(iter(spares(waiting)), 0))
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_it_serves_one_call_and_another_waits(zygote: Supervised, place: str) -> None:
     assert zygote.call("echo first", place=place) == (0, "first\n", "")
@@ -56,7 +61,7 @@ def test_it_serves_one_call_and_another_waits(zygote: Supervised, place: str) ->
 
 def test_its_spare_init_becomes_the_sandbox_init(zygote: Supervised) -> None:
     zygote.call("true")
-    (init,) = spares(spare_of(zygote))
+    init = init_of(spare_of(zygote))
     with zygote.shell("read line < /dev/null; sleep 60") as shell:
         assert children_of(shell.pid) == [init]
         wait_until(lambda: [command_line(pid) for pid in children_of(init)] != [])
@@ -109,7 +114,7 @@ def test_a_signal_that_came_while_it_waited_does_not_end_the_call(zygote: Superv
 def test_one_that_was_killed_is_not_missed_and_leaves_nothing(zygote: Supervised) -> None:
     zygote.call("true")
     waiting = spare_of(zygote)
-    (init,) = spares(waiting)
+    init = init_of(waiting)
     os.kill(waiting, signal.SIGKILL)
     wait_until(lambda: is_over(init))
     assert zygote.call("echo next") == (0, "next\n", "")
@@ -119,7 +124,7 @@ def test_one_that_was_killed_is_not_missed_and_leaves_nothing(zygote: Supervised
 def test_both_end_with_the_zygote(zygote: Supervised) -> None:
     zygote.call("true")
     waiting = spare_of(zygote)
-    (init,) = spares(waiting)
+    init = init_of(waiting)
     os.kill(zygote.pid, signal.SIGKILL)
     wait_until(lambda: is_over(waiting) and is_over(init))
 
@@ -137,7 +142,7 @@ def test_an_old_init_is_not_used_but_its_supervisor(monkeypatch: pytest.MonkeyPa
     with Supervised(USERS[-1]) as zygote:
         zygote.call("true")
         waiting = spare_of(zygote)
-        (init,) = spares(waiting)
+        init = init_of(waiting)
         with zygote.shell("echo on; sleep 60") as shell:
             assert shell.pid == waiting
             shell.follow(lambda: shell.out == "on\n")
@@ -159,7 +164,7 @@ def test_the_wrapper_s_calls_are_served_too(zygote: Supervised) -> None:
 def test_nobody_looks_into_them_and_they_hold_nothing_of_a_call(zygote: Supervised) -> None:
     zygote.call("true")
     waiting = spare_of(zygote)
-    (init,) = spares(waiting)
+    init = init_of(waiting)
     for pid in (waiting, init):
         # Its files in /proc belong to root: it is not dumpable, from its first moment on.
         assert os.stat(f"/proc/{pid}/environ").st_uid == 0

@@ -193,7 +193,7 @@ class Account:
 
     def _usage(self, child: Child) -> ResourceUsage:
         if self.group is None:
-            return usage_of(child)
+            return usage_of(child, self._peak)
         peak = self.group.number("memory.peak")
         return ResourceUsage(
             cpu_ms=self.group.cpu_ms,

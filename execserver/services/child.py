@@ -216,9 +216,11 @@ _TIOCSPTLCK = 0x40045431
 _TIOCGPTN = 0x80045430
 
 
-def usage_of(child: Child) -> ResourceUsage:
-    """Return what a reaped process used, as far as its parent was told: nothing of what outlived it."""
-    return ResourceUsage(cpu_ms=child.cpu_us // 1000, peak_bytes=child.peak_bytes, complete=False)
+def usage_of(child: Child, sampled_peak: int = 0) -> ResourceUsage:
+    """Return what a reaped process used, as far as its parent was told; at least the peak that was seen."""
+    # The parent is told nothing of what outlived the process, or was killed with it before it could wait.
+    peak = max(sampled_peak, child.peak_bytes)
+    return ResourceUsage(cpu_ms=child.cpu_us // 1000, peak_bytes=peak, complete=False)
 
 
 def exit_code(status: int) -> int:

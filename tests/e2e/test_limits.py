@@ -75,7 +75,8 @@ def test_why_a_process_ended_is_told_with_proof(peer: Peer) -> None:
     ended, usage = end_of(peer, BUSY, {"cpuMs": 1000})
     assert told(ended) == ("limit", "cpuMs", "process", 1000)
     assert ended["text"].startswith("ended because its CPU time limit of 1 s was reached (used ")
-    assert 900 <= usage["cpuMs"] < 5000
+    # By the ticks of the rlimit, which on a busy machine run ahead of the time told (`core/process_end`).
+    assert 500 <= usage["cpuMs"] < 5000
     ended, _ = end_of(peer, "sleep 60", {"wallMs": 200})
     assert (*told(ended), ended["text"]) == (
         *("deadline", "wallMs", "process", 200),
@@ -170,7 +171,8 @@ def test_what_nothing_holds_here_is_refused_with_the_cure(peer: Peer, name: str,
 
 def test_what_is_sampled_ends_above_its_limit_with_all_it_started(peer: Peer) -> None:
     hungry = "x=$(head -c 60000000 /dev/zero | tr '\\0' x); sleep 60"
-    ended, usage = end_of(peer, f"({hungry}) & wait", {"memoryBytes": 32 * MIB, "enforce": "best"})
+    # The parent does not wait, so nothing but the look tells what the child used.
+    ended, usage = end_of(peer, f"({hungry}) & exec sleep 60", {"memoryBytes": 32 * MIB, "enforce": "best"})
     assert told(ended) == ("limit", "memoryBytes", "process", 32 * MIB)
     assert usage["peakBytes"] >= 32 * MIB
     if not is_held(peer, "processes"):

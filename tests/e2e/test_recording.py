@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,13 +77,22 @@ def test_input_is_recorded_only_when_it_is_asked_for(peer: Peer, folder: Path) -
     assert text_of(cast(folder, "in-all")[1], "i") == "typed\n"
 
 
-def test_what_the_terminal_hides_is_not_recorded(peer: Peer, folder: Path) -> None:
-    script = "echo ready; read shown; stty -echo; echo hidden; read secret; stty echo; echo open; read more"
+def test_what_the_terminal_hides_is_not_recorded(peer: Peer, folder: Path, tmp_path: Path) -> None:
+    # What is hidden right behind a write may have been typed as hidden and is left out as well; so the
+    # script goes on to hide only when the first line is known to be recorded.
+    go_on = tmp_path / "go on"
+    os.mkfifo(go_on)
+    script = (
+        f"echo ready; read shown; read go < '{go_on}'; stty -echo; echo hidden; read secret; stty echo; "
+        "echo open; read more"
+    )
     start(peer, "tty", script, tty=True, record="all")
     collected = Outcome()
     for number, (needle, line) in enumerate((("ready", "one"), ("hidden", "password"), ("open", "two"))):
         output_until(peer, "tty", needle.encode(), collected)
         write(peer, "tty", f"{line}\n".encode(), f"w{number}")
+        if line == "one":
+            go_on.write_text("now\n")
     outcome(peer, "tty", collected)
     _, events = cast(folder, "tty")
     assert text_of(events, "i") == "one\ntwo\n"

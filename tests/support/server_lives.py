@@ -204,16 +204,17 @@ def a_connection_without_an_upgrade(scene: Scene, _: int) -> None:
 
 
 def a_resumed_session(scene: Scene, _: int) -> None:
-    first = scene.server.connect()
-    session_id = first.open_session()
-    start(first, "p", ["cat"], pipeStdin=True)
-    first.close()
-    second = scene.server.connect()
-    second.open_session(session_id)
-    write(second, "p", b"again", "w")
-    assert terminate(second, "p")
-    outcome(second, "p")
-    second.close()
+    # Kept meanwhile: the usual time of these settings may be over before a busy machine comes back.
+    with scene.server.connect() as first:
+        session_id = first.open_session()
+        first.call("session/keep", {"keepMs": 60_000})
+        start(first, "p", ["cat"], pipeStdin=True)
+    with scene.server.connect() as second:
+        second.open_session(session_id)
+        write(second, "p", b"again", "w")
+        assert terminate(second, "p")
+        outcome(second, "p")
+        second.call("session/keep", {"keepMs": 0})
 
 
 def an_abandoned_session(scene: Scene, _: int) -> None:

@@ -38,7 +38,8 @@ def grown_by(zygote: Zygote, start: Callable[[int], None], warm: int, starts: in
     for number in range(starts):
         start(number)
     assert resident_bytes(zygote.pid) - memory < GROWN_BYTES
-    assert len(descriptors(zygote.pid)) == opened
+    # The supervisor that waits for the next call has one, and may or may not be there at either moment.
+    assert len(descriptors(zygote.pid)) <= opened + 1
 
 
 @pytest.mark.timeout(3600 if LONG else 60)

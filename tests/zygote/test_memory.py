@@ -38,8 +38,8 @@ def grown_by(zygote: Zygote, start: Callable[[int], None], warm: int, starts: in
     for number in range(starts):
         start(number)
     assert resident_bytes(zygote.pid) - memory < GROWN_BYTES
-    # The supervisor that waits for the next call has one, and may or may not be there at either moment.
-    assert len(descriptors(zygote.pid)) <= opened + 1
+    # The end of the last start and what waits for the next call have one or two each, at either count.
+    assert len(descriptors(zygote.pid)) <= opened + 3
 
 
 @pytest.mark.timeout(3600 if LONG else 60)

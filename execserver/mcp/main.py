@@ -24,9 +24,13 @@ Ctrl-D ends it. `execserver mcp --help` tells more.
 
 
 def main() -> int:
-    """Serve stdin and stdout until the input ends or a signal comes; return the exit status."""
+    """Serve stdin and stdout until the input ends or a signal comes, and end the process."""
     ensure_stdio()
-    return until_left(_main)
+    status = until_left(_main)
+    sys.stderr.flush()
+    # A thread may still remove what a dead owner left, on a file system that hangs.  Python frees what it
+    # uses when it takes itself apart: a process that ended at once has died of SIGSEGV.
+    os._exit(status)
 
 
 def _main() -> int:

@@ -16,6 +16,7 @@ from execserver.rules.policy_record import encode_policy
 from execserver.sandbox.backends.bwrap import encode as encode_bubblewrap
 from execserver.sandbox.plan import FILTER_RESTRICTED, ROOT_READ_ONLY, ROOT_WRITABLE, SandboxPlan
 from execserver.sandbox.plan_record import encode_plan
+from execserver.zygote.confine import spare
 from execserver.zygote.confinement import (
     BUBBLEWRAP,
     FILTER,
@@ -40,7 +41,9 @@ from execserver.zygote.supervision.records import (
     encode_message,
     encode_supervision,
 )
+from tests.support.proc import children_of
 from tests.support.roots import plan
+from tests.support.waiting import wait_until
 from tests.support.ways import WAYS, bubblewrap_for
 from tests.zygote.confined_harness import ConfinedZygote
 from tests.zygote.harness import PATH
@@ -225,3 +228,21 @@ def _confinement(place: str, view: SandboxPlan | None) -> Confinement:
 @functools.cache
 def _bubblewrap() -> bytes:
     return encode_bubblewrap(bubblewrap_for(next(way for way in WAYS if way.name == "bubblewrap-user")))
+
+
+def name_of(pid: int) -> bytes:
+    """Return the name of a process; nothing when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
+    except OSError:
+        return b""
+
+
+def spares(parent: int) -> list[int]:
+    """Return the spares that a process has."""
+    return [pid for pid in children_of(parent) if name_of(pid) == spare.NAME]
+
+
+def spare_of(zygote: Supervised) -> int:
+    """Return the pid of the waiting supervisor, when there is one."""
+    return wait_until(lambda: next(iter(spares(zygote.pid)), 0))

@@ -11,34 +11,16 @@ import pytest
 from execserver.rules.policy import Policy
 from execserver.rules.policy_record import encode_policy
 from execserver.sandbox.plan import WRITE
-from execserver.zygote.confine import spare, spare_init
+from execserver.zygote.confine import spare_init
 from execserver.zygote.confinement import LANDLOCK, NATIVE
 from execserver.zygote.records import Release
 from execserver.zygote.supervision.records import WRAPPER, Supervision
 from tests.support.proc import children_of, command_line, descriptors, is_over, may_look_into
 from tests.support.roots import USERS, give, mount, plan
 from tests.support.waiting import wait_until
-from tests.zygote.supervised import FULL_ACCESS, NotStarted, Supervised, allow, forbid
+from tests.zygote.supervised import FULL_ACCESS, NotStarted, Supervised, allow, forbid, spare_of, spares
 
 PLACES = (NATIVE, LANDLOCK, FULL_ACCESS)
-
-
-def name_of(pid: int) -> bytes:
-    """Return the name of a process; nothing when it has ended."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n")
-    except OSError:
-        return b""
-
-
-def spares(parent: int) -> list[int]:
-    """Return the spares that a process has."""
-    return [pid for pid in children_of(parent) if name_of(pid) == spare.NAME]
-
-
-def spare_of(zygote: Supervised) -> int:
-    """Return the pid of the waiting supervisor, when there is one."""
-    return wait_until(lambda: next(iter(spares(zygote.pid)), 0))
 
 
 def init_of(waiting: int) -> int:

@@ -132,6 +132,15 @@ GIVEN_UP = {
     "pid namespace of its children": "assert call(272, 0x20000000) == 0",
     "deadline": "assert call(314, 0, struct.pack('=IIQiIQQQ', 48, 6, 0, 0, 0, 10**7, 10**8, 10**8), 0) == 0",
 }
+# Namespaces that are made with a new user namespace, and the flags of both.
+MADE = {
+    "none other": 0x10000000,
+    "network": 0x50000000,
+    "mounts": 0x10020000,
+    "host name": 0x14000000,
+    "processes of its children": 0x30000000,
+    "time of its children": 0x10000080,
+}
 LIMITED = {
     "file size": "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))",
     "processor time": "resource.setrlimit(resource.RLIMIT_CPU, (600, 600))",
@@ -149,6 +158,21 @@ def test_who_has_given_something_up_gets_it_back_nowhere(zygote: Supervised, use
     refused = {name for name, (told, _) in found.items() if not isinstance(told, dict)}
     assert refused <= {*GIVEN_UP, "user namespace"}  # what this machine does not let anybody do
     assert {name for name in prepared if name not in refused and not is_inside(found[name])} == set()
+
+
+@pytest.mark.parametrize("place", [NATIVE, LANDLOCK, FULL_ACCESS])
+def test_who_has_made_namespaces_with_a_user_namespace_leaves_none_of_them(
+    zygote: Supervised, place: str
+) -> None:
+    # Without the capabilities that it has there, it looks like one that has made none.
+    drop = "[libc.prctl(24, number, 0, 0, 0) for number in range(41)]"
+    prepared = {name: f"assert call(272, {hex(flag)}) == 0; {drop}" for name, flag in MADE.items()}
+    found = seen(zygote, {**prepared, "none": ""}, *RULES, place=place)
+    assert not is_inside(found.pop("none"))
+    made = [one for one in found.values() if isinstance(one[0], dict)]
+    if not made:
+        pytest.skip("no user namespace can be made there")
+    assert all(map(is_inside, made))
 
 
 def test_another_control_group_is_left_by_nobody(zygote: Supervised, user: int, tmp_path: Path) -> None:

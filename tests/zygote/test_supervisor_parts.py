@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,12 @@ from execserver.zygote.supervision.outside import Outside
 from execserver.zygote.supervision.records import ACCEPT, Answer, FrameReader, Question, encode_message
 from execserver.zygote.supervision.trap import notify
 from execserver.zygote.supervision.trap.callers import INSIDE, NOTHING, OUTSIDE, Caller, Execution, Means
-from execserver.zygote.supervision.trap.process_files import copied_descriptors, free_number, open_numbers
+from execserver.zygote.supervision.trap.process_files import (
+    copied_descriptors,
+    free_number,
+    inherited_descriptors,
+    open_numbers,
+)
 from execserver.zygote.supervision.trap.process_status import Status, death_signal, open_process
 from tests.zygote.supervised import allow, prompt
 
@@ -134,6 +139,38 @@ def test_only_what_a_program_would_inherit_is_copied() -> None:
     finally:
         for descriptor in (*copies.values(), open_one, closed_one, pidfd):
             os.close(descriptor)
+
+
+@pytest.mark.parametrize("numbers", [(), (0, 1, 2), (0, 1, 7), (0, 1, 2, 3), (0, 1, 2, 3, 5), (1, 2, 4, 200)])
+def test_all_that_a_program_would_inherit_is_copied(numbers: tuple[int, ...]) -> None:
+    pid = os.fork()
+    if not pid:
+        stop_with(numbers)
+    try:
+        assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+        pidfd = open_process(pid)
+        copies, free = inherited_descriptors(Kernel(), pidfd, pid)
+        for descriptor in (pidfd, *copies.values()):
+            os.close(descriptor)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert set(copies) == set(numbers)
+    assert free not in {*numbers, 0, 1, 2}
+
+
+def stop_with(numbers: Collection[int]) -> None:
+    """Be a process that has these descriptors and no others, and is stopped; never returns."""
+    try:
+        null = os.open("/dev/null", os.O_RDWR)
+        for number in numbers:
+            os.dup2(null, number)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in numbers:
+                os.closerange(int(name), int(name) + 1)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    finally:
+        os._exit(1)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL, 0])

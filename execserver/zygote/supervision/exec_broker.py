@@ -15,7 +15,7 @@ import os
 from execserver.rules.policy import ASK_TO_ESCALATE, ASK_TO_RUN, DENY, FORBIDDEN_REASON, RUN
 from execserver.zygote.reaper import is_continued
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE
-from execserver.zygote.supervision.trap.callers import GONE, INSIDE, NOTHING, OUTSIDE, Start
+from execserver.zygote.supervision.trap.callers import GONE, INSIDE, NOTHING, OUTSIDE, Start, version_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class _Held:
         self.pid = 0
         self.means: Means | None = None  # until the start
         # Taken before anybody is asked, and compared before the start: somebody agrees to what is there now.
-        self.program = _version_of(execution.file)
+        self.program = caller.version(execution.file)
         self.has_waited = False  # for an answer or for its turn
         # 64 bytes more for each string, about what Python needs for it: many short ones must count, too.
         self.size = sum(map(len, execution.argv)) + 64 * len(execution.argv)
@@ -262,7 +262,7 @@ class ExecBroker:
             # Only now are its descriptors copied: those who wait take none from this process.
             held = self._waiting.pop(0)
             # Before it gives its means away: a wrapper that has done so can no longer run the program itself.
-            if held.has_waited and _version_of(held.execution.file) != held.program:
+            if held.has_waited and version_of(held.execution.file) != held.program:
                 self._release(held)
                 held.caller.run()
                 continue
@@ -290,7 +290,7 @@ class ExecBroker:
         execution, means = held.execution, held.means
         assert means is not None
         # A prompt may be open for long: what was put there since is not what somebody has agreed to.
-        if _version_of(execution.file) != held.program:
+        if version_of(execution.file) != held.program:
             self._release(held)
             self._loop.after(0, self._start_waiting)  # not from here: many in a row would nest
             held.caller.run()
@@ -309,15 +309,6 @@ class ExecBroker:
         held.close_means()
         self._started[held.pid] = held
         held.caller.replaced(held.pid)
-
-
-def _version_of(file: bytes) -> tuple[int, ...]:
-    """Return what differs between two files, and for one file before and after a write; () if it is gone."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return ()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _is_called_by_name(execution: Execution) -> bool:

@@ -6,6 +6,7 @@ for itself, before it executes the program, so that the program never runs witho
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import struct
@@ -49,8 +50,7 @@ class Inherited:
         """Return whether a child of this process can have all of it.  Raises OSError."""
         if self.scheduling[0] > _LAST_POLICY:
             return False
-        # Of a process that is not dumpable only root can open it.
-        return os.access(_OWN_OOM_SCORE, os.W_OK) or self.oom <= _oom_score(os.getpid())
+        return _can_be_raised(os.getpid()) or self.oom <= _oom_score(os.getpid())
 
     def is_scheduled_apart(self, own: Inherited) -> bool:
         """Return whether a thread of a process that has `own` must set something for itself."""
@@ -100,6 +100,13 @@ def _ioprio(kernel: Kernel, tid: int) -> int:
         return kernel.call("ioprio_get", _OF_A_PROCESS, tid)
     except OSError:
         return 0  # a kernel without, or a container that refuses the call
+
+
+@functools.lru_cache(1)
+def _can_be_raised(own: int) -> bool:
+    """Return whether this process, of that number, can raise its own OOM score: always or never."""
+    # Of a process that is not dumpable only root can open the file.
+    return os.access(_OWN_OOM_SCORE, os.W_OK)
 
 
 def _oom_score(tid: int) -> int:

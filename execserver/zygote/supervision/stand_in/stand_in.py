@@ -134,6 +134,8 @@ class StandIn:
         """Stand in for a program that has been started outside; HALTED only."""
         self._program = program
         self.step = WAITING
+        # Nothing may be lost, or kill it, until signals are passed on.
+        self._tracing.block_signals(self.tid, _EVERY_SIGNAL)
         if self._is_awaited:
             self.become()
         else:
@@ -144,8 +146,6 @@ class StandIn:
         if self.step != WAITING:
             return
         self.step = ENTERING
-        # Nothing may be lost, or kill it, until signals are passed on.
-        self._tracing.block_signals(self.tid, _EVERY_SIGNAL)
         arguments = self._seized.notification.arguments
         argv, env = arguments[2:4] if self._seized.notification.at_folder else arguments[1:3]
         given = self._seized.number, self._seized.path_end, argv, env, _AT_EMPTY_PATH
@@ -345,8 +345,10 @@ class StandIn:
             registers = self._tracing.registers(self.tid)
             registers = self._layout.go_to(registers, code, signum or os.WEXITSTATUS(status))
         dies = signum if self.step != STUCK or dies_of(self.tid, signum) else 0
-        # A handler of its own must not run, now that its program has, and no other signal come first.
-        self._tracing.block_signals(self.tid, _EVERY_SIGNAL & ~(1 << dies - 1) if dies else _EVERY_SIGNAL)
+        if self.step != WAITING:  # there, all of them are blocked
+            # A handler of its own must not run, now that its program has, and no other signal come first.
+            mask = _EVERY_SIGNAL & ~(1 << dies - 1) if dies else _EVERY_SIGNAL
+            self._tracing.block_signals(self.tid, mask)
         if dies and self.step == STUCK:
             self._send_to_itself(dies)  # before it can make its call
         # Else it might stay stopped: a stop, or the news of one, may be on its way.

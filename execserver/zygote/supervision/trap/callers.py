@@ -24,6 +24,19 @@ INSIDE = 2  # a file, but not the one at that path outside, so it can only run i
 GONE = 3  # the caller has ended, and everything of it is closed
 
 
+def version_of(file: bytes) -> tuple[int, ...]:
+    """Return what differs between two files, and for one file before and after a write; () if it is gone."""
+    try:
+        return version_in(os.stat(file))
+    except OSError:
+        return ()
+
+
+def version_in(found: os.stat_result) -> tuple[int, ...]:
+    """Return the same of a file whose stat result is known."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 class Execution:
     """One program that a caller wants to run: `file` is its absolute path, `argv` includes argv[0].
 
@@ -99,6 +112,10 @@ class Caller:
     """
 
     alive_fd: int
+
+    def version(self, file: bytes) -> tuple[int, ...]:
+        """Return what `version_of` says of the program, as far as known from the look at it."""
+        return version_of(file)
 
     def look(self, file: bytes) -> int:
         """Return what is at the path: NOTHING, OUTSIDE, INSIDE or GONE; `alive_fd` is set afterwards."""

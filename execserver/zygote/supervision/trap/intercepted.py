@@ -21,19 +21,18 @@ from execserver.zygote.supervision.trap.callers import (
     Caller,
     Execution,
     Means,
+    version_in,
 )
 from execserver.zygote.supervision.trap.forced_exit import kill_thread
 from execserver.zygote.supervision.trap.process_files import (
-    copied_descriptors,
-    free_number,
-    is_at,
+    found_at,
+    inherited_descriptors,
     is_program,
-    open_numbers,
     opened_folder,
     opened_in_root,
     resolved,
 )
-from execserver.zygote.supervision.trap.process_memory import Memory
+from execserver.zygote.supervision.trap.process_memory import MANY_POINTERS, Memory
 from execserver.zygote.supervision.trap.process_status import Status, death_signal, open_process
 from execserver.zygote.supervision.trap.standing import Standing
 
@@ -85,6 +84,7 @@ class Intercepted(Caller):
         self._owed: int | None = None  # the exit status for when it asks again
         self._memory: Memory | None = None
         self._workdir = b""
+        self._there: os.stat_result | None = None  # the program, if it is the same outside
         self._env_at = 0
         self._folder = _AT_FDCWD
         self._itself = False  # the program is an open file, not a path
@@ -153,9 +153,14 @@ class Intercepted(Caller):
             here = os.fstat(opened)
             if not is_program(here.st_mode):
                 return NOTHING
-            return OUTSIDE if is_at(here, file) else INSIDE
+            there = self._there = found_at(here, file)
+            return INSIDE if there is None else OUTSIDE
         finally:
             os.close(opened)
+
+    def version(self, file: bytes) -> tuple[int, ...]:
+        """Return which version of the program was looked at."""
+        return super().version(file) if self._there is None else version_in(self._there)
 
     def run(self) -> None:
         """Let the kernel do the call."""
@@ -330,10 +335,9 @@ class Intercepted(Caller):
             return None  # outside, another folder has that path, or none
         try:
             assert self._memory is not None
-            env = self._memory.strings(self._env_at)
-            numbers = open_numbers(self.tid)
-            self._free_number = free_number(numbers)
-            descriptors = copied_descriptors(self._kernel, self.alive_fd, self.tid, numbers)
+            env = self._memory.strings(self._env_at, MANY_POINTERS)
+            found = inherited_descriptors(self._kernel, self.alive_fd, self.tid)
+            descriptors, self._free_number = found
         except BaseException:  # each kind of failure must give the descriptor back
             os.close(workdir)
             raise
@@ -343,7 +347,7 @@ class Intercepted(Caller):
         if self._shell is None:
             return None
         standing = Standing(self.tid, status)
-        standing.find_namespaces(self.tid)
+        standing.find_namespaces(self.tid, self._shell)
         return standing.lowered_limits(self._shell)
 
     def _complain(self, text: bytes, then: Callable[[], None]) -> None:

@@ -22,6 +22,7 @@ MOST_DESCRIPTORS = 256  # of one program outside; with more its exec fails with 
 # meanwhile nobody else is served.  It is the usual soft limit of a process.
 MOST_OPEN = 1024
 
+_STDIO = (0, 1, 2)
 _O_PATH = os.O_PATH | os.O_CLOEXEC
 _RESOLVE_IN_ROOT = 0x10  # absolute symlinks and `..` stay below the given folder
 _OPEN_HOW = struct.Struct("=3Q")
@@ -54,13 +55,13 @@ def is_program(mode: int) -> bool:
     return stat.S_ISREG(mode) and bool(mode & 0o111)
 
 
-def is_at(here: os.stat_result, path: bytes) -> bool:
-    """Return whether an opened file, given by its stat result, is the file at a path here, outside."""
+def found_at(here: os.stat_result, path: bytes) -> os.stat_result | None:
+    """Return the stat result of a path here, outside, if it is the file with the result `here`; else None."""
     try:
         there = os.stat(path)
     except (OSError, ValueError):
-        return False
-    return here.st_ino == there.st_ino and here.st_dev == there.st_dev
+        return None
+    return there if here.st_ino == there.st_ino and here.st_dev == there.st_dev else None
 
 
 def resolved(kernel: Kernel, tid: int, path: bytes) -> bytes:
@@ -93,10 +94,26 @@ def opened_folder(tid: int, path: bytes) -> int | None:
         opened = os.open(path, _O_PATH | os.O_DIRECTORY)
     except OSError:
         return None
-    if is_at(os.fstat(opened), b"/proc/%d/cwd" % tid):
+    if found_at(os.fstat(opened), b"/proc/%d/cwd" % tid) is not None:
         return opened
     os.close(opened)
     return None
+
+
+def inherited_descriptors(kernel: Kernel, pidfd: int, tid: int) -> tuple[dict[int, int], int]:
+    """Copy the descriptors that a program of a thread would inherit, as `copied_descriptors` does.
+
+    Also returns a number that is free there.
+    """
+    # Most processes have stdio and nothing else, which is known without looking at each.
+    if os.stat(b"/proc/%d/fd" % tid).st_size == len(_STDIO):  # how many there are; 0 before Linux 6.2
+        try:
+            return copied_descriptors(kernel, pidfd, tid, _STDIO), free_number(_STDIO)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+    numbers = open_numbers(tid)
+    return copied_descriptors(kernel, pidfd, tid, numbers), free_number(numbers)
 
 
 def copied_descriptors(kernel: Kernel, pidfd: int, tid: int, numbers: Iterable[int]) -> dict[int, int]:

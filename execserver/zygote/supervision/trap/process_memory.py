@@ -20,7 +20,8 @@ MOST_STRINGS = 128 * 1024
 
 _PIECE = 1024  # longer than most strings, and mostly in one page
 _POINTER_BYTES = 8
-_FIRST_POINTERS = 32
+_FEW_POINTERS = 32
+MANY_POINTERS = 128  # more than most environments have
 _MOST_POINTERS = 4096  # in one read
 _TOGETHER_BYTES = 64 * 1024  # strings within so many bytes are read at once,
 _TOGETHER_EACH = 256  # and many strings that take no more than this on average
@@ -47,15 +48,16 @@ class Memory:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         return found
 
-    def strings(self, address: int) -> list[bytes]:
+    def strings(self, address: int, expected: int = _FEW_POINTERS) -> list[bytes]:
         """Return the strings of an array of pointers that ends with a null pointer; none for address 0.
 
-        Both arrays of a call share one limit, as they do in the kernel.
+        `expected` many pointers are read at first.  Both arrays of a call share one limit, as they do in the
+        kernel.
         """
         found: list[bytes] = []
         if not address:
             return found
-        pointers = self._pointers(address)
+        pointers = self._pointers(address, expected)
         self._look_ahead(pointers)
         window, base = self._window, self._base
         for pointer in pointers:
@@ -88,9 +90,8 @@ class Memory:
             except OSError:
                 pass  # the gaps between them may not be readable
 
-    def _pointers(self, address: int) -> list[int]:
+    def _pointers(self, address: int, count: int) -> list[int]:
         found: list[int] = []
-        count = _FIRST_POINTERS
         while True:
             data = self._read(address, count * _POINTER_BYTES)
             more = struct.unpack_from(f"={len(data) // _POINTER_BYTES}Q", data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 import struct
 
@@ -11,7 +12,11 @@ from execserver.zygote.groups import process_stat, zombie_status
 
 _STATUS_BYTES = 4096
 # The permitted and effective capabilities of a program follow from these, whatever its process has used.
-_IDS = (b"\nUid:", b"\nGid:", b"\nGroups:", b"\nCapInh:", b"\nCapBnd:", b"\nCapAmb:")
+_CAPABILITIES = (b"\nCapInh:", b"\nCapBnd:", b"\nCapAmb:")
+_PERMITTED = b"\nCapPrm:"
+# What stands between these two lines is mostly the same for all processes of a shell: it is read once.
+_FIRST_MASK, _BEHIND_MASKS = b"\nSigBlk:", b"\nCpus_allowed_list:"
+_MASKS_KEPT = 16
 _PIDFD_THREAD = os.O_EXCL  # since Linux 6.9; readable when that thread has ended, not only its process
 _INFO = 0xC040FF0B  # PIDFD_GET_INFO; how a process ended since Linux 6.15
 _INFO_EXIT = 8
@@ -23,14 +28,15 @@ class Status:
 
     `ignored`, `caught` and `blocked` are masks of signals, bit N-1 for signal N; `cpus` is the mask of those
     that it may run on, as the kernel writes it.  `ids` stands for user, groups and capabilities, all that a
-    program which it executes keeps, and is only compared.
+    program which it executes keeps, and is only compared.  `capabilities` is a mask of all that it has, or
+    could get by executing something in its user namespace.
 
     Raises OSError, ProcessLookupError for a thread that has ended: of a zombie the kernel tells a part only.
     """
 
     __slots__ = (
-        *("blocked", "caught", "cpus", "filters", "ids", "ignored", "parent", "process", "tracer"),
-        "umask",
+        *("blocked", "capabilities", "caught", "cpus", "filters", "ids", "ignored", "parent", "process"),
+        *("tracer", "umask"),
     )
 
     def __init__(self, tid: int) -> None:
@@ -46,13 +52,12 @@ class Status:
         self.parent = int(_value(text, b"\nPPid:"))
         self.tracer = int(_value(text, b"\nTracerPid:"))
         self.umask = int(_value(text, b"\nUmask:"), 8)
-        self.ignored = int(_value(text, b"\nSigIgn:"), 16)
-        self.caught = int(_value(text, b"\nSigCgt:"), 16)
-        self.blocked = int(_value(text, b"\nSigBlk:"), 16)
-        self.cpus = _value(text, b"\nCpus_allowed:")
-        self.ids = tuple(_value(text, name) for name in _IDS)
-        counted = b"\nSeccomp_filters:"  # since Linux 5.9
-        self.filters = int(_value(text, counted)) if counted in text else 0
+        user, group, groups = (_value(text, name) for name in (b"\nUid:", b"\nGid:", b"\nGroups:"))
+        start, end = text.find(_FIRST_MASK), text.find(_BEHIND_MASKS)
+        masks = text[start : end + 1] if start >= 0 else b""
+        signals, self.cpus, self.filters, compared, self.capabilities = _masks(masks)
+        self.blocked, self.ignored, self.caught = signals
+        self.ids = user, group, groups, compared
 
 
 def open_process(tid: int) -> int:
@@ -83,6 +88,19 @@ def _exit_status(pidfd: int) -> int | None:
         return None
     (mask,) = struct.unpack_from("=Q", info)  # what the kernel has filled in
     return int(struct.unpack_from("=i", info, 60)[0]) if mask & _INFO_EXIT else None
+
+
+@functools.lru_cache(_MASKS_KEPT)
+def _masks(text: bytes) -> tuple[tuple[int, ...], bytes, int, tuple[bytes, ...], int]:
+    """Return masks of signals and processors, the count of filters, capabilities to compare, and all."""
+    signals = tuple(int(_value(text, name), 16) for name in (_FIRST_MASK, b"\nSigIgn:", b"\nSigCgt:"))
+    compared = tuple(_value(text, name) for name in _CAPABILITIES)
+    counted = b"\nSeccomp_filters:"  # since Linux 5.9
+    filters = int(_value(text, counted)) if counted in text else 0
+    all_of_them = 0
+    for mask in (*compared, _value(text, _PERMITTED)):
+        all_of_them |= int(mask, 16)
+    return signals, _value(text, b"\nCpus_allowed:"), filters, compared, all_of_them
 
 
 def _value(text: bytes, name: bytes) -> bytes:

@@ -18,6 +18,11 @@ _NAMESPACES = (
     *(b"cgroup", b"ipc", b"mnt", b"net", b"pid", b"pid_for_children"),
     *(b"time_for_children", b"user", b"uts"),
 )
+# A process goes to another one of these only with CAP_SYS_ADMIN in its own user namespace, the new one if it
+# makes one or enters one.  From a user namespace none leads back to the one around it.  So where nothing that
+# the shell starts can have that capability, who is in the shell's user namespace is in all of its namespaces.
+_ONLY_USER = (b"user",)
+_CAP_SYS_ADMIN = 1 << 21
 _PIECE_BYTES = 4096
 _NAME_CHARACTERS = 26  # of a line in /proc/PID/limits; the lines are in the order of the numbers
 # Hard limits that take rights away and end nobody halfway: a program outside gets those, too.
@@ -31,7 +36,7 @@ LEAST_OPEN_FILES = 256  # with fewer, a program may fail on what it opens
 class Standing:
     """Identity, namespaces, control groups, filters and limits of a thread."""
 
-    __slots__ = ("_filters", "_groups", "_ids", "_limits", "_namespaces")
+    __slots__ = ("_filters", "_groups", "_ids", "_limits", "_namespaces", "_which")
 
     def __init__(self, tid: int, status: Status) -> None:
         """Read all but the namespaces.  Raises OSError."""
@@ -39,10 +44,12 @@ class Standing:
         self._groups = _text(b"/proc/%d/cgroup" % tid)
         self._limits = _text(b"/proc/%d/limits" % tid)
         self._namespaces: list[bytes] = []
+        self._which = _NAMESPACES if status.capabilities & _CAP_SYS_ADMIN else _ONLY_USER
 
-    def find_namespaces(self, tid: int) -> None:
-        """Read those of a thread.  Raises OSError."""
-        self._namespaces = [_namespace(tid, name) for name in _NAMESPACES]
+    def find_namespaces(self, tid: int, shell: Standing | None = None) -> None:
+        """Read those of a thread, as far as they may differ from the shell's.  Raises OSError."""
+        which = self._which if shell is None else shell._which
+        self._namespaces = [_namespace(tid, name) for name in which]
 
     def lowered_limits(self, shell: Standing) -> tuple[tuple[int, int], ...] | None:
         """Return the hard limits below the shell's, by resource; None if a program must run inside."""

@@ -12,23 +12,24 @@ of the socket feeds and sends.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from websockets.exceptions import ProtocolError
-from websockets.frames import Close, Frame, Opcode
-from websockets.protocol import OPEN, SERVER, Protocol
 from websockets.speedups import apply_mask
 
 from execserver.wire.close_codes import INVALID_DATA, MESSAGE_TOO_BIG
-from execserver.wire.ended_protocol import let_go
 
 if TYPE_CHECKING:
+    from websockets.frames import Frame
+    from websockets.protocol import Protocol
+
     from execserver.handover.records import PackedFrames
 
 _TEXT_FINAL = 0x81
 _WHOLE_MESSAGES = (_TEXT_FINAL, 0x82)  # text and binary, in one frame and without reserved bits
 _PING, _PONG, _CLOSE = 0x89, 0x8A, 0x88
+_CONT, _TEXT, _BINARY = 0, 1, 2
+_CLOSE_CODES = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014)
+_OTHER_CLOSE_CODES = range(3000, 5000)  # of libraries and of applications
 _MASKED = 0x80
 _MAX_CONTROL_BYTES = 125
 _LEAST_BYTES = 6  # of a frame with a mask: two bytes and the mask
@@ -36,10 +37,6 @@ _SHORT_BYTES = 64 * 1024 - 1  # payload of what is taken without the library
 _MAX_REASON_BYTES = 123  # a control frame holds 125 bytes, two of them the code
 PING_FRAME: Final = b"\x89\x00"
 _EMPTY_PONG = b"\x8a\x00"
-
-# The library logs each closed connection; the server's own log reports it already.
-_SILENT = logging.getLogger("execserver.wire.websocket")
-_SILENT.setLevel(logging.CRITICAL)
 
 
 class FrameLimits(NamedTuple):
@@ -147,9 +144,10 @@ class ServerFrames:
         """Put a Close frame into `control`, unless one was sent; nothing is parsed after this."""
         if self._peer_closed:
             return
+        from execserver.wire.server_protocol import fail
+
         protocol = self._library()
-        if protocol.state is OPEN:
-            protocol.fail(code, _fit(reason))
+        fail(protocol, code, _fit(reason))
         self._collect_control(protocol)
         self.finished = True
 
@@ -168,10 +166,10 @@ class ServerFrames:
 
     def restore(self, packed: PackedFrames) -> None:
         """Become what was packed; called before anything is fed."""
-        opcode = Opcode.TEXT if packed.is_text else Opcode.BINARY
+        opcode = _TEXT if packed.is_text else _BINARY
         for part in packed.parts:
             self._feed_library(_unmasked(opcode, part), [])
-            opcode = Opcode.CONT
+            opcode = _CONT
         if packed.owed:
             self._feed_library(packed.head + packed.payload, [])
         self._begun, self._owed = packed.begun, packed.owed
@@ -183,14 +181,17 @@ class ServerFrames:
         self.finished = True
         self._begun, self._parts = b"", []
         if self._protocol is not None:
+            from execserver.wire.server_protocol import let_go
+
             let_go(self._protocol)
 
     def _library(self) -> Protocol:
         """Return the library's side of the connection, made at the first frame that is not handled here."""
         # 49,000 instructions, 7 % of a connection that ends without a Close frame.
         if self._protocol is None:
-            size = (self._limits.message_bytes, self._limits.frame_bytes)
-            self._protocol = Protocol(SERVER, state=OPEN, max_size=size, logger=_SILENT)
+            from execserver.wire.server_protocol import server_protocol
+
+            self._protocol = server_protocol(self._limits.message_bytes, self._limits.frame_bytes)
         return self._protocol
 
     def _take_lone(self, data: bytes | bytearray | memoryview, messages: list[bytes]) -> bool:
@@ -231,9 +232,7 @@ class ServerFrames:
         if self._protocol is not None or not fits or not data[at + 1] & _MASKED:
             return False
         payload = apply_mask(bytes(data[begin:end]), bytes(data[begin - 4 : begin]))
-        try:
-            Close.parse(payload)
-        except (ProtocolError, UnicodeDecodeError):
+        if payload and not _is_close(payload):
             return False
         self.control.append(bytes((_CLOSE, len(payload))) + payload)
         self._peer_closed = self.finished = True
@@ -247,10 +246,11 @@ class ServerFrames:
             messages.append(message)
 
     def _feed_library(self, data: bytes | bytearray | memoryview, messages: list[bytes]) -> None:
+        from execserver.wire.server_protocol import frames
+
         protocol = self._library()
-        protocol.receive_data(data)  # type: ignore[arg-type]  # it only appends to a bytearray
-        for frame in protocol.events_received():
-            message = self._take(frame) if isinstance(frame, Frame) else None
+        for frame in frames(protocol, data):
+            message = self._take(frame)
             if message is not None:
                 messages.append(message)
             if self.failure is not None:
@@ -259,13 +259,13 @@ class ServerFrames:
 
     def _take(self, frame: Frame) -> bytes | None:
         opcode = frame.opcode
-        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
-            self._text = opcode is Opcode.TEXT
+        if opcode in (_TEXT, _BINARY):
+            self._text = opcode == _TEXT
             if frame.fin:
                 return self._checked(bytes(frame.data))
             self._parts = [bytes(frame.data)]
             self._fragments = 1
-        elif opcode is Opcode.CONT:
+        elif opcode == _CONT:
             self._fragments += 1
             if self._fragments > self._limits.fragments:
                 self._fail(MESSAGE_TOO_BIG, f"more than {self._limits.fragments} fragments in one message")
@@ -298,7 +298,9 @@ class ServerFrames:
             else:
                 self.finished = True
         if protocol.parser_exc is not None and self.failure is None:
-            self.failure = _explain(protocol.parser_exc)
+            from execserver.wire.server_protocol import explained
+
+            self.failure = explained(protocol.parser_exc)
 
 
 def _borders(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
@@ -319,7 +321,7 @@ def _borders(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     return begin, begin + length
 
 
-def _unmasked(opcode: Opcode, part: bytes) -> bytes:
+def _unmasked(opcode: int, part: bytes) -> bytes:
     """Return a part of a message as a client could have sent it: with a mask that changes nothing."""
     head = bytearray(frame_header(len(part), final=False))
     head[0] = opcode
@@ -333,9 +335,16 @@ def _is_ping_or_pong(data: bytes | bytearray | memoryview, at: int) -> bool:
     return data[at] in (_PING, _PONG) and _MASKED <= data[at + 1] <= _MASKED + _MAX_CONTROL_BYTES
 
 
-def _explain(error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return f"protocol error: {text}" if isinstance(error, ProtocolError) else text
+def _is_close(payload: bytes) -> bool:
+    """True if the payload of a Close frame has a code that may be sent, and a reason that is UTF-8."""
+    code = int.from_bytes(payload[:2], "big")
+    if code not in _CLOSE_CODES and code not in _OTHER_CLOSE_CODES:
+        return False  # also what is one byte long
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _fit(reason: str) -> str:

@@ -89,9 +89,12 @@ def _go_on(
     options: WatchOptions | None,
 ) -> int:
     """Serve in the place of the program that has executed this one, with all that it was doing."""
+    import gc  # a part of the interpreter
+
     from execserver.handover.carrier import HandoverError, received
     from execserver.zygote.libc import Libc
 
+    gc.disable()  # until clients are served: all that comes along is kept, and there is much of it
     Libc().set_undumpable()  # an exec has undone it, and the state is in this process from now on
     try:
         incoming = received(os.environ)
@@ -100,7 +103,6 @@ def _go_on(
     assert incoming is not None  # the variable is there
     inherited = dict(os.environb)
     command = zygote_command(runtime_paths, inherited)
-    zygote = start_zygote(command, incoming.soft_nofile)
     announce(None)
 
     from execserver.server import Server
@@ -113,7 +115,8 @@ def _go_on(
         doctor = runtime_paths.doctor_command()
         hierarchy = _control_groups(settings)
         rules = _rules(options)
-        server = Server(settings, command, doctor, zygote, incoming.soft_nofile, inherited, hierarchy, rules)
+        # The zygote comes later: clients wait, and 10 ms for its exec would be a tenth of the pause.
+        server = Server(settings, command, doctor, None, incoming.soft_nofile, inherited, hierarchy, rules)
         watching = _opened(options, settings, taken_over.metrics_socket())
         if watching is not None and options is not None:
             server.be_watched(*watching, is_required=options.is_required, is_upgraded=True)
@@ -121,6 +124,16 @@ def _go_on(
     finally:
         if file is not None:
             file.remove()
+
+
+def load() -> None:
+    """Load what serves a listening socket, and what goes on in the place of another program."""
+    import execserver.server
+    import execserver.transports.listener
+    import execserver.upgrading.resuming  # noqa: F401
+    from execserver.handlers import load_handlers
+
+    load_handlers()
 
 
 def _rules(options: WatchOptions | None) -> NetworkRules | None:

@@ -145,6 +145,13 @@ def prepared(argv: list[str], name: str = _NAME) -> Prepared:
     return Prepared(options, listen, entry, settings)
 
 
+def load() -> None:
+    """Load all that a server is made of, and make none."""
+    from execserver.app import load as load_parts
+
+    load_parts()
+
+
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:
     """Serve on the default listen URL until a signal; return the exit status."""
     return run_main_with_listen_url(DEFAULT_LISTEN_URL, runtime_paths)

@@ -7,6 +7,7 @@ limited anyway.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -76,6 +77,8 @@ _STDIN, _STDOUT = 0, 1
 # themselves before the loop polls for input again.  At the default of 5 ms a flood delays all keystrokes by
 # as much: the 90th percentile of a small request was 5 to 7 ms, and is 0.5 to 2.5 now.
 _TURN_S = 0.0002
+# After an upgrade clients have waited long enough.
+_ZYGOTE_LATER_S = 0.01
 _SETTLE_LATER_S = 0.5
 
 
@@ -91,13 +94,13 @@ class Server:
         settings: Settings,
         zygote_command: list[bytes],
         doctor_command: list[bytes],
-        zygote: ZygoteProcess,
+        zygote: ZygoteProcess | None,
         soft_nofile: int,
         inherited: dict[bytes, bytes],
         hierarchy: Hierarchy | None = None,
         network_rules: NetworkRules | None = None,
     ) -> None:
-        """`hierarchy` are the control groups, where limits of the command line need them.
+        """`zygote` is one that runs already, None to have it made later; `hierarchy` are the control groups.
 
         `network_rules` are what commands may reach, None if that is the clients' affair.
         """
@@ -211,12 +214,13 @@ class Server:
         self._sandbox_reports.start()
         spawn(self._stale_masks.clean)
         if taken_over is None:
-            self._settle_memory()
+            self._settle()
         self._be_upgradable(partial(self._made_upgrade, listener, signals, file))
         self._ready()
         if taken_over is not None:
             taken_over.finish(signals)
-            gevent.spawn_later(_SETTLE_LATER_S, self._settle_memory)  # clients have waited long enough
+            gevent.spawn_later(_ZYGOTE_LATER_S, self._spawner.prepare)
+            gevent.spawn_later(_SETTLE_LATER_S, self._settle)
         self._stop.wait()
         if self._door is not None:
             self._door.close()
@@ -325,6 +329,13 @@ class Server:
         if self._manager.watchdog_s:
             self._watchdog = timer = get_hub().loop.timer(self._manager.watchdog_s, self._manager.watchdog_s)
             timer.start(self._manager.tell, ALIVE)
+
+    def _settle(self) -> None:
+        """Load what is needed seldom, while descriptors for it are left, and then see to the memory."""
+        import execserver.wire.server_protocol  # noqa: F401
+
+        gc.enable()  # off since an upgrade
+        self._settle_memory()
 
     def _settle_memory(self) -> None:
         settle_collector()

@@ -7,13 +7,17 @@ bytes counted, so that the server can report to a reader what it missed.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Sequence
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from execserver.handover.records import PackedLog
+
+# Has bytes go along beside the records, in one piece; returns where they begin.
+Beside = Callable[[Sequence[bytes]], int]
 
 
 class Chunk(NamedTuple):
@@ -132,18 +136,36 @@ class OutputLog:
         """Return the retained bytes of some streams, joined in the order they came."""
         return b"".join(chunk.data for chunk in self._chunks if chunk.stream in streams)
 
-    def pack(self) -> PackedLog:
+    def pack(self, beside: Beside) -> PackedLog:
         """Return what `restore` makes of a new log."""
         from execserver.handover.records import PackedLog  # late, as all of that package: few hand over
 
-        chunks, times = list(self._chunks), list(self._times)
-        return PackedLog(chunks, times, self.next_seq, self.oldest_seq, self.lost_bytes)  # type: ignore[arg-type]
+        # By columns, and the data not copied into them: of 100 processes with 300 KB each packing and
+        # restoring took 90 ms more, in which nobody is answered.
+        data = [chunk.data for chunk in self._chunks]
+        streams = [chunk.stream for chunk in self._chunks]
+        places = {stream: place for place, stream in enumerate(dict.fromkeys(streams))}
+        return PackedLog(
+            at=beside(data),
+            seqs=_column([chunk.seq for chunk in self._chunks]),
+            sizes=_column(list(map(len, data))),
+            times=_column(self._times),
+            streams=bytes([places[stream] for stream in streams]),
+            names=list(places),
+            next_seq=self.next_seq,
+            oldest_seq=self.oldest_seq,
+            lost_bytes=self.lost_bytes,
+        )
 
-    def restore(self, packed: PackedLog) -> None:
-        """Become what was packed; called on a new log."""
-        self._chunks.extend([Chunk(*each) for each in packed.chunks])
-        self._times.extend(packed.times)
-        self._size = sum([len(chunk.data) for chunk in self._chunks])
+    def restore(self, packed: PackedLog, beside: memoryview) -> None:
+        """Become what was packed; called on a new log.  `beside` is what went along beside the records."""
+        ends = list(accumulate(_numbers(packed.sizes), initial=0))
+        self._size = ends[-1]
+        whole = bytes(beside[packed.at : packed.at + self._size])
+        data = [whole[begin:end] for begin, end in pairwise(ends)]
+        streams = [packed.names[each] for each in packed.streams]
+        self._chunks.extend(map(Chunk._make, zip(_numbers(packed.seqs), streams, data, strict=True)))
+        self._times.extend(_numbers(packed.times))
         self.next_seq, self.oldest_seq = packed.next_seq, packed.oldest_seq
         self.lost_bytes = packed.lost_bytes
 
@@ -156,3 +178,11 @@ class OutputLog:
             newer.append(chunk)
         newer.reverse()
         return newer
+
+
+def _column(numbers: Sequence[int] | deque[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def _numbers(column: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(column) // 8}Q", column)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from execserver.core.denial import looks_denied
-from execserver.core.output_log import OutputLog, Page
+from execserver.core.output_log import Beside, OutputLog, Page
 
 if TYPE_CHECKING:
     from execserver.handover.records import PackedState
@@ -155,8 +155,8 @@ class ProcessState:
         """Return the retained chunks that one `process/read` gets."""
         return self.log.page(after_seq, max_bytes)
 
-    def pack(self) -> PackedState:
-        """Return what `unpacked` makes an equal state of."""
+    def pack(self, beside: Beside) -> PackedState:
+        """Return what `unpacked` makes an equal state of; the output goes `beside` it."""
         from execserver.handover.records import PackedState
 
         return PackedState(
@@ -169,12 +169,12 @@ class ProcessState:
             sandbox_denied=self.sandbox_denied,
             end_text=self.end_text,
             write_ids=list(self.writes),
-            log=self.log.pack(),
+            log=self.log.pack(beside),
         )
 
     @classmethod
-    def unpacked(cls, packed: PackedState, retained_bytes: int) -> ProcessState:
-        """Return the state that was packed."""
+    def unpacked(cls, packed: PackedState, retained_bytes: int, beside: memoryview) -> ProcessState:
+        """Return the state that was packed; `beside` is what went along beside the records."""
         note = None if packed.sandbox is None else SandboxNote(*packed.sandbox)
         state = cls(tty=packed.tty, retained_bytes=retained_bytes, sandbox=note)
         state.phase = ProcessPhase[packed.phase]
@@ -183,7 +183,7 @@ class ProcessState:
         state.end_text = packed.end_text
         for write_id in packed.write_ids:
             state.writes.add(write_id)
-        state.log.restore(packed.log)
+        state.log.restore(packed.log, beside)
         return state
 
     def _step(self, before: ProcessPhase, after: ProcessPhase) -> None:

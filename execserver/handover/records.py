@@ -15,14 +15,22 @@ from typing import Final
 
 import msgspec
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 
 
 class PackedLog(msgspec.Struct, array_like=True, frozen=True):
-    """`core.output_log.OutputLog`: chunks as seq, stream and data, with their times beside them."""
+    """`core.output_log.OutputLog`.
 
-    chunks: list[tuple[int, str, bytes]]
-    times: list[int]
+    What the chunks hold lies beside the records, one behind the other from `at` on.  `seqs`, `sizes` and
+    `times` have eight bytes for each chunk, `streams` one, which is a place in `names`.
+    """
+
+    at: int
+    seqs: bytes
+    sizes: bytes
+    times: bytes
+    streams: bytes
+    names: list[str]
     next_seq: int
     oldest_seq: int
     lost_bytes: int

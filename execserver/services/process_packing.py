@@ -49,7 +49,7 @@ def pack(process: Process, out: Outgoing, writer: str) -> PackedProcess:
         spool=None if process.spool is None else process.spool.pack(out),
         network=None if process.network is None else process.network.pack(out),
         recording=None if process._recorder is None else process._recorder.pack(out, records_input),
-        state=process.state.pack(),
+        state=process.state.pack(out.put),
     )
 
 

@@ -297,7 +297,7 @@ class ProcessTable:
         from execserver.services.process_packing import unpacked
 
         process_id = packed.process_id
-        state = ProcessState.unpacked(packed.state, self._retained_bytes)
+        state = ProcessState.unpacked(packed.state, self._retained_bytes, incoming.beside)
         child = self._spawner.claim(packed.zygote, packed.child_id) or ended_child(packed)
         wording = templates.unpacked(process_id, packed.wording, packed.caps)
         process = unpacked(

@@ -14,13 +14,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import gevent
 from gevent.lock import BoundedSemaphore
 
 from execserver.core import spawn_errors
+from execserver.protocol.errors import RpcError
 from execserver.services.child import Child, Streams
 from execserver.services.orphans import Orphanage, wait_for_end
 from execserver.services.start_request import (
@@ -223,6 +224,12 @@ class Spawner:
             self._zygotes.add(pid)
             gevent.spawn(self._await_end, pid)
         self._locks = [incoming.take(lock) for lock in packed.locks]
+
+    def prepare(self) -> None:
+        """Have a zygote for the next start; if that cannot be, the start says so."""
+        if not self._closing:
+            with suppress(RpcError):
+                self._working_link()
 
     def claim(self, zygote: int, child_id: int) -> Child | None:
         """Return a child that was handed over, to its owner; None if it has ended."""

@@ -169,7 +169,7 @@ def _printable(text: str) -> str:
 
 
 def _can_resume() -> int:
-    from execserver.cli import prepared
+    from execserver.cli import load, prepared
     from execserver.dispatch import CODEX_SERVER, SERVER, choose
     from execserver.handover.records import STATE_VERSION
     from execserver.listen_url import Stdio
@@ -188,5 +188,6 @@ def _can_resume() -> int:
         from execserver.egress.rules_reading import rules_of_file
 
         rules_of_file(watched_by.network_rules)
+    load()  # a library that is missing is a refusal now, and the kernel will have read the files
     sys.stdout.write(f"{ANSWER} {STATE_VERSION}\n")
     return 0

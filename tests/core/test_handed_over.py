@@ -16,6 +16,7 @@ from execserver.core.spool_index import SpoolIndex
 from execserver.core.watch_cursor import WatchCursor
 from execserver.handover.records import PackedLog, PackedState
 from execserver.protocol.files import FsOpenMode
+from tests.support.beside import Beside
 
 outputs = st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.binary(min_size=1, max_size=40)))
 
@@ -34,12 +35,13 @@ def test_a_log_goes_on_as_if_nothing_had_been(
         same.append(stream, data, number)
         if number % 3 == 0:
             same.take_seq()
-    other.restore(carried(same.pack()))
+    beside = Beside()
+    other.restore(carried(same.pack(beside.put)), beside.view)
     for log, kept in zip((same, other), dropped, strict=True):
         log.on_drop = kept.append
         for number, (stream, data) in enumerate(behind):
             log.append(stream, data, number)
-    assert same.pack() == other.pack()
+    assert same.pack(Beside().put) == other.pack(Beside().put)
     assert dropped[0] == dropped[1]
     assert (same.size, same.timed_after(0)) == (other.size, other.timed_after(0))
 
@@ -57,9 +59,10 @@ def test_a_state_is_the_same_in_each_phase() -> None:
             state.record_exit(137, signalled=True)
         elif step == 3:
             state.record_closed()
-        packed = msgspec.msgpack.decode(msgspec.msgpack.encode(state.pack()), type=PackedState)
-        other = ProcessState.unpacked(packed, 100)
-        assert other.pack() == state.pack()
+        beside = Beside()
+        packed = msgspec.msgpack.decode(msgspec.msgpack.encode(state.pack(beside.put)), type=PackedState)
+        other = ProcessState.unpacked(packed, 100, beside.view)
+        assert other.pack(Beside().put) == state.pack(Beside().put)
         seen.append(
             (other.phase.name, other.exited, other.closed, other.sandbox_refusal, "a" in other.writes)
         )

@@ -18,7 +18,7 @@ from tests.support.peer import RemoteError
 from tests.support.running import outcome, start, write
 from tests.support.sandboxes import read_only
 from tests.support.server_process import ServerProcess, base_environment
-from tests.support.upgrades import VERB, program, upgrade, upgraded
+from tests.support.upgrades import AGREEMENT, VERB, program, upgrade, upgraded
 from tests.support.ws_peer import WsPeer
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -85,8 +85,8 @@ def test_a_program_that_reads_another_version_of_the_state(scene: Scene) -> None
     server, _, folder = scene
     real = program(folder / "new")
     text = real.read_text().replace('if [ "$1"', 'set -- "$@"; if [ "$1"')
-    real.write_text(text.replace('echo "execserver resumes 1"', 'echo "execserver resumes 2"'))
-    assert "cannot take over: execserver resumes 2" in refused(server, str(real))
+    real.write_text(text.replace(f'echo "{AGREEMENT}"', 'echo "execserver resumes 1"'))
+    assert "cannot take over: execserver resumes 1" in refused(server, str(real))
     asked = subprocess.run(
         [*VERB[:-1], "--execserver-can-resume", "999"],
         capture_output=True,
@@ -97,7 +97,7 @@ def test_a_program_that_reads_another_version_of_the_state(scene: Scene) -> None
     )
     assert (asked.returncode, asked.stderr) == (
         1,
-        "Error: this program reads version 1 of a server's state, not 999\n",
+        "Error: this program reads version 2 of a server's state, not 999\n",
     )
 
 
@@ -135,7 +135,7 @@ def test_an_exec_that_fails_after_all(scene: Scene) -> None:
     """The interpreter is gone by then; the server has packed everything, and goes on."""
     server, _, folder = scene
     shell = folder / "sh"
-    shell.write_text(f'#!/bin/sh\nrm {shell}\necho "execserver resumes 1"\n')
+    shell.write_text(f'#!/bin/sh\nrm {shell}\necho "{AGREEMENT}"\n')
     shell.chmod(0o755)
     file = folder / "new"
     file.write_text(f"#!{shell}\n")

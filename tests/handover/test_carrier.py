@@ -68,6 +68,19 @@ def test_what_nobody_takes_is_closed(kept: int) -> None:
         os.fstat(kept)
 
 
+def test_bytes_lie_beside_the_records_in_their_order() -> None:
+    out = Outgoing()
+    many = [b"%d," % number for number in range(3000)]  # more than one call of the kernel takes
+    places = [out.put(many), out.put([]), out.put([b"last"])]
+    whole = b"".join(many)
+    assert places == [0, len(whole), len(whole)]
+    incoming = Incoming(out.sealed(state_of(0), 1024))
+    assert bytes(incoming.beside) == whole + b"last"
+    assert incoming.state() == state_of(0)
+    incoming.close_rest()
+    assert bytes(incoming.beside) == b""
+
+
 def test_without_the_variable_nothing_was_handed_over() -> None:
     assert received({"PATH": "/bin"}) is None
 

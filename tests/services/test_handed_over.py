@@ -21,6 +21,7 @@ from execserver.services.ports.stream import PortStream
 from execserver.services.spool import Spool, SpoolBudget, spooled
 from execserver.services.stdin_queue import QUEUED_WRITES, StdinQueue
 from tests.services.fakes import FakeSpawner
+from tests.support.beside import Beside
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
 
@@ -127,7 +128,8 @@ def test_a_spool_goes_on_with_its_file(carrier: Carrier) -> None:
         log.append("stdout", piece, 1)
     wait_until(lambda: old.held_bytes + log.size == 40 * 7000 and not old._writing, 20, pause=gevent.sleep)
     other, left = OutputLog(10_000), SpoolBudget(1 << 30)
-    other.restore(log.pack())
+    beside = Beside()
+    other.restore(log.pack(beside.put), beside.view)
     new = spooled(other, 1 << 20, left)
     new.restore(old.pack(carrier), carrier)  # type: ignore[arg-type]
     assert left.left == budget.left
@@ -219,7 +221,7 @@ def test_a_watch_of_files_comes_back_as_one_that_has_ended() -> None:
 
 
 def test_a_child_that_has_ended_has_nobody_to_signal() -> None:
-    log = PackedLog([], [], 3, 1, 0)
+    log = PackedLog(0, b"", b"", b"", b"", [], 3, 1, 0)
     state = PackedState(False, "EXITED", 3, 2, False, None, False, b"", [], log)
     before = ("p", None, ["x"], 77, 0.0, 70, 5, 3 << 8, False, False, (50, 60))
     packed = PackedProcess(*before, [], None, False, "process", None, "s", None, [], None, None, None, state)

@@ -12,7 +12,7 @@ from tests.support.server_process import OURS, ServerProcess, base_environment
 WAIT_S = 50.0
 VERB = [*OURS.argv, "upgrade"]
 # What a program says that can take over: see execserver.handover.program.ANSWER.
-AGREEMENT = "execserver resumes 1"
+AGREEMENT = "execserver resumes 2"
 
 
 def upgrade(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
 
 import pytest
@@ -258,22 +256,3 @@ def test_pings_cost_no_more_than_small_messages() -> None:
 
     text, ping = b"\x81\x81abcd1" * 5000, b"\x89\x81abcd1" * 5000
     assert min(seconds(ping) for _ in range(5)) < 3 * min(seconds(text) for _ in range(5))
-
-
-def test_the_library_is_loaded_with_the_first_frame_that_it_has_to_judge() -> None:
-    whole, close = text(b"{}"), frame(Opcode.CLOSE, b"\x03\xe8bye")
-    fragment = text(b"{", fin=False)
-    script = f"""
-import sys
-from execserver.wire.websocket import FrameLimits, ServerFrames
-limits = FrameLimits(1000, 1000, 10)
-loaded = lambda: "websockets.protocol" in sys.modules
-frames = ServerFrames(limits)
-print(frames.feed({whole!r} + {close!r}), frames.control, frames.peer_closed, loaded())
-print(ServerFrames(limits).feed({fragment!r}), loaded())
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
-        r"[b'{}'] [b'\x88\x05\x03\xe8bye'] True False",
-        "[] True",
-    ]

@@ -84,7 +84,7 @@ class ServerMetrics:
         """See `Observer`."""
         self._processes -= 1
         state = process.state
-        self._finished[(_end_of(process),)] += 1
+        self._finished[(_end_of(process), _cause_of(process))] += 1
         self._process_s.add(time.time() - process.started_at)
         if state.sandbox_refusal:
             self._denials[("refused",)] += 1
@@ -97,7 +97,7 @@ class ServerMetrics:
 
     def page(self) -> bytes:
         """Return the page."""
-        labels = ("method", "result")
+        labels, ways = ("method", "result"), ("result", "cause")
         return page(
             [
                 *gauges_lines(
@@ -119,7 +119,7 @@ class ServerMetrics:
                     "exec_server_request_duration_seconds", "From a request to its answer", labels
                 ),
                 *counter_lines(
-                    *("exec_server_processes_finished_total", "Processes that ended, by how", ("result",)),
+                    *("exec_server_processes_finished_total", "Processes that ended, how and why", ways),
                     self._finished.items(),
                 ),
                 *self._process_s.lines("exec_server_process_duration_seconds", "From start to end"),
@@ -155,3 +155,11 @@ def _end_of(process: Process) -> str:
     if process.state.terminated:
         return "terminated"
     return "error" if process.state.exit_code else "success"
+
+
+def _cause_of(process: Process) -> str:
+    """Return why a process ended, in the words of `process/exited.ended`; `exited` if by itself."""
+    if process.state.terminated:
+        return "terminated"
+    ended, _ = process.ending or (None, None)
+    return "exited" if ended is None else ended.cause.value

@@ -48,7 +48,7 @@ def test_the_page_follows_what_happens() -> None:
         run(peer, "p", "exit 3")
         assert figure(address, "exec_server_connections_active") == 1
         assert figure(address, 'exec_server_requests_total{method="process/start",result="success"}') == 1
-        assert figure(address, 'exec_server_processes_finished_total{result="error"}') == 1
+        assert figure(address, 'exec_server_processes_finished_total{result="error",cause="exited"}') == 1
         peer.close()
         wait_until(lambda: figure(address, "exec_server_connections_active") == 0, 20)
 

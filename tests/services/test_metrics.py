@@ -7,6 +7,7 @@ from typing import cast
 
 from execserver.access.identity import NOBODY
 from execserver.protocol.envelope import Request
+from execserver.protocol.resource_limits import EndCause, ProcessEnd, ResourceUsage
 from execserver.services.metrics import ServerMetrics
 from execserver.services.observers import Answered, Started, Who
 from execserver.services.process import Process
@@ -22,7 +23,14 @@ def lines(metrics: ServerMetrics, name: str) -> list[str]:
     return [line for line in metrics.page().decode().splitlines() if line.startswith(name)]
 
 
-def process(code: int, *, terminated: bool = False, denied: bool = False, refusal: str = "") -> Process:
+def process(
+    code: int,
+    *,
+    terminated: bool = False,
+    denied: bool = False,
+    refusal: str = "",
+    cause: EndCause | None = None,
+) -> Process:
     state = SimpleNamespace(
         exit_code=code,
         terminated=terminated,
@@ -30,7 +38,9 @@ def process(code: int, *, terminated: bool = False, denied: bool = False, refusa
         sandbox_refusal=refusal,
         sandbox=object() if denied or refusal else None,
     )
-    return cast(Process, SimpleNamespace(state=state, started_at=0.0))
+    ended = None if cause is None else ProcessEnd(cause=cause, text="why")
+    ending = (ended, ResourceUsage(cpu_ms=1, complete=True))
+    return cast(Process, SimpleNamespace(state=state, started_at=0.0, ending=ending))
 
 
 def test_methods_that_nobody_knows_have_one_name() -> None:
@@ -53,25 +63,28 @@ def test_processes_are_counted_by_how_they_ended() -> None:
     ended = [
         *(process(0), process(3), process(137, terminated=True)),
         *(process(1, denied=True), process(101, refusal="no such folder")),
+        *(process(137, cause=EndCause.LIMIT), process(143, cause=EndCause.SIGNAL)),
     ]
     for each in ended:
         started = Started(each, WHO, b"/", is_sandboxed=each.state.sandbox is not None)
         metrics.process_started(started)
-    assert lines(metrics, "exec_server_processes_active") == ["exec_server_processes_active 5"]
+    assert lines(metrics, "exec_server_processes_active") == ["exec_server_processes_active 7"]
     for each in ended:
         metrics.process_exited(each)
     assert lines(metrics, "exec_server_processes_active") == ["exec_server_processes_active 0"]
     assert lines(metrics, "exec_server_processes_finished_total") == [
-        'exec_server_processes_finished_total{result="error"} 3',
-        'exec_server_processes_finished_total{result="success"} 1',
-        'exec_server_processes_finished_total{result="terminated"} 1',
+        'exec_server_processes_finished_total{result="error",cause="exited"} 3',
+        'exec_server_processes_finished_total{result="error",cause="limit"} 1',
+        'exec_server_processes_finished_total{result="error",cause="signal"} 1',
+        'exec_server_processes_finished_total{result="success",cause="exited"} 1',
+        'exec_server_processes_finished_total{result="terminated",cause="terminated"} 1',
     ]
     assert lines(metrics, "execserver_sandbox_denials_total") == [
         'execserver_sandbox_denials_total{reason="denied"} 1',
         'execserver_sandbox_denials_total{reason="refused"} 1',
     ]
     assert lines(metrics, "execserver_starts_total") == [
-        'execserver_starts_total{sandboxed="no"} 3',
+        'execserver_starts_total{sandboxed="no"} 5',
         'execserver_starts_total{sandboxed="yes"} 2',
     ]
 

@@ -9,7 +9,10 @@ from websockets.frames import Frame, Opcode
 
 
 def test_the_library_is_loaded_with_the_first_frame_that_it_has_to_judge() -> None:
-    whole, close = Frame(Opcode.TEXT, b"{}").serialize(mask=True), Frame(Opcode.CLOSE, b"\x03\xe8bye").serialize(mask=True)
+    whole, close = (
+        Frame(Opcode.TEXT, b"{}").serialize(mask=True),
+        Frame(Opcode.CLOSE, b"\x03\xe8bye").serialize(mask=True),
+    )
     fragment = Frame(Opcode.TEXT, b"{", fin=False).serialize(mask=True)
     script = f"""
 import sys

@@ -11,7 +11,7 @@ import pytest
 
 from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.sandbox.plan import WRITE
-from execserver.zygote.confine import spare, spare_init
+from execserver.zygote.confine import filter_template, spare, spare_init
 from execserver.zygote.confine.spare_init import MountChanges
 from tests.support.proc import children_of, descriptors, is_over, may_look_into
 from tests.support.roots import USERS, give, in_child, mount, plan
@@ -165,6 +165,31 @@ def test_an_old_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         status, _, _ = zygote.sh("true", plan=plan())
         assert status == 0
         await_end(spare)  # its socket has ended
+
+
+def on_one_processor(zygote: ConfinedZygote) -> None:
+    """Give a zygote that has no template yet one processor, and so its template."""
+    os.sched_setaffinity(zygote.pid, [min(os.sched_getaffinity(zygote.pid))])
+
+
+def test_on_one_processor_there_is_none_in_a_row_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_template, "_QUIET_MS", 60_000)
+    with ConfinedZygote(USERS[-1]) as zygote:
+        on_one_processor(zygote)
+        for number in range(3):
+            assert zygote.sh(f"echo {number}", plan=plan()) == (0, f"{number}\n", "")
+            template, *others = children_of(zygote.pid)
+            assert (name_of(template), others) == (filter_template.NAME, [])
+
+
+def test_on_one_processor_one_is_made_when_nothing_else_is_to_do() -> None:
+    with ConfinedZygote(USERS[-1]) as zygote:
+        on_one_processor(zygote)
+        for number in range(3):
+            assert zygote.sh(f"echo {number}", plan=plan()) == (0, f"{number}\n", "")
+            spare = spare_of(zygote)
+            assert zygote.sh("echo next", plan=plan()) == (0, "next\n", "")
+            assert is_over(spare)  # it was the init of that start
 
 
 def test_nobody_looks_into_it_and_it_holds_nothing(zygote: ConfinedZygote) -> None:

@@ -21,7 +21,7 @@ from execserver.sandbox.plan import FILTER_OPEN, FILTER_RESTRICTED, SandboxPlan
 from execserver.zygote.channel import receive_record, send_record
 from execserver.zygote.confine.child import milliseconds_until, tying_to_parent
 from execserver.zygote.confine.command import command_of
-from execserver.zygote.confine.handed_start import covers_in, handed, request_of
+from execserver.zygote.confine.handed_start import handed, start_in
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.sandbox_init import Setup, run_command
 from execserver.zygote.confine.spare_init import SpareInit
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 NAME = b"execserver-view"  # in lists of processes, the name of the template and of each init that it forks
 _IDLE_MS = 30_000
+_QUIET_MS = 50  # without a start; one in a row of starts comes sooner after the one before
 _PR_SET_NAME = 15
 _SOCKET = 3
 _SIGKILL = 9
@@ -63,7 +64,9 @@ class FilterTemplate:
         self._socket: _socket.socket | None = None
         self._pid = 0
         self._identity = Identity()  # of the zygote, too
-        self._spare: SpareInit  # of the process itself
+        # Of the process itself.
+        self._spare: SpareInit
+        self._due: tuple[int, bytes] | None = None  # what the next spare is made for
 
     def fork(
         self, request: SpawnRequest, descriptors: Sequence[int], extra: Sequence[Mount], report: int
@@ -164,22 +167,27 @@ class FilterTemplate:
         self._spare = SpareInit(self._kernel, self._become_init, sibling=True)
         poll = select.poll()
         poll.register(_SOCKET, select.POLLIN)
-        while poll.poll(_IDLE_MS):
-            received = receive_record(sock)
-            if received is None:
+        while True:
+            if poll.poll(_IDLE_MS if self._due is None else _QUIET_MS):
+                received = receive_record(sock)
+                if received is None:
+                    break
+                self._serve(sock, *received)
+            elif self._due is None:
                 break
-            self._serve(sock, *received)
+            else:
+                self._make_spare()
         os._exit(0)
 
     def _serve(self, sock: _socket.socket, data: bytes, descriptors: list[int]) -> None:
-        request = request_of(data)
+        request, extra = start_in(data)
         record = request.confinement.plan
         flags, recorded = flags_for(self._plans.plan(record)), self._plans.recorded(record)
         pid, mapped, error = 0, False, 0
         if recorded is not None:
             pid = self._spare.take(flags, recorded, data, descriptors)
         if not pid:
-            given = self._given(request, data, descriptors)  # before the fork, which pays for each page
+            given = self._given(request, extra, descriptors)  # before the fork, which pays for each page
             try:
                 # As a sibling (CLONE_PARENT): the zygote is its parent, reaps it, and its death ends it.
                 pid, mapped = fork_into(self._kernel, flags, sibling=True)
@@ -193,11 +201,19 @@ class FilterTemplate:
             os.close(descriptor)
         send_record(sock, _ANSWER.pack(pid, error))
         if recorded is not None:
+            self._due = flags, data
+            # With one processor a spare that is made now delays the command, and saves nothing in a row of
+            # starts.  Once nothing else is to do, it costs nobody anything.
+            if len(os.sched_getaffinity(0)) > 1:
+                self._make_spare()
+
+    def _make_spare(self) -> None:
+        if self._due is not None:
+            (flags, data), self._due = self._due, None
             self._spare.make(flags, self._plans.all_recorded(), data)
 
-    def _given(self, request: SpawnRequest, data: bytes, descriptors: Sequence[int]) -> _Given:
+    def _given(self, request: SpawnRequest, extra: Sequence[Mount], descriptors: Sequence[int]) -> _Given:
         """Return what the sandbox init of a request gets."""
-        extra = covers_in(data)
         record = request.confinement.plan
         report, *others = descriptors
         command = command_of(request, others)
@@ -213,7 +229,7 @@ class FilterTemplate:
 
     def _become_init(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
         """Be the init of a request as a spare; without descriptors only go through it."""
-        request = request_of(data)
-        given = self._given(request, data, descriptors or (0, 0, 0, 0)[not request.pipe_stdin :])
+        request, extra = start_in(data)
+        given = self._given(request, extra, descriptors or (0, 0, 0, 0)[not request.pipe_stdin :])
         if descriptors:
             self._run(given, mapped)

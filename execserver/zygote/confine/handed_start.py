@@ -1,39 +1,44 @@
-"""A start as bytes, for a process that waits for one: the request, and the mounts that mask missing paths."""
+"""A start as bytes, for a process that waits for one: the request, and the mounts that mask missing paths.
+
+Both sides are forks of one process, and the zygote has checked the request.  So one call in C takes the bytes
+apart: to decode a record and a plan again would touch pages that each fork has to copy.
+"""
 
 from __future__ import annotations
 
-import struct
+import marshal
 
-from execserver.sandbox.plan import ROOT_READ_ONLY, SandboxPlan
-from execserver.sandbox.plan_record import decode_plan, encode_plan
-from execserver.zygote.records import SpawnRequest, decode, encode
+from execserver.resources.rlimits import ChildLimits
+from execserver.sandbox.plan import Mount
+from execserver.zygote.confinement import Confinement
+from execserver.zygote.records import SpawnRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from execserver.sandbox.plan import Mount
-
-# The length of the encoded request; the mounts follow it.  It stands where records have their id, since the
-# channel copies that id into the datagram of a record that travels in a memfd.
-_HEAD = struct.Struct("<8xQ")
+# Records have their id here: the channel copies it into the datagram of one that travels in a memfd.
+_HEAD = bytes(16)
 
 
 def handed(request: SpawnRequest, covers: Sequence[Mount]) -> bytes:
     """Return the bytes of a start."""
-    record = encode(request)
-    # A plan is the encoding at hand for a list of mounts; of this one only the mounts are used.
-    return _HEAD.pack(len(record)) + record + encode_plan(SandboxPlan(ROOT_READ_ONLY, tuple(covers)))
+    strings = (request.argv, request.env, request.cwd, request.arg0, request.slave)
+    # Plain tuples: those of a subclass cannot be marshalled.
+    confinement = (request.confinement.kind, request.confinement.plan, request.confinement.detail)
+    beside = (confinement, request.supervision, request.listens, tuple(request.limits))
+    mounts = tuple((mount.kind, mount.path, mount.source, mount.identity) for mount in covers)
+    start = (request.request_id, strings, request.pipe_stdin, request.deadline_ns, beside, mounts)
+    return _HEAD + marshal.dumps(start)
 
 
-def request_of(data: bytes) -> SpawnRequest:
-    """Return the request of a start."""
-    (length,) = _HEAD.unpack_from(data)
-    request = decode(data[_HEAD.size : _HEAD.size + length])
-    assert isinstance(request, SpawnRequest)
-    return request
-
-
-def covers_in(data: bytes) -> Sequence[Mount]:
-    """Return the mounts of a start."""
-    return decode_plan(data[_HEAD.size + _HEAD.unpack_from(data)[0] :]).mounts
+def start_in(data: bytes) -> tuple[SpawnRequest, Sequence[Mount]]:
+    """Return the request and the mounts of a start."""
+    number, strings, pipe_stdin, deadline_ns, beside, mounts = marshal.loads(memoryview(data)[len(_HEAD) :])
+    argv, env, cwd, arg0, slave = strings
+    confinement, supervision, listens, limits = beside
+    request = SpawnRequest(
+        *(number, argv, env, cwd, arg0, slave, pipe_stdin, deadline_ns),
+        *(Confinement(*confinement), supervision, listens, ChildLimits(*limits)),
+    )
+    return request, [Mount(*mount) for mount in mounts]

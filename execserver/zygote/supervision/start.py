@@ -18,7 +18,7 @@ from execserver.sandbox.plan import NETWORK_PROXY
 from execserver.zygote.confine.back_end import Host, refused
 from execserver.zygote.confine.child import BESIDE, KEPT, forked, start_child, tell_failure
 from execserver.zygote.confine.command import Command, command_of
-from execserver.zygote.confine.handed_start import covers_in, handed, request_of
+from execserver.zygote.confine.handed_start import handed, start_in
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.table import back_end_of
 from execserver.zygote.records import (
@@ -145,7 +145,7 @@ class Supervisors:
 
     def _become(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
         """Be the supervisor of a start as a spare; without descriptors only go through it."""
-        request = request_of(data)
+        request, covers = start_in(data)
         try:
             if not descriptors:
                 self._rehearse(request, data)
@@ -159,7 +159,7 @@ class Supervisors:
                 tell_failure(descriptors[0], reason)
             os._exit(1)
         self._inits.serve(data)
-        supervise(report, covers_in(data), None)
+        supervise(report, covers, None)
 
     def _rehearse(self, request: SpawnRequest, data: bytes) -> None:
         """Touch what a supervisor will: each page that it writes to is copied now and not in a start."""
@@ -172,13 +172,13 @@ class Supervisors:
 
     def _become_init(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
         """Be the sandbox init of a supervisor's start as a spare; without descriptors only go through it."""
-        request, kernel = request_of(data), self._host.kernel
+        (request, covers), kernel = start_in(data), self._host.kernel
         back_end = back_end_of(self._host, request.confinement)
         back_end.make_ready()
         report, channel, stdin, *outputs = descriptors or (0, 0, 0, 0, 0)
         stdio = (stdin if request.pipe_stdin else None, *outputs)
         shell = _Shell(kernel, back_end, request, decode_supervision(request.supervision), stdio)
-        become = shell.watched(covers_in(data), channel)
+        become = shell.watched(covers, channel)
         if descriptors:
             become(report, self._identity if mapped else None)
 

@@ -99,6 +99,7 @@ COVERED_BY: dict[str, str] = {
     "execserver.relay.cluster.node": "relay/cluster/test_node.py",
     "execserver.relay.cluster.survey": "test_relay_status.py",
     "execserver.relay.cluster.telling": "relay/cluster/test_node.py",
+    "execserver.relay.handed_over": "relay/test_upgrade.py",
     "execserver.relay.listener": "relay/test_life.py",
     "execserver.relay.rendezvous": "relay/test_routing.py",
     "execserver.relay.routes": "relay/test_routing.py",

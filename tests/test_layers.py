@@ -76,7 +76,7 @@ BESIDE = {
         *("leaving", "runtime_paths"),
     },
     "verbs": {
-        *("dispatch", "cli", "box", "client", "relay", "mcp", "access", "audit"),
+        *("dispatch", "cli", "upgrading", "box", "client", "relay", "mcp", "access", "audit"),
         *("egress", "resources", "rules", "sandbox", "zygote", "handover", "protocol"),
         *LEAVES,
     },

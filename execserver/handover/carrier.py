@@ -15,18 +15,21 @@ import mmap
 import os
 import struct
 from collections.abc import MutableMapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from execserver.runtime_paths import STATE_VARIABLE
 
 if TYPE_CHECKING:
     from execserver.handover.records import Handover
+    from execserver.handover.relay_records import RelayHandover
 
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _MAGIC: Final = b"execserver state"
 # Magic, version, soft limit of open files, number of descriptors, bytes of the records.
 _HEAD: Final = struct.Struct("<16sQQQQ")
 _MOST_PIECES: Final = 1024  # that the kernel takes at once
+
+T = TypeVar("T")
 
 
 class HandoverError(Exception):
@@ -53,7 +56,7 @@ class Outgoing:
         self._size_beside += sum(map(len, pieces))
         return at
 
-    def sealed(self, state: Handover, soft_nofile: int) -> int:
+    def sealed(self, state: Handover | RelayHandover, soft_nofile: int) -> int:
         """Return a new descriptor of the state and of what goes along; raise OSError."""
         import msgspec  # late: only one of both ends needs it at once
 
@@ -95,15 +98,24 @@ class Incoming:
 
     def state(self) -> Handover:
         """Return what was packed.  Raises HandoverError for a state that this program cannot read."""
-        import msgspec
-
         from execserver.handover.records import STATE_VERSION, Handover
 
-        if self._version != STATE_VERSION:
-            raise HandoverError(f"the state has version {self._version}, this program reads {STATE_VERSION}")
+        return self._decoded(Handover, STATE_VERSION)
+
+    def relay_state(self) -> RelayHandover:
+        """Return what a relay has packed.  Raises HandoverError for anything else."""
+        from execserver.handover.relay_records import RELAY_STATE_VERSION, RelayHandover
+
+        return self._decoded(RelayHandover, RELAY_STATE_VERSION)
+
+    def _decoded(self, kind: type[T], version: int) -> T:
+        import msgspec
+
+        if self._version != version:
+            raise HandoverError(f"the state has version {self._version}, this program reads {version}")
         records, self._records = self._records, memoryview(b"")
         try:
-            return msgspec.msgpack.decode(records, type=Handover)
+            return msgspec.msgpack.decode(records, type=kind)
         except msgspec.DecodeError as error:
             raise HandoverError(f"the state cannot be read: {error}") from None
 

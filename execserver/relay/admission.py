@@ -86,6 +86,10 @@ class Admission:
         while len(self._unauthenticated) > share:
             self._turn_away_first(self._unauthenticated)
 
+    def knows(self, guest: Guest) -> bool:
+        """Tell whether a connection is here."""
+        return guest in self._unauthenticated or guest in self._token_of
+
     def recognize(self, guest: Guest, token_id: str | None) -> bool:
         """Note the token that a request shows, None if it shows no valid one.
 
@@ -106,6 +110,10 @@ class Admission:
         self._token_of[guest] = token_id
         self._own.setdefault(token_id, _Own()).busy.add(guest)
         return True
+
+    def token_of(self, guest: Guest) -> str | None:
+        """Return the id of the token that a connection has shown; None if it has shown none."""
+        return self._token_of.get(guest)
 
     def rest(self, guest: Guest) -> None:
         """Note that the request of a connection is answered: it is idle now."""

@@ -16,7 +16,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import gevent
 from gevent import signal_handler
@@ -26,7 +26,7 @@ from gevent.hub import get_hub
 from execserver import name_services
 from execserver.eventloop.deadline import at_most
 from execserver.eventloop.idle_memory import IdleMemory
-from execserver.eventloop.signals import on_end_signals
+from execserver.eventloop.signals import EndSignals, on_end_signals
 from execserver.own_process import (
     raise_open_files_limit,
     return_free_memory,
@@ -69,6 +69,28 @@ class RelayConfig(NamedTuple):
     membership: Membership | None = None  # of a cluster
 
 
+class Parts(NamedTuple):
+    """What of a relay is handed over to another program."""
+
+    listener: RelayListener
+    rendezvous: Rendezvous
+    state: RelayState
+
+
+class Successions(Protocol):
+    """How another program comes in a relay's place; `upgrading.relay` implements it."""
+
+    @property
+    def takes_hup(self) -> bool:
+        """True if SIGHUP asks for it."""
+
+    def begin(self, signals: EndSignals) -> None:
+        """Let it be asked for from now on."""
+
+    def close(self) -> None:
+        """Ask no more."""
+
+
 class Relay:
     """One relay on one listening socket, which it owns."""
 
@@ -107,16 +129,18 @@ class Relay:
         )
         self._listener = RelayListener(sock, config.limits, self._admission, api, self._rendezvous.attach)
         self._listener.context = context
+        self.parts = Parts(self._listener, self._rendezvous, self._state)
         self._stop, self._hurry = Event(), Event()
         self._status = 0
 
-    def run(self, announce: Callable[[], None]) -> int:
+    def run(self, announce: Callable[[], None], successions: Successions | None = None) -> int:
         """Serve until a signal; call `announce` once requests are answered.  Returns the exit status."""
         raise_open_files_limit()
         self._heed_open_files_limit()
         settle_allocator()  # halves the time of a stream: else each record would cost page faults
-        on_end_signals(self._end_soon, _END_SIGNALS)
-        signal_handler(signal.SIGHUP, self.reload)
+        signals = on_end_signals(self._end_soon, _END_SIGNALS)
+        if successions is None or not successions.takes_hup:  # a new program reads all that, too
+            signal_handler(signal.SIGHUP, self.reload)
         if self._node is not None:
             self._node.start()
         every = self._config.limits.token_check_s
@@ -124,6 +148,8 @@ class Relay:
         watch.start(self._look_at_tokens)
         self._listener.start()
         announce()
+        if successions is not None:
+            successions.begin(signals)
         settle_collector()
         idle_memory = IdleMemory(return_free_memory)
         idle_memory.start()
@@ -131,6 +157,8 @@ class Relay:
         sys.setswitchinterval(0.0002)
         _log.info("relay serving: known=%s", self._known)
         self._stop.wait()
+        if successions is not None:
+            successions.close()
         self._drain()
         watch.stop()
         idle_memory.close()
@@ -140,6 +168,11 @@ class Relay:
         for number in _END_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second one must not spoil the exit status now
         return self._status
+
+    @property
+    def is_ending(self) -> bool:
+        """True once a signal has said so."""
+        return self._stop.is_set()
 
     @property
     def _known(self) -> str:
@@ -218,9 +251,16 @@ class Relay:
         return server_context(config.certificate, config.key)
 
 
-def serve(config: RelayConfig, sock: socket.socket, announce: Callable[[], None]) -> int:
-    """Serve until a signal; call `announce` once requests are answered.  Raises what `Relay` raises."""
-    return Relay(config, sock, Settings.from_environment(os.environ)).run(announce)
+def check(config: RelayConfig) -> None:
+    """Read what a relay with these options reads at its start.  Raises CannotServe, OSError."""
+    if config.certificate is not None and config.key is not None:
+        server_context(config.certificate, config.key)
+    if config.token_file is not None:
+        TokenBook(config.token_file)
+    if config.state_path is not None:
+        from execserver.relay.sqlite_state import check as check_state
+
+        check_state(config.state_path)
 
 
 def own_base(sock: socket.socket, tls: bool) -> str:

@@ -119,6 +119,11 @@ class TlsByteStream:
         return count
 
 
+def is_plain(sock: socket.socket) -> bool:
+    """True for a socket of a stream without TLS."""
+    return not isinstance(sock, ssl.SSLSocket)
+
+
 def _first_bytes(buffers: Buffers) -> bytes:
     parts: list[bytes | memoryview] = []
     size = 0

@@ -57,6 +57,10 @@ class FairQueue:
         """Return the bytes a sender has waiting."""
         return self._sizes.get(sender, 0)
 
+    def pack(self) -> list[tuple[Hashable, list[bytes]]]:
+        """Return each sender with its frames, in the order of their turns, to be pushed again."""
+        return [(sender, list(self._queues[sender])) for sender in self._turns]
+
     def clear(self) -> None:
         """Drop everything."""
         self._queues.clear()

@@ -13,19 +13,23 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import h11
 from gevent import sleep
+from gevent.event import Event
 from gevent.hub import get_hub
 
 from execserver.eventloop.deadline import at_most
 from execserver.relay.admission import Admission
 from execserver.relay.api import Request, Response, Shown, Upgrade
-from execserver.relay.byte_streams import ByteStream
+from execserver.relay.byte_streams import ByteStream, is_plain
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.wire.handshake import BadRequest, never_a_head, parse_head
+
+if TYPE_CHECKING:
+    from execserver.handover.relay_records import PackedHttp
 
 _READY_READ, _READY_WRITE = 1, 2
 _RECEIVE_BYTES = 16 * 1024
@@ -38,6 +42,9 @@ _LINGER_BYTES = 64 * 1024
 
 # One buffer is enough for all, since what was read is copied before another greenlet runs.
 _BUFFER = memoryview(bytearray(_RECEIVE_BYTES))
+
+_OPEN = Event()
+_OPEN.set()
 
 _TURNED_AWAY = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -54,6 +61,10 @@ class Service(Protocol):
         """Answer it; may block this greenlet."""
 
 
+class GivenUp(Exception):
+    """Thrown into the greenlet of a connection that cannot be handed over to another program."""
+
+
 class _Gone(Exception):
     """The peer left, or took too long."""
 
@@ -62,25 +73,56 @@ class HttpConnection:
     """Answers the requests of one socket."""
 
     def __init__(
-        self, stream: ByteStream, peer: str, is_local: bool, limits: Limits, admission: Admission
+        self,
+        stream: ByteStream,
+        peer: str,
+        is_local: bool,
+        limits: Limits,
+        admission: Admission,
+        gate: Event = _OPEN,
     ) -> None:
+        """No request is begun while the gate is not set."""
         self._stream = stream
         self._peer = peer
         self._is_local = is_local
         self._limits = limits
         self._admission = admission
+        self._gate = gate
+        self.is_between = False  # two requests, also where a part of the next one is here
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
         self._ends = time.monotonic() + limits.unauthenticated_s  # the time limit of the present wait
         self._fresh = False  # TLS is made, and no answer was given yet
         self._unwanted = False
         self._waited = False  # for the peer, since it was recognized
 
+    @property
+    def can_go_along(self) -> bool:
+        """True while `pack` says all that there is to say."""
+        return self.is_between and not self._unwanted and is_plain(self._stream.sock)
+
+    def pack(self, fd: int, host: str, port: int) -> PackedHttp:
+        """Return what `restore` takes; it `can_go_along`."""
+        from execserver.handover.relay_records import PackedHttp  # late, as all of an upgrade
+
+        token_id = self._admission.token_of(self)
+        return PackedHttp(fd, host, port, self._http.trailing_data[0], self._ends, token_id)
+
+    def restore(self, packed: PackedHttp) -> None:
+        """Go on with what was packed; `serve` follows."""
+        if packed.data:  # nothing at all would be the end
+            self._http.receive_data(packed.data)
+        self._ends = packed.ends
+        self._admission.enter(self)
+        if packed.token_id is not None and self._admission.recognize(self, packed.token_id):
+            self._admission.rest(self)
+
     def serve(self, service: Service) -> tuple[Identity, bytes] | None:
         """Serve until the end.
 
         Returns None, or after an upgrade the identity of the peer and the bytes that came after its request.
         """
-        self._admission.enter(self)
+        if not self._admission.knows(self):
+            self._admission.enter(self)
         try:
             self._in_time(_READY_READ, self._stream.handshake)
             self._fresh = True
@@ -101,9 +143,13 @@ class HttpConnection:
         except h11.RemoteProtocolError as error:
             error.__traceback__ = None  # one of its frames holds the error: only a collection would free it
             self._refuse(error.error_status_hint)
+        except GivenUp:
+            if not self.is_between:
+                self._refuse(503)
         except (_Gone, OSError):
             pass
         finally:
+            self.is_between = False
             self._admission.leave(self)
         return None
 
@@ -121,7 +167,10 @@ class HttpConnection:
 
     def _next_request(self, service: Service) -> tuple[Request, Shown]:
         """Read a request; return it and what it shows."""
+        self.is_between = True
         self._read_head()
+        self._gate.wait()
+        self.is_between = False
         event = self._http.next_event()
         if not isinstance(event, h11.Request):
             raise _Gone

@@ -10,62 +10,26 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gevent.hub import get_hub
 
-from execserver.eventloop.delay_queue import DelayQueue
-from execserver.eventloop.liveness import LivenessSweep
-from execserver.relay.admission import OpenSockets
 from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
-from execserver.relay.limits import Limits
+from execserver.relay.link_context import Owner, Shared, Watcher
 from execserver.relay.send_queue import SendQueue
 from execserver.relay.ws_frames import end_of_frames, is_one_frame, size_of_frame
 from execserver.wire.close_codes import POLICY_VIOLATION
-from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames
+from execserver.wire.websocket import PING_FRAME, ServerFrames
+
+if TYPE_CHECKING:
+    from execserver.handover.relay_records import PackedRelayLink, Turn
 
 _log = logging.getLogger(__name__)
 
 _READY_READ, _READY_WRITE = 1, 2  # libev's EV_READ and EV_WRITE
-_RECEIVE_BYTES = 384 * 1024  # handled at once, above the largest frame; then the loop turns to other links
 _CONTROL_BYTES = 64 * 1024  # pongs and resets beyond this are dropped: a peer could ask for any number
-_MAX_FRAGMENTS = 64
 _QUIET_PINGS = 2  # without anything heard in between: the peer is gone
-
-
-class _Watcher(Protocol):
-    """The part of an event loop watcher that this module uses."""
-
-    def start(self, callback: Callable[[], None]) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class Owner(Protocol):
-    """The receiver of a link's messages.  Called in the event loop, so it must not block."""
-
-    def receive(self, link: WebSocketLink, messages: list[bytes]) -> None:
-        """Take messages, in order."""
-
-    def lost(self, link: WebSocketLink, why: str) -> None:
-        """Note that the link neither delivers nor takes messages any more; called once."""
-
-
-class Shared:
-    """What all links of a relay share: limits, timer queues, and one receive buffer."""
-
-    def __init__(self, limits: Limits, tcp_timeout_s: float) -> None:
-        self.limits = limits
-        self.frame_limits = FrameLimits(limits.frame_bytes, limits.frame_bytes, _MAX_FRAGMENTS)
-        self.view = memoryview(bytearray(_RECEIVE_BYTES))
-        self.pings: DelayQueue[WebSocketLink] = DelayQueue(limits.ping_s, WebSocketLink.ping)
-        self.shutdown_notices: DelayQueue[WebSocketLink] = DelayQueue(
-            limits.close_timeout_s, WebSocketLink.end_shutdown_notice
-        )
-        self.stalled: DelayQueue[WebSocketLink] = DelayQueue(limits.stalled_s, WebSocketLink.end_stall)
-        self.liveness = LivenessSweep(tcp_timeout_s)
-        self.open_sockets = OpenSockets()  # those that are closing included
 
 
 class WebSocketLink:
@@ -116,9 +80,9 @@ class WebSocketLink:
             WebSocketLink, Hashable | None
         ] = {}  # senders that are not read because of this link
         self._held_by: set[WebSocketLink] = set()  # links because of which this one is not read
-        self._throttle: _Watcher | None = None  # the timer while this link is not read because of its rate
+        self._throttle: Watcher | None = None  # the timer while this link is not read because of its rate
         self._reading = get_hub().loop.io(self._fd, _READY_READ)
-        self._writing: _Watcher | None = None  # only while the socket takes no more: most links never need it
+        self._writing: Watcher | None = None  # only while the socket takes no more: most links never need it
         self._blocked = self._flush_due = self._closing = self._closed = self._told = False
         self._heard = True  # since the last ping
         self._quiet = self._invalid = 0  # pings in a row with nothing heard; invalid frames
@@ -165,10 +129,13 @@ class WebSocketLink:
             return False
         if not self._holding:
             self._shared.stalled.add(self)
-        self._holding[sender] = turn
-        sender._held_by.add(self)
+        self._hold(sender, turn)
         sender._set_reading()
         return True
+
+    def _hold(self, sender: WebSocketLink, turn: Hashable | None) -> None:
+        self._holding[sender] = turn
+        sender._held_by.add(self)
 
     def throttle(self, seconds: float) -> None:
         """Do not read for some seconds, because the rate limit is reached."""
@@ -239,6 +206,40 @@ class WebSocketLink:
         for holder in self._held_by:
             holder._holding.pop(self, None)
         self._tell(why)  # last: the owner sends resets to other links, and this one must be gone by then
+
+    def pack(self, fd: int, named: Callable[[Hashable], Turn]) -> PackedRelayLink:
+        """Return what `restore` takes; `named` gives a link its number, negative if it does not go along."""
+        from execserver.handover.relay_records import PackedRelayLink
+
+        holding = [(named(sender), named(turn)) for sender, turn in self._holding.items()]
+        return PackedRelayLink(
+            *(fd, self.peer, (*self.identity,)),
+            *(None if self._closing else self._frames.pack(), self._frames.peer_closed),
+            *(bytes(self._begun), self._queue.pack(named)),
+            holding=[(sender, turn) for sender, turn in holding if isinstance(sender, int) and sender >= 0],
+            facts=(self._heard, self._quiet, self._invalid),
+        )
+
+    def restore(self, packed: PackedRelayLink, turn_of: Callable[[Turn], Hashable]) -> None:
+        """Become what was packed, for `go_on`; all links are made before the first is restored."""
+        if packed.frames is None:
+            self._frames.restore_finished(peer_closed=packed.peer_closed)
+            self._closing = self._told = True
+        else:
+            self._frames.restore(packed.frames)
+        self._begun, self._begun_size = bytearray(packed.begun), size_of_frame(memoryview(packed.begun))
+        self._queue.restore(packed.queue, turn_of)
+        self._heard, self._quiet, self._invalid = packed.facts
+        for number, turn in packed.holding:
+            sender = turn_of(number)
+            assert isinstance(sender, WebSocketLink)
+            self._hold(sender, turn_of(turn))
+
+    def go_on(self) -> None:
+        """Read and write again where the program before this one has stopped."""
+        self._set_reading()
+        self._shared.liveness.taken_over(self)
+        self._schedule()
 
     def _tell(self, why: str) -> None:
         if not self._told:

@@ -5,23 +5,28 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gevent.event import Event
 
 from execserver.eventloop.deadline import at_most
 from execserver.eventloop.delay_queue import DelayQueue
-from execserver.relay.byte_streams import ByteStream
+from execserver.relay.byte_streams import ByteStream, is_plain
 from execserver.relay.errors import CannotServe
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
-from execserver.relay.links import Shared, WebSocketLink
+from execserver.relay.link_context import Shared
+from execserver.relay.links import WebSocketLink
 from execserver.relay.metrics import Metrics
 from execserver.relay.registry import Found, Whereabouts
 from execserver.relay.routes import RESET_TAKEN_OVER, Environment, Route
 from execserver.relay.state import Grant, Outcome, Registration, RelayState
 from execserver.relay.tokens import Tokens, digest_of
 from execserver.wire.close_codes import GOING_AWAY, POLICY_VIOLATION
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.relay_records import PackedRendezvous
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +117,7 @@ class Rendezvous:
         name = identity.environment_id
         environment = self._environments.get(name)
         if environment is None:
-            environment = Environment(name, self._shared, self._graces, self._metrics, self)
-            self._environments[name] = environment
+            environment = self._environments[name] = self._empty(name)
         link = WebSocketLink(stream, peer, identity, environment, self._shared)
         environment.attach(link)
         _log.info(
@@ -187,6 +191,33 @@ class Rendezvous:
             if link.identity.is_executor or not executor_only:
                 link.close(GOING_AWAY, text, why)
 
+    def end_tls(self, text: str) -> None:
+        """Have those with TLS connect again: they cannot be handed over (close code 1001)."""
+        for link in self._links():
+            if not is_plain(link.sock):
+                link.close(GOING_AWAY, text, "upgraded")
+
+    @property
+    def has_tls(self) -> bool:
+        """True while such a link is there, or in its close handshake."""
+        closing = (link for link, _ in self._shared.shutdown_notices)
+        return any(not is_plain(link.sock) for link in (*self._links(), *closing))
+
+    def pack(self, out: Outgoing) -> PackedRendezvous:
+        """Return what `restore` takes."""
+        from execserver.relay.handed_over import pack  # late, as all of an upgrade
+
+        return pack(self._environments.values(), self._shared, self._graces, out)
+
+    def restore(self, packed: PackedRendezvous, incoming: Incoming) -> None:
+        """Go on with what was packed; nothing else may run before this returns."""
+        from execserver.relay.handed_over import Unpacking
+
+        unpacking = Unpacking(packed, incoming, self._shared)
+        for environment in unpacking.run(self._empty, self._graces):
+            self._environments[environment.name] = environment
+        unpacking.go_on()
+
     def end(self) -> None:
         """End all links at once."""
         for link in self._links():
@@ -257,6 +288,9 @@ class Rendezvous:
         environment = self._environments.get(environment_id)
         executor = environment.executor if environment else None
         return executor is not None and executor.identity.registration_id == registration_id
+
+    def _empty(self, name: str) -> Environment:
+        return Environment(name, self._shared, self._graces, self._metrics, self)
 
     def _links(self) -> list[WebSocketLink]:
         return [link for each in self._environments.values() for link in each.links]

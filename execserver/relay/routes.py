@@ -14,7 +14,8 @@ from typing import Protocol
 from execserver.eventloop.delay_queue import DelayQueue
 from execserver.relay import frames
 from execserver.relay.limits import Bucket
-from execserver.relay.links import Shared, WebSocketLink
+from execserver.relay.link_context import Shared
+from execserver.relay.links import WebSocketLink
 from execserver.relay.metrics import TO_EXECUTOR, TO_HARNESS, Metrics
 from execserver.wire.relay_frames import RESET_EXECUTOR_LOST, RESET_HARNESS_LOST
 
@@ -31,12 +32,14 @@ class Route:
 
     __slots__ = ("environment", "fingerprint", "harness", "key")
 
-    def __init__(self, environment: Environment, key: bytes, harness: WebSocketLink) -> None:
+    def __init__(
+        self, environment: Environment, key: bytes, fingerprint: bytes, harness: WebSocketLink | None
+    ) -> None:
         self.environment = environment
         self.key = key
         # Kept here because the stream outlives the link that opened it.
-        self.fingerprint = harness.identity.fingerprint
-        self.harness: WebSocketLink | None = harness
+        self.fingerprint = fingerprint
+        self.harness = harness
 
 
 class Home(Protocol):
@@ -249,7 +252,7 @@ class Environment:
             self._metrics.count("dropped_frames", "too_many_streams")
             self._reset(harness, key, RESET_TOO_MANY)
             return None
-        route = self.routes[key] = Route(self, key, harness)
+        route = self.routes[key] = Route(self, key, harness.identity.fingerprint, harness)
         harness.streams.add(key)
         return route
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
 
 from execserver.relay.fair_queue import FairQueue
 from execserver.relay.ws_frames import binary_header
 from execserver.wire.unsent import drop_sent
+
+if TYPE_CHECKING:
+    from execserver.handover.relay_records import PackedQueue, Turn
 
 _LINE_BYTES = 64 * 1024  # taken out of the turns before the write; nothing can overtake these any more
 _SMALL_BYTES = 4096  # joined with its header rather than written as two
@@ -64,6 +68,22 @@ class SendQueue:
             drop_sent(self.line, count)
         else:
             self.line.clear()
+
+    def pack(self, named: Callable[[Hashable], Turn]) -> PackedQueue:
+        """Return what `restore` takes; `named` says what a turn is called on the way."""
+        from execserver.handover.relay_records import PackedQueue
+
+        turns = [(named(turn), messages) for turn, messages in self._messages.pack()]
+        return PackedQueue(list(map(bytes, self.line)), self.control_bytes, turns)
+
+    def restore(self, packed: PackedQueue, turn_of: Callable[[Turn], Hashable]) -> None:
+        """Become what was packed; called before anything is added."""
+        self.line.extend(packed.line)
+        self._line_bytes = sum(map(len, packed.line))
+        self.control_bytes = packed.control_bytes
+        for turn, messages in packed.turns:
+            for message in messages:
+                self._messages.push(turn_of(turn), message)
 
     def clear(self) -> None:
         """Drop everything."""

@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from execserver.relay.errors import CannotServe
@@ -59,6 +60,18 @@ def _told(step: Callable[P, R]) -> Callable[P, R]:
             raise StateFileError(f"the state file: {error}") from None
 
     return tried
+
+
+def check(path: str) -> None:
+    """Raise StateFileError for a file that `SqliteState` would not take; changes nothing in it."""
+    try:
+        db = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", timeout=_BUSY_S, uri=True)
+        try:
+            _check_version(db, path)
+        finally:
+            db.close()
+    except (OSError, sqlite3.Error) as error:
+        raise StateFileError(f"{path}: {error}") from None
 
 
 class SqliteState:
@@ -147,9 +160,7 @@ class SqliteState:
     def _prepare(self, path: str) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")  # no sync per step: a registry call costs 0.1 ms
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
-            raise StateFileError(f"{path}: made by another version of execserver (its format is {version})")
+        _check_version(self._db, path)
         self._db.executescript(_SCHEMA)
         self._db.execute(f"PRAGMA user_version={_VERSION}")
 
@@ -163,6 +174,12 @@ class SqliteState:
             f" (SELECT id FROM {table} WHERE environment_id=? ORDER BY id DESC LIMIT ?)",
             (environment_id, environment_id, count),
         )
+
+
+def _check_version(db: sqlite3.Connection, path: str) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version not in (0, _VERSION):
+        raise StateFileError(f"{path}: made by another version of execserver (its format is {version})")
 
 
 class _Transaction:

@@ -8,7 +8,10 @@ only.  Times are arguments, in seconds since 1970.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from execserver.handover.relay_records import PackedRegistry
 
 
 class Registration(NamedTuple):
@@ -143,6 +146,27 @@ class MemoryState:
 
     def close(self) -> None:
         """See `RelayState`."""
+
+    def pack(self) -> PackedRegistry:
+        """Return what `restore` takes."""
+        from execserver.handover.relay_records import PackedRegistry  # late, as all of an upgrade
+
+        return PackedRegistry(
+            registrations=[(*each,) for each in self._registrations.values()],
+            superseded=[(name, list(keys)) for name, keys in self._superseded.items()],
+            grants=[(*each,) for each in self._by_ticket.values()],
+            unused=list(self._unused),
+        )
+
+    def restore(self, packed: PackedRegistry) -> None:
+        """Become what was packed; called before anything else."""
+        self._registrations = {each[0]: Registration(*each) for each in packed.registrations}
+        self._superseded = {name: dict.fromkeys(keys) for name, keys in packed.superseded}
+        for grant in (Grant(*each) for each in packed.grants):
+            self._grants.setdefault(grant.environment_id, {})[grant.ticket] = grant
+            self._by_ticket[grant.ticket] = grant
+        tickets = {grant.authorization: grant.ticket for grant in self._by_ticket.values()}
+        self._unused = {each: tickets[each] for each in packed.unused}
 
     def _forget(self, grant: Grant) -> None:
         grants = self._grants[grant.environment_id]

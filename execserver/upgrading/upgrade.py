@@ -78,8 +78,15 @@ class Upgradable(Protocol):
 class Upgrade:
     """One server's way to the next program; one attempt at a time."""
 
-    def __init__(self, server: Upgradable, signals: EndSignals, is_ending: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        server: Upgradable,
+        signals: EndSignals,
+        is_ending: Callable[[], bool],
+        state_version: int = STATE_VERSION,
+    ) -> None:
         self._server = server
+        self._state_version = state_version
         self._signals = signals
         self._is_ending = is_ending
         self._is_under_way = False
@@ -96,7 +103,7 @@ class Upgrade:
             raise NotUpgraded("an upgrade is under way")
         self._is_under_way = True
         try:
-            check(program, STATE_VERSION)
+            check(program, self._state_version)
             self._server.going(program.shown, who)
             self._exchange(program, asker)
         except (BadProgram, NotUpgraded, OSError, ImportError) as error:

@@ -9,9 +9,10 @@ import os
 import sys
 
 from execserver.arguments import Mistake, Program, read_table
-from execserver.leaving import failure, until_left
+from execserver.leaving import Leave, failure, until_left
 from execserver.listen_url import ExecServerListenUrlParseError, WsListen, parse_listen_url
 from execserver.protocol.errors import os_error_text
+from execserver.runtime_paths import STATE_VARIABLE
 from execserver.verbs import relay_engine
 from execserver.verbs.relay_token import token_file
 
@@ -50,6 +51,7 @@ Options:
   --max-connections <N>     Connections of the whole relay [default: 20000]
   --rate <MIB>              MiB a second of one environment, both ways together; 0: no limit [default: 64]
   --drain <SECONDS>         Between SIGTERM and the closing of all connections [default: 5]
+  --upgrade-on-hup          SIGHUP puts what this program's file is now in its place, as `execserver upgrade`.
   --public-metrics          Serve /metrics to everybody, not only to this machine.
   --log-level <LEVEL>       off, error, warn, info, debug or trace [default: info]
   --log-format <FORMAT>     text or json.
@@ -69,6 +71,7 @@ _CHOICES = {
     "--log-format": ("text", "json"),
 }
 _PROGRAM = "execserver relay"
+_UPGRADE_ON_HUP = "--upgrade-on-hup"
 _MIB = 1024 * 1024
 _MAX_NUMBER = 1_000_000
 
@@ -88,7 +91,11 @@ def _main() -> int:
         from execserver.verbs.relay_status import show
 
         return show(given[1:])
-    return _relay(Program(_PROGRAM, read_table(HELP, choices=_CHOICES), lambda: HELP).parse(given).options)
+    return _relay(_parser().parse(given).options)
+
+
+def _parser() -> Program:
+    return Program(_PROGRAM, read_table(HELP, choices=_CHOICES), lambda: HELP)
 
 
 def _relay(options: dict[str, str]) -> int:
@@ -96,22 +103,51 @@ def _relay(options: dict[str, str]) -> int:
     config = _config(options)
     from execserver import log
     from execserver.listening import bind
-    from execserver.relay.app import serve  # late: with gevent
     from execserver.relay.errors import CannotServe
     from execserver.settings import Settings
+    from execserver.upgrading.relay import go_on, serve  # late: with gevent
 
     chosen = options.get("--log-level") or _level_from_environment() or "info"
     log.configure(chosen, options.get("--log-format", "text"))
+    takes_hup = _UPGRADE_ON_HUP in options
     try:
+        if STATE_VARIABLE in os.environ:
+            return go_on(config, takes_hup)
         sock = bind(listen, Settings.from_environment(os.environ))
-        return serve(config, sock, lambda: _announce(sock, tls))
+        return serve(config, sock, lambda: _announce(sock, tls), takes_hup)
     except KeyboardInterrupt:
         return 0
     except CannotServe as error:
         raise failure(str(error)) from None
     except OSError as error:
-        text = os_error_text(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise failure(f"{error.filename}: {text}" if error.filename else text) from None
+        raise _os_failure(error) from None
+
+
+def _os_failure(error: OSError) -> Leave:
+    text = os_error_text(error.errno) if error.errno and error.errno > 0 else str(error)
+    return failure(f"{error.filename}: {text}" if error.filename else text)
+
+
+def check_resuming(words: list[str]) -> None:
+    """Raise Leave where a relay with these arguments could not go on in the place of another program."""
+    if words[:1] in (["token"], ["status"]):
+        raise failure("these are no arguments of a relay")
+    options = _parser().parse(words).options
+    _address(options)
+    config = _config(options)
+    import execserver.relay.handed_over
+    import execserver.upgrading.relay  # noqa: F401 - a library that is missing is a refusal now
+    from execserver.relay.app import check
+    from execserver.relay.errors import CannotServe
+
+    if config.membership is not None:
+        raise failure("a relay with --engine is ended and started anew instead: streams go on at other nodes")
+    try:
+        check(config)
+    except CannotServe as error:
+        raise failure(str(error)) from None
+    except OSError as error:
+        raise _os_failure(error) from None
 
 
 def _address(options: dict[str, str]) -> tuple[WsListen, bool]:

@@ -1,4 +1,4 @@
-"""`execserver upgrade`: puts a newer file in the place of a running server, whose processes go on.
+"""`execserver upgrade`: puts a newer file in the place of a running server or relay, whose streams go on.
 
 It opens the file, finds the server by its socket (`upgrading.door` is the other side), and lets the kernel
 say that both ends are the same user's.
@@ -22,6 +22,7 @@ from execserver.runtime_paths import UPGRADE_SOCKET
 
 HELP = """\
 Put a newer file in the place of a running server: its processes, terminals, sessions and connections go on.
+Of a relay its connections and streams go on.
 
 Usage: execserver upgrade [--pid <PID>] [FILE]
 
@@ -39,6 +40,7 @@ Exit status: 0; 1 nothing was changed, and why is said; 2 wrong usage.
 _LISTED = re.compile(r"@execserver-upgrade-(\d{1,10})$")
 _CREDENTIALS = struct.Struct("iII")  # pid, uid, gid
 _ROOT = 0
+_KEPT = ("sessions", "processes", "streams", "connections")
 _WAIT_S = 120.0
 _ANSWER_BYTES = 64 * 1024
 _CONNECTED_S = 5.0
@@ -158,7 +160,7 @@ def _answer(sock: socket.socket) -> str:
 
 
 def _told(facts: dict[str, object]) -> str:
-    kept = ", ".join(f"{facts[name]} {name}" for name in ("sessions", "processes", "connections"))
+    kept = ", ".join(f"{facts[name]} {name}" for name in _KEPT if name in facts)
     return _printable(
         f"upgraded from {facts['from']} to {facts['to']} in {facts['pauseMs']} ms; going on: {kept}\n"
     )
@@ -170,14 +172,16 @@ def _printable(text: str) -> str:
 
 def _can_resume() -> int:
     from execserver.cli import load, prepared
-    from execserver.dispatch import CODEX_SERVER, SERVER, choose
+    from execserver.dispatch import CODEX_SERVER, SERVER, VERBS, choose
     from execserver.handover.records import STATE_VERSION
     from execserver.listen_url import Stdio
 
     version, *arguments = sys.argv[1:] or ["none"]
+    entry, words = choose(["execserver", *arguments])
+    if entry == VERBS["relay"]:
+        return _can_resume_relay(version, words)
     if version != str(STATE_VERSION):
         raise failure(f"this program reads version {STATE_VERSION} of a server's state, not {version[:20]}")
-    entry, words = choose(["execserver", *arguments])
     if entry not in (SERVER, CODEX_SERVER):
         raise failure("these are no arguments of a server")
     found = prepared(words, "codex exec-server" if entry == CODEX_SERVER else "execserver")
@@ -190,4 +194,17 @@ def _can_resume() -> int:
         rules_of_file(watched_by.network_rules)
     load()  # a library that is missing is a refusal now, and the kernel will have read the files
     sys.stdout.write(f"{ANSWER} {STATE_VERSION}\n")
+    return 0
+
+
+def _can_resume_relay(version: str, words: list[str]) -> int:
+    from execserver.handover.relay_records import RELAY_STATE_VERSION
+    from execserver.verbs.relay import check_resuming
+
+    if version != str(RELAY_STATE_VERSION):
+        raise failure(
+            f"this program reads version {RELAY_STATE_VERSION} of a relay's state, not {version[:20]}"
+        )
+    check_resuming(words)
+    sys.stdout.write(f"{ANSWER} {RELAY_STATE_VERSION}\n")
     return 0

@@ -176,6 +176,10 @@ class ServerFrames:
         self._head, self._head_size = packed.head, packed.head_size
         self._fragments, self._text = packed.fragments, packed.is_text
 
+    def restore_finished(self, *, peer_closed: bool) -> None:
+        """Become what is `finished`, of which `pack` says nothing."""
+        self.finished, self._peer_closed = True, peer_closed
+
     def let_go(self) -> None:
         """Free an unfinished message and the library's reference cycles; nothing is parsed after this."""
         self.finished = True

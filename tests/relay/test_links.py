@@ -12,7 +12,8 @@ import pytest
 from execserver.relay.byte_streams import PlainByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
-from execserver.relay.links import Shared, WebSocketLink
+from execserver.relay.link_context import Shared
+from execserver.relay.links import WebSocketLink
 from execserver.relay.ws_frames import end_of_frames, is_one_frame, size_of_frame
 from tests.support.greenlets import turns
 from tests.support.relay_process import masked_frame

@@ -6,17 +6,32 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
-from tests.support.server_process import OURS, ServerProcess, base_environment
+from tests.support.server_process import OURS, base_environment
 
 WAIT_S = 50.0
 VERB = [*OURS.argv, "upgrade"]
 # What a program says that can take over: see execserver.handover.program.ANSWER.
 AGREEMENT = "execserver resumes 2"
+RELAY_AGREEMENT = "execserver resumes 1001"
+
+
+class Running(Protocol):
+    """A server or a relay in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def errors(self) -> str:
+        """Return what it has written to stderr so far."""
 
 
 def upgrade(
-    server: ServerProcess, *words: str, before: Callable[[], None] | None = None
+    server: Running, *words: str, before: Callable[[], None] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Ask for an upgrade and return how it went; `before` runs in the child, ahead of its exec."""
     return subprocess.run(
@@ -30,7 +45,7 @@ def upgrade(
     )
 
 
-def upgraded(server: ServerProcess, *words: str) -> str:
+def upgraded(server: Running, *words: str) -> str:
     """Upgrade a server and return what is said about it."""
     done = upgrade(server, *words)
     assert done.returncode == 0, f"{done.stderr}; server: {server.errors()}"
@@ -38,9 +53,9 @@ def upgraded(server: ServerProcess, *words: str) -> str:
     return done.stdout
 
 
-def program(path: Path, *lines: str, agrees: bool = True) -> Path:
+def program(path: Path, *lines: str, agrees: bool = True, agreement: str = AGREEMENT) -> Path:
     """Write a program that runs shell lines when it is asked, agrees or not, and else is our own."""
-    answer = f'echo "{AGREEMENT}"' if agrees else "true"
+    answer = f'echo "{agreement}"' if agrees else "true"
     asked = "; ".join([*lines, answer])
     command = " ".join(f"'{word}'" for word in (sys.executable, "-m", "execserver"))
     path.write_text(

@@ -18,6 +18,8 @@ MEDIAN_FUNCTION_LINES = 12
 # Where a failure of any kind ends: one request, one connection.  Both log it.
 BROAD_EXCEPT_LIMIT = 2
 
+ONLY_LOOKS = ("isinstance", "callable", "len", "all", "any", "set")
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -50,6 +52,20 @@ def test_functions_stay_short() -> None:
     assert long == []
     median = statistics.median(lines_of(node) for module in PRODUCT for node in functions(module))
     assert median < MEDIAN_FUNCTION_LINES
+
+
+def test_assertions_only_look() -> None:
+    """The built files are made without them, so nothing may happen in one."""
+    acting = [
+        named(module, node.lineno)
+        for module in ALL
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assert)
+        for part in ast.walk(node.test)
+        if isinstance(part, ast.NamedExpr | ast.Await)
+        or (isinstance(part, ast.Call) and ast.unparse(part.func) not in ONLY_LOOKS)
+    ]
+    assert acting == []
 
 
 def test_every_module_says_what_it_owns() -> None:

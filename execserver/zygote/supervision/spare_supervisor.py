@@ -72,7 +72,8 @@ class Inits:
     def make(self, back_end: BackEnd, plans: PlanCache, example: bytes) -> None:
         """Make one for starts like the example, if that is of any use."""
         # The questions get this number, and what is opened from here on stays.
-        assert os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC) == KEPT
+        number = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        assert number == KEPT
         if back_end.recorded is not None:
             self._spare = SpareInit(self._kernel, self._become, sibling=False)
             self._spare.make(back_end.flags, plans.all_recorded(), example)

@@ -56,6 +56,9 @@ _POLITE_SIGNALS = (
     15,
 )
 _IDLE_BEFORE_LOADING_MS = 100  # then the sandbox modules are loaded, so that no start waits for them
+# Then a spare supervisor is made.  Before that, the server is busy with the answer to the last call, and of
+# calls that run at once others are about to end.
+_IDLE_BEFORE_SPARE_MS = 20
 _RETRY_MS = 200  # between two attempts to remove mask targets that others still use
 _LEADERLESS_KEPT = 256  # groups that outlived their session leader; beyond this the oldest is forgotten
 
@@ -126,7 +129,7 @@ class Zygote:
         if self._sandboxes is None:
             return _IDLE_BEFORE_LOADING_MS
         if self._spare_is_due:
-            return 0
+            return _IDLE_BEFORE_SPARE_MS
         due = self._sandboxes.next_deadline_ns() if self._reports else 0
         # One millisecond more than what is left: rounded down, the poll would end before the deadline and
         # the loop would spin until it has passed.

@@ -21,6 +21,7 @@
                      relay [ARGS]    measure the relay, and executors behind it
                      shell [ARGS]    measure the shell tool, beside a plain shell and the reference
                      sdk [ARGS]      measure the SDK, beside the gevent client and SWE-ReX
+                     ops [ARGS]      measure limits, audit log, recorder, upgrade and metrics, beside targets
                      cost [ARGS]     count instructions, system calls and switches of each operation
     python3 build.py docs            generate docs/protocol.md, docs/sdk-reference.md, the SDK's blocking twin
 
@@ -51,6 +52,7 @@ BENCHES = {
     "cost": "bench.cost",
     "sdk": "bench.sdk",
     "egress": "bench.egress",
+    "ops": "bench.ops",
 }
 GENERATORS = ("tools.protocol_page", "tools.sdk.write_twin", "tools.sdk.reference")
 PROGRAM_VARIABLE = "EXECSERVER_PROGRAM"  # tells the tests which file stands for the server

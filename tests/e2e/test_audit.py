@@ -21,6 +21,7 @@ from tests.support.server_process import ServerProcess, base_environment
 from tests.support.waiting import wait_until
 
 SECRET = "hunter2-hunter2-hunter2"
+KILLS = 1000
 
 
 @pytest.fixture
@@ -132,6 +133,34 @@ def test_a_killed_server_loses_no_record_and_the_next_one_goes_on(folder: Path) 
     assert len(told(folder, "begin")) == 3
     assert told(folder, "end") == []
     assert verify(str(folder)).torn == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_thousand_kills_lose_no_record_that_was_answered_and_break_no_chain(
+    folder: Path, tmp_path: Path
+) -> None:
+    answered: set[str] = set()
+    for number in range(KILLS):
+        with ServerProcess(options=("--audit", str(folder))) as server:
+            peer = server.connect()
+            peer.open_session()
+            # All at once, and killed behind one of the answers: somewhere in the work on the next ones.
+            for each in range(20):
+                params = {"path": f"file://{tmp_path}/{number}-{each}", "dataBase64": ""}
+                peer.send({"id": 100 + each, "method": "fs/writeFile", "params": params})
+            for each in range(number % 20):
+                peer.take({"id": 100 + each})
+                answered.add(f"file://{tmp_path}/{number}-{each}")
+            server.signal(signal.SIGKILL)
+            server.wait()
+            peer.close()
+    with ServerProcess(options=("--audit", str(folder))) as server, server.connect() as last:
+        last.open_session()  # this server has cut what was torn
+    found = verify(str(folder))
+    assert found.torn == 0
+    assert answered <= {each["path"] for each in told(folder, "change")}
+    assert (len(told(folder, "begin")), len(told(folder, "end"))) == (KILLS + 1, 1)
 
 
 def test_the_head_is_told_and_found_again(server: ServerProcess, folder: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,10 +23,27 @@ from tests.machines import foreign
 from tests.support.stdio_peer import StdioPeer
 
 TRANSCRIPTS = ("01-lifecycle", "06-fs")
+HIDDEN_TRANSCRIPTS = (
+    "01-lifecycle",
+    "12-percent-encoding",
+)  # where /proc/1, which 06 names, is not seen
 SESSIONS = ("initialize", "allowed-runs-outside", "exit-codes", "escalated-exit-code", "prompt-accept")
 LIMIT_S = 240.0  # for one program; emulated machines are slow
 _UNWATCHED = "no program can be watched here"  # by kernels before 5.9
 _ATTACKS = Path(__file__).with_name("attacks.py")
+_REFUSED = "but sandboxed requests are refused here"
+_RACERS = 2  # first starts at once
+_UNPACKING_MIB = 400  # for their trees, and the program's
+# A root with nothing but the program and /proc; $1 is its folder, $2... is started in it.  It is no
+# chroot, where no user namespaces can be made.
+_BARE = """
+mount --bind "$1" "$1"
+cd "$1"
+shift
+mount -t proc proc proc
+pivot_root . old
+exec "$@"
+"""
 
 
 class LeftOut(Exception):
@@ -37,10 +55,61 @@ class Failed(Exception):
 
 
 def self_test(program: str) -> None:
-    """The program's own look at the machine."""
+    """The program's own look at the machine; it says so where the doctor knows of no sandbox."""
     done = run([program, "self-test"])
     if done.returncode:
         raise Failed(last_line(done.stdout + done.stderr))
+    told = [line for line in run([program, "doctor"]).stdout.splitlines() if "workspace-write" in line]
+    if (_REFUSED in done.stdout) != any(line.strip().startswith("NO ") for line in told):
+        raise Failed(f"the doctor says {told}, and the self-test {done.stdout.splitlines()[-2:]}")
+
+
+def first_start(program: str) -> None:
+    """Two first starts at once share a tree; as root, what a bare root lacks is named, and not made."""
+    if available_mib() < _UNPACKING_MIB:
+        raise LeftOut("what is unpacked lies in memory here, and there is too little of it")
+    with tempfile.TemporaryDirectory(dir=place(), prefix="first-") as folder:
+        variables = {"PATH": os.environ["PATH"], "HOME": folder, "TMPDIR": folder}
+        racers = [start([program, "--version"], variables) for _ in range(_RACERS)]
+        ends = [(*racer.communicate(timeout=LIMIT_S), racer.returncode) for racer in racers]
+        trees = [path for path in Path(folder).glob("**/python3") if ".new-" not in str(path)]
+        reasonless = [line for _, said, _ in ends for line in said.splitlines() if line.endswith(": ")]
+        if any(status for *_, status in ends) or reasonless or len(trees) > 1:
+            raise Failed(f"first starts at once: {ends}, {len(trees)} trees")
+    if not os.getuid():
+        bare_starts(program)
+
+
+def available_mib() -> int:
+    """Return how much memory there is for whoever wants some, in MiB."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+def bare_starts(program: str) -> None:
+    """Start in a root without /tmp, and in one without /dev.  Raises Failed."""
+    with tempfile.TemporaryDirectory(dir=place(os.ST_NOEXEC), prefix="bare-") as folder:
+        root = Path(folder)
+        for name in ("proc", "old"):
+            (root / name).mkdir()
+        (root / "execserver").write_bytes(Path(program).read_bytes())
+        (root / "execserver").chmod(0o755)
+        said = in_root(root, "/execserver", "--version")
+        if "/tmp/execserver-0: there is no /tmp" not in said or (root / "tmp").exists():
+            raise Failed(f"without /tmp: {said}")
+        (root / "tmp").mkdir()
+        said = in_root(root, "/execserver", "self-test")
+        if "there is no /dev/null" not in said or "mount a /dev" not in said:
+            raise Failed(f"the self-test without /dev: {said}")
+        said = in_root(root, "/execserver", "doctor")
+        if "make /dev there" not in said:
+            raise Failed(f"the doctor without /dev: {said}")
+
+
+def in_root(root: Path, *words: str) -> str:
+    """Run a program in another root; return all that it says."""
+    done = run(["unshare", "-m", "sh", "-ec", _BARE, "sh", str(root), *words])
+    return done.stdout + done.stderr
 
 
 def replay(program: str) -> None:
@@ -50,7 +119,7 @@ def replay(program: str) -> None:
     from tests.support.stage import play
 
     os.umask(0o022)
-    for name in TRANSCRIPTS:
+    for name in TRANSCRIPTS if Path("/proc/1").exists() else HIDDEN_TRANSCRIPTS:
         with tempfile.TemporaryDirectory() as folder:
             failures = play(f"{name}.0.142.0", Path(folder), OURS)
         if failures:
@@ -59,9 +128,10 @@ def replay(program: str) -> None:
 
 def attacks(program: str) -> None:
     """A sandboxed command that tries what it must not be able to do."""
-    with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
+    with tempfile.TemporaryDirectory(dir=place()) as folder:
         ground = Ground(Path(folder))
-        done = ground.sandboxed(program, [sys.executable, "-I", "-B", str(_ATTACKS), *ground.words()])
+        python = shutil.which("python3") or sys.executable  # a script where its loader lies elsewhere
+        done = ground.sandboxed(program, [python, "-I", "-B", str(_ATTACKS), *ground.words()])
         if done.returncode == 1 and "sandbox" in done.stderr.lower() and not done.stdout:
             raise LeftOut(f"refused: {last_line(done.stderr)}")
         if done.returncode or not done.stdout.strip():
@@ -175,7 +245,16 @@ class Ground(NamedTuple):
         return names == ["secret"] and (self.root / "outside" / "secret").read_text() == "outside"
 
 
+def place(unwanted: int = 0) -> str:
+    """Return a folder for temporary ones, the home if may be; `unwanted` are flags of its mount."""
+    for found in (str(Path.home()), tempfile.gettempdir(), "/var/tmp"):
+        if os.access(found, os.W_OK) and not os.statvfs(found).f_flag & unwanted:
+            return found
+    raise LeftOut("there is no folder to write in")
+
+
 CHECKS: dict[str, Callable[[str], None]] = {
+    "first start": first_start,
     "self-test": self_test,
     "replay": replay,
     "attacks": attacks,
@@ -195,6 +274,12 @@ def run(command: list[str], folder: str | None = None) -> subprocess.CompletedPr
         timeout=LIMIT_S,
         check=False,
     )
+
+
+def start(command: list[str], variables: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a program that says something and ends."""
+    to_us = subprocess.PIPE
+    return subprocess.Popen(command, env=variables, stdout=to_us, stderr=to_us, text=True)
 
 
 def last_line(text: str) -> str:

@@ -58,11 +58,14 @@ ln -sf /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 echo 0 >/proc/sys/kernel/printk
 cd /root
-{ sh /machine/script </dev/null 2>&1; echo $? >/run/status; } |
-    while IFS= read -r line; do echo "@script@ $line"; done
-echo "@status@ $(cat /run/status)"
+. /machine/tell
 poweroff -f 2>/dev/null
 echo o >/proc/sysrq-trigger
+"""
+# What says the lines and the status of the script, as `follow` reads them.
+TELL = """{ sh /machine/script </dev/null 2>&1; echo $? >/dev/.status; } |
+    while IFS= read -r line; do echo "@script@ $line"; done
+echo "@status@ $(cat /dev/.status)"
 """
 
 
@@ -111,11 +114,12 @@ def run(
         "init": file(_INIT.encode(), 0o755),
         "machine/init": file(_SECOND_INIT.encode(), 0o755),
         "machine/script": file(script.encode()),
+        "machine/tell": file(TELL.encode()),
     }
     with tempfile.TemporaryDirectory(prefix="execserver-machine-") as folder:
         initial = Path(folder) / "initramfs"
         initial.write_bytes(pack({**files, **own}))
-        return _boot(_command(machine, initial), limit_s, hear or _nobody)
+        return follow(_command(machine, initial), limit_s, hear or _nobody)
 
 
 def _command(machine: Machine, initial: Path) -> list[str]:
@@ -141,7 +145,8 @@ def _nobody(line: str) -> None:
     """Hear nothing."""
 
 
-def _boot(command: list[str], limit_s: float, hear: Callable[[str], None]) -> Outcome:
+def follow(command: list[str], limit_s: float, hear: Callable[[str], None]) -> Outcome:
+    """Start what runs a script as `TELL` has it; return what it says, and kill it behind its end."""
     started = time.monotonic()
     lines: list[str] = []
     status: int | None = None

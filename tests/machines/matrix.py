@@ -2,57 +2,68 @@
 
     python -m tests.machines.matrix [WORD]...
 
-Words choose the cells whose name holds one of them; then the page is not written, only what was found shown.
-One machine runs at a time.  A cell that cannot be run says why on the page.
+After that come the conditions that containers and hardened systems make, on the kernel of whoever runs this.
+Words choose what holds one of them in its name (`condition`: all of the latter); the page keeps what an
+earlier run found of the others, with its day.  One machine runs at a time.  What cannot be run says why.
 """
 
 from __future__ import annotations
 
-import compileall
 import datetime
-import py_compile
-import shutil
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple
 
-from tests.machines import report
-from tests.machines.initramfs import Files, file, of_folder
-from tests.machines.machine import Machine, can_run, run
-from tests.machines.report import Found
-from tests.machines.system import USER_ID, cache, kernel, system, ubuntu
+from tests.machines import machine, report, room
+from tests.machines.conditions import CONDITIONS, Condition
+from tests.machines.contents import OWN, PROGRAM, contents
+from tests.machines.machine import Machine, Outcome, can_run
+from tests.machines.report import CHECKS, CONDITION_CHECKS, Found, Row
+from tests.machines.system import USER_ID, kernel, ubuntu
 from tests.support.source import ROOT
-from tools.debian import DEBIAN, Distribution, unpack
-from tools.freeze import packages
+from tools.debian import DEBIAN, Distribution
 from tools.problems import Problem, say, tell
 
 MEMORY_MIB = 1536
 LIMIT_S = 1200  # for one machine; a quiet host needs two minutes
-_PROGRAM = "usr/local/bin/execserver"
-_OWN = "opt/tests"
-_LEFT_OUT = ("config-3.11", "lib2to3", "pydoc_data", "ensurepip", "idlelib", "test")
+_SCARCE_MIB = 64
 
 # An emulated machine has no source of entropy, and whoever asks for random bytes may wait for minutes.
 _SEED = """import fcntl, os
 random = os.open("/dev/random", os.O_WRONLY)
 fcntl.ioctl(random, 0x40085203, bytes((0, 8, 0, 0, 0, 1, 0, 0)) + bytes(256))  # RNDADDENTROPY, 2,048 bits
 """
-_SCRIPT = f"""
-PYTHONHASHSEED=0 python3.11 -S -c '{_SEED}'
-export PYTHONPATH=/{_OWN} PATH=/usr/local/bin:/usr/bin:/bin
-ln -sf python3.11 /usr/bin/python3
+_SEEDED = f"PYTHONHASHSEED=0 python3.11 -S -c '{_SEED}'\n"
+_SETUP = f"""
+export PYTHONPATH=/{OWN} PATH=/usr/local/bin:/usr/bin:/bin
+[ -e /usr/bin/python3 ] || ln -s python3.11 /usr/bin/python3
 chown {USER_ID}:{USER_ID} /home/person
 chmod 700 /root
 echo "kernel $(uname -r)"
+"""
+_CHECKS = """
 check() {{
     echo "user $1"
     su -s /bin/sh "$1" -c "cd; execserver doctor" | sed 's/^/doctor /'
-    su -s /bin/sh "$1" -c "cd; python3 -B /{_OWN}/tests/machines/inside.py /{_PROGRAM}"
+    su -s /bin/sh "$1" -c "cd; python3 -B /{own}/tests/machines/inside.py /{program} {checks}"
 }}
 check root
 check person
+"""
+# Unpacked before, since that is not what is asked here; then zeros fill the memory but for so much.
+_SCARCE = f"""
+for each in root person; do su -s /bin/sh "$each" -c "cd; execserver --version"; done
+mkdir /ballast
+mount -t tmpfs -o size=100% ballast /ballast
+available() {{ sed -n 's/^MemAvailable: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo; }}
+n=0
+while [ "$(available)" -gt {_SCARCE_MIB * 1024} ]; do
+    dd if=/dev/zero of=/ballast/$n bs=1M count=4 2>/dev/null
+    n=$((n + 1))
+done
+echo "available $(available) kB"
 """
 
 
@@ -74,6 +85,7 @@ def _debian() -> Distribution:
 
 
 _X86, _ARM, _UBUNTU = "linux-image-cloud-amd64", "linux-image-cloud-arm64", "linux-image-generic"
+_ARM_16 = "linux-image-arm64-16k"
 _WITH_16_KIB = "max,pauth-impdef=on"  # a plain one has pages of 4 and 64 KiB only
 _RESTRICTED = "echo 1 >/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 CELLS = (  # the oldest kernel first
@@ -83,7 +95,8 @@ CELLS = (  # the oldest kernel first
     Cell("Debian 12", "aarch64", _debian, "bookworm", _ARM),
     Cell("Debian 12", "x86_64", _debian, "bookworm", _X86),
     Cell("Ubuntu 24.04", "x86_64", ubuntu, "noble", _UBUNTU, "restricted by AppArmor", _RESTRICTED),
-    Cell("Debian 13", "aarch64", _debian, "trixie", "linux-image-arm64-16k", processor=_WITH_16_KIB),
+    Cell("Debian 12", "x86_64", _debian, "bookworm", _X86, f"{_SCARCE_MIB} MiB of memory left", _SCARCE),
+    Cell("Debian 13", "aarch64", _debian, "trixie", _ARM_16, "large pages", processor=_WITH_16_KIB),
     Cell("Debian 13", "x86_64", _debian, "trixie", _X86),
     Cell("Debian 13", "aarch64", _debian, "trixie", _ARM),
     Cell("Debian unstable", "x86_64", _debian, "sid", _X86),
@@ -98,11 +111,29 @@ def try_cell(cell: Cell) -> Found:
             f"there is no emulator for {cell.architecture}", "install qemu-system-x86, qemu-system-arm"
         )
     image = kernel(cell.distribution(), cell.release, cell.package, cell.architecture)
-    machine = Machine(cell.architecture, image, memory_mib=MEMORY_MIB, processor=cell.processor)
-    outcome = run(machine, _files(cell.architecture), cell.before + _SCRIPT, limit_s=LIMIT_S, hear=_show)
+    emulated = Machine(cell.architecture, image, memory_mib=MEMORY_MIB, processor=cell.processor)
+    script = _SEEDED + _SETUP + cell.before + checking(CHECKS)
+    files = contents(cell.architecture)
+    return _found(machine.run(emulated, files, script, limit_s=LIMIT_S, hear=_show), CHECKS)
+
+
+def try_condition(condition: Condition) -> Found:
+    """Make one condition on this kernel; return what was found.  Raises Problem where it cannot be made."""
+    files = condition.change(contents(os.uname().machine))
+    script = _SETUP + condition.before + checking(CONDITION_CHECKS)
+    return _found(room.run(files, script, limit_s=LIMIT_S, hear=_show), CONDITION_CHECKS)
+
+
+def checking(checks: Iterable[str]) -> str:
+    """Return the script that makes some checks as both users."""
+    words = " ".join(f"'{check}'" for check in checks)
+    return _CHECKS.format(own=OWN, program=PROGRAM, checks=words)
+
+
+def _found(outcome: Outcome, checks: tuple[str, ...]) -> Found:
     if outcome.status is None and not outcome.lines:
         raise Problem(f"it did not start: {outcome.console.strip().splitlines()[-1:]}", "look at its console")
-    return report.read(outcome.lines, outcome.seconds)
+    return report.read(outcome.lines, outcome.seconds, checks)
 
 
 def _show(line: str) -> None:
@@ -110,104 +141,54 @@ def _show(line: str) -> None:
         say(f"  {line}")
 
 
-def _files(architecture: str) -> Files:
-    """Return what is in a machine: the system, Python and what tries the file, and the file."""
-    program = ROOT / "dist" / f"execserver-{architecture}"
-    if not program.exists():
-        raise Problem(f"there is no dist/{program.name}", "build it: python3 build.py build --all")
-    return {
-        **system(architecture),
-        **_python(architecture),
-        **_below(_OWN, _tests()),
-        _PROGRAM: file(program.read_bytes(), 0o755),
-    }
-
-
-def _python(architecture: str) -> Files:
-    """Return Debian's Python, of the pinned packages, with its byte-code."""
-    root = cache() / f"python-{architecture}"
-    if not root.is_dir():
-        fresh = root.with_suffix(".new")
-        shutil.rmtree(fresh, ignore_errors=True)
-        suite = packages.suite(architecture, ROOT / "build")
-        for pin in packages.pinned(architecture):
-            unpack(suite.fetch_pinned(pin), fresh)
-        _compile(fresh / "usr" / "lib" / "python3.11")
-        fresh.replace(root)
-    found = {}
-    for name, entry in of_folder(root).items():
-        path = name if name.startswith("usr/") else f"usr/{name}"
-        is_wanted = path.startswith(("usr/bin/python3.11", "usr/lib/"))
-        if is_wanted and not any(f"/{part}/" in path for part in _LEFT_OUT):
-            found[path] = entry
-    return found
-
-
-def _tests() -> Path:
-    """Return a folder with the parts of the checkout that run in a machine, with their byte-code."""
-    folder = cache() / "tests"
-    shutil.rmtree(folder, ignore_errors=True)
-    for name in (
-        "tests/support",
-        "tests/machines",
-        "tests/mcp",
-        "tests/transcripts",
-        "execserver/sandbox/kernel",
-    ):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tests", "execserver", "execserver/sandbox"):
-        shutil.copy(ROOT / name / "__init__.py", folder / name)
-    for name in ("plan.py", "plan_record.py"):
-        shutil.copy(ROOT / "execserver" / "sandbox" / name, folder / "execserver" / "sandbox")
-    _compile(folder)
-    return folder
-
-
-def _below(place: str, folder: Path) -> Files:
-    return {f"{place}/{name}": entry for name, entry in of_folder(folder).items()}
-
-
-def _compile(folder: Path) -> None:
-    """Write byte-code that is taken without a look at its source: compiling takes a slow machine minutes."""
-    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(folder, quiet=2, invalidation_mode=unchecked)
-
-
-def chosen(words: Iterable[str]) -> list[Cell]:
-    """Return the cells whose name, architecture or package holds one of the words; all without words."""
+def chosen(words: Iterable[str]) -> list[Cell | Condition]:
+    """Return what one of the words is in the name, architecture or package of; all without words."""
     wanted = [*words]
-    return [cell for cell in CELLS if not wanted or any(word in _title(cell) for word in wanted)]
+    return [
+        each for each in (*CELLS, *CONDITIONS) if not wanted or any(word in _title(each) for word in wanted)
+    ]
 
 
-def _title(cell: Cell) -> str:
-    return " ".join(filter(None, (cell.name, cell.architecture, cell.package, cell.note)))
+def _title(each: Cell | Condition) -> str:
+    if isinstance(each, Condition):
+        return f"condition {each.name}"
+    return " ".join(filter(None, (each.name, each.architecture, each.package, each.note)))
+
+
+def row(each: Cell | Condition, found: Found, day: str) -> Row:
+    """Return what is kept of a try."""
+    if isinstance(each, Condition):
+        return Row(each.name, os.uname().machine, report.CONDITION, day, found)
+    return Row(each.name, each.architecture, each.note, day, found)
+
+
+def tried(each: Cell | Condition) -> Found:
+    """Return what was found, or why nothing could be."""
+    say(_title(each))
+    try:
+        return try_condition(each) if isinstance(each, Condition) else try_cell(each)
+    except Problem as problem:
+        tell(problem)
+        return report.not_run(problem.what)
 
 
 def main(words: list[str]) -> int:
-    """Run the cells; write the page when they are all of them.  Ctrl-C or SIGTERM leaves out the rest."""
+    """Try what is chosen, and write the page after each.  Ctrl-C or SIGTERM leaves out the rest."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    rows = []
-    is_over = False
-    for cell in chosen(words):
-        found = report.not_run("the run was ended before")
-        if not is_over:
-            say(_title(cell))
-            try:
-                found = try_cell(cell)
-            except Problem as problem:
-                tell(problem)
-                found = report.not_run(problem.what)
-            except KeyboardInterrupt:
-                is_over = True
-        rows.append(report.Row(cell.name, cell.architecture, cell.note, found))
-    text = report.page(rows, datetime.datetime.now(datetime.UTC).date())
-    if words:
-        sys.stdout.write(text)
-    else:
-        report.PAGE.write_text(text)
-        say(f"written: {report.PAGE.relative_to(ROOT)}")
-    return 1 if any(row.found.failures for row in rows) else 0
+    wanted = [report.key(row(each, report.not_run(""), "")) for each in chosen([])]
+    is_well = True
+    try:
+        for each in chosen(words):
+            found = tried(each)
+            fresh = row(each, found, datetime.datetime.now(datetime.UTC).date().isoformat())
+            is_well = is_well and not found.failures
+            rows = report.keep(fresh, wanted)
+            report.PAGE.write_text(report.page(rows))
+            say(f"written: {report.PAGE.relative_to(ROOT)}")
+    except KeyboardInterrupt:
+        return 130
+    return 0 if is_well else 1
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What was found in machines, read from their lines, and the page that shows it."""
+"""What was found in machines, read from their lines, kept in a record, and the page that is made of it."""
 
 from __future__ import annotations
 
-import datetime
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -11,9 +12,13 @@ from tests.support.source import ROOT
 
 PAGE = ROOT / "docs" / "platforms.md"
 WIDTH = 118  # of prose on the page
-HEAD = ROOT / "tests" / "machines" / "page.md"  # what is said before the table
+_OWN = Path(__file__).parent
+HEAD, CONDITIONS_HEAD = _OWN / "page.md", _OWN / "page_conditions.md"  # what is said before the tables
+RECORD = _OWN / "found.json"
 USERS = {"root": "root", "person": "user"}
-CHECKS = ("self-test", "replay", "attacks", "architectures", "shell tool")
+CHECKS = ("first start", "self-test", "replay", "attacks", "architectures", "shell tool")
+CONDITION_CHECKS = ("first start", "self-test", "replay", "attacks")
+CONDITION = "condition"  # in the place of a note: no machine, but this kernel with something taken away
 POLICY = "workspace-write"  # the line of `doctor` that says what enforces it
 
 
@@ -42,12 +47,21 @@ class Found(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A machine on the page."""
+    """A machine or a condition on the page, and the day (ISO 8601) it was tried."""
 
     name: str
     architecture: str
     note: str
+    day: str
     found: Found
+
+
+Key = tuple[str, str, str]
+
+
+def key(row: Row) -> Key:
+    """Return what tells a row from others; a condition is made on whatever there is."""
+    return (row.name, "" if row.note == CONDITION else row.architecture, row.note)
 
 
 def not_run(why: str) -> Found:
@@ -55,10 +69,10 @@ def not_run(why: str) -> Found:
     return Found(why_not=why)
 
 
-def read(lines: Sequence[str], seconds: float) -> Found:
+def read(lines: Sequence[str], seconds: float, wanted: Sequence[str] = CHECKS) -> Found:
     """Return what the lines of a machine say; checks that it did not come to have failed."""
     user, kernel, page_bytes = "", "", 0
-    checks = {(name, check): ("no", "it did not come to that") for name in USERS for check in CHECKS}
+    checks = {(name, check): ("no", "it did not come to that") for name in USERS for check in wanted}
     sandboxes: dict[str, str] = {}
     for line in lines:
         word, _, rest = line.partition(" ")
@@ -79,28 +93,64 @@ def read(lines: Sequence[str], seconds: float) -> Found:
     return Found(kernel, page_bytes, checks, sandboxes, seconds)
 
 
-def page(rows: Sequence[Row], day: datetime.date) -> str:
-    """Return the page: what was tried when, a row for each machine, and what there is to say about some."""
-    head = f"| system | kernel | {' | '.join(CHECKS)} | sandbox |"
-    lines = [HEAD.read_text().replace("@DAY@", day.isoformat()), head, "|---" * (len(CHECKS) + 3) + "|"]
-    lines += [_line(row) for row in rows]
+def load(record: Path = RECORD) -> list[Row]:
+    """Return what earlier runs have found."""
+    return [_unpacked(each) for each in json.loads(record.read_text())] if record.exists() else []
+
+
+def keep(fresh: Row, wanted: Sequence[Key], record: Path = RECORD) -> list[Row]:
+    """Put a row into the record, and take out what is not wanted any more; return all rows in order."""
+    known = {key(row): row for row in [*load(record), fresh]}
+    rows = [known[each] for each in wanted if each in known]
+    record.write_text(json.dumps([_packed(row) for row in rows], indent=1) + "\n")
+    return rows
+
+
+def _packed(row: Row) -> dict[str, object]:
+    found = row.found
+    checks = [[*which, *result] for which, result in found.checks.items()]
+    return {**row._asdict(), "found": {**found._asdict(), "checks": checks, "seconds": round(found.seconds)}}
+
+
+def _unpacked(kept: dict[str, object]) -> Row:
+    found = kept["found"]
+    assert isinstance(found, dict)
+    checks = {(user, check): (result, reason) for user, check, result, reason in found["checks"]}
+    return Row(**{**kept, "found": Found(**{**found, "checks": checks})})  # type: ignore[arg-type]
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Return the page: a row for each machine and each condition, and what there is to say about some."""
+    conditions = [row for row in rows if row.note == CONDITION]
+    machines = [row for row in rows if row.note != CONDITION]
+    lines = [*_part(HEAD, CHECKS, machines), "", *_part(CONDITIONS_HEAD, CONDITION_CHECKS, conditions)]
+    return "\n".join(lines) + "\n"
+
+
+def _part(head: Path, checks: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    columns = f"| system | kernel | {' | '.join(checks)} | sandbox | day |"
+    lines = [head.read_text(), columns, "|---" * (len(checks) + 4) + "|"]
+    lines += [_line(row, checks) for row in rows]
     remarks = [f"- {_name(row)}: {text}." for row in rows for text in _remarks(row.found)]
     notes = [line for each in remarks for line in wrap(each, WIDTH, subsequent_indent="  ")]
-    return "\n".join([*lines, *(["", "What is not `yes`:", "", *notes] if notes else [])]) + "\n"
+    return [*lines, *(["", "What is not `yes`:", "", *notes] if notes else [])]
 
 
 def _name(row: Row) -> str:
+    if row.note == CONDITION:
+        return row.name
     return f"{row.name}, {row.architecture}" + (f", {row.note}" if row.note else "")
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, checks: Sequence[str]) -> str:
     found = row.found
     if found.why_not:
-        return f"| {_name(row)} | not run | {' | '.join('' for _ in CHECKS)} | |"
-    cells = [_both([found.checks[user, check][0] for user in USERS]) for check in CHECKS]
+        return f"| {_name(row)} | not run | {' | '.join('' for _ in checks)} | | {row.day} |"
+    cells = [_both([found.checks.get((user, check), ("?", ""))[0] for user in USERS]) for check in checks]
     size = f", {found.page_bytes // 1024} KiB pages" if found.page_bytes > 4096 else ""
+    machine = f", {row.architecture}" if row.note == CONDITION else ""
     sandbox = _both([found.sandboxes.get(user, "?") for user in USERS])
-    return f"| {_name(row)} | {found.kernel}{size} | {' | '.join(cells)} | {sandbox} |"
+    return f"| {_name(row)} | {found.kernel}{machine}{size} | {' | '.join(cells)} | {sandbox} | {row.day} |"
 
 
 def _both(results: Sequence[str]) -> str:
@@ -111,7 +161,7 @@ def _remarks(found: Found) -> list[str]:
     if found.why_not:
         return [f"not run, {found.why_not}"]
     return [
-        f"{name} as {USERS[user]}: {reason}"
+        f"{name} as {USERS[user]}: {reason.rstrip('.')}"
         for (user, name), (result, reason) in found.checks.items()
         if result != "yes"
     ]

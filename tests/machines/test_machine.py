@@ -38,7 +38,7 @@ def test_an_archive_holds_files_folders_and_symlinks(tmp_path: Path) -> None:
 
 def booted(script: str, limit_s: float = 20) -> Outcome:
     """Return what comes of a program that writes what a machine would."""
-    return machine._boot(["sh", "-c", script], limit_s, lambda _: None)
+    return machine.follow(["sh", "-c", script], limit_s, lambda _: None)
 
 
 @pytest.mark.parametrize(("status", "found"), [("0", 0), ("3", 3), ("", None)])

@@ -1,13 +1,27 @@
-"""The page of what was found in machines: every check has its place, and what is not well its reason."""
+"""The record and the page of what was found: every check has its place, and what is not well its reason."""
 
 from __future__ import annotations
 
-import datetime
+from pathlib import Path
 
-from tests.machines.matrix import CELLS, chosen
-from tests.machines.report import CHECKS, PAGE, USERS, Row, not_run, page, read
+from tests.machines.conditions import CONDITIONS
+from tests.machines.matrix import CELLS, Cell, chosen, row
+from tests.machines.report import (
+    CHECKS,
+    CONDITION,
+    CONDITION_CHECKS,
+    PAGE,
+    USERS,
+    Row,
+    keep,
+    key,
+    load,
+    not_run,
+    page,
+    read,
+)
 
-DAY = datetime.date(2026, 11, 24)
+DAY = "2026-11-24"
 LINES = [
     "kernel 6.1.0",
     "user root",
@@ -16,6 +30,7 @@ LINES = [
     "pages 16384",
     *(f"ok {check}: 2 s" for check in CHECKS),
     "user person",
+    "no first start: 2 trees",
     "doctor   no   workspace-write      the kernel is too old",
     "ok self-test: 3 s",
     "no replay: 06-fs: expected a file",
@@ -35,6 +50,7 @@ def test_each_user_has_a_result_of_each_check() -> None:
 
 def test_what_a_machine_did_not_come_to_has_failed() -> None:
     assert read(LINES, 1.0).failures == [
+        "first start as user: 2 trees",
         "replay as user: 06-fs: expected a file",
         "architectures as user: it did not come to that",
         "shell tool as user: it did not come to that",
@@ -44,30 +60,51 @@ def test_what_a_machine_did_not_come_to_has_failed() -> None:
 
 def test_the_page_has_a_row_for_each_machine_and_the_reasons() -> None:
     rows = [
-        Row("Debian 12", "aarch64", "", read(LINES, 1.0)),
-        Row("Ubuntu 18.04", "x86_64", "", not_run("apt knows no place")),
+        Row("Debian 12", "aarch64", "", DAY, read(LINES, 1.0)),
+        Row("Ubuntu 18.04", "x86_64", "", DAY, not_run("apt knows no place")),
+        Row("no /sys", "x86_64", CONDITION, DAY, read(LINES, 1.0, CONDITION_CHECKS)),
     ]
-    text = page(rows, DAY)
-    assert "2026-11-24" in text
+    lines = page(rows).splitlines()
     assert (
-        "| Debian 12, aarch64 | 6.1.0, 16 KiB pages | yes | yes / no | yes / - | yes / no | yes / no "
-        "| native (older mount calls) / refused |" in text.splitlines()
+        "| Debian 12, aarch64 | 6.1.0, 16 KiB pages | yes / no | yes | yes / no | yes / - | yes / no "
+        "| yes / no | native (older mount calls) / refused | 2026-11-24 |" in lines
     )
-    assert "| Ubuntu 18.04, x86_64 | not run |  |  |  |  |  | |" in text.splitlines()
-    assert "- Ubuntu 18.04, x86_64: not run, apt knows no place." in text
-    assert "- Debian 12, aarch64: attacks as user: refused: no sandbox: none." in text
+    assert "| Ubuntu 18.04, x86_64 | not run |  |  |  |  |  |  | | 2026-11-24 |" in lines
+    assert "- Ubuntu 18.04, x86_64: not run, apt knows no place." in lines
+    assert "- Debian 12, aarch64: attacks as user: refused: no sandbox: none." in lines
+    assert (
+        "| no /sys | 6.1.0, x86_64, 16 KiB pages | yes / no | yes | yes / no | yes / - "
+        "| native (older mount calls) / refused | 2026-11-24 |" in lines
+    )
 
 
-def test_the_page_that_is_kept_is_of_these_machines() -> None:
-    lines = PAGE.read_text().splitlines()
-    (head,) = [line for line in lines if line.startswith("| system |")]
-    assert head == f"| system | kernel | {' | '.join(CHECKS)} | sandbox |"
-    shown = lines[lines.index(head) + 2 :][: len(CELLS)]
-    named = [line.split(" |")[0].removeprefix("| ") for line in shown]
-    assert named == [", ".join(filter(None, (cell.name, cell.architecture, cell.note))) for cell in CELLS]
+def test_a_record_keeps_the_newest_of_each_row_and_nothing_that_is_not_wanted(tmp_path: Path) -> None:
+    record = tmp_path / "found.json"
+    old = Row("Debian 12", "aarch64", "", "2026-11-01", not_run("none"))
+    new = Row("Debian 12", "aarch64", "", DAY, read(LINES, 1.0))
+    condition = Row("no /sys", "aarch64", CONDITION, DAY, read(LINES, 1.0, CONDITION_CHECKS))
+    wanted = [key(old), key(condition)]
+    assert keep(condition, wanted, record) == [condition]
+    assert keep(Row("gone", "x86_64", "", DAY, not_run("")), wanted, record) == [condition]
+    assert keep(old, wanted, record) == [old, condition]
+    assert keep(new, wanted, record) == load(record) == [new, condition]
+    elsewhere = condition._replace(architecture="x86_64")
+    assert keep(elsewhere, wanted, record) == [new, elsewhere]
 
 
-def test_words_choose_machines() -> None:
-    assert chosen([]) == list(CELLS)
-    assert {cell.architecture for cell in chosen(["aarch64"])} == {"aarch64"}
-    assert [cell.package for cell in chosen(["16k"])] == ["linux-image-arm64-16k"]
+def test_the_page_is_what_the_record_gives() -> None:
+    assert PAGE.read_text() == page(load())
+
+
+def test_every_machine_and_condition_has_a_place_of_its_own() -> None:
+    keys = [key(row(each, not_run(""), DAY)) for each in chosen([])]
+    assert len(set(keys)) == len(keys)
+    assert [key(each) for each in load()] == [each for each in keys if each in map(key, load())]
+
+
+def test_words_choose_machines_and_conditions() -> None:
+    assert chosen([]) == [*CELLS, *CONDITIONS]
+    assert chosen(["condition"]) == list(CONDITIONS)
+    arm = chosen(["aarch64"])
+    assert {each.architecture for each in arm if isinstance(each, Cell)} == {"aarch64"}
+    assert [each.name for each in chosen(["16k", "no /sys"])] == ["Debian 13", "no /sys"]

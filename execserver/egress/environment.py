@@ -12,6 +12,11 @@ _HTTP = (
 )
 _ANY = ("ALL_PROXY", "all_proxy", "FTP_PROXY", "ftp_proxy")
 _NONE = ("NO_PROXY", "no_proxy", "npm_config_noproxy", "NPM_CONFIG_NOPROXY", "BUNDLE_NO_PROXY")
+_CERTIFICATES = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"),
+    *("CARGO_HTTP_CAINFO", "CODEX_CA_CERTIFICATE", "PIP_CERT", "BUNDLE_SSL_CA_CERT"),
+    *("NPM_CONFIG_CAFILE", "npm_config_cafile"),
+)
 _LOCAL = "localhost,127.0.0.1,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 
 
@@ -29,3 +34,8 @@ def proxy_environment(http_port: int, socks_port: int | None, *, local_binding: 
         "CODEX_NETWORK_ALLOW_LOCAL_BINDING": "1" if local_binding else "0",
     }
     return {name.encode(): value.encode() for name, value in variables.items()}
+
+
+def trusting(bundle: bytes) -> dict[bytes, bytes]:
+    """Return the variables that have programs trust the certificates in a file, and no others."""
+    return {name.encode(): bundle for name in _CERTIFICATES}

@@ -46,6 +46,7 @@ class Masking:
         self.credentials: list[Credential] = []
         self.unmasked = dict(unmasked or {})
         self._seed = seed
+        self._found_in: dict[bytes, bytes] = {}
         own = builtin()
         taken = {name for provider in own for name in provider.variables}
         self._providers = list(own)
@@ -79,6 +80,10 @@ class Masking:
                 data = data.replace(credential.real, credential.stand_in)
         return data
 
+    def found_in(self) -> dict[bytes, bytes]:
+        """Return the variables that the credentials and their destinations came from."""
+        return dict(self._found_in)
+
     def concerns(self, host: str, port: int) -> bool:
         """Return whether any credential may be sent there."""
         return any(credential.is_at(host, port) for credential in self.credentials)
@@ -100,6 +105,9 @@ class Masking:
             self.unmasked[name] = str(error)
             return
         self.credentials.append(Credential(name, value, stand_in, provider, destinations))
+        for variable in (name.encode(), (provider.from_env or "").encode()):
+            if variable in env:
+                self._found_in[variable] = env[variable]
 
     def _is_stand_in(self, value: bytes) -> bool:
         return any(one.stand_in == value for one in self.credentials)

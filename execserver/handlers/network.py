@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,8 +20,15 @@ from execserver.services.egress.proxy import EgressProxy
 from execserver.services.observers import Who
 from execserver.services.passed_listeners import PassedListeners
 
-# Starts the process of the params; through the descriptor its sandbox passes what listens for the proxy.
-Start = Callable[[ExecParams, int], Reply | Later]
+if TYPE_CHECKING:
+    from execserver.egress.masking import Masking
+    from execserver.protocol.network import NetworkProxyConfig
+    from execserver.services.egress.masked import Masked
+    from execserver.services.egress.service import EgressService
+
+# Starts the process of the params, with stand-ins for its credentials where it has masking; through the
+# descriptor its sandbox passes what listens for the proxy.
+Start = Callable[[ExecParams, int, "Masking | None"], Reply | Later]
 
 
 def start_with_proxy(call: Call, params: ExecParams, start: Start) -> Reply | Later:
@@ -34,13 +42,16 @@ def start_with_proxy(call: Call, params: ExecParams, start: Start) -> Reply | La
     if machine is not None:
         params = _kept_in(call, params)
         if params.network_proxy is None and not params.enforce_managed_network:
-            return start(params, -1)  # it has no network
+            return start(params, -1, None)  # it has no network
     is_managed = params.sandbox is not None and params.enforce_managed_network
     held = _Held(*_proxy(call, params, machine, is_managed))
     variables = {name.decode(): value.decode() for name, value in held.proxy.environment.items()}
     passed = held.passed
+    masked = held.proxy.masked
     answer = start(
-        msgspec.structs.replace(params, env=params.env | variables), -1 if passed is None else passed.fd
+        msgspec.structs.replace(params, env=params.env | variables),
+        -1 if passed is None else passed.fd,
+        None if masked is None else masked.masking,
     )
     if isinstance(answer, Reply):
         _hand_over(call, params.process_id, held)
@@ -100,6 +111,8 @@ def _proxy(
     if taken is not None and not taken.network:
         raise InvalidRequest("networkProxy needs the network, which is not granted to this client")
     try:
+        if launch is not None and launch.proxy.credential_masking:
+            proxy.masked = _masked(launch.proxy, call.services.egress)
         if is_managed:
             proxy.expect(HTTP_PORT, SOCKS_PORT)
             return proxy, PassedListeners()
@@ -107,6 +120,19 @@ def _proxy(
     except OSError as error:
         raise InternalError(f"no network proxy can be made: {os_error_text(error.errno or 0)}") from None
     return proxy, None
+
+
+def _masked(config: NetworkProxyConfig, service: EgressService) -> Masked:
+    """Return the masking of a process.  Raises InvalidParams, and InternalError: it never starts without."""
+    from execserver.services.egress.masked import masked_of
+
+    try:
+        return masked_of(config, service)
+    except ConfigError as error:
+        raise InvalidParams(f"invalid network proxy config: {error}") from None
+    except OSError as error:
+        text = os_error_text(error.errno or 0)
+        raise InternalError(f"credentials cannot be masked, no certificate can be written: {text}") from None
 
 
 def _hand_over(call: Call, process_id: str, held: _Held) -> None:
@@ -121,6 +147,8 @@ def _hand_over(call: Call, process_id: str, held: _Held) -> None:
             return  # no sandbox could be made: what runs only prints why
         held.proxy.listen_on(http, listeners.get(SOCKS_PORT))
     held.is_given = True
+    if held.proxy.masked is not None:
+        held.proxy.masked.told()
     process.network = held.proxy
     held.proxy.leader = process.pid
     held.proxy.start()

@@ -66,6 +66,7 @@ from execserver.zygote.confinement import FILTER, Confinement
 
 if TYPE_CHECKING:
     from execserver.core.shell_snapshot import Snapshot
+    from execserver.egress.masking import Masking
 
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
 _ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
@@ -95,7 +96,9 @@ def start(call: Call, params: ExecParams) -> Reply | Later:
     return start_with_proxy(call, params, partial(_start_in, cwd, call))
 
 
-def _start_in(cwd: bytes, call: Call, params: ExecParams, listeners_fd: int = -1) -> Reply | Later:
+def _start_in(
+    cwd: bytes, call: Call, params: ExecParams, listeners_fd: int = -1, masking: Masking | None = None
+) -> Reply | Later:
     spec = SpawnSpec(
         argv=[word.encode() for word in params.argv],
         env=child_environment(call.services.inherited, params.env_policy, params.env),
@@ -105,6 +108,8 @@ def _start_in(cwd: bytes, call: Call, params: ExecParams, listeners_fd: int = -1
         pipe_stdin=params.pipe_stdin,
         listeners_fd=listeners_fd,
     )
+    if masking is not None:
+        spec = _masked(spec, masking)
     if params.shell_snapshot is None:
         return _started(call, params, spec)
     from execserver.handlers.shell_snapshots import start_with_snapshot
@@ -112,17 +117,29 @@ def _start_in(cwd: bytes, call: Call, params: ExecParams, listeners_fd: int = -1
     return start_with_snapshot(
         call,
         params,
-        lambda snapshot: _started(call, params, _with_snapshot(call, params, spec, snapshot)),
+        lambda snapshot: _started(call, params, _with_snapshot(call, params, spec, snapshot, masking)),
         lambda argv: _start_capture(call, params, spec, argv),
     )
 
 
-def _with_snapshot(call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Snapshot | None) -> SpawnSpec:
+def _masked(spec: SpawnSpec, masking: Masking) -> SpawnSpec:
+    """Have a process see stand-ins for its credentials, in its environment and in its words."""
+    env = masking.masked(dict(spec.env))
+    return spec._replace(env=env, argv=[masking.hidden(word) for word in spec.argv])
+
+
+def _with_snapshot(
+    call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Snapshot | None, masking: Masking | None
+) -> SpawnSpec:
     if snapshot is None:
         return spec
     env = child_environment(call.services.inherited, params.env_policy, params.env, snapshot.exports)
-    argv = [word.encode() for word in snapshot.command(params.argv)]
-    return spec._replace(argv=argv, env=env | snapshot.variables())
+    spec = spec._replace(argv=[word.encode() for word in snapshot.command(params.argv)], env=env)
+    if masking is not None:
+        spec = _masked(spec, masking)
+        # What the start-up files have set may be a credential, too, in a function for example.
+        snapshot = snapshot._replace(state=masking.hidden(snapshot.state))
+    return spec._replace(env=dict(spec.env) | snapshot.variables())
 
 
 def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[str]) -> Child:

@@ -55,4 +55,11 @@ def _key(params: ExecParams) -> Hashable:
         None if policy is None else encode_record(policy),
         params.sandbox,
         params.enforce_managed_network,
+        _masking(params),
     )
+
+
+def _masking(params: ExecParams) -> Hashable:
+    """Return how credentials are masked: what a capture saw unmasked is for no masked process."""
+    launch = params.network_proxy
+    return None if launch is None or not launch.proxy.credential_masking else encode_record(launch.proxy)

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
 
 
 class PackedLog(msgspec.Struct, array_like=True, frozen=True):
@@ -73,7 +73,7 @@ class PackedInput(msgspec.Struct, array_like=True, frozen=True):
 class PackedNetwork(msgspec.Struct, array_like=True, frozen=True):
     """`services.egress.proxy.EgressProxy`: the JSON of its settings, and its listening sockets.
 
-    Its connections end.
+    Its connections end.  `masked` has the credentials of the process, empty where they are not masked.
     """
 
     launch: bytes
@@ -81,6 +81,7 @@ class PackedNetwork(msgspec.Struct, array_like=True, frozen=True):
     http_port: int
     socks_port: int | None
     sockets: list[int]
+    masked: bytes = b""
 
 
 class PackedAccount(msgspec.Struct, array_like=True, frozen=True):

@@ -121,6 +121,8 @@ if TYPE_CHECKING:
     from execserver.protocol.legacy import CommandExecTerminateResponse as CommandExecTerminateResponse
     from execserver.protocol.legacy import CommandExecWriteParams as CommandExecWriteParams
     from execserver.protocol.legacy import CommandExecWriteResponse as CommandExecWriteResponse
+    from execserver.protocol.network import CredentialAuth as CredentialAuth
+    from execserver.protocol.network import CredentialProviderConfig as CredentialProviderConfig
     from execserver.protocol.network import DomainPermission as DomainPermission
     from execserver.protocol.network import NetworkAuditMetadata as NetworkAuditMetadata
     from execserver.protocol.network import NetworkMode as NetworkMode

@@ -31,6 +31,27 @@ class UnixSocketPermission(enum.Enum):
     DENY = "deny"
 
 
+class CredentialAuth(enum.Enum):
+    """How a credential is sent: three ways in `Authorization`, or in a header of its provider's own."""
+
+    BEARER = "bearer"
+    TOKEN = "token"
+    BASIC = "basic"
+    HEADER = "header"
+
+
+class CredentialProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of credentials: in which variables they are, what they look like, and where they may go."""
+
+    env: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    url_prefixes: tuple[str, ...] = ()
+    url_prefix_from_env: str | None = None
+    auth: tuple[CredentialAuth, ...] = ()
+    header: str | None = None
+    prefix: str | None = None
+
+
 class NetworkProxyConfig(Record, frozen=True, kw_only=True):
     """Which hosts a process may reach, and how its proxy behaves."""
 
@@ -44,6 +65,8 @@ class NetworkProxyConfig(Record, frozen=True, kw_only=True):
     unix_sockets: dict[str, UnixSocketPermission] | None = None
     allow_local_binding: bool
     review_domains: tuple[str, ...] = ()
+    credential_masking: bool = False
+    credential_providers: dict[str, CredentialProviderConfig] = msgspec.field(default_factory=dict)
 
 
 class NetworkAuditMetadata(Record, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ _fields = functools.cache(msgspec.structs.fields)  # each call takes 0.1 ms and 
 # Nullable members that may still be missing at the end of an array.
 _OPTIONAL_AT_END = frozenset(
     {"environmentId", "executionId", "policyDecisionTimeoutMs", "resumeSessionId", "sandbox"}
+    | {"header", "prefix", "url_prefix_from_env"}
 )
 
 # Members of later contracts, which have no position in an array: the older contract counts without them.

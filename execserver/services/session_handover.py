@@ -175,6 +175,7 @@ def _serve_network(
     )
     proxy = launch.handed_over(network, machine, place, shared.egress, shared.audit)
     if proxy is not None:
+        launch.take_over_masking(proxy, network, shared.egress, incoming)
         proxy.take_over(network, incoming)
         process.network, proxy.leader = proxy, process.pid
         proxy.start()

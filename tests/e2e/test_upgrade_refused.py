@@ -97,7 +97,7 @@ def test_a_program_that_reads_another_version_of_the_state(scene: Scene) -> None
     )
     assert (asked.returncode, asked.stderr) == (
         1,
-        "Error: this program reads version 2 of a server's state, not 999\n",
+        "Error: this program reads version 3 of a server's state, not 999\n",
     )
 
 

@@ -13,7 +13,7 @@ from tests.support.server_process import OURS, base_environment
 WAIT_S = 50.0
 VERB = [*OURS.argv, "upgrade"]
 # What a program says that can take over: see execserver.handover.program.ANSWER.
-AGREEMENT = "execserver resumes 2"
+AGREEMENT = "execserver resumes 3"
 RELAY_AGREEMENT = "execserver resumes 1001"
 
 

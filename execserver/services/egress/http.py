@@ -6,7 +6,6 @@ that could be read in two ways is answered with 400 and ends the connection: not
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from execserver.egress import answers
@@ -21,10 +20,12 @@ from execserver.egress.http_heads import (
     written,
 )
 from execserver.egress.http_targets import BadTarget, Target, target_of
+from execserver.services.egress.dates import http_date
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused
 from execserver.services.egress.streams import Incoming, carry
 from execserver.services.egress.tls_guard import TlsGuard
+from execserver.services.egress.upstream_tunnel import opened_tunnel
 
 if TYPE_CHECKING:
     from gevent import socket
@@ -63,11 +64,11 @@ class HttpConnection:
             request = parse_request(head)
             framing = request.framing()
         except BadHead:
-            self._sock.sendall(answers.junk(_date()))
+            self._sock.sendall(answers.junk(http_date()))
             return False
         if request.method == "CONNECT":
             if framing[0] is not Body.NONE:
-                self._sock.sendall(answers.junk(_date()))
+                self._sock.sendall(answers.junk(http_date()))
                 return False
             return self._connect(request)
         return self._plain(request, framing)
@@ -77,23 +78,29 @@ class HttpConnection:
         try:
             target = target_of(request)
         except BadTarget as error:
-            self._sock.sendall(answers.plain(400, str(error), _date(), closes=closes))
+            self._sock.sendall(answers.plain(400, str(error), http_date(), closes=closes))
             return not closes
         question = Question(Protocol.HTTPS_CONNECT, target.host, target.port)
         verdict = self._judge.admit(question, "CONNECT", self._client)
         if not verdict.allows:
-            self._sock.sendall(answers.tunnel_blocked(verdict, _date(), closes=closes))
+            self._sock.sendall(answers.tunnel_blocked(verdict, http_date(), closes=closes))
             return not closes
         # The reference says yes before it connects, and clients are told of a failure by the end.
-        self._sock.sendall(answers.connected(_date()))
+        self._sock.sendall(answers.connected(http_date()))
+        near = TlsGuard(self._incoming, self._judge, question, "CONNECT", self._client)
+        if near.is_intercepted:
+            from execserver.services.egress.interception import Interception
+
+            Interception(near, self._judge, question, "CONNECT", self._client).serve()
+            return False
         try:
             way = self._judge.connect(question, "CONNECT", self._client)
         except (Refused, OSError):
             return False
         with way.sock:
             far = Incoming(way.sock)
-            if way.proxy is None or _opened_tunnel(far, way.proxy, question):
-                carry(TlsGuard(self._incoming, self._judge, question, "CONNECT", self._client), far)
+            if way.proxy is None or opened_tunnel(far, way.proxy, question):
+                carry(near, far)
         return False
 
     def _plain(self, request: RequestHead, framing: tuple[Body, int]) -> bool:
@@ -110,7 +117,7 @@ class HttpConnection:
         try:
             way = self._judge.connect(question, request.method, self._client)
         except Refused as refused:
-            answer = answers.blocked(refused.verdict, question, _date(), closes=closes or not can_drop)
+            answer = answers.blocked(refused.verdict, question, http_date(), closes=closes or not can_drop)
             self._sock.sendall(answer)
             return not closes and can_drop and self._drop(size)
         except OSError:
@@ -128,21 +135,21 @@ class HttpConnection:
         if request.all(_UNIX_SOCKET_FIELD):
             question = Question(Protocol.HTTP, "unix-socket", 0)
             self._judge.tell(UNIX_SOCKET, question, request.method, self._client)
-            return answers.plain(501, _NO_SOCKETS, _date(), closes=closes)
+            return answers.plain(501, _NO_SOCKETS, http_date(), closes=closes)
         try:
             target = target_of(request)
         except BadTarget as error:
-            return answers.plain(400, str(error), _date(), closes=closes)
+            return answers.plain(400, str(error), http_date(), closes=closes)
         question = Question(Protocol.HTTP, target.host, target.port)
         verdict = self._judge.admit(question, request.method, self._client)
         if not verdict.allows:
-            return answers.blocked(verdict, question, _date(), closes=closes)
+            return answers.blocked(verdict, question, http_date(), closes=closes)
         if target.is_tls:
-            return answers.plain(502, _UPSTREAM_FAILURE, _date(), closes=closes)
+            return answers.plain(502, _UPSTREAM_FAILURE, http_date(), closes=closes)
         return target, question
 
     def _failed(self, *, closes: bool) -> bool:
-        self._sock.sendall(answers.plain(502, _UPSTREAM_FAILURE, _date(), closes=closes))
+        self._sock.sendall(answers.plain(502, _UPSTREAM_FAILURE, http_date(), closes=closes))
         return not closes
 
     def _drop(self, size: int) -> bool:
@@ -153,10 +160,6 @@ class HttpConnection:
                 return False
             size -= len(data)
         return True
-
-
-def _date() -> bytes:
-    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()).encode()
 
 
 def _upstream_head(request: RequestHead, target: Target, proxy: Proxy | None) -> bytes:
@@ -174,19 +177,3 @@ def _upstream_head(request: RequestHead, target: Target, proxy: Proxy | None) ->
     if proxy is not None and proxy.authorization is not None:
         fields.append((b"proxy-authorization", proxy.authorization))
     return written(f"{request.method} {place} HTTP/1.1".encode(), fields)
-
-
-def _opened_tunnel(far: Incoming, proxy: Proxy, question: Question) -> bool:
-    """Have an upstream proxy connect; return whether it did."""
-    from execserver.egress.http_heads import parse_response
-
-    place = shown(question.host, question.port).encode()
-    fields = [(b"Host", place)]
-    if proxy.authorization is not None:
-        fields.append((b"Proxy-Authorization", proxy.authorization))
-    far.sock.sendall(written(b"CONNECT %b HTTP/1.1" % place, fields))
-    try:
-        head = far.take(head_length, HEAD_S, HEAD_S)
-        return bool(head) and parse_response(head).status // 100 == 2
-    except (BadHead, OSError):
-        return False

@@ -32,6 +32,7 @@ from execserver.http_client.proxy import Proxy, UnsupportedProxy
 if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy
     from execserver.http_client.connect import Address as Place
+    from execserver.services.egress.masked import Masked
     from execserver.services.egress.service import EgressService
 
 _log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Judge:
 
     def __init__(self, policy: EgressPolicy, service: EgressService, tell: Tell, ask: Ask | None) -> None:
         self.policy = policy
+        self.masked: Masked | None = None  # the credentials of the process, where they are masked
         self._service = service
         self._tell = tell
         self._ask = ask

@@ -29,6 +29,7 @@ from execserver.services.egress.proxy import EgressProxy
 from execserver.services.observers import Who
 
 if TYPE_CHECKING:
+    from execserver.handover.carrier import Incoming
     from execserver.handover.records import PackedNetwork
     from execserver.services.audit import AuditTrail
     from execserver.services.egress.service import EgressService
@@ -99,6 +100,17 @@ def handed_over(
     """Return what `proxy_of` made in a server before this one; None where no rules are left for it."""
     launch = msgspec.json.decode(packed.launch, type=NetworkProxyLaunch) if packed.launch else None
     return None if launch is None and machine is None else proxy_of(launch, machine, place, service, log)
+
+
+def take_over_masking(
+    proxy: EgressProxy, packed: PackedNetwork, service: EgressService, incoming: Incoming
+) -> None:
+    """Have a proxy that was handed over go on with the credentials of its process."""
+    if packed.masked:
+        from execserver.services.egress.masked import unpacked
+
+        launch = msgspec.json.decode(packed.launch, type=NetworkProxyLaunch)
+        proxy.masked = unpacked(packed.masked, launch.proxy, service, incoming)
 
 
 def _watched(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy
     from execserver.handover.carrier import Incoming, Outgoing
     from execserver.handover.records import PackedNetwork
+    from execserver.services.egress.masked import Masked
     from execserver.services.egress.service import EgressService
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,17 @@ class EgressProxy:
     def environment(self) -> dict[bytes, bytes]:
         """The variables that lead a process here."""
         local = self._policy.allow_local_binding
-        return proxy_environment(self.http_port, self.socks_port, local_binding=local)
+        variables = proxy_environment(self.http_port, self.socks_port, local_binding=local)
+        return variables if self.masked is None else variables | self.masked.environment
+
+    @property
+    def masked(self) -> Masked | None:
+        """The credentials of the process, where they are masked; closed with the proxy."""
+        return self._judge.masked
+
+    @masked.setter
+    def masked(self, masked: Masked | None) -> None:
+        self._judge.masked = masked
 
     def listen(self) -> None:
         """Listen on free ports of the host's loopback.  Raises OSError."""
@@ -91,7 +102,9 @@ class EgressProxy:
         if not self._acceptors:
             return None
         sockets = [out.keep(acceptor.fd) for acceptor in self._acceptors]
-        return PackedNetwork(self.launch, self._is_on_host, self.http_port, self.socks_port, sockets)
+        masked = b"" if self.masked is None else self.masked.pack(out)
+        ports = self.http_port, self.socks_port
+        return PackedNetwork(self.launch, self._is_on_host, *ports, sockets, masked)
 
     def take_over(self, packed: PackedNetwork, incoming: Incoming) -> None:
         """Go on with the sockets of a server before this one; called before `start`."""
@@ -117,6 +130,8 @@ class EgressProxy:
         self._service.places.discard(self)
         for greenlet in list(self._greenlets):
             greenlet.kill(block=False)
+        if self.masked is not None:
+            self.masked.close()
 
     def settle(self) -> None:
         """Accept, unless this process or all of them have too many connections: further ones wait then."""

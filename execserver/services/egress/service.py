@@ -15,6 +15,7 @@ from execserver.services.egress.peers import Peers
 from execserver.services.egress.places import Places
 
 if TYPE_CHECKING:
+    from execserver.http_client.tls import Tls
     from execserver.settings import Settings
 
 _LOOK_UPS = 32  # at a time, of all processes
@@ -40,10 +41,24 @@ class EgressService:
         # The contract's proxies do not know exceptions: whoever wants one does not allow upstream proxies.
         texts = {os.fsdecode(name): os.fsdecode(text) for name, text in environ.items()}
         self.upstream = Proxies({name: text for name, text in texts.items() if name.upper() != "NO_PROXY"})
+        self.environ = environ
+        self.masking_seed = os.urandom(32)  # decides which stand-ins there are
+        self.has_removed_stale = False
+        self._texts = texts
+        self._tls: Tls | None = None
         self.watchers: list[Watcher] = []
         self.places = Places(settings.egress_connections)
         if own_address is not None:
             self.own_ports.add(own_address[1])
+
+    @property
+    def tls(self) -> Tls:
+        """Return what connects to hosts over TLS; made when first needed.  Raises NoTrust and OSError."""
+        from execserver.http_client.tls import Tls
+
+        if self._tls is None:
+            self._tls = Tls(self._texts)
+        return self._tls
 
     def decided(self, process_id: str, record: DecisionRecord) -> None:
         """Tell all watchers of a decision."""

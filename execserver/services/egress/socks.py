@@ -80,7 +80,12 @@ class SocksConnection:
             address, port, *_ = way.sock.getsockname()
             self._sock.sendall(succeeded(address, port))
             near = TlsGuard(self._incoming, self._judge, question, None, self._client)
-            carry(near, Incoming(way.sock))
+            if not near.is_intercepted:
+                carry(near, Incoming(way.sock))
+                return
+            from execserver.services.egress.interception import Interception
+
+            Interception(near, self._judge, question, None, self._client, way).serve()
 
     def _associate(self, request: SocksRequest) -> None:
         """Open a port for datagrams, and pass none on: so it was recorded, and nothing is judged by less."""

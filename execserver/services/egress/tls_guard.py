@@ -19,7 +19,7 @@ _HELLO_S = 15.0
 class TlsGuard(Incoming):
     """The bytes that come from a process whose question was admitted; raises OSError for TLS to elsewhere."""
 
-    __slots__ = ("_admitted", "_client", "_judge", "_method", "_seen")
+    __slots__ = ("_admitted", "_client", "_is_admitted_tls", "_judge", "_method", "_seen")
 
     def __init__(
         self, incoming: Incoming, judge: Judge, admitted: Question, method: str | None, client: str
@@ -30,6 +30,19 @@ class TlsGuard(Incoming):
         self._method = method
         self._client = client
         self._seen = False
+        self._is_admitted_tls = False
+
+    @property
+    def is_intercepted(self) -> bool:
+        """True for TLS with a host that a credential may be sent to; waits for the first bytes then.
+
+        Raises OSError as `read` does.
+        """
+        masked, admitted = self._judge.masked, self._admitted
+        if masked is None or not masked.masking.concerns(admitted.host, admitted.port):
+            return False
+        self._look()
+        return self._is_admitted_tls
 
     def read(self, most: int = READ_BYTES) -> bytes:
         """Return bytes, the first ones once they were judged."""
@@ -52,6 +65,7 @@ class TlsGuard(Incoming):
             name = server_name(hello) if hello else None
         except BadHello as error:
             raise OSError(str(error)) from None
+        self._is_admitted_tls = bool(hello) and name in (None, self._admitted.host)
         if name is not None and name != self._admitted.host:
             self._check(Question(self._admitted.protocol, name, self._admitted.port))
 

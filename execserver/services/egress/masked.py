@@ -1,0 +1,135 @@
+"""The masking of one process as its proxy has it: credentials, authority, and the file that is trusted."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from execserver.egress.environment import trusting
+from execserver.egress.masking import Masking
+from execserver.egress.patterns import ConfigError
+from execserver.egress.providers import Auth, Provider, Unmaskable
+from execserver.services.egress.authority import Authority
+from execserver.services.egress.ca_bundle import CaBundle, remove_stale, system_certificates
+from execserver.services.environment_config import codex_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.http_client.tls import Tls
+    from execserver.protocol.network import CredentialProviderConfig, NetworkProxyConfig
+    from execserver.services.egress.service import EgressService
+
+_log = logging.getLogger(__name__)
+
+_MAX_PROVIDERS = 64
+
+
+class _Packed(msgspec.Struct, array_like=True, frozen=True):
+    seed: bytes
+    variables: dict[bytes, bytes]  # those that the credentials and their destinations came from
+    key: bytes
+    certificate: bytes
+    path: bytes
+    fd: int
+
+
+class Masked:
+    """What the proxy of one process needs; it owns the file."""
+
+    def __init__(
+        self, masking: Masking, authority: Authority, bundle: CaBundle, service: EgressService
+    ) -> None:
+        self.masking = masking
+        self.authority = authority
+        self._bundle = bundle
+        self._service = service
+
+    @property
+    def environment(self) -> dict[bytes, bytes]:
+        """The variables that have programs trust this proxy."""
+        return trusting(self._bundle.path)
+
+    def tls(self) -> Tls:
+        """Return what connects to the hosts themselves.  Raises NoTrust and OSError."""
+        return self._service.tls
+
+    def told(self) -> None:
+        """Log what stays unmasked."""
+        for name, reason in self.masking.unmasked.items():
+            _log.warning("the credential %s is not masked: %s", name, reason)
+
+    def pack(self, out: Outgoing) -> bytes:
+        """Return what `unpacked` takes."""
+        key, certificate = self.authority.packed()
+        packed = _Packed(
+            self._service.masking_seed,
+            self.masking.found_in(),
+            key,
+            certificate,
+            self._bundle.path,
+            out.keep(self._bundle.fd),
+        )
+        return msgspec.msgpack.encode(packed)
+
+    def close(self) -> None:
+        """Remove the file; a second call does nothing."""
+        self._bundle.close()
+
+
+def masked_of(config: NetworkProxyConfig, service: EgressService) -> Masked:
+    """Return the masking of a new process, which has found no credential yet.
+
+    Raises ConfigError, and OSError if there can be no file.
+    """
+    masking = _masking(config, service)
+    environ = service.environ
+    home = codex_home(environ, environ.get(b"HOME"))
+    if not service.has_removed_stale:
+        service.has_removed_stale = True
+        remove_stale(home)
+    authority = Authority.new()
+    bundle = CaBundle.new(home, system_certificates(environ) + authority.pem)
+    return Masked(masking, authority, bundle, service)
+
+
+def unpacked(data: bytes, config: NetworkProxyConfig, service: EgressService, incoming: Incoming) -> Masked:
+    """Return what a server before this one has packed; its processes go on with what they have."""
+    packed = msgspec.msgpack.decode(data, type=_Packed)
+    service.masking_seed = packed.seed
+    masking = _masking(config, service)
+    masking.masked(packed.variables)
+    bundle = CaBundle(packed.path, incoming.take(packed.fd))
+    return Masked(masking, Authority.unpacked(packed.key, packed.certificate), bundle, service)
+
+
+def _masking(config: NetworkProxyConfig, service: EgressService) -> Masking:
+    if len(config.credential_providers) > _MAX_PROVIDERS:
+        raise ConfigError(f"more than {_MAX_PROVIDERS} credential providers")
+    providers, unmasked = _providers(config.credential_providers)
+    return Masking(service.masking_seed, providers, unmasked)
+
+
+def _providers(configured: Mapping[str, CredentialProviderConfig]) -> tuple[list[Provider], dict[str, str]]:
+    """Return the providers of a client, and which are none, with the reason."""
+    found, bad = [], {}
+    for name, one in configured.items():
+        try:
+            found.append(
+                Provider(
+                    name,
+                    one.env,
+                    one.url_prefixes,
+                    patterns=one.patterns,
+                    from_env=one.url_prefix_from_env,
+                    auths=[Auth(each.value) for each in one.auth],
+                    header=one.header,
+                    prefix=one.prefix,
+                )
+            )
+        except Unmaskable as error:
+            bad[name] = str(error)
+    return found, bad

@@ -101,6 +101,8 @@ def capabilities() -> Capabilities:
     return Capabilities(
         network_proxy_launch=True,
         network_proxy_review_domains=True,
+        credential_masking=True,
+        credential_masking_custom_providers=True,
         fs_watch_missing="fs/watchMissing" in METHODS,
         capability_discovery_sandbox="capabilityRoots/discoverV1" in METHODS,
         capability_discovery_v2="capabilities/discoverV2" in METHODS,

@@ -89,11 +89,11 @@ def take_where(peer: Peer, wanted: Callable[[Message], bool], timeout: float = W
 
 
 def event(peer: Peer, process_id: str, timeout: float = WAIT) -> Message:
-    """Return the next notification about one process."""
+    """Return the next numbered notification about one process: none about its network."""
 
     def about_it(message: Message) -> bool:
         params = message.get("params", {})
-        return "method" in message and bool(params.get("processId") == process_id)
+        return "method" in message and "seq" in params and bool(params.get("processId") == process_id)
 
     return take_where(peer, about_it, timeout)
 

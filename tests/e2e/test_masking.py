@@ -1,0 +1,251 @@
+"""Credential masking of a real server: what processes see, and what their provider gets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import make_authority
+from tests.support.peer import Json, RemoteError
+from tests.support.running import PATH, outcome, output_until, run, start, write
+from tests.support.sandboxes import read_only
+from tests.support.server_process import ServerProcess, base_environment
+from tests.support.upgrades import upgraded
+from tests.support.ws_peer import WsPeer
+
+pytestmark = pytest.mark.ours_only("0.142.0 masks nothing")
+
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ"
+TOKEN = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+VENDOR = "vendor_abcdefghijklmnopqrstuvwx"
+INHERITED: Json = {
+    "inherit": "all",
+    "ignoreDefaultExcludes": True,
+    "exclude": [],
+    "set": {},
+    "includeOnly": [],
+}
+CURL = 'curl -sS --max-time 30 -H "Authorization: Bearer $VENDOR_KEY" "$URL"'
+# What can be read of other processes: of a sandbox's own init, too.
+LEAKS = (
+    "for p in /proc/[0-9]*; do cat $p/environ $p/cmdline 2>/dev/null | tr '\\0' '\\n'; done"
+    " | grep -c '[a]bcdefghijkl'"
+)
+
+
+class Provider:
+    """A TLS server that answers each request with the credential it came with."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = make_authority()
+        self.trusted = folder / "trusted.pem"
+        self.trusted.write_bytes(authority.pem)
+        pem = folder / "server.pem"
+        pem.write_bytes(authority.issue("127.0.0.1"))
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(pem)
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self.port = self._sock.getsockname()[1]
+        self.url = f"https://127.0.0.1:{self.port}/v1/x"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain, _ = self._sock.accept()
+            except OSError:
+                return
+            with suppress(OSError), self._context.wrap_socket(plain, server_side=True) as sock:
+                fields = sock.recv(65536).split(b"\r\n")
+                body = b"\n".join(each for each in fields if each.lower().startswith(b"authorization"))
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                sock.recv(1)
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join()
+
+    @property
+    def proxy(self) -> Json:
+        """The settings of a process that may send its credential here."""
+        provider = {
+            "env": ["VENDOR_KEY"],
+            "patterns": ["vendor_[a-z]{24}"],
+            "url_prefixes": [f"https://127.0.0.1:{self.port}/v1"],
+        }
+        return {
+            "proxy": {
+                "enabled": True,
+                "enableSocks5": True,
+                "enableSocks5Udp": False,
+                "allowUpstreamProxy": False,
+                "dangerouslyAllowAllUnixSockets": False,
+                "mode": "full",
+                "domains": {"127.0.0.1": "allow"},
+                "allowLocalBinding": False,
+                "credentialMasking": True,
+                "credentialProviders": {"vendor": provider},
+            }
+        }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("masking", numbered=True)
+
+
+@pytest.fixture(scope="module")
+def provider(folder: Path) -> Iterator[Provider]:
+    made = Provider(folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def server(provider: Provider, folder: Path) -> Iterator[ServerProcess]:
+    own = {"OPENAI_API_KEY": KEY, "GITHUB_TOKEN": TOKEN, "VENDOR_KEY": VENDOR}
+    own |= {"CODEX_HOME": str(folder / "codex"), "SSL_CERT_FILE": str(provider.trusted)}
+    with ServerProcess(env=base_environment() | own) as running:
+        yield running
+        assert not any(secret in running.errors() for secret in (KEY, TOKEN, VENDOR))
+
+
+@pytest.fixture
+def peer(server: ServerProcess) -> Iterator[WsPeer]:
+    connection = server.connect()
+    connection.open_session()
+    yield connection
+    connection.close()
+
+
+def members(provider: Provider, **more: Json) -> Json:
+    env = PATH | {"URL": provider.url}
+    return {"env": env, "envPolicy": INHERITED, "networkProxy": provider.proxy} | more
+
+
+def sandboxed() -> Json:
+    return {"sandbox": read_only(Path("/"), network="enabled"), "enforceManagedNetwork": True}
+
+
+WAYS = (
+    ["/bin/bash", "-c", "env"],
+    ["/bin/sh", "-c", "env"],
+    ["/bin/bash", "-lc", "env"],
+    ["env"],
+    # Grandchildren, also those that were given a copy of the environment.
+    ["/bin/sh", "-c", 'COPY=$GITHUB_TOKEN setsid sh -c \'python3 -c "import os; os.system(\\"env\\")"\''],
+)
+
+
+@pytest.mark.parametrize("argv", WAYS)
+@pytest.mark.parametrize("is_sandboxed", [False, True])
+def test_every_program_sees_stand_ins(
+    peer: WsPeer, provider: Provider, argv: list[str], is_sandboxed: bool
+) -> None:
+    more = sandboxed() if is_sandboxed else {}
+    found = run(peer, "p", argv, **members(provider, **more))
+    assert found.exit_code == 0, found
+    assert not any(secret.encode() in found.stdout for secret in (KEY, TOKEN, VENDOR))
+    env = dict(line.split("=", 1) for line in found.stdout.decode().splitlines() if "=" in line)
+    assert env["OPENAI_API_KEY"].startswith("sk-proj-masked")
+    assert len(env["OPENAI_API_KEY"]) == len(KEY)
+    assert env["GITHUB_TOKEN"].startswith("ghp_masked")
+    assert env.get("COPY", env["GITHUB_TOKEN"]) == env["GITHUB_TOKEN"]
+    assert env["CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE"] == "1"
+    assert ["VENDOR_KEY", env["VENDOR_KEY"]] in json.loads(env["CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"])
+    assert "EXECSERVER_UNMASKED_CREDENTIALS" not in env
+
+
+@pytest.mark.parametrize("is_sandboxed", [False, True])
+def test_the_provider_gets_the_real_value(peer: WsPeer, provider: Provider, is_sandboxed: bool) -> None:
+    more = sandboxed() if is_sandboxed else {}
+    found = run(peer, "p", CURL, **members(provider, **more))
+    assert found.stdout == b"Authorization: Bearer " + VENDOR.encode(), found
+    elsewhere = members(provider, **more)
+    elsewhere["env"] |= {"URL": provider.url.replace("/v1/", "/v2/")}
+    found = run(peer, "q", CURL, **elsewhere)
+    assert found.stdout.startswith(b"Authorization: Bearer vendor_")
+    assert VENDOR.encode() not in found.stdout
+
+
+def test_nothing_in_a_sandbox_tells_the_real_values(peer: WsPeer, provider: Provider) -> None:
+    found = run(peer, "p", ["/bin/sh", "-c", LEAKS, KEY, TOKEN], **members(provider, **sandboxed()))
+    assert found.stdout == b"0\n", found
+
+
+def test_a_snapshot_of_start_up_files_is_masked_as_well(
+    peer: WsPeer, provider: Provider, tmp_path: Path
+) -> None:
+    own = "vendor_zyxwvutsrqponmlkjihgfedc"
+    (tmp_path / ".bash_profile").write_text(
+        f'export AUTH="Bearer $GITHUB_TOKEN" VENDOR_KEY={own}\nf() {{ echo {own}; }}\n'
+    )
+    given = members(provider, shellSnapshot={"scopeId": "s", "shell": {"name": "bash", "path": "/bin/bash"}})
+    given["env"] |= {"HOME": str(tmp_path)}
+    found = run(peer, "p", ["/bin/bash", "-lc", "env; f; " + CURL], **given)
+    *shown, sent = found.stdout.splitlines()
+    assert not any(secret.encode() in b"\n".join(shown) for secret in (own, TOKEN))
+    assert any(line.startswith(b"AUTH=Bearer ghp_masked") for line in shown)
+    assert sent == b"Authorization: Bearer " + own.encode()
+
+
+def test_a_process_goes_on_with_its_stand_in_after_an_upgrade(
+    server: ServerProcess, peer: WsPeer, provider: Provider
+) -> None:
+    before = run(peer, "b", "echo $VENDOR_KEY", **members(provider)).stdout
+    start(peer, "p", f"read go; {CURL}", **members(provider, pipeStdin=True))
+    upgraded(server)
+    assert write(peer, "p", b"go\n", "w") == "accepted"
+    assert outcome(peer, "p").stdout.endswith(b"Authorization: Bearer " + VENDOR.encode())
+    assert run(peer, "a", "echo $VENDOR_KEY", **members(provider)).stdout == before
+
+
+def test_what_is_not_masked_is_said(server: ServerProcess, peer: WsPeer, provider: Provider) -> None:
+    given = members(provider)
+    given["env"] |= {"VENDOR_KEY": "another shape", "GH_ENTERPRISE_TOKEN": TOKEN}
+    given["networkProxy"]["proxy"]["credentialProviders"]["bad"] = {"env": ["A"], "patterns": ["["]}
+    found = run(peer, "p", "echo $EXECSERVER_UNMASKED_CREDENTIALS", **given)
+    assert json.loads(found.stdout) == [
+        ["GH_ENTERPRISE_TOKEN", "GH_HOST names no destination"],
+        ["VENDOR_KEY", "its value matches no pattern of the provider"],
+        ["bad", "it has no destinations"],
+    ]
+    assert "the credential VENDOR_KEY is not masked: its value matches no pattern" in server.errors()
+
+
+def test_where_no_certificate_can_be_written_nothing_starts(provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    own = {"OPENAI_API_KEY": KEY, "CODEX_HOME": str(tmp_path / "file")}
+    with ServerProcess(env=base_environment() | own) as server, server.connect() as peer:
+        peer.open_session()
+        with pytest.raises(RemoteError, match="credentials cannot be masked, no certificate can be written"):
+            start(peer, "p", "env", **members(provider))
+        assert peer.call("process/list")["processes"] == []
+
+
+def test_files_that_nobody_uses_are_removed_and_those_in_use_are_not(
+    server: ServerProcess, peer: WsPeer, provider: Provider, folder: Path
+) -> None:
+    start(peer, "p", "echo ready; read go", **members(provider, pipeStdin=True))
+    output_until(peer, "p", b"ready\n")
+    home = folder / "codex"
+    (used,) = (home / "proxy").glob("ca-bundle-*.pem")
+    stale = home / "proxy" / f"ca-bundle-{'0' * 64}.pem"
+    stale.touch()
+    own = {"CODEX_HOME": str(home)}
+    with ServerProcess(env=base_environment() | own) as other, other.connect() as connection:
+        connection.open_session()
+        run(connection, "q", "true", **members(provider))
+    assert used.exists()
+    assert not stale.exists()
+    write(peer, "p", b"go\n", "w")
+    assert peer.notification("process/exited")["exitCode"] == 0

@@ -135,6 +135,8 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
         return "required"
     if field.default in (None, msgspec.UNSET):
         return "may be missing or null" if _nullable(field.type) else "may be missing"
+    if field.default is msgspec.NODEFAULT:
+        return f"default `{msgspec.json.encode(field.default_factory()).decode()}`"
     default = field.default.value if isinstance(field.default, enum.Enum) else field.default
     return f"default `{msgspec.json.encode(default).decode()}`"
 

@@ -65,7 +65,6 @@ LEFT_OUT = (
     "csv",
     "curses",
     "doctest",
-    "email",
     "fractions",
     "ftplib",
     "getopt",

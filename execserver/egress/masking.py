@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from execserver.egress.value_patterns import Draw
 
+    # The variable of a credential, its value, and the value of the variable that names its destination.
+    Found = tuple[str, bytes, bytes]
+
 ACTIVE = b"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE"
 BROKERED = b"CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"
 UNMASKED = b"EXECSERVER_UNMASKED_CREDENTIALS"
@@ -29,6 +32,8 @@ EMBEDDED_BYTES = 16
 _MARK = "masked"
 _LETTERS = string.ascii_letters + string.digits
 _TRIES = 16
+# Some servers take what these name for the path of the request.
+_OTHER_TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
 # What a header can carry as it is.
 _VALUE = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
@@ -46,7 +51,7 @@ class Masking:
         self.credentials: list[Credential] = []
         self.unmasked = dict(unmasked or {})
         self._seed = seed
-        self._found_in: dict[bytes, bytes] = {}
+        self._found: list[Found] = []
         own = builtin()
         taken = {name for provider in own for name in provider.variables}
         self._providers = list(own)
@@ -80,9 +85,17 @@ class Masking:
                 data = data.replace(credential.real, credential.stand_in)
         return data
 
-    def found_in(self) -> dict[bytes, bytes]:
-        """Return the variables that the credentials and their destinations came from."""
-        return dict(self._found_in)
+    def found(self) -> list[Found]:
+        """Return what `find_again` takes: each credential with its own destination."""
+        return list(self._found)
+
+    def find_again(self, found: Iterable[Found]) -> None:
+        """Take over what another masking with this seed and these providers has found."""
+        for name, value, named in found:
+            for provider in self._providers:
+                if name in provider.variables:
+                    env = {} if provider.from_env is None else {provider.from_env.encode(): named}
+                    self._find(provider, name, value, env)
 
     def concerns(self, host: str, port: int) -> bool:
         """Return whether any credential may be sent there."""
@@ -93,6 +106,8 @@ class Masking:
     ) -> list[tuple[bytes, bytes]]:
         """Return the fields of a request over TLS with the credentials that may go there."""
         able = [credential for credential in self.credentials if credential.covers(host, port, target)]
+        if any(name.lower() in _OTHER_TARGETS for name, _ in fields):
+            return fields
         return replaced(fields, able) if able else fields
 
     def _find(self, provider: Provider, name: str, value: bytes, env: Mapping[bytes, bytes]) -> None:
@@ -105,9 +120,7 @@ class Masking:
             self.unmasked[name] = str(error)
             return
         self.credentials.append(Credential(name, value, stand_in, provider, destinations))
-        for variable in (name.encode(), (provider.from_env or "").encode()):
-            if variable in env:
-                self._found_in[variable] = env[variable]
+        self._found.append((name, value, env.get((provider.from_env or "").encode(), b"")))
 
     def _is_stand_in(self, value: bytes) -> bool:
         return any(one.stand_in == value for one in self.credentials)

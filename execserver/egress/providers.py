@@ -22,8 +22,12 @@ _SCHEME = "https://"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PREFIX = re.compile(r"[\x20-\x7e]*")
-# What some server takes for another path: encoded dots, slashes, semicolons, percent signs; backslashes.
-_AMBIGUOUS = re.compile(r"%2e|%2f|%5c|%3b|%25|%00|\\|[^\x21-\x7e]", re.IGNORECASE)
+# What some server takes for another path: encoded dots, slashes, semicolons, percent signs and control
+# characters, bytes that are in no UTF-8 (old decoders read `%c0%ae` as a dot), `%u002e`; backslashes.
+_AMBIGUOUS = re.compile(
+    r"%2e|%2f|%5c|%3b|%25|%[01]|%7f|%c[01]|%e0%[89]|%f0%8|%f[5-f]|%u|%(?![0-9a-f]{2})|\\|[^\x21-\x7e]",
+    re.IGNORECASE,
+)
 _OF_THE_CONNECTION = frozenset(
     (*("host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer"), "keep-alive")
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_PATTERN = 2048
 MAX_VALUE = 2048  # of what is matched and made
 MAX_REPEAT = 512
+MAX_EFFORT = 200_000  # steps of one match, some milliseconds; real patterns need a few for each character
 MAX_NODES = 4096  # repetitions counted as often as they repeat at least
 _OPEN_END = 32  # how often an unbounded repetition is repeated in a sample, beyond its least
 _FEW = 8
@@ -36,13 +37,28 @@ class BadPattern(ValueError):
     """The pattern cannot be used; the text says why."""
 
 
+class _Effort:
+    """What one match may cost: a pattern of a client must not hold up the others."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_EFFORT
+
+    def spend(self, steps: int) -> None:
+        """Count steps.  Raises BadPattern once there were too many."""
+        self._left -= steps
+        if self._left < 0:
+            raise BadPattern("matching takes too long")
+
+
 class _Node:
     """A part of a pattern."""
 
     __slots__ = ()
 
-    def ends(self, text: str, starts: set[int]) -> set[int]:
-        """Return where matches that begin at any of `starts` can end."""
+    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+        """Return where matches that begin at any of `starts` can end.  Raises BadPattern."""
         raise NotImplementedError
 
     def sample(self, draw: Draw) -> str:
@@ -59,7 +75,8 @@ class _One(_Node):
         self._chars = chars
         self._negated = negated
 
-    def ends(self, text: str, starts: set[int]) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+        effort.spend(len(starts) + 1)
         return {at + 1 for at in starts if at < len(text) and (text[at] in self._chars) != self._negated}
 
     def sample(self, draw: Draw) -> str:
@@ -77,9 +94,9 @@ class _Sequence(_Node):
     def __init__(self, parts: list[_Node]) -> None:
         self._parts = parts
 
-    def ends(self, text: str, starts: set[int]) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
         for part in self._parts:
-            starts = part.ends(text, starts)
+            starts = part.ends(text, starts, effort)
         return starts
 
     def sample(self, draw: Draw) -> str:
@@ -92,8 +109,8 @@ class _Choice(_Node):
     def __init__(self, parts: list[_Node]) -> None:
         self._parts = parts
 
-    def ends(self, text: str, starts: set[int]) -> set[int]:
-        return set().union(*(part.ends(text, starts) for part in self._parts))
+    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+        return set().union(*(part.ends(text, starts, effort) for part in self._parts))
 
     def sample(self, draw: Draw) -> str:
         return self._parts[draw(len(self._parts))].sample(draw)
@@ -107,12 +124,12 @@ class _Repeat(_Node):
         self._least = least
         self._most = most
 
-    def ends(self, text: str, starts: set[int]) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
         for _ in range(self._least):
-            starts = self._part.ends(text, starts)
+            starts = self._part.ends(text, starts, effort)
         found, fresh, left = set(starts), starts, self._most
         while fresh and (left is None or left > self._least):
-            fresh = self._part.ends(text, fresh) - found
+            fresh = self._part.ends(text, fresh, effort) - found
             found |= fresh
             left = None if left is None else left - 1
         return found
@@ -142,8 +159,11 @@ class ValuePattern:
             raise BadPattern("it matches an empty value")
 
     def matches(self, value: str) -> bool:
-        """Return whether the whole value is one of this pattern's."""
-        return len(value) <= MAX_VALUE and len(value) in self._root.ends(value, {0})
+        """Return whether the whole value is one of this pattern's.
+
+        Raises BadPattern if that takes too long.
+        """
+        return len(value) <= MAX_VALUE and len(value) in self._root.ends(value, {0}, _Effort())
 
     def sample(self, draw: Draw) -> str:
         """Return a random value.  Raises BadPattern where none can be made."""

@@ -118,6 +118,7 @@ def _proxy(
             return proxy, PassedListeners()
         proxy.listen()
     except OSError as error:
+        proxy.close()
         raise InternalError(f"no network proxy can be made: {os_error_text(error.errno or 0)}") from None
     return proxy, None
 

@@ -232,6 +232,44 @@ def test_where_no_certificate_can_be_written_nothing_starts(provider: Provider, 
         assert peer.call("process/list")["processes"] == []
 
 
+@pytest.mark.parametrize("argv", [["/nothing/here"], ["/bin/true"]])
+def test_a_start_that_fails_leaves_no_certificates(
+    peer: WsPeer, provider: Provider, folder: Path, argv: list[str], tmp_path: Path
+) -> None:
+    more = {} if argv == ["/nothing/here"] else {"cwd": f"file://{tmp_path}/missing"}
+    before = set((folder / "codex" / "proxy").glob("*"))
+    with pytest.raises(RemoteError):
+        start(peer, "p", argv, **members(provider, **more))
+    assert set((folder / "codex" / "proxy").glob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("configured", "error"),
+    [
+        ({str(number): {} for number in range(65)}, "more than 64 credential providers"),
+        ({"a": {"env": ["A"] * 129}}, "credential providers with more than 128 variables in all"),
+        ({"a": {"patterns": ["a" * 65536]}}, "credential providers with more than 65536 characters in all"),
+        ({"a": [["A"], ["a"], ["a.example"], None, [], None, None, None]}, "invalid length 8"),
+        ({"a": [["A"], ["a"], ["a.example"], 5]}, "expected a string"),
+    ],
+)
+def test_what_a_client_may_configure_is_bounded(
+    peer: WsPeer, provider: Provider, configured: Json, error: str
+) -> None:
+    given = members(provider)
+    given["networkProxy"]["proxy"]["credentialProviders"] = configured
+    with pytest.raises(RemoteError, match=error):
+        start(peer, "p", "true", **given)
+
+
+def test_a_provider_may_be_written_by_position(peer: WsPeer, provider: Provider) -> None:
+    given = members(provider)
+    vendor = given["networkProxy"]["proxy"]["credentialProviders"]["vendor"]
+    by_position = [vendor["env"], vendor["patterns"], vendor["url_prefixes"], None, ["bearer"]]
+    given["networkProxy"]["proxy"]["credentialProviders"] = {"vendor": by_position, "none": []}
+    assert run(peer, "p", CURL, **given).stdout == b"Authorization: Bearer " + VENDOR.encode()
+
+
 def test_files_that_nobody_uses_are_removed_and_those_in_use_are_not(
     server: ServerProcess, peer: WsPeer, provider: Provider, folder: Path
 ) -> None:

@@ -173,3 +173,29 @@ def test_a_credential_goes_to_its_own_provider_only() -> None:
     assert masking.concerns("uploads.github.com", 443)
     assert not masking.concerns("uploads.github.com", 80)
     assert not masking.concerns("pypi.org", 443)
+
+
+def test_a_masking_that_takes_over_keeps_each_credential_to_its_own_destination() -> None:
+    # Start-up files, which a process may have written, name another destination with a credential of theirs.
+    masking, other = Masking(SEED), b"ghp_zyxwvutsrqponmlkjihgfedcba9876543210"
+    stand_in = masking.masked({b"GH_ENTERPRISE_TOKEN": TOKEN, b"GH_HOST": b"good.example"})[
+        b"GH_ENTERPRISE_TOKEN"
+    ]
+    masking.masked({b"GITHUB_ENTERPRISE_TOKEN": other, b"GH_HOST": b"evil.example"})
+    again = Masking(SEED)
+    again.find_again(masking.found())
+    bearer = b"token " + stand_in
+    for each in (masking, again):
+        assert sent(each, "authorization", bearer, host="good.example") == b"token " + TOKEN
+        assert sent(each, "authorization", bearer, host="evil.example") == bearer
+    assert [(one.name, one.stand_in) for one in again.credentials] == [
+        (one.name, one.stand_in) for one in masking.credentials
+    ]
+
+
+@pytest.mark.parametrize("name", [b"X-Original-URL", b"x-rewrite-url"])
+def test_a_request_that_names_another_path_beside_its_own_gets_no_credential(name: bytes) -> None:
+    masking = Masking(SEED, [vendor()])
+    stand_in = masking.masked({b"VENDOR_KEY": VENDOR})[b"VENDOR_KEY"]
+    fields = [(b"authorization", b"Bearer " + stand_in), (name, b"/v2/x")]
+    assert masking.fields(fields, "api.vendor.example", 443, "/v1/x") == fields

@@ -16,6 +16,7 @@ from execserver.egress.providers import Auth, Destination, Provider, Unmaskable
         ("https://api.example.com:443/v1", "/v1"),
         ("https://api.example.com/v1", "/v1/chat?path=/../x"),
         ("https://api.example.com/v1/", "/v1/chat"),
+        ("https://api.example.com/v1/", "/v1/caf%C3%A9/%E2%82%AC/%F0%9F%98%80/a%20b"),
         ("*.example.com", "/x"),
         ("https://**.example.com/v1", "/v1?x"),
     ],
@@ -40,6 +41,20 @@ def test_a_request_below_the_prefix_is_covered(prefix: str, target: str) -> None
         *(
             ("api.example.com", 443, f"/v1/{rest}")
             for rest in ("..%2fx", "..%5cx", "..\\x", "%252e/x", ".%3b/x")
+        ),
+        *(
+            ("api.example.com", 443, f"/v1/{rest}")
+            for rest in (
+                "%c0%ae%c0%ae/x",
+                "%e0%80%ae/x",
+                "%u002e/x",
+                ".%0d./x",
+                ".%7f./x",
+                "%",
+                "%2",
+                "%zz",
+                "%ff",
+            )
         ),
         ("api.example.com", 443, "/x/../v1/y"),
         ("api.example.com", 443, "https://api.example.com/v1/x"),

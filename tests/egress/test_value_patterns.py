@@ -73,6 +73,12 @@ def test_no_pattern_takes_long() -> None:
     assert not ValuePattern("a").matches("a" * 2049)
 
 
+@pytest.mark.parametrize("pattern", ["(?:a*a*a*a*){512}b", "a*" * 1000 + "b", "(a*|aa*|aaa*)" * 100 + "b"])
+def test_a_pattern_that_would_take_long_is_given_up(pattern: str) -> None:
+    with pytest.raises(BadPattern, match="matching takes too long"):
+        ValuePattern(pattern).matches("a" * 2048)
+
+
 def test_values_of_unbounded_length_are_refused() -> None:
     with pytest.raises(BadPattern, match="too long"):
         ValuePattern("(?:a{40}){8}(?:a{40}){8}(?:aa*){50}(?:aa*){50}").sample(random.Random(1).randrange)

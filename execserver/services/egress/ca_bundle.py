@@ -40,6 +40,7 @@ class CaBundle:
         try:
             with suppress(OSError):  # some file systems know no locks
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.fchmod(fd, 0o644)  # whatever the umask: there is no secret in it
             with open(fd, "wb", closefd=False) as file:
                 file.write(certificates)
             os.rename(unfinished, path)

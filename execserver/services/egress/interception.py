@@ -8,7 +8,6 @@ carried as in every tunnel.
 
 from __future__ import annotations
 
-import logging
 import ssl
 from typing import TYPE_CHECKING, cast
 
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
     from gevent import socket
     from gevent.ssl import SSLSocket
 
-_log = logging.getLogger(__name__)
-
 _HEAD_S = 15.0
 _IDLE_S = 300.0  # between two requests
 _HANDSHAKE_S = 15.0
 _HTTPS_PORT = 443
+_ECHOING = ("TRACE", "TRACK")  # their answer is the request, and the process would read what was put into it
 _MISMATCH = "Host header does not match request target"
 _UPSTREAM_FAILURE = "upstream failure"
 
@@ -80,9 +78,8 @@ class Interception:
         except ssl.SSLError as error:
             reason = error.reason or "no TLS"
             host = self._question.host
-            _log.warning(
-                "a program does not trust its proxy as %s (%s): no credential goes there", host, reason
-            )
+            text = f"a program does not trust its proxy as {host} ({reason}): no credential goes there"
+            self._masked.warn(host, text)
         return agreed
 
     def _serve_one(self) -> bool:
@@ -118,7 +115,7 @@ class Interception:
             far = self._connected()
         except (Refused, OSError, NoTrust) as error:
             host = self._question.host
-            _log.warning("no connection to %s, to which a credential may be sent: %s", host, error)
+            self._masked.warn(host, f"no connection to {host}, to which a credential may be sent: {error}")
             return self._failed(closes=closes or framing[0] is not Body.NONE)
         with far:
             exchange = Exchange(self._near, far, request, closes=closes)
@@ -148,9 +145,9 @@ class Interception:
 
     def _head(self, request: RequestHead) -> bytes:
         question = self._question
-        fields = self._masked.masking.fields(
-            request.passed_on(), question.host, question.port, request.target
-        )
+        fields = request.passed_on()
+        if request.method.upper() not in _ECHOING:
+            fields = self._masked.masking.fields(fields, question.host, question.port, request.target)
         if request.framing()[0] is Body.CHUNKED:
             fields.append((b"transfer-encoding", b"chunked"))
         return written(f"{request.method} {request.target} HTTP/1.1".encode(), fields)

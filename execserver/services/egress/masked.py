@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# What a client may configure, all together: more would only hold up the others.
 _MAX_PROVIDERS = 64
+_MAX_VARIABLES = 128
+_MAX_CHARACTERS = 64 * 1024
+_MAX_WARNED = 64
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
     seed: bytes
-    variables: dict[bytes, bytes]  # those that the credentials and their destinations came from
+    found: list[tuple[str, bytes, bytes]]
     key: bytes
     certificate: bytes
     path: bytes
@@ -47,6 +51,7 @@ class Masked:
         self.authority = authority
         self._bundle = bundle
         self._service = service
+        self._warned: set[str] = set()
 
     @property
     def environment(self) -> dict[bytes, bytes]:
@@ -62,12 +67,18 @@ class Masked:
         for name, reason in self.masking.unmasked.items():
             _log.warning("the credential %s is not masked: %s", name, reason)
 
+    def warn(self, host: str, text: str) -> None:
+        """Log once for each host what keeps a program from it, which could fill the log."""
+        level = logging.DEBUG if host in self._warned or len(self._warned) >= _MAX_WARNED else logging.WARNING
+        self._warned.add(host)
+        _log.log(level, "%s", text)
+
     def pack(self, out: Outgoing) -> bytes:
         """Return what `unpacked` takes."""
         key, certificate = self.authority.packed()
         packed = _Packed(
             self._service.masking_seed,
-            self.masking.found_in(),
+            self.masking.found(),
             key,
             certificate,
             self._bundle.path,
@@ -101,16 +112,25 @@ def unpacked(data: bytes, config: NetworkProxyConfig, service: EgressService, in
     packed = msgspec.msgpack.decode(data, type=_Packed)
     service.masking_seed = packed.seed
     masking = _masking(config, service)
-    masking.masked(packed.variables)
+    masking.find_again(packed.found)
     bundle = CaBundle(packed.path, incoming.take(packed.fd))
     return Masked(masking, Authority.unpacked(packed.key, packed.certificate), bundle, service)
 
 
 def _masking(config: NetworkProxyConfig, service: EgressService) -> Masking:
-    if len(config.credential_providers) > _MAX_PROVIDERS:
-        raise ConfigError(f"more than {_MAX_PROVIDERS} credential providers")
+    _check_size(config.credential_providers)
     providers, unmasked = _providers(config.credential_providers)
     return Masking(service.masking_seed, providers, unmasked)
+
+
+def _check_size(configured: Mapping[str, CredentialProviderConfig]) -> None:
+    if len(configured) > _MAX_PROVIDERS:
+        raise ConfigError(f"more than {_MAX_PROVIDERS} credential providers")
+    if sum(len(one.env) for one in configured.values()) > _MAX_VARIABLES:
+        raise ConfigError(f"credential providers with more than {_MAX_VARIABLES} variables in all")
+    texts = [text for one in configured.values() for text in (*one.env, *one.patterns, *one.url_prefixes)]
+    if len(texts) + sum(map(len, texts)) > _MAX_CHARACTERS:
+        raise ConfigError(f"credential providers with more than {_MAX_CHARACTERS} characters in all")
 
 
 def _providers(configured: Mapping[str, CredentialProviderConfig]) -> tuple[list[Provider], dict[str, str]]:

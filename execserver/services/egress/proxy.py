@@ -70,6 +70,7 @@ class EgressProxy:
 
     @masked.setter
     def masked(self, masked: Masked | None) -> None:
+        """Have connections from now on use these; the proxy closes them."""
         self._judge.masked = masked
 
     def listen(self) -> None:

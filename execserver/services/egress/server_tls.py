@@ -9,10 +9,12 @@ from typing import TypeVar
 
 from gevent.lock import Semaphore
 
+from execserver.eventloop.turns import give_way
 from execserver.services.egress.streams import READ_BYTES, Incoming
 
 _T = TypeVar("_T")
 _PIECE = 64 * 1024
+_TURN_READS = 16
 
 
 class ServerTls:
@@ -27,17 +29,40 @@ class ServerTls:
         self._in.write(incoming.cut(len(incoming.buffer)))
         self._tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._sending = Semaphore(1)
+        self._received = 0
+        self._broken: ssl.SSLError | None = None  # what the next call raises
 
     def handshake(self) -> None:
         """Agree with the client.  Raises OSError, of which ssl.SSLError is a kind."""
         self._done(self._tls.do_handshake)
 
     def recv(self, most: int) -> bytes:
-        """Return bytes, none at the end.  Raises OSError."""
+        """Return bytes, none at the end.  Raises OSError.
+
+        What has come is returned together: whoever sends records of one byte gets no reader to come here for
+        each of them.
+        """
+        if self._broken is not None:
+            raise self._broken
+        most = min(most, READ_BYTES)
         try:
-            return self._done(lambda: self._tls.read(min(most, READ_BYTES)))
+            found = self._done(lambda: self._tls.read(most))
         except ssl.SSLZeroReturnError:
             return b""
+        return found + self._rest(most - len(found))
+
+    def _rest(self, most: int) -> bytes:
+        pieces = []
+        try:
+            while most > 0 and (piece := self._tls.read(most)):
+                pieces.append(piece)
+                most -= len(piece)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # an end shows again at the next call
+        except ssl.SSLError as error:
+            self._broken = error
+        self._flush()
+        return b"".join(pieces)
 
     def sendall(self, data: bytes) -> None:
         """Send everything.  Raises OSError."""
@@ -70,6 +95,9 @@ class ServerTls:
             return result
 
     def _receive(self) -> None:
+        self._received += 1
+        if self._received % _TURN_READS == 0:
+            give_way()  # records that hold nothing for the reader may come without end
         data = self._sock.recv(READ_BYTES)
         if data:
             self._in.write(data)

@@ -57,6 +57,7 @@ class Incoming:
             return self.cut(found)  # as nearly always: one timer is enough
         with at_most(deadline_s):
             while more := self.sock.recv(READ_BYTES):
+                self._take_turns()
                 self.buffer += more
                 if found := length(self.buffer):
                     return self.cut(found)

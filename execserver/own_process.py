@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Callable
 
 # The collector runs when this many objects were added since its last run, and then takes 0.3 ms.  Objects
@@ -17,8 +19,11 @@ _YOUNG_OBJECTS = 10_000
 _YOUNG_LOOKS, _OLDER_LOOKS = 10, 10
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8  # of mallopt
-_MAPPED_BYTES = 4 * 1024 * 1024  # with 1 MiB, reading a block of that size costs four times the CPU time
-_KEPT_BYTES = 16 * 1024 * 1024
+# A file of 16 MiB in one request takes four buffers of such a size.  To map them anew for each request costs
+# more processor time than all the rest of it, in page faults.
+_MAPPED_BYTES, _KEPT_BYTES = 32 * 1024 * 1024, 128 * 1024 * 1024
+# Where nobody can tell what is kept.  With 1 MiB, reading a block of that size costs four times the CPU time.
+_MAPPED_BLINDLY_BYTES, _KEPT_BLINDLY_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
 _ARENAS = 2  # one for the event loop, one for the threads of file calls
 
 
@@ -41,16 +46,18 @@ def raise_open_files_limit() -> None:
 
 
 def settle_allocator() -> None:
-    """Make the C library return large buffers to the system as soon as they are freed.
+    """Have the C library keep freed buffers for the next ones, up to a bound; `IdleMemory` returns them.
 
-    By default it maps only buffers above a threshold, which it raises to the size of the largest one ever
-    freed, up to 32 MiB.  Smaller buffers are in the heap, between others, and stay there.  Other C libraries
-    do not have the call.
+    Where nothing says how much it keeps, have it return large ones as soon as they are freed.  By default it
+    maps only buffers above a threshold, which it raises to the size of the largest one ever freed, up to 32
+    MiB.  Smaller buffers are in the heap, between others, and stay there.  Other C libraries do not have the
+    call.
     """
     tune = _of_c_library("mallopt")
     if tune is not None:
-        tune(_MMAP_THRESHOLD, _MAPPED_BYTES)
-        tune(_TRIM_THRESHOLD, _KEPT_BYTES)
+        is_known = free_memory() is not None
+        tune(_MMAP_THRESHOLD, _MAPPED_BYTES if is_known else _MAPPED_BLINDLY_BYTES)
+        tune(_TRIM_THRESHOLD, _KEPT_BYTES if is_known else _KEPT_BLINDLY_BYTES)
         tune(_ARENA_MAX, _ARENAS)
 
 
@@ -59,6 +66,25 @@ def return_free_memory() -> None:
     trim = _of_c_library("malloc_trim")
     if trim is not None:
         trim(0)
+
+
+def free_memory() -> int | None:
+    """Return the bytes that the C library keeps free; None if it cannot say (glibc before 2.33, others)."""
+    ask = _of_c_library("mallinfo2")
+    if ask is None:
+        return None
+    ask.restype = _mallinfo2()  # type: ignore[attr-defined]
+    return int(ask().fordblks)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _mallinfo2() -> type[ctypes.Structure]:
+    """Return the type of what the C library says of its heaps."""
+    import ctypes
+
+    names = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks"]
+    fields = [(name, ctypes.c_size_t) for name in (*names, "fordblks", "keepcost")]
+    return type("Mallinfo2", (ctypes.Structure,), {"_fields_": fields})
 
 
 def _of_c_library(name: str) -> Callable[..., int] | None:

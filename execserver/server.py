@@ -30,6 +30,7 @@ from execserver.handlers.context import Call, ConnectionContext, Services
 from execserver.listening import is_loopback
 from execserver.log import active_redactor
 from execserver.own_process import (
+    free_memory,
     raise_open_files_limit,
     return_free_memory,
     settle_allocator,
@@ -133,7 +134,7 @@ class Server:
         )
         self._services.network_rules = network_rules
         load_handlers()
-        self._idle_memory = IdleMemory(return_free_memory)
+        self._idle_memory = IdleMemory(return_free_memory, free_memory)
         self._endpoint: MetricsEndpoint | None = None
         self._manager = ServiceManager(os.environ)
         self._watchdog: object = None  # the timer of the signs of life, if somebody waits for them

@@ -19,6 +19,7 @@ from execserver.mcp.interception import Interception
 from execserver.mcp.lines import BoundedLines
 from execserver.mcp.server import ShellToolServer
 from execserver.own_process import (
+    free_memory,
     raise_open_files_limit,
     return_free_memory,
     settle_allocator,
@@ -78,7 +79,7 @@ class Host:
             _log.info("programs are noticed through the wrapper only: %s", interception.reason)
         elif isinstance(interception.way, str):
             _log.warning("no command can be run: %s", interception.way)
-        self._idle_memory = IdleMemory(return_free_memory)
+        self._idle_memory = IdleMemory(return_free_memory, free_memory)
         self._stop = Event()
 
     def serve(self) -> str | None:

@@ -28,6 +28,7 @@ from execserver.eventloop.deadline import at_most
 from execserver.eventloop.idle_memory import IdleMemory
 from execserver.eventloop.signals import EndSignals, on_end_signals
 from execserver.own_process import (
+    free_memory,
     raise_open_files_limit,
     return_free_memory,
     settle_allocator,
@@ -151,7 +152,7 @@ class Relay:
         if successions is not None:
             successions.begin(signals)
         settle_collector()
-        idle_memory = IdleMemory(return_free_memory)
+        idle_memory = IdleMemory(return_free_memory, free_memory)
         idle_memory.start()
         # gevent runs greenlets that only yield for this long before it looks for input; see `server`.
         sys.setswitchinterval(0.0002)

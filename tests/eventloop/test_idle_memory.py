@@ -32,11 +32,14 @@ class Scene:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.trims = 0
-        self.memory = IdleMemory(self._trim)
+        self.kept = 3 << 20
+        self.returned = 0
+        self.memory = IdleMemory(self._trim, lambda: self.kept)
         self.memory.start()
 
     def _trim(self) -> None:
         self.trims += 1
+        self.kept -= self.returned
 
     def pass_time(self, *used_s: float) -> int:
         """Let looks come, before each of which so much work was done; return how often they tidied."""
@@ -76,6 +79,40 @@ def test_little_work_is_not_worth_it(scene: Scene) -> None:
 
 def test_work_in_short_bursts_is_tidied_up_after_rarely(scene: Scene) -> None:
     assert scene.pass_time(*[1.0, 0.001] * 6) == 3  # in 60 s
+
+
+def test_buffers_that_are_kept_are_returned_also_by_a_busy_server(scene: Scene) -> None:
+    scene.returned = 80 << 20
+    for _ in range(3):
+        scene.kept += 80 << 20
+        assert scene.pass_time(*[1.0] * 5) == 1
+
+
+def test_buffers_after_little_work_are_returned_too(scene: Scene) -> None:
+    scene.kept += 80 << 20
+    assert scene.pass_time(0.0) == 1
+
+
+def test_what_cannot_be_returned_is_not_tried_again(scene: Scene) -> None:
+    scene.kept += 80 << 20  # between what is used: its pages are returned, and it counts as kept still
+    assert scene.pass_time(*[1.0] * 5) == 1
+    scene.kept -= 70 << 20  # used again
+    assert scene.pass_time(*[1.0] * 5) == 0
+    scene.kept += 70 << 20  # and freed again
+    assert scene.pass_time(*[1.0] * 5) == 1
+
+
+def test_little_that_is_kept_is_left(scene: Scene) -> None:
+    scene.kept += 12 << 20
+    assert scene.pass_time(*[1.0] * 5) == 0
+
+
+def test_a_c_library_that_does_not_say_what_it_keeps_is_not_asked_to_return_it() -> None:
+    trims: list[int] = []
+    memory = IdleMemory(lambda: trims.append(1))
+    memory.look()
+    memory.close()
+    assert trims == []
 
 
 def test_garbage_is_collected_first(scene: Scene) -> None:

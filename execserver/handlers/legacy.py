@@ -71,7 +71,14 @@ def command_exec_write(call: Call, params: CommandExecWriteParams) -> CommandExe
             raise closed
         return CommandExecWriteResponse(accepted=True)
 
-    return put() if stdin.has_room else Later(put, repeats=True)
+    def wait() -> CommandExecWriteResponse:
+        stdin.arrived()
+        return put()
+
+    if stdin.has_room:
+        return put()
+    stdin.expect()
+    return Later(wait, repeats=True)
 
 
 @handles(COMMAND_EXEC_TERMINATE)

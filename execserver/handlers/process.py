@@ -322,7 +322,17 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
             writes.add(write_id)
         return _ACCEPTED
 
-    return put() if stdin.has_room else Later(put, repeats=True)
+    def wait() -> WriteResponse:
+        stdin.arrived()
+        # What came before the end of the input has its turn by then, so this came behind it.
+        if process.stdin_closed and write_id not in writes:
+            return WriteResponse(status=WriteStatus.STDIN_CLOSED)
+        return put()
+
+    if stdin.has_room:
+        return put()
+    stdin.expect()
+    return Later(wait, repeats=True)
 
 
 @handles(PROCESS_SIGNAL)
@@ -373,8 +383,8 @@ def close_stdin(call: Call, params: CloseStdinParams) -> CloseStdinResponse | La
         process.close_stdin()
         return CloseStdinResponse(status=WriteStatus.ACCEPTED)
 
-    # On a terminal the end of the input is typed: one more write, which may have to wait for room.
-    return Later(close, repeats=True) if process.state.tty and not process.stdin.has_room else close()
+    # Behind the writes that wait for room or will.  On a terminal the end is one more write.
+    return close() if process.stdin.has_room else Later(close, repeats=True)
 
 
 @handles(PROCESS_LIST)

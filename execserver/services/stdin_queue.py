@@ -37,6 +37,7 @@ class StdinQueue:
         self._waiting = False
         self._turns: deque[Event] = deque()  # writes that wait in `put`, first come first served
         self._granted = False  # one of them has been woken and has not queued its bytes yet
+        self._expected = 0  # writes whose greenlets have not begun, and so have no turn
         self._finishing = False
         self.gone = False
         self.recorder: Recorder | None = None  # asked before each write, and told what was written
@@ -45,7 +46,19 @@ class StdinQueue:
     def has_room(self) -> bool:
         """Return whether `put` would return at once."""
         # Not while others wait: a write that came later must not overtake theirs.
-        return self.gone or self._finishing or not (self._turns or self._granted or self._full)
+        return not self._expected and self._has_turn
+
+    def expect(self) -> None:
+        """Note a write whose greenlet begins later; that calls `arrived` and then `put`.
+
+        Until then there is no room for what must come behind it: writes and `finish`.  Should the greenlet
+        never begin, since its client is gone, they only take greenlets of their own.
+        """
+        self._expected += 1
+
+    def arrived(self) -> None:
+        """Note that the greenlet of an expected write has begun."""
+        self._expected -= 1
 
     def put(self, data: bytes, still_wanted: Callable[[], bool] = lambda: True) -> bool:
         """Queue bytes, waiting for room; return False if they are not wanted any more or nobody reads.
@@ -55,7 +68,7 @@ class StdinQueue:
         """
         if self._finishing:
             return False
-        if self.has_room:
+        if self._has_turn:
             return self._take(data, still_wanted)
         turn = Event()
         self._turns.append(turn)
@@ -106,6 +119,10 @@ class StdinQueue:
         else:
             queue._go_on()
         return queue
+
+    @property
+    def _has_turn(self) -> bool:
+        return self.gone or self._finishing or not (self._turns or self._granted or self._full)
 
     @property
     def _full(self) -> bool:

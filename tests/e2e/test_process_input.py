@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import shlex
 from pathlib import Path
 
@@ -21,15 +22,19 @@ from tests.support.running import (
     terminate,
     write,
 )
-from tests.support.ws_peer import WsPeer
+from tests.support.ws_peer import TEXT, WsPeer, client_frame
 
 PIECE = 64 * 1024
 
 
 def send_write(peer: WsPeer, call_id: int, data: bytes, write_id: str) -> None:
     """Send a write without waiting for its answer."""
+    peer.send(write_request(call_id, data, write_id))
+
+
+def write_request(call_id: int, data: bytes, write_id: str) -> Json:
     params = {"processId": "p", "chunk": base64.b64encode(data).decode(), "writeId": write_id}
-    peer.send({"id": call_id, "method": "process/write", "params": params})
+    return {"id": call_id, "method": "process/write", "params": params}
 
 
 def close_stdin(peer: WsPeer, process_id: str = "p") -> Json:
@@ -140,6 +145,27 @@ class TestCloseStdin:
             send_write(peer, 1000 + number, b"x" * PIECE, f"w{number}")
         assert close_stdin(peer) == "accepted"
         assert outcome(peer, "p").stdout == b"%d\n" % (200 * PIECE)
+
+    def test_what_was_asked_for_before_it_is_written_where_the_queue_is_full(
+        self, peer: WsPeer, tmp_path: Path
+    ) -> None:
+        collected, number = Outcome(), 200
+        go = shlex.quote(str(tmp_path / "go"))
+        start(peer, "p", f"while [ ! -e {go} ]; do sleep 0.01; done; exec wc -c", pipeStdin=True)
+        for sent in range(number):
+            send_write(peer, 1000 + sent, b"x" * PIECE, f"w{sent}")
+        # All in one piece: the server handles them in a row, before any of them waits for room.
+        last = [write_request(2000 + sent, b"y", f"y{sent}") for sent in range(3)]
+        ending = {"id": 3000, "method": "process/closeStdin", "params": {"processId": "p"}}
+        late = write_request(4000, b"late", "late")
+        messages = [*last, ending, late]
+        peer.send_raw(b"".join(client_frame(TEXT, json.dumps(message).encode()) for message in messages))
+        assert peer.take({"id": 1000})["result"]["status"] == "accepted"
+        (tmp_path / "go").touch()
+        answers = {id: peer.take({"id": id})["result"]["status"] for id in (2000, 2001, 2002, 3000, 4000)}
+        assert answers.pop(4000) == "stdinClosed"
+        assert set(answers.values()) == {"accepted"}
+        assert outcome(peer, "p", collected).stdout == b"%d\n" % (number * PIECE + 3)
 
     def test_a_terminal_reader_sees_the_end(self, peer: WsPeer) -> None:
         start(peer, "p", "stty -echo; cat; echo over", tty=True)

@@ -85,6 +85,23 @@ def piped() -> Iterator[Piped]:
         made.close_reader()
 
 
+def test_what_comes_behind_an_expected_write_waits_for_it(piped: Piped) -> None:
+    piped.fill()
+    piped.queue.expect()
+    piped.read()
+    assert not piped.queue.has_room  # the write that found none has no turn yet
+    piped.queue.arrived()
+    assert piped.queue.has_room
+
+
+def test_an_expected_write_that_never_comes_keeps_nobody_waiting(piped: Piped) -> None:
+    piped.queue.expect()
+    assert piped.queue.put(b"other")
+    piped.queue.finish()
+    assert piped.read() == b"other"
+    assert piped.queue.gone
+
+
 def test_bytes_are_written_at_once(piped: Piped) -> None:
     assert piped.queue.put(b"now")
     assert os.read(piped.reader, 100) == b"now"

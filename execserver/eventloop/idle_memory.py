@@ -53,7 +53,7 @@ class IdleMemory:
         self._timer.stop()
 
     def look(self) -> None:
-        """Free memory if the process has been idle since the last look and has worked before that."""
+        """Return what is kept above the bound, and free more if the process is idle and has worked before."""
         used, now = time.process_time(), time.monotonic()
         self._return_much()
         is_busy = used - self._seen > _BUSY_SHARE * LOOK_S

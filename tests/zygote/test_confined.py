@@ -118,6 +118,13 @@ def test_a_program_that_is_not_there_is_reported_as_the_contract_says(zygote: Co
     )
 
 
+def test_a_program_with_a_name_too_long_to_exist_is_reported_as_such(zygote: ConfinedZygote) -> None:
+    name = b"x" * 300
+    status, out, err = zygote.run(name, plan=RO)
+    assert (os.waitstatus_to_exitcode(status), out) == (101, b"")
+    assert err == b"codex-linux-sandbox: Failed to execvp " + name + b": Filename too long (os error 36)\n"
+
+
 def test_a_program_hidden_by_the_plan_is_not_there(zygote: ConfinedZygote, ws: Path, user: int) -> None:
     status, _, err = zygote.run(
         b"/bin/true", plan=plan(mount(WRITE, ws), root=ROOT_EMPTY), cwd=os.fsencode(ws)

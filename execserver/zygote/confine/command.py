@@ -59,7 +59,10 @@ class Command:
     def make_ready(self) -> None:
         """Make what the C library takes, before the fork that uses it."""
         argv = self.argv if self.arg0 is None else [self.arg0, *self.argv[1:]]
-        candidates = pipe_candidates(self.argv[0], env_value(self.env, b"PATH"))
+        try:
+            candidates = pipe_candidates(self.argv[0], env_value(self.env, b"PATH"))
+        except OSError:
+            return  # a name too long to exist, which `start_program` tells
         # `c_strings` returns such arrays as they are, so they can be passed in place of the sequences.
         self.ready = candidates, c_strings(argv), c_strings(self.env)  # type: ignore[assignment]
 

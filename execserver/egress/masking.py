@@ -13,7 +13,7 @@ import string
 
 from execserver.egress.credential_headers import Credential, replaced
 from execserver.egress.providers import Provider, Unmaskable, builtin
-from execserver.egress.value_patterns import BadPattern
+from execserver.egress.value_patterns import BadPattern, Effort
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ EMBEDDED_BYTES = 16
 _MARK = "masked"
 _LETTERS = string.ascii_letters + string.digits
 _TRIES = 16
+_DRAW_STEPS = 50  # of the effort, for each character that is drawn
 # Some servers take what these name for the path of the request.
 _OTHER_TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
 # What a header can carry as it is.
@@ -51,6 +52,7 @@ class Masking:
         self.credentials: list[Credential] = []
         self.unmasked = dict(unmasked or {})
         self._seed = seed
+        self._effort = Effort()
         self._found: list[Found] = []
         own = builtin()
         taken = {name for provider in own for name in provider.variables}
@@ -68,7 +70,7 @@ class Masking:
             for name in provider.variables:
                 if value := env.get(name.encode()):
                     self._find(provider, name, value, env)
-        variables = {name: self.hidden(value) for name, value in env.items()}
+        variables = dict(zip(env, self.all_hidden(env.values()), strict=True))
         for credential in self.credentials:
             variable = credential.name.encode()
             if env.get(variable) == credential.real:
@@ -77,9 +79,21 @@ class Masking:
 
     def hidden(self, data: bytes) -> bytes:
         """Return bytes with stand-ins for the credentials that are in them."""
-        for credential in self.credentials:
-            if data == credential.real:
-                return credential.stand_in
+        return self._whole().get(data) or self._replaced(data)
+
+    def all_hidden(self, strings: Iterable[bytes]) -> list[bytes]:
+        """Do as `hidden` with each of some strings without NUL, in one go: there may be thousands."""
+        strings = list(strings)
+        if not strings:
+            return []
+        pieces = self._replaced(b"\0".join(strings)).split(b"\0")
+        whole = self._whole()
+        return [whole.get(string) or piece for string, piece in zip(strings, pieces, strict=True)]
+
+    def _whole(self) -> dict[bytes, bytes]:
+        return {one.real: one.stand_in for one in reversed(self.credentials)}
+
+    def _replaced(self, data: bytes) -> bytes:
         for credential in sorted(self.credentials, key=lambda one: -len(one.real)):
             if len(credential.real) >= EMBEDDED_BYTES:
                 data = data.replace(credential.real, credential.stand_in)
@@ -129,11 +143,12 @@ class Masking:
         if not _VALUE.fullmatch(value):
             raise Unmaskable("its value does not fit into a header")
         text = value.decode("ascii")
-        pattern = next((one for one in provider.patterns if one.matches(text)), None)
+        pattern = next((one for one in provider.patterns if one.matches(text, self._effort)), None)
         if provider.shape is None and pattern is None:
             raise Unmaskable("its value matches no pattern of the provider")
         for attempt in range(_TRIES):
-            draw = _drawing(self._seed, b"%d\0%b\0%b" % (attempt, provider.name.encode(), value))
+            what = b"%d\0%b\0%b" % (attempt, provider.name.encode(), value)
+            draw = _drawing(self._seed, what, self._effort)
             made = _shaped(provider, text, draw) if pattern is None else pattern.sample(draw)
             if made != text and _VALUE.fullmatch(made.encode("utf-8", "replace")):
                 return made.encode("ascii", "replace")
@@ -163,13 +178,17 @@ def _shaped(provider: Provider, value: str, draw: Draw) -> str:
     return prefix + "".join([_LETTERS[draw(len(_LETTERS))] for _ in range(length - len(prefix))])
 
 
-def _drawing(seed: bytes, what: bytes) -> Draw:
-    """Return a source of numbers that a seed and a text decide; who lacks the seed can foretell none."""
+def _drawing(seed: bytes, what: bytes, effort: Effort) -> Draw:
+    """Return a source of numbers that a seed and a text decide; who lacks the seed can foretell none.
+
+    Drawing raises BadPattern once nothing is left of the effort.
+    """
     key = hmac.new(seed, what, hashlib.sha256).digest()
     number = 0
 
     def draw(below: int) -> int:
         nonlocal number
+        effort.spend(_DRAW_STEPS)
         number += 1
         block = hmac.new(key, number.to_bytes(8), hashlib.sha256).digest()
         return int.from_bytes(block[:8]) % below

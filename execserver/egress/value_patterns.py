@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 MAX_PATTERN = 2048
 MAX_VALUE = 2048  # of what is matched and made
 MAX_REPEAT = 512
-MAX_EFFORT = 200_000  # steps of one match, some milliseconds; real patterns need a few for each character
+# Steps for all credentials of a process, some 50 ms; real patterns need a few for each character.
+MAX_EFFORT = 500_000
+_MATCH_STEPS = 10  # what a match costs at least
 MAX_NODES = 4096  # repetitions counted as often as they repeat at least
 _OPEN_END = 32  # how often an unbounded repetition is repeated in a sample, beyond its least
 _FEW = 8
@@ -37,19 +39,19 @@ class BadPattern(ValueError):
     """The pattern cannot be used; the text says why."""
 
 
-class _Effort:
-    """What one match may cost: a pattern of a client must not hold up the others."""
+class Effort:
+    """What matches and samples may cost together: patterns of a client must not hold up the others."""
 
     __slots__ = ("_left",)
 
-    def __init__(self) -> None:
-        self._left = MAX_EFFORT
+    def __init__(self, steps: int = MAX_EFFORT) -> None:
+        self._left = steps
 
     def spend(self, steps: int) -> None:
         """Count steps.  Raises BadPattern once there were too many."""
         self._left -= steps
         if self._left < 0:
-            raise BadPattern("matching takes too long")
+            raise BadPattern("its patterns and those before it take too long")
 
 
 class _Node:
@@ -57,7 +59,7 @@ class _Node:
 
     __slots__ = ()
 
-    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
         """Return where matches that begin at any of `starts` can end.  Raises BadPattern."""
         raise NotImplementedError
 
@@ -75,7 +77,7 @@ class _One(_Node):
         self._chars = chars
         self._negated = negated
 
-    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
         effort.spend(len(starts) + 1)
         return {at + 1 for at in starts if at < len(text) and (text[at] in self._chars) != self._negated}
 
@@ -94,7 +96,7 @@ class _Sequence(_Node):
     def __init__(self, parts: list[_Node]) -> None:
         self._parts = parts
 
-    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
         for part in self._parts:
             starts = part.ends(text, starts, effort)
         return starts
@@ -109,7 +111,7 @@ class _Choice(_Node):
     def __init__(self, parts: list[_Node]) -> None:
         self._parts = parts
 
-    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
         return set().union(*(part.ends(text, starts, effort) for part in self._parts))
 
     def sample(self, draw: Draw) -> str:
@@ -124,7 +126,7 @@ class _Repeat(_Node):
         self._least = least
         self._most = most
 
-    def ends(self, text: str, starts: set[int], effort: _Effort) -> set[int]:
+    def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
         for _ in range(self._least):
             starts = self._part.ends(text, starts, effort)
         found, fresh, left = set(starts), starts, self._most
@@ -155,15 +157,16 @@ class ValuePattern:
         if len(text) > MAX_PATTERN:
             raise BadPattern(f"it is longer than {MAX_PATTERN} characters")
         self._root = _Parser(text).whole()
-        if self.matches(""):
+        if self.matches("", Effort()):
             raise BadPattern("it matches an empty value")
 
-    def matches(self, value: str) -> bool:
+    def matches(self, value: str, effort: Effort) -> bool:
         """Return whether the whole value is one of this pattern's.
 
-        Raises BadPattern if that takes too long.
+        Raises BadPattern if that takes more than is left of the effort.
         """
-        return len(value) <= MAX_VALUE and len(value) in self._root.ends(value, {0}, _Effort())
+        effort.spend(_MATCH_STEPS)
+        return len(value) <= MAX_VALUE and len(value) in self._root.ends(value, {0}, effort)
 
     def sample(self, draw: Draw) -> str:
         """Return a random value.  Raises BadPattern where none can be made."""

@@ -125,7 +125,7 @@ def _start_in(
 def _masked(spec: SpawnSpec, masking: Masking) -> SpawnSpec:
     """Have a process see stand-ins for its credentials, in its environment and in its words."""
     env = masking.masked(dict(spec.env))
-    return spec._replace(env=env, argv=[masking.hidden(word) for word in spec.argv])
+    return spec._replace(env=env, argv=masking.all_hidden(spec.argv))
 
 
 def _with_snapshot(

@@ -248,6 +248,8 @@ def test_a_start_that_fails_leaves_no_certificates(
     [
         ({str(number): {} for number in range(65)}, "more than 64 credential providers"),
         ({"a": {"env": ["A"] * 129}}, "credential providers with more than 128 variables in all"),
+        ({"a": {"patterns": ["a"] * 129}}, "credential providers with more than 128 patterns in all"),
+        ({"a": {"url_prefixes": ["a.b"] * 129}}, "more than 128 prefixes in all"),
         ({"a": {"patterns": ["a" * 65536]}}, "credential providers with more than 65536 characters in all"),
         ({"a": [["A"], ["a"], ["a.example"], None, [], None, None, None]}, "invalid length 8"),
         ({"a": [["A"], ["a"], ["a.example"], 5]}, "expected a string"),

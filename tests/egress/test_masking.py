@@ -90,6 +90,40 @@ def test_a_short_value_is_no_part_of_other_texts() -> None:
     assert variables[b"B"] == variables[b"GH_TOKEN"] != b"short"
 
 
+def test_words_are_hidden_all_at_once_as_one_by_one() -> None:
+    masking = Masking(SEED, [vendor()])
+    stand_in = masking.masked({b"GH_TOKEN": TOKEN, b"OPENAI_API_KEY": b"short", b"VENDOR_KEY": VENDOR})[
+        b"GH_TOKEN"
+    ]
+    words = [b"", b"a", TOKEN, b"short", b"shorter", TOKEN + VENDOR + TOKEN, b"", b"x" + TOKEN, b"\xff", b""]
+    assert masking.all_hidden(words) == [masking.hidden(word) for word in words]
+    assert masking.all_hidden(words)[2] == stand_in
+    assert masking.all_hidden([]) == []
+    with pytest.raises(ValueError, match="zip"):
+        masking.all_hidden([b"a\0b"])  # nothing starts, rather than with another word's text
+
+
+def test_the_patterns_of_a_client_cost_a_bounded_time_for_all_its_credentials() -> None:
+    names = [f"KEY_{number}" for number in range(100)]
+    slow = Provider("slow", names, ("a.example",), patterns=["(?:a?){200}b"] * 64)
+    masking = Masking(SEED, [slow])
+    variables = masking.masked({name.encode(): b"a" * 190 for name in names} | {b"GH_TOKEN": TOKEN})
+    assert variables[b"GH_TOKEN"] != TOKEN  # the built-in ones come first
+    assert set(masking.unmasked) == set(names)
+    assert sum("too long" in reason for reason in masking.unmasked.values()) > 90
+
+
+def test_values_that_would_take_long_to_make_stay_and_that_is_said() -> None:
+    names = [f"KEY_{number}" for number in range(100)]
+    masking = Masking(SEED, [Provider("long", names, ("a.example",), patterns=["[a-z]{512}[a-z]{512}"])])
+    masking.masked({name.encode(): b"a" * 1024 for name in names})
+    assert 5 < len(masking.credentials) < 20
+    assert len(masking.unmasked) == 100 - len(masking.credentials)
+    again = Masking(SEED, [Provider("long", names, ("a.example",), patterns=["[a-z]{512}[a-z]{512}"])])
+    again.find_again(masking.found())
+    assert [one.stand_in for one in again.credentials] == [one.stand_in for one in masking.credentials]
+
+
 def test_what_cannot_be_masked_is_said_without_its_value() -> None:
     bad = {"other": "a pattern cannot be used: it ends too early"}
     masking = Masking(SEED, [vendor(), Provider("mine", ("GH_TOKEN",), ("a.example",), patterns=("x",))], bad)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from execserver.egress.value_patterns import BadPattern, ValuePattern
+from execserver.egress.value_patterns import BadPattern, Effort, ValuePattern
 
 PATTERNS = [
     "hunter2hunter[0-9]",
@@ -28,7 +28,7 @@ def test_samples_match_and_differ_from_run_to_run(pattern: str) -> None:
     assert len(made) > 1
     for value in made:
         assert re.fullmatch(pattern, value)
-        assert ValuePattern(pattern).matches(value)
+        assert ValuePattern(pattern).matches(value, Effort())
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -39,7 +39,7 @@ def test_it_matches_what_the_expression_matches(pattern: str) -> None:
         value = list(ours.sample(draw.randrange))
         value[draw.randrange(len(value))] = draw.choice("aZ5_- :é]")
         text = "".join(value)[: draw.randrange(1, len(value) + 1)]
-        assert ours.matches(text) == (theirs.fullmatch(text) is not None), text
+        assert ours.matches(text, Effort()) == (theirs.fullmatch(text) is not None), text
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,25 @@ def test_what_cannot_be_read_is_refused(pattern: str) -> None:
 
 
 def test_no_pattern_takes_long() -> None:
-    assert not ValuePattern("(a*)*b|(a|a)*c|(a?){500}d").matches("a" * 2048)
-    assert not ValuePattern("a").matches("a" * 2049)
+    assert not ValuePattern("(a*)*b|(a|a)*c|(a?){500}d").matches("a" * 2048, Effort())
+    assert not ValuePattern("a").matches("a" * 2049, Effort())
 
 
 @pytest.mark.parametrize("pattern", ["(?:a*a*a*a*){512}b", "a*" * 1000 + "b", "(a*|aa*|aaa*)" * 100 + "b"])
 def test_a_pattern_that_would_take_long_is_given_up(pattern: str) -> None:
-    with pytest.raises(BadPattern, match="matching takes too long"):
-        ValuePattern(pattern).matches("a" * 2048)
+    with pytest.raises(BadPattern, match="take too long"):
+        ValuePattern(pattern).matches("a" * 2048, Effort())
+
+
+@pytest.mark.parametrize(("pattern", "value"), [("(?:a?){200}b", "a" * 190), ("b", "a")])
+def test_many_matches_share_one_effort(pattern: str, value: str) -> None:
+    effort, made = Effort(), ValuePattern(pattern)
+
+    def match_often() -> int:
+        return sum(made.matches(value, effort) for _ in range(100_000))
+
+    with pytest.raises(BadPattern, match="take too long"):
+        match_often()
 
 
 def test_values_of_unbounded_length_are_refused() -> None:

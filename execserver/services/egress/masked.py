@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 _MAX_PROVIDERS = 64
 _MAX_VARIABLES = 128
 _MAX_CHARACTERS = 64 * 1024
+_MAX_PATTERNS = 128
+_MAX_DESTINATIONS = 128  # each is looked at for each connection, once for each variable
 _MAX_WARNED = 64
 
 
@@ -128,6 +130,10 @@ def _check_size(configured: Mapping[str, CredentialProviderConfig]) -> None:
         raise ConfigError(f"more than {_MAX_PROVIDERS} credential providers")
     if sum(len(one.env) for one in configured.values()) > _MAX_VARIABLES:
         raise ConfigError(f"credential providers with more than {_MAX_VARIABLES} variables in all")
+    if sum(len(one.patterns) for one in configured.values()) > _MAX_PATTERNS:
+        raise ConfigError(f"credential providers with more than {_MAX_PATTERNS} patterns in all")
+    if sum(len(one.url_prefixes) for one in configured.values()) > _MAX_DESTINATIONS:
+        raise ConfigError(f"credential providers with more than {_MAX_DESTINATIONS} prefixes in all")
     texts = [text for one in configured.values() for text in (*one.env, *one.patterns, *one.url_prefixes)]
     if len(texts) + sum(map(len, texts)) > _MAX_CHARACTERS:
         raise ConfigError(f"credential providers with more than {_MAX_CHARACTERS} characters in all")

@@ -28,6 +28,7 @@ _MAIN_SCRIPT = os.path.join(_PACKAGE, "__main__.py")
 _INTERPRETER_OPTIONS = ("-I", "-S")
 
 _home: list[bytes] = []  # of this user, once it was looked up
+_homes_resolved: dict[bytes, bytes] = {}  # by what CODEX_HOME names
 
 
 class ExecServerRuntimePaths:
@@ -98,6 +99,24 @@ def token_stores(environ: Mapping[bytes, bytes]) -> list[bytes]:
         *(folder + b"/.config/execserver/tokens" for folder in homes if folder),
     ]
     return list(dict.fromkeys(os.path.realpath(folder) for folder in named if folder.startswith(b"/")))
+
+
+def codex_home(environ: Mapping[bytes, bytes], home: bytes | None) -> bytes:
+    """Return the folder of codex's own files for a server with this environment."""
+    named = environ.get(b"CODEX_HOME")
+    return os.path.abspath(named) if named else os.path.join(home or b"/", b".codex")
+
+
+def certificate_folder(environ: Mapping[bytes, bytes]) -> bytes:
+    """Return the folder for the certificates of processes with masked credentials.
+
+    Symlinks on the way to CODEX_HOME are resolved once: else a command that can replace one would have views
+    protect another folder than the one in use.
+    """
+    home = codex_home(environ, environ.get(b"HOME"))
+    if home not in _homes_resolved:
+        _homes_resolved[home] = os.path.realpath(home)
+    return os.path.join(_homes_resolved[home], b"proxy")
 
 
 def home_of_user() -> bytes:

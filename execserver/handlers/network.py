@@ -125,12 +125,15 @@ def _proxy(
 
 def _masked(config: NetworkProxyConfig, service: EgressService) -> Masked:
     """Return the masking of a process.  Raises InvalidParams, and InternalError: it never starts without."""
+    from execserver.services.egress.certificate_folder import FolderRefused
     from execserver.services.egress.masked import masked_of
 
     try:
         return masked_of(config, service)
     except ConfigError as error:
         raise InvalidParams(f"invalid network proxy config: {error}") from None
+    except FolderRefused as refused:
+        raise InternalError(f"credentials cannot be masked: {refused}") from None
     except OSError as error:
         text = os_error_text(error.errno or 0)
         raise InternalError(f"credentials cannot be masked, no certificate can be written: {text}") from None

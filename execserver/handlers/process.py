@@ -170,7 +170,7 @@ def _planner(call: Call, params: ExecParams, cwd: bytes) -> Callable[[], Confine
     env = child_environment(call.services.inherited, params.env_policy, params.env)
     if params.sandbox is None:
         return planner(call, UNRESTRICTED, cwd, env)
-    return planner(call, params.sandbox, cwd, env, params.enforce_managed_network)
+    return planner(call, params.sandbox, cwd, env, params.enforce_managed_network, params.masks_credentials)
 
 
 def _started(call: Call, params: ExecParams, spec: SpawnSpec) -> Reply:
@@ -223,11 +223,11 @@ def planner(
     context: FileSystemSandboxContext,
     cwd: bytes,
     env: Mapping[bytes, bytes],
-    enforce_managed_network: bool = False,
+    is_managed: bool = False,
+    masks: bool = False,
 ) -> Callable[[], Confinement]:
     """Return what plans the sandbox of a context, with the limits of the client laid over it."""
-    laid = limits(call)
-    return lambda: call.services.sandbox.process_start(context, cwd, enforce_managed_network, env, laid)
+    return partial(call.services.sandbox.process_start, context, cwd, is_managed, env, limits(call), masks)
 
 
 def start_confined(

@@ -86,6 +86,11 @@ class ExecParams(Record, frozen=True, kw_only=True):
     limits: ResourceLimits | msgspec.UnsetType | None = msgspec.UNSET
     record: RecordedStreams | msgspec.UnsetType | None = msgspec.UNSET
 
+    @property
+    def masks_credentials(self) -> bool:
+        """Whether the process is to see stand-ins for its credentials."""
+        return self.network_proxy is not None and self.network_proxy.proxy.credential_masking
+
 
 class ExecSandboxType(enum.Enum):
     """What holds a process back."""

@@ -1,8 +1,9 @@
-"""Keeps the program files, the mask records and the list of tokens out of a command's reach.
+"""Keeps the program files, mask records, the list of tokens and certificates out of a command's reach.
 
 The next start of a server runs what was unpacked before, without a sandbox, mask records tell the next owner
-what to remove, and with the key in the list of tokens anybody makes tokens.  A policy may make the folders
-that they are in writable, for instance the one for temporary files.  Every folder that a later start could
+what to remove, with the key in the list of tokens anybody makes tokens, and processes with masked
+credentials trust whose certificates are in their folder.  A policy may make the folders that they are in
+writable, for instance the one for temporary files.  Every folder that a later start could
 take its program or its tokens from is closed, not only that of the running program: else a command could put
 something there for an upgrade, or for a start with another environment.
 """
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import errno
 import os
+from stat import S_IFLNK
 
 from execserver.runtime_paths import (
     TOKEN_STORE_FILE,
     ExecServerRuntimePaths,
+    certificate_folder,
     home_of_user,
     token_stores,
 )
@@ -27,6 +30,7 @@ from execserver.sandbox.plan import (
     ROOT_WRITABLE,
     WRITE,
     Mount,
+    PlanRefused,
     SandboxPlan,
 )
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 _TEMPORARY = (b"/tmp", b"/dev/shm", b"/var/tmp")
 _ROOTS_OWN = (b"/dev", b"/proc")
+_MOUNTABLE = b"/dev/shm"  # the only place there where something of the host's can be shown
 # What this user cannot make, no command of this user can.
 _NOT_TO_BE_MADE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -45,10 +50,12 @@ _NOT_TO_BE_MADE = (errno.EACCES, errno.EPERM, errno.EROFS)
 def keep_own_files(
     plan: SandboxPlan, host: Host, environ: Mapping[bytes, bytes], hidden: tuple[bytes, ...] = ()
 ) -> SandboxPlan:
-    """Return a plan that also masks mask records and tokens and makes the folders of the program read-only.
+    """Return a plan that also masks mask records and tokens, with folders of the program and certificates
+    read-only.
 
     Missing folders are made, so that nobody inside makes them first.  `environ` is the environment that this
-    program was started with; `hidden` are further folders that nobody inside may see.  Raises OSError.
+    program was started with; `hidden` are further folders that nobody inside may see.  Raises OSError, and
+    PlanRefused where certificates cannot be kept.
     """
     if plan.root == ROOT_HOST:
         return plan
@@ -65,7 +72,30 @@ def keep_own_files(
     for folder in token_stores(environ):
         if _is_within_reach(folder):
             plan = _without_tokens(plan, host, folder)
-    return plan
+    return _with_certificates(plan, host, certificate_folder(environ))
+
+
+def show_certificates(plan: SandboxPlan, host: Host, folder: bytes) -> SandboxPlan:
+    """Return a plan in which a command can read the certificates in a folder, which is there.
+
+    Raises PlanRefused where the policy denies them, and OSError.
+    """
+    if plan.root == ROOT_HOST:
+        return plan
+    nearest = _nearest(plan, folder)
+    own = any(_is_below(folder, each) for each in _ROOTS_OWN) and not _is_below(folder, _MOUNTABLE)
+    shown = _shows(plan, nearest, folder)
+    denied = any(each.kind not in (READ, WRITE) and _is_below(each.path, folder) for each in plan.mounts)
+    if own or denied or (not shown and nearest is not None):
+        raise PlanRefused(
+            f"masked credentials need certificates that the policy denies: {os.fsdecode(folder)}"
+        )
+    if shown:
+        return plan
+    fields = {name: getattr(plan, name) for name in plan.__slots__}
+    fields["mounts"] = _inserted(plan.mounts, [Mount(READ, folder, folder, host.identity(folder))])
+    fields["readable"] = tuple(sorted((*plan.readable, folder)))
+    return SandboxPlan(**fields)
 
 
 def places_of_the_program(environ: Mapping[bytes, bytes]) -> list[bytes]:
@@ -95,6 +125,18 @@ def _without_tokens(plan: SandboxPlan, host: Host, folder: bytes) -> SandboxPlan
     if _shows(plan, nearest, folder) == READ and host.stamp(folder + b"/" + TOKEN_STORE_FILE) is not None:
         return _mounted(plan, host, nearest, folder, HIDDEN_DIRECTORY)
     return _with(plan, host, folder, HIDDEN_DIRECTORY)
+
+
+def _with_certificates(plan: SandboxPlan, host: Host, folder: bytes) -> SandboxPlan:
+    """Make the folder for certificates read-only where it would be writable; a symlink could be replaced."""
+    if _shows(plan, _nearest(plan, folder), folder) == WRITE:
+        found = host.identity(folder)
+        if found is not None and found[2] == S_IFLNK:
+            shown = os.fsdecode(folder)
+            raise PlanRefused(
+                f"{shown} is a symlink in a writable folder; remove it, or name another CODEX_HOME"
+            )
+    return _with(plan, host, folder, READ)
 
 
 def _with(plan: SandboxPlan, host: Host, folder: bytes, kind: str) -> SandboxPlan:

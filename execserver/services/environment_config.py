@@ -34,6 +34,7 @@ from execserver.protocol.discovery import (
 from execserver.protocol.error_texts import utf8_fault
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, NotFound, RpcError
 from execserver.protocol.paths import PathUri, display
+from execserver.runtime_paths import codex_home
 from execserver.services.environment import user_home
 from execserver.services.filesystem import FileService
 from execserver.services.small_files import read_small
@@ -205,12 +206,6 @@ class _Broken(Exception):
 
 class _Unread(Exception):
     """A file cannot be read; the text says why."""
-
-
-def codex_home(environ: Mapping[bytes, bytes], home: bytes | None) -> bytes:
-    """Return the folder of codex's own files for a server with this environment."""
-    named = environ.get(b"CODEX_HOME")
-    return os.path.abspath(named) if named else os.path.join(home or b"/", b".codex")
 
 
 def _parsed(text: str) -> Table:

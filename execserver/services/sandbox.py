@@ -16,10 +16,11 @@ from typing import NamedTuple
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, RpcError, os_error_text
 from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.runtime_paths import certificate_folder
 from execserver.sandbox.client_limits import Limits, lay
 from execserver.sandbox.masks.host import MaskTargetHost
 from execserver.sandbox.nesting import with_nesting
-from execserver.sandbox.own_files import keep_own_files
+from execserver.sandbox.own_files import keep_own_files, show_certificates
 from execserver.sandbox.plan import (
     FILTER_NONE,
     NETWORK_PROXY,
@@ -148,10 +149,12 @@ class SandboxService:
         enforce_managed_network: bool,
         env: Mapping[bytes, bytes],
         limits: Limits | None = None,
+        masks: bool = False,
     ) -> Confinement:
         """Return the confinement of a process whose context and working directory have been checked.
 
-        `limits` are those of the client, laid over what the context grants.
+        `limits` are those of the client, laid over what the context grants.  A process that `masks` has
+        credentials masked, and sees the certificates that it is to trust.
         A policy that cannot be enforced gives a refusal, which a child prints in place of the process.
         Raises InvalidParams `failed to prepare process sandbox: <why>` if this machine is the obstacle.
         """
@@ -165,12 +168,14 @@ class SandboxService:
         def make(facts: Facts) -> SandboxPlan:
             policy = process_policy(context, host, cwd)
             plan = plan_for_process(policy, host, facts, enforce_managed_network)
-            return plan if limits is None else lay(limits, plan, facts.noting(host))
+            plan = plan if limits is None else lay(limits, plan, facts.noting(host))
+            folder = certificate_folder(self._inherited)
+            return show_certificates(plan, facts.noting(host), folder) if masks else plan
 
         # The plan depends on the process's directory only if the context names none, so that starts in many
         # directories share one plan.
         own_cwd = cwd if context.cwd is None else None
-        key = ("process", context, own_cwd, host.tmpdir, enforce_managed_network, limits)
+        key = ("process", context, own_cwd, host.tmpdir, enforce_managed_network, limits, masks)
         planned = self._planned(key, context, host, make, InvalidParams, "process")
         if planned.plan is None:
             return refused(f"{REFUSED}{planned.refusal}")

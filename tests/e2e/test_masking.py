@@ -15,7 +15,7 @@ import pytest
 from tests.support.certificates import make_authority
 from tests.support.peer import Json, RemoteError
 from tests.support.running import PATH, outcome, output_until, run, start, write
-from tests.support.sandboxes import read_only
+from tests.support.sandboxes import Entry, context, managed, read_only, rule, special, workspace_write
 from tests.support.server_process import ServerProcess, base_environment
 from tests.support.upgrades import upgraded
 from tests.support.ws_peer import WsPeer
@@ -289,3 +289,47 @@ def test_files_that_nobody_uses_are_removed_and_those_in_use_are_not(
     assert not stale.exists()
     write(peer, "p", b"go\n", "w")
     assert peer.notification("process/exited")["exitCode"] == 0
+
+
+def little(work: Path, *more: Entry) -> Json:
+    """A sandbox that shows the system and one folder, and not CODEX_HOME."""
+    permissions = managed(special("minimal", "read"), rule(work, "write"), *more, network="enabled")
+    return {"sandbox": context(permissions, work), "enforceManagedNetwork": True}
+
+
+def test_a_sandbox_that_shows_little_trusts_the_proxy(
+    peer: WsPeer, provider: Provider, folder: Path, tmp_path: Path
+) -> None:
+    found = run(peer, "p", CURL, **members(provider, **little(tmp_path)))
+    assert found.stdout == b"Authorization: Bearer " + VENDOR.encode(), found
+    (folder / "codex" / "auth.json").write_text("secret")
+    found = run(peer, "q", f"ls {folder}/codex", **members(provider, **little(tmp_path)))
+    assert found.stdout == b"proxy\n"
+    found = run(peer, "r", f"ls {folder}", sandbox=little(tmp_path)["sandbox"], env=PATH)
+    assert (found.stdout, found.exit_code) == (b"", 2)
+
+
+def test_a_sandbox_whose_policy_denies_the_certificates_is_refused(
+    peer: WsPeer, provider: Provider, folder: Path
+) -> None:
+    denied = read_only(folder, rule(folder / "codex", "deny"), network="enabled")
+    found = run(peer, "p", CURL, sandbox=denied, enforceManagedNetwork=True, **members(provider))
+    assert b"masked credentials need certificates that the policy denies" in found.stderr
+    assert (found.stdout, found.exit_code) == (b"", 1)
+
+
+def test_a_sandbox_that_may_write_the_home_cannot_change_what_others_trust(
+    peer: WsPeer, provider: Provider, folder: Path
+) -> None:
+    start(peer, "other", "read go; " + CURL, **members(provider, pipeStdin=True))
+    may_write = {"sandbox": workspace_write(folder, network="enabled"), "enforceManagedNetwork": True}
+    attack = (
+        "cd codex; for one in proxy/*.pem; do echo mine > $one; rm -f $one; done;"
+        "mv proxy moved; rm -r proxy; ln -s /tmp proxy; touch proxy/x; cd ..; mv codex away; echo done"
+    )
+    found = run(peer, "attack", attack, cwd=f"file://{folder}", **members(provider, **may_write))
+    assert found.stdout == b"done\n", found
+    assert [path.name for path in (folder / "codex").iterdir() if path.suffix != ".json"] == ["proxy"]
+    assert {path.suffix for path in (folder / "codex" / "proxy").iterdir()} == {".pem"}
+    assert write(peer, "other", b"go\n", "w") == "accepted"
+    assert outcome(peer, "other").stdout.endswith(b"Authorization: Bearer " + VENDOR.encode())

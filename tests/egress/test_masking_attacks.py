@@ -139,7 +139,7 @@ def test_a_program_that_trusts_no_proxy_cannot_fill_the_log(
 def test_everybody_may_read_the_certificates_whatever_the_mask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        bundle = CaBundle.new(os.fsencode(tmp_path), b"pem")
+        bundle = CaBundle.new(os.fsencode(tmp_path / "proxy"), b"pem")
     finally:
         os.umask(before)
     assert Path(os.fsdecode(bundle.path)).stat().st_mode & 0o777 == 0o644

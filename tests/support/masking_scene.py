@@ -155,7 +155,7 @@ def masking_scene(
         masking = Masking(b"s" * 32, [provider])
         stand_in = masking.masked({b"KEY": VENDOR})[b"KEY"]
         own = Authority.new()
-        bundle = CaBundle.new(os.fsencode(folder), own.pem)
+        bundle = CaBundle.new(os.fsencode(folder / "proxy"), own.pem)
         masked = Masked(masking, own, bundle, here.service)
         here.proxy.masked = masked
         yield MaskingScene(here, server, masked, stand_in, folder)

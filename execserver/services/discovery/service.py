@@ -12,9 +12,9 @@ from msgspec import Raw
 from execserver.protocol.discovery import WireCapabilityRootsDiscoverParams
 from execserver.protocol.errors import InternalError
 from execserver.protocol.record import encode_record
+from execserver.runtime_paths import codex_home
 from execserver.services.discovery import roots
 from execserver.services.environment import user_home
-from execserver.services.environment_config import codex_home
 from execserver.services.filesystem import FileService
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from execserver.egress.environment import trusting
 from execserver.egress.masking import Masking
 from execserver.egress.patterns import ConfigError
 from execserver.egress.providers import Auth, Provider, Unmaskable
+from execserver.runtime_paths import certificate_folder
 from execserver.services.egress.authority import Authority
 from execserver.services.egress.ca_bundle import CaBundle, remove_stale, system_certificates
-from execserver.services.environment_config import codex_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,16 +96,16 @@ class Masked:
 def masked_of(config: NetworkProxyConfig, service: EgressService) -> Masked:
     """Return the masking of a new process, which has found no credential yet.
 
-    Raises ConfigError, and OSError if there can be no file.
+    Raises ConfigError, and FolderRefused or OSError if there can be no file.
     """
     masking = _masking(config, service)
     environ = service.environ
-    home = codex_home(environ, environ.get(b"HOME"))
+    folder = certificate_folder(environ)
     if not service.has_removed_stale:
         service.has_removed_stale = True
-        remove_stale(home)
+        remove_stale(folder)
     authority = Authority.new()
-    bundle = CaBundle.new(home, system_certificates(environ) + authority.pem)
+    bundle = CaBundle.new(folder, system_certificates(environ) + authority.pem)
     return Masked(masking, authority, bundle, service)
 
 

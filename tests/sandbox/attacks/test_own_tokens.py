@@ -82,6 +82,7 @@ def made(home: Path, monkeypatch: pytest.MonkeyPatch, way: Way | None = None) ->
     monkeypatch.setattr(runtime_paths, "_home", [os.fsencode(home)])
     monkeypatch.setattr(own_files, "_TEMPORARY", ())
     monkeypatch.setattr(own_files, "record_places", lambda _: ())
+    monkeypatch.setattr(own_files, "certificate_folder", lambda _: b"/dev/null")  # `test_certificates` has it
     monkeypatch.setattr(own_files, "places_of_the_program", lambda _: [])
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: None))
     store = home / ".config" / "execserver" / "tokens"

@@ -91,6 +91,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(runtime_paths, "_home", [os.fsencode(home)])
     monkeypatch.setattr(own_files, "_TEMPORARY", (os.fsencode(temporary),))
     monkeypatch.setattr(own_files, "record_places", lambda _: ())
+    monkeypatch.setattr(own_files, "certificate_folder", lambda _: b"/dev/null")  # `test_certificates` has it
     monkeypatch.setattr(own_files, "token_stores", lambda _: [])  # `test_own_tokens` has them
     monkeypatch.setattr(ExecServerRuntimePaths, "unpacked_folder", staticmethod(lambda: None))
     return Scene(home, cache, places, environ, way)

@@ -44,11 +44,12 @@ _IFF_UP = 1
 class World:
     """The running network; its owner closes it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, knows_names: bool = True) -> None:
         """Start it; skip the test where no namespaces can be made."""
         self._is_root = os.geteuid() == 0
         users = () if self._is_root else ("--map-root-user",)
         command = ["unshare", *users, "--net", "--mount", sys.executable, "-m", __name__, str(folder)]
+        command += ["knows names"] if knows_names else []
         root = str(Path(__file__).resolve().parents[2])
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root
@@ -172,10 +173,11 @@ def _make_network() -> None:
             _interface(sock, _SIOCSIFNETMASK, f"lo:{index}", family + b"\xff" * 4)
 
 
-def _cover(folder: Path) -> None:
+def _cover(folder: Path, knows_names: bool) -> None:
     names = " ".join(f"{name}.example" for name in _PUBLIC_NAMES)
     hosts = f"127.0.0.1 localhost loop.example\n{PUBLIC} {names}\n"
     hosts += f"{PRIVATE} private.example\n{META} meta.example\n"
+    hosts = hosts if knows_names else "127.0.0.1 localhost\n"
     for name, text in (
         ("hosts", hosts),
         ("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
@@ -184,10 +186,10 @@ def _cover(folder: Path) -> None:
         subprocess.run(["mount", "--bind", folder / name, f"/etc/{name}"], check=True)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, knows_names: str = "") -> None:
     """Make the network, and serve until the input ends."""
     _make_network()
-    _cover(folder)
+    _cover(folder, bool(knows_names))
     servers: list[socketserver.TCPServer] = [_Web(("0.0.0.0", port), _Requests) for port in HTTP_PORTS]
     servers += [_Plain(("0.0.0.0", port), _Echo) for port in ECHO_PORTS]
     for server in servers:
@@ -201,4 +203,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -5,6 +5,7 @@ it, just before the request that they answer, and what a watch waits for just be
 programs and the HTTP server of a recording are replaced by some that say what the recorded ones said.
 
 Answers are found by their id, since the client pipelines; chunks of output and of bodies are put together.
+What the server asks is answered as recorded, once it was asked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import base64
 import json
 import socket
 from collections import defaultdict
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 from tests.support.newest import lines_of
 from tests.support.peer import Json, Peer
 
+Plain = Callable[[bytes], Any]
 THREAD = "3b241101-e2bb-4255-8caf-4136c566a962"
 SAYING = """\
 import sys
@@ -49,9 +52,9 @@ class Recording:
     def __init__(self, lines: list[dict[str, Any]], root: Path) -> None:
         self.lines = lines
         self.answers = {
-            line["msg"]["id"]: line["msg"] for line in lines if line["dir"] == "<" and "id" in line["msg"]
+            line["msg"]["id"]: line["msg"] for line in lines if line["dir"] == "<" and is_answer(line["msg"])
         }
-        self.asked = [line["msg"] for line in lines if line["dir"] == ">" and "id" in line["msg"]]
+        self.asked = [line["msg"] for line in lines if line["dir"] == ">" and is_request(line["msg"])]
         self.contents = {
             each["params"]["path"]: base64.b64decode(self.answers[each["id"]]["result"]["dataBase64"])
             for each in self.asked
@@ -77,8 +80,18 @@ class Recording:
         return said
 
 
+def is_request(message: dict[str, Any]) -> bool:
+    """Tell whether a message wants an answer; both sides ask."""
+    return "id" in message and "method" in message
+
+
+def is_answer(message: dict[str, Any]) -> bool:
+    """Tell whether a message answers one of the other side."""
+    return "id" in message and "method" not in message
+
+
 def grouped(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what notifications tell, put together: by process and stream, and by HTTP request."""
+    """Return what is told, put together: by process and stream, and by HTTP request."""
     found: dict[str, Any] = defaultdict(bytes)
     for message in messages:
         params, method = message.get("params") or {}, message.get("method")
@@ -86,6 +99,11 @@ def grouped(messages: list[dict[str, Any]]) -> dict[str, Any]:
             found[f"{params['processId']} {params['stream']}"] += base64.b64decode(params["chunk"])
         elif method == "process/exited":
             found[f"{params['processId']} exit"] = params["exitCode"]
+        elif method == "network/policyRequest":
+            found.setdefault("questions", []).append((message["id"], params["request"]))
+        elif method == "network/policyDecision":
+            fixed = {name: value for name, value in params.items() if name not in ("timestamp", "client")}
+            found.setdefault("decisions", []).append(fixed)
         elif method == "http/request/bodyDelta":
             found[params["requestId"]] += base64.b64decode(params["deltaBase64"])
             if params["done"]:
@@ -96,8 +114,10 @@ def grouped(messages: list[dict[str, Any]]) -> dict[str, Any]:
 class ClientReplay:
     """One conversation with a server, over an open peer."""
 
-    def __init__(self, peer: Peer, recording: Recording) -> None:
+    def __init__(self, peer: Peer, recording: Recording, plain: Plain = lambda output: output) -> None:
+        """`plain` returns output without what differs between machines and runs."""
         self._peer = peer
+        self._plain = plain
         self._recording = recording
         self._got: dict[Any, dict[str, Any]] = {}
         self._told: list[dict[str, Any]] = []
@@ -111,9 +131,12 @@ class ClientReplay:
         failures = []
         for line in self._recording.lines:
             message = line["msg"]
-            if line["dir"] == ">":
+            if line["dir"] == ">" and is_answer(message):
+                self._until(lambda asked=message["id"]: asked in self._questions())
+                self._peer.send(message)
+            elif line["dir"] == ">":
                 self._send(message)
-            elif "id" in message:
+            elif is_answer(message):
                 failures += self._compare(message)
             else:
                 self._take_notification(message)
@@ -122,8 +145,14 @@ class ClientReplay:
         return failures + [
             f"{name}: {got.get(name)!r} instead of {what!r}"
             for name, what in self._recording.grouped.items()
-            if got.get(name) != what
+            if self._shown(got.get(name)) != self._shown(what)
         ]
+
+    def _shown(self, what: Json) -> Json:
+        return self._plain(what) if isinstance(what, bytes) else what
+
+    def _questions(self) -> set[Any]:
+        return {each["id"] for each in self._told if is_request(each)}
 
     def _take_notification(self, wanted: dict[str, Any]) -> None:
         """Wait for what was told at this place; what was told in pieces may come in others."""
@@ -137,7 +166,10 @@ class ClientReplay:
             name = f"{params['processId']} {params['stream']}"
             self._expected[name] += len(base64.b64decode(params["chunk"]))
             wanted_bytes = min(self._expected[name], len(self._recording.grouped[name]))
-            self._until(lambda: len(grouped(self._told).get(name, b"")) >= wanted_bytes)
+            ended = ("process/closed", params["processId"])  # what is not plain may be shorter
+            self._until(
+                lambda: len(grouped(self._told).get(name, b"")) >= wanted_bytes or ended in self._ends()
+            )
 
     def _ends(self) -> set[tuple[str, str]]:
         return {(each["method"], each["params"].get("processId", "")) for each in self._told}
@@ -198,7 +230,7 @@ class ClientReplay:
         while not condition():
             message = self._peer.receive()
             assert message is not None, "the server ended"
-            if "id" in message:
+            if is_answer(message):
                 self._got[message["id"]] = message
             else:
                 self._told.append(message)

@@ -36,15 +36,19 @@ for name, text in zip(sys.argv[1::2], sys.argv[2::2]):
     exec(text, vars(sys.modules[name]))
 """
 _SHOW = """
-import inspect, io, linecache, traceback, uuid
+import datetime, inspect, io, linecache, pickle, traceback, uuid
 import gevent.util, msgspec
 gevent.get_hub().exception_stream = failure = io.StringIO()
 gevent.spawn(int, "no number").join()
 print("invalid literal for int()" in failure.getvalue(), ": int('no number')>" in failure.getvalue())
 class Point(msgspec.Struct):
     id: uuid.UUID
+    at: datetime.datetime
     x: int = 0
-print(msgspec.json.decode(b'{"id":"12345678-1234-5678-1234-567812345678"}', type=Point))
+text = b'{"id":"12345678-1234-5678-1234-567812345678","at":"2026-01-02T03:04:05Z"}'
+print(msgspec.json.decode(text, type=Point))
+print(datetime.datetime.strptime("2026-01-02", "%Y-%m-%d").replace(tzinfo=datetime.UTC), datetime.__doc__)
+print(pickle.loads(pickle.dumps(datetime.timedelta(1))), datetime.date.max, datetime.MAXYEAR)
 print(linecache.getline("/no/such/file.py", 1) == "", inspect.signature(Point))
 try:
     raise ExceptionGroup("both", [ValueError("one\\n\\n  indented"), ExceptionGroup("more", [KeyError(2)])])
@@ -54,7 +58,15 @@ except ExceptionGroup:
 
 
 def test_what_other_stand_ins_leave_out_is_missed_by_nobody() -> None:
-    names = ("platform", "pprint", "textwrap", "tokenize", "msgspec.inspect", "msgspec._json_schema")
+    names = (
+        "platform",
+        "pprint",
+        "textwrap",
+        "tokenize",
+        "msgspec.inspect",
+        "msgspec._json_schema",
+        "datetime",
+    )
     texts = replaced_modules(ROOT)
     words = [word for name in names for word in (name, texts[name])]
     without = _output([sys.executable, "-c", f"{_STAND_IN}\n{_SHOW}", *words])

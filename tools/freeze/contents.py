@@ -108,6 +108,8 @@ LEFT_OUT = (
     "_lzma",
     "_multibytecodec",
     "_statistics",
+    # for `uuid.uuid1` only, which nobody here asks for; a library of the system comes with it
+    "_uuid",
 )
 
 # The codecs Python itself and the host names of URLs need; the encodings of old code pages stay behind.
@@ -213,6 +215,12 @@ def implementer(*interfaces):
 """
 
 
+# Python 3.11 makes all of it in Python first, and then puts what is in C in its place; 3.12 has this only.
+_ONLY_IN_C = """
+from _datetime import *
+from _datetime import __doc__
+"""
+
 # For `uuid`, which asks at its import whether it is on AIX.
 _ONE_PLATFORM = """
 def system():
@@ -259,6 +267,7 @@ def replaced_modules(root: Path) -> dict[str, str]:
     """
     versions = dict(pin.split("==") for pin in pins([root / "requirements.txt"]))
     return {
+        "datetime": _ONLY_IN_C,
         "msgspec._json_schema": "schema = schema_components = None\n",
         "msgspec.inspect": "",
         "platform": _ONE_PLATFORM,

@@ -64,11 +64,6 @@ LIBRARIES = {
         ),
     ),
     "libffi.so": ("libffi", "MIT", "Copyright (c) 1996-2022 Anthony Green, Red Hat, Inc and others."),
-    "libuuid.so": (
-        "libuuid",
-        "BSD-3-Clause",
-        "Copyright (c) 1996-1999, 2007 Theodore Ts'o; 1999 Andreas Dilger",
-    ),
     "libz.so": ("zlib", "Zlib", "Copyright (C) 1995-2024 Jean-loup Gailly and Mark Adler"),
     "libsqlite3.so": ("SQLite", "blessing", ""),
     "libexpat.so": (

@@ -26,7 +26,6 @@ NAMES = (
     "libsqlite3-0",
     "libssl3",
     "libstdc++6",
-    "libuuid1",
     "zlib1g",
 )
 

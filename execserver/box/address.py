@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from execserver.client import urls
 
 FORMS: Final = "ws://HOST:PORT, wss://HOST, unix:/PATH, ssh:HOST or relay:https://RELAY/ENVIRONMENT"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_SSH = re.compile(
+# Compiled when asked for: a short command asks for neither, and each takes as long as loading a module.
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+_SSH: Final = (
     r"(?:(?P<user>[A-Za-z0-9_.][A-Za-z0-9_.@+-]*)@)?"
     r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_.][A-Za-z0-9_.-]*)"
     r"(?::(?P<port>[0-9]{1,5}))?(?P<program>/[A-Za-z0-9_./+,@%-]+)?"
@@ -68,7 +69,7 @@ Address = Server | Ssh | Relay | Own
 
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a box."""
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 def parse(url: str) -> Address:
@@ -112,7 +113,7 @@ def _unix(rest: str) -> Server:
 
 
 def _ssh(rest: str) -> Ssh:
-    found = _SSH.fullmatch(rest.removeprefix("//"))
+    found = re.fullmatch(_SSH, rest.removeprefix("//"))
     if found is None:
         raise BadBox(
             f"'ssh:{rest}' names no host", "write ssh:[USER@]HOST[:PORT][/PATH/TO/execserver], or a Host of "

@@ -17,15 +17,16 @@ DETACHED_MS: Final = 24 * 3600 * 1000
 """How long a command without a client stays if nothing else is said; the box may allow less."""
 SHELL_MS: Final = 3600 * 1000
 _LONGEST_MS: Final = 365 * 24 * 3600 * 1000
-_SPAN = re.compile(r"([0-9]{1,6})([smhd])")
+# Compiled when they are asked for, as in `address`.
+_SPAN: Final = r"([0-9]{1,6})([smhd])"
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
 _SHORTEST_ID: Final = 4
 
 
 def milliseconds(text: str) -> int | None:
     """Return a span such as 90s, 15m, 8h or 7d in milliseconds; None for anything else."""
-    found = _SPAN.fullmatch(text)
+    found = re.fullmatch(_SPAN, text)
     if found is None:
         return None
     return min(int(found[1]) * _SECONDS[found[2]] * 1000, _LONGEST_MS)
@@ -33,7 +34,7 @@ def milliseconds(text: str) -> int | None:
 
 def is_process_name(text: str) -> bool:
     """Return whether a text can name a command."""
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 def require(client: ExecServerClient, box: Box) -> None:

@@ -1,7 +1,8 @@
-"""How a conversation with a process is held, and how it ended: two records, no behaviour."""
+"""How a conversation with a process is held, how it ended, and whether a terminal is here."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,3 +37,8 @@ class Manner(NamedTuple):
     hangs_up: bool = False
     repaints: bool = False
     watches_only: bool = False
+
+
+def both_ends() -> bool:
+    """Return whether standard input and output are terminals."""
+    return os.isatty(0) and os.isatty(1)

@@ -6,17 +6,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+import gevent
+
 from execserver.box import kept
 from execserver.box.connecting import Box
-from execserver.box.conversation import Conversation
 from execserver.box.manner import Manner
 from execserver.box.running import Command, login_shell, open_client, start
 from execserver.box.shown import shown
-from execserver.box.terminal import Terminal
 from execserver.box.watching import leave
 from execserver.leaving import write
 
 if TYPE_CHECKING:
+    from execserver.box.terminal import Terminal
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
 
@@ -72,10 +73,14 @@ def _open(box: Box, stay: Stay) -> ExecServerClient:
 
 def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, is_shell: bool = False) -> int:
     keeps = client.extensions.kept_sessions
+    # Loaded while the box starts the command: this greenlet gets its turn when that one waits for the answer.
+    gevent.spawn(_load_conversation)
     process = start(client, box, command, stay.name if keeps else None)
+    from execserver.box.conversation import Conversation
+
     manner = Manner(
         box.name,
-        Terminal(0) if command.tty and os.isatty(0) else None,
+        _terminal() if command.tty and os.isatty(0) else None,
         tty=command.tty,
         takes_input=command.pipe_stdin or command.tty,
         escapes=is_shell,
@@ -88,6 +93,16 @@ def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, i
     if ending.detached:
         _leave_running(client, box, stay.name, process)
     return ending.status
+
+
+def _terminal() -> Terminal:
+    from execserver.box.terminal import Terminal  # late: a short command has none
+
+    return Terminal(0)
+
+
+def _load_conversation() -> None:
+    import execserver.box.conversation  # noqa: F401
 
 
 def _leave_running(client: ExecServerClient, box: Box, name: str | None, process: RemoteProcess) -> None:

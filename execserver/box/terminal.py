@@ -74,8 +74,3 @@ class Terminal:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
         except (OSError, termios.error):
             pass  # the terminal is gone
-
-
-def both_ends() -> bool:
-    """Return whether standard input and output are terminals."""
-    return os.isatty(0) and os.isatty(1)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from execserver.box.connecting import Box, asking, patience, reaching
-from execserver.box.conversation import Conversation
 from execserver.box.kept import SHELL_MS, find, has_ended, short_name
-from execserver.box.manner import LOST, Manner
+from execserver.box.manner import LOST, Manner, both_ends
 from execserver.box.notices import telling
 from execserver.box.running import open_client
 from execserver.box.shown import shown
-from execserver.box.terminal import Terminal, both_ends
 from execserver.client.errors import ExecServerError, OutputGap
 from execserver.client.event_log import UNKNOWN_EXIT, Exited
 from execserver.client.recovery import SessionState
@@ -64,6 +62,10 @@ def _recent(client: ExecServerClient, found: SessionProcess) -> int:
 
 
 def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process: RemoteProcess) -> int:
+    # Late: `run` uses this module, too, and loads the first while the box is busy, the other for a terminal.
+    from execserver.box.conversation import Conversation
+    from execserver.box.terminal import Terminal
+
     at_terminal = found.tty and both_ends()
     if at_terminal:
         write(1, _CLEAR.decode())
@@ -80,6 +82,7 @@ def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process
     if found.running and not process.writer:
         write(2, "execserver: somebody else writes to it; --take takes the keyboard, ^C ends this\n")
         manner = manner._replace(watches_only=True)
+
     ending = Conversation(client, process, manner).run()
     if ending.note:
         write(2, f"Error: {shown(box.name, 200)}: {ending.note}\n")

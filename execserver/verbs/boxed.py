@@ -20,8 +20,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 _INTERRUPTED = 130
 
-REMOTE = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?:(.*)", re.DOTALL)
-"""A path on a box: the name of the box, None for the default one, and the path there."""
+_REMOTE = r"([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?:(.*)"
 
 
 def ended(work: Callable[[], int]) -> int:
@@ -40,6 +39,11 @@ def program(name: str, help_text: str, usage: str) -> Program:
     """Return the command line of a verb: its help text is the grammar, any number of operands."""
     table = read_table(help_text, _REPEATABLE, _CHOICES)
     return Program(f"execserver {name}", table, lambda: help_text, "", (), True, usage)
+
+
+def remote(operand: str) -> re.Match[str] | None:
+    """Return a path on a box: the name of the box, None for the default one, and the path there."""
+    return re.fullmatch(_REMOTE, operand, re.DOTALL)  # compiled here, since `run` never asks
 
 
 def too_many(found: Program, operand: str, hint: str = "") -> Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from execserver.arguments import Mistake
-from execserver.verbs.boxed import REMOTE, box_of, ended, program
+from execserver.verbs.boxed import box_of, ended, program, remote
 
 HELP = """\
 Edit files of a box in your editor, and write them back as a whole, only if nobody else has changed them.
@@ -45,7 +45,7 @@ def _main() -> int:
     parsed = found.parse(sys.argv[1:])
     if not parsed.operands:
         raise found.mistaken(Mistake("a file is missing: BOX:PATH"))
-    files = [(operand, REMOTE.fullmatch(operand)) for operand in parsed.operands]
+    files = [(operand, remote(operand)) for operand in parsed.operands]
     there = [(operand, match[1], match[2]) for operand, match in files if match is not None]
     if len(there) != len(files):
         raise found.mistaken(Mistake("a file must be on a box: NAME:PATH or :PATH"))

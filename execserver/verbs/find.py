@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from execserver.arguments import Mistake, Parsed, Program
-from execserver.verbs.boxed import REMOTE, box_of, ended, program
+from execserver.verbs.boxed import box_of, ended, program, remote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _grep() -> int:
 
 def _on_one_box(found: Program, operands: list[str]) -> tuple[str | None, list[str]]:
     """Return the name of the box, None for the default one, and the paths there.  Raises Leave."""
-    matches = [(REMOTE.fullmatch(operand), operand) for operand in operands]
+    matches = [(remote(operand), operand) for operand in operands]
     places = [(None, operand) if match is None else (match[1], match[2]) for match, operand in matches]
     if len({name for name, _ in places}) != 1:
         raise found.mistaken(Mistake("all paths must be on the same box"))

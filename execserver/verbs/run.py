@@ -106,7 +106,7 @@ def _run() -> int:
     if "--detach" in parsed.options:
         command = _command(found, parsed, given[at + 1 :], tty="--tty" in parsed.options, pipe_stdin=False)
         return talking.run_detached(box_of(box, parsed), command, stay)
-    from execserver.box.terminal import both_ends
+    from execserver.box.manner import both_ends
 
     tty = "--tty" in parsed.options or ("--no-tty" not in parsed.options and both_ends())
     command = _command(found, parsed, given[at + 1 :], tty=tty, pipe_stdin="--no-stdin" not in parsed.options)
@@ -118,7 +118,7 @@ def _shell() -> int:
     parsed = found.parse(sys.argv[1:])
     box = only_box(found, parsed)
     stay = _stay(found, parsed)
-    from execserver.box.terminal import both_ends
+    from execserver.box.manner import both_ends
 
     if not both_ends():
         raise failure("a shell needs a terminal", "execserver run -- COMMAND")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from execserver.arguments import Mistake, Parsed, Program
-from execserver.verbs.boxed import REMOTE
+from execserver.verbs.boxed import remote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class Sides:
         """Raises Leave unless exactly one side is on a box, and that is one box."""
         if len(parsed.operands) < 2:
             raise found.mistaken(Mistake("a source and a target are needed"))
-        *sources, target = (REMOTE.fullmatch(operand) or operand for operand in parsed.operands)
+        *sources, target = (remote(operand) or operand for operand in parsed.operands)
         boxed = [each for each in (*sources, target) if not isinstance(each, str)]
         self.up = not isinstance(target, str)
         if self.up == any(not isinstance(each, str) for each in sources) or not boxed:

@@ -42,8 +42,7 @@ _TARGET_BYTES = bytes(range(33, 127))
 _HEAD_BYTES = b"\t\r\n" + bytes(range(32, 127)) + bytes(range(128, 256))
 _REMEMBERED_NAMES = 256
 _REMEMBERED_NAME_BYTES = 64
-_LONE_LINE_FEED = re.compile(rb"(?<!\r)\n")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+_LENGTH = r"[0-9]{1,18}"  # compiled when it is asked for: few requests have a length
 
 
 _NONE: tuple[str, ...] = ()
@@ -118,7 +117,7 @@ def by_name(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 def never_a_head(received: bytes) -> bool:
     """True if these bytes cannot become a valid head: one of their lines ends without CR."""
-    return _LONE_LINE_FEED.search(received) is not None
+    return received.count(b"\n") != received.count(b"\r\n")
 
 
 def answer(request: Request, date: str) -> Answer:
@@ -225,7 +224,7 @@ def _is_ambiguous(request: Request) -> bool:
         return len(request.values("host")) > 1
     if codings and (lengths or request.http10):
         return True
-    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+    if len(lengths) > 1 or not all(re.fullmatch(_LENGTH, length) for length in lengths):
         return True
     return len(codings) > 1 or len(request.values("host")) > 1
 

@@ -12,6 +12,7 @@ NOT_NEEDED = {
     *("websockets.client", "websockets.protocol", "logging", "hashlib", "json", "tomllib", "ssl", "pprint"),
     *("urllib.parse", "gevent.lock", "gevent.queue", "gevent.threadpool", "encodings.idna", "subprocess"),
     *("execserver.protocol.methods", "execserver.protocol.files", "execserver.box.book", "asyncio"),
+    *("termios", "execserver.box.terminal"),
 }
 
 
@@ -25,6 +26,9 @@ def test_a_command_over_a_websocket_loads_few_modules(person: Person, server: Se
         check=True,
     )
     assert done.stdout == b"hello\n"
-    loaded = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
-    assert {"execserver.client.websocket_transport", "gevent"} <= loaded
-    assert loaded & NOT_NEEDED == set()
+    loaded = [line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()]
+    assert {"execserver.client.websocket_transport", "gevent"} <= set(loaded)
+    assert set(loaded) & NOT_NEEDED == set()
+    # While the box starts the command, and not before it is asked to.
+    connected = loaded.index("execserver.client.websocket_transport")
+    assert connected < loaded.index("execserver.box.conversation")

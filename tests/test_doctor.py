@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +148,15 @@ def test_the_programs_folders_are_those_of_its_tree(monkeypatch: pytest.MonkeyPa
     assert (paths.program_folder(), paths.program_folders()) == ("/t", ["/t"])
     monkeypatch.setattr(sys, "frozen", words[3:], raising=False)
     assert set(ExecServerRuntimePaths.detect().program_folders()) >= {"/t", sys.base_prefix}
+
+
+def test_whether_credentials_can_be_masked_is_told_with_the_cure(
+    tmp_path: Path,
+) -> None:
+    report = doctor.probe_machine({b"CODEX_HOME": os.fsencode(tmp_path)})
+    assert f"yes  masking           certificates in {tmp_path}/proxy" in doctor.table(report)
+    assert "yes  network-proxy     HTTP and SOCKS5 on 127.0.0.1" in doctor.table(report)
+    (tmp_path / "proxy").touch()
+    text = doctor.table(doctor.probe_machine({b"CODEX_HOME": os.fsencode(tmp_path)}))
+    assert f"no   masking           {tmp_path}/proxy is a symlink or no folder; remove it" in text
+    assert "cure: make CODEX_HOME and its folder proxy this user's own" in text

@@ -14,6 +14,7 @@ from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.replies import Later, Reply, Result
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest, os_error_text
 from execserver.protocol.process import ExecParams
+from execserver.sandbox.backends.probe_egress import check_masking
 from execserver.sandbox.proxy.routes import HTTP_PORT, SOCKS_PORT
 from execserver.services.egress.launch import Place, proxy_of
 from execserver.services.egress.proxy import EgressProxy
@@ -125,9 +126,13 @@ def _proxy(
 
 def _masked(config: NetworkProxyConfig, service: EgressService) -> Masked:
     """Return the masking of a process.  Raises InvalidParams, and InternalError: it never starts without."""
-    from execserver.services.egress.certificate_folder import FolderRefused
+    from execserver.sandbox.certificate_folder import FolderRefused
     from execserver.services.egress.masked import masked_of
 
+    # Looked at again: the machine, and the folder, may have changed since it was announced.
+    found = check_masking(service.environ)
+    if not found.works:
+        raise InternalError(f"credentials cannot be masked: {found.blocker}")
     try:
         return masked_of(config, service)
     except ConfigError as error:

@@ -25,6 +25,7 @@ from execserver.protocol.methods import METHODS
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import encode_record, encode_value
 from execserver.protocol.session import KeptSession
+from execserver.sandbox.backends.probe_egress import check_masking
 from execserver.services.shell import detect_shell, login_shell
 from execserver.settings import Settings
 from execserver.version import CONTRACT_VERSION_VARIABLE, __version__, contract_version
@@ -91,18 +92,18 @@ def describe(
         platform_os="linux",
         temporary_directories=() if folder is None else (PathUri.from_native(folder),),
         temp_dir=PathUri.from_native(folder or b"/tmp"),
-        capabilities=capabilities(),
+        capabilities=capabilities(check_masking(environ).works),
         execserver=extensions(settings or Settings()),
     )
 
 
-def capabilities() -> Capabilities:
-    """Return which parts of the newest contract this server keeps."""
+def capabilities(masks: bool) -> Capabilities:
+    """Return which parts of the newest contract this server keeps; `masks` says whether it can mask."""
     return Capabilities(
         network_proxy_launch=True,
         network_proxy_review_domains=True,
-        credential_masking=True,
-        credential_masking_custom_providers=True,
+        credential_masking=masks,
+        credential_masking_custom_providers=masks,
         fs_watch_missing="fs/watchMissing" in METHODS,
         capability_discovery_sandbox="capabilityRoots/discoverV1" in METHODS,
         capability_discovery_v2="capabilities/discoverV2" in METHODS,

@@ -13,6 +13,7 @@ from execserver.leaving import until_left
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.sandbox import nesting
 from execserver.sandbox.backends import probe_folders, selection
+from execserver.sandbox.backends.probe_egress import check_egress
 from execserver.sandbox.backends.probe_limits import check_limits
 from execserver.sandbox.kernel import landlock
 from execserver.verbs.usage import verb
@@ -70,6 +71,7 @@ def probe_machine(environ: Mapping[bytes, bytes]) -> Report:
         probe_folders.state(environ),
         check_notification(),
         check_stand_ins(),
+        *check_egress(environ),
         *check_limits(),
     )
     return report

@@ -222,12 +222,20 @@ def test_what_is_not_masked_is_said(server: ServerProcess, peer: WsPeer, provide
     assert "the credential VENDOR_KEY is not masked: its value matches no pattern" in server.errors()
 
 
-def test_where_no_certificate_can_be_written_nothing_starts(provider: Provider, tmp_path: Path) -> None:
+def test_where_no_certificate_can_be_written_it_is_not_announced_and_nothing_starts(
+    provider: Provider, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     own = {"OPENAI_API_KEY": KEY, "CODEX_HOME": str(tmp_path / "file")}
     with ServerProcess(env=base_environment() | own) as server, server.connect() as peer:
         peer.open_session()
-        with pytest.raises(RemoteError, match="credentials cannot be masked, no certificate can be written"):
+        told = peer.call("environment/info")["capabilities"]
+        assert not told["credentialMasking"]
+        assert not told["credentialMaskingCustomProviders"]
+        assert told["networkProxyLaunch"]
+        with pytest.raises(
+            RemoteError, match=r"credentials cannot be masked: .*file is a symlink or no folder"
+        ):
             start(peer, "p", "env", **members(provider))
         assert peer.call("process/list")["processes"] == []
 

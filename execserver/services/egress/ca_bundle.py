@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from execserver.http_client.trust import KNOWN_BUNDLES
-from execserver.services.egress.certificate_folder import FolderRefused, opened
+from execserver.sandbox.certificate_folder import FolderRefused, opened
 
 _PREFIX = b"ca-bundle-"
 _UNFINISHED = b".ca-bundle-"

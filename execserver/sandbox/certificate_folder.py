@@ -2,7 +2,7 @@
 
 Who can change what is in it, or put another folder in its place, decides what these processes trust.  So it
 must be this user's alone, and no symlink: it is opened below its parent, and all work goes by the descriptor.
-Sandboxes cannot write to it (`sandbox.own_files`).
+Sandboxes cannot write to it (`own_files`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from execserver.sandbox.certificate_folder import FolderRefused, opened
 from execserver.services.egress.ca_bundle import CaBundle, remove_stale
-from execserver.services.egress.certificate_folder import FolderRefused, opened
 
 
 @pytest.fixture

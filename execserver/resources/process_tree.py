@@ -70,8 +70,8 @@ class ProcessTree:
     def kill(self) -> None:
         """Kill all of it, and what is forked meanwhile, as far as it can be seen."""
         for _ in range(3):
-            members = self.look()
-            for seen in members:
+            # A parent that saw its child die first would go on: report, clean up, or exit by itself with 137.
+            for seen in _parents_first(self.look()):
                 _kill(seen)
 
 
@@ -94,6 +94,17 @@ def _share(seen: Seen) -> int:
     except OSError:
         return seen.resident  # another user's by now
     return int(line.split()[1]) * 1024 if line else seen.resident
+
+
+def _parents_first(members: list[Seen]) -> list[Seen]:
+    children: dict[int, list[Seen]] = {seen.pid: [] for seen in members}
+    ordered: list[Seen] = []
+    for seen in members:
+        children.get(seen.parent, ordered).append(seen)
+    for seen in ordered:  # which grows meanwhile
+        ordered += children.pop(seen.pid)
+    # Numbers that changed hands during the look can make a circle.
+    return ordered + [seen for circle in children.values() for seen in circle]
 
 
 def _kill(seen: Seen) -> None:

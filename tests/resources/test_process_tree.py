@@ -86,3 +86,25 @@ def test_a_tree_of_nobody_has_no_members(monkeypatch: pytest.MonkeyPatch) -> Non
     """Session 0 is that of the kernel's threads, and in a container that of who came from outside."""
     table(monkeypatch, (1, 0, 0, 1), (2, 0, 0, 1))
     assert pids(ProcessTree(0, {})) == set()
+
+
+@pytest.mark.parametrize("first", range(9, 25))
+def test_no_parent_sees_its_child_die_of_the_kill(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell would say so and exit with 137: by itself, and nobody could tell that it was the limit."""
+    killed: list[int] = []
+    monkeypatch.setattr(process_tree, "_kill", lambda seen: killed.append(seen.pid))
+    numbers = [first, first - 1, first - 3, first - 7]  # as they come out after the largest pid
+    chain = zip(numbers, [1, *numbers], strict=False)
+    table(monkeypatch, (1, 0, 1, 1), *((pid, parent, numbers[0], 60) for pid, parent in chain))
+    ProcessTree(first).kill()
+    assert killed == numbers * 3
+
+
+def test_parents_in_a_circle_are_killed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As seen when a number becomes another process's between the looks at two."""
+    killed: list[int] = []
+    monkeypatch.setattr(process_tree, "_kill", lambda seen: killed.append(seen.pid))
+    table(monkeypatch, (10, 1, 10, 60), (11, 12, 10, 60), (12, 11, 10, 60))
+    ProcessTree(10).kill()
+    assert killed[0] == 10
+    assert sorted(killed) == [10] * 3 + [11] * 3 + [12] * 3

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import gevent
 import pytest
 from gevent.ssl import SSLContext
 
@@ -19,7 +18,6 @@ from tests.support.greenlets import turns
 from tests.support.lives import assert_freed
 from tests.support.relay_process import key_object, masked_frame
 from tests.support.relay_stage import LIMITS, RelayEnd, RelayStage, connected
-from tests.support.waiting import wait_until
 
 LIVES = 1000 if LONG else 60
 
@@ -30,7 +28,7 @@ def stage(tmp_path: Path) -> Iterator[RelayStage]:
     made = RelayStage(tmp_path, LIMITS._replace(bytes_per_s=0))
     yield made
     made.close()
-    turns()
+    made.settle()
 
 
 def test_a_registry_call(stage: RelayStage) -> None:
@@ -41,7 +39,7 @@ def test_a_registry_call(stage: RelayStage) -> None:
         assert stage.call("validate", {})["error"]["code"] == "invalid_request"
         assert stage.call("nothing", {})["error"]["code"] == "not_found"
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=lambda: stage.settle(1))
     with_executor.drop()
 
 
@@ -53,7 +51,7 @@ def test_rubbish_and_a_connection_that_says_nothing(stage: RelayStage) -> None:
             sock.recv(4096)
         sock.close()
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=stage.settle)
 
 
 def test_a_request_that_takes_too_long(tmp_path: Path) -> None:
@@ -65,19 +63,20 @@ def test_a_request_that_takes_too_long(tmp_path: Path) -> None:
         assert not sock.recv(4096)
         sock.close()
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=stage.settle)
     stage.close()
+    stage.settle()
 
 
 @pytest.mark.parametrize("how", [RelayEnd.leave, RelayEnd.drop])
 def test_an_executors_connection(stage: RelayStage, how: Callable[[RelayEnd], None]) -> None:
-    assert_freed(lambda number: how(stage.executor()), LIVES)
+    assert_freed(lambda number: how(stage.executor()), LIVES, settle=stage.settle)
 
 
 @pytest.mark.parametrize("how", [RelayEnd.leave, RelayEnd.drop])
 def test_a_harnesss_connection(stage: RelayStage, how: Callable[[RelayEnd], None]) -> None:
     executor = stage.executor()
-    assert_freed(lambda number: how(stage.harness()), LIVES)
+    assert_freed(lambda number: how(stage.harness()), LIVES, settle=lambda: stage.settle(1))
     executor.drop()
 
 
@@ -93,7 +92,7 @@ def test_a_stream_that_ends_with_a_reset(stage: RelayStage) -> None:
         (executor if number % 2 else harness).send(name, Reset("over"))
         assert (harness if number % 2 else executor).receive() == Reset("over")
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=lambda: stage.settle(2))
     harness.drop()
     executor.drop()
 
@@ -108,13 +107,7 @@ def test_streams_of_a_lost_harness(stage: RelayStage) -> None:
         harness.drop()
         assert executor.receive() == Reset(RESET_HARNESS_LOST)
 
-    def settle() -> None:
-        wait_until(
-            lambda: not stage.gauge("streams"), pause=gevent.sleep
-        )  # the grace of those that were lost
-        turns()
-
-    assert_freed(life, LIVES, settle=settle)
+    assert_freed(life, LIVES, settle=lambda: stage.settle(1))
     executor.drop()
 
 
@@ -134,7 +127,7 @@ def test_a_stream_that_moves_to_another_connection(stage: RelayStage) -> None:
         before.drop()
         after.drop()
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=lambda: stage.settle(1))
     executor.drop()
 
 
@@ -153,7 +146,7 @@ def test_a_connection_with_half_a_frame_in_and_much_unsent(stage: RelayStage) ->
         assert executor.receive() == Reset(RESET_HARNESS_LOST)
         stage.harness().drop()  # whose coming says that the other one is gone
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=lambda: stage.settle(1))
     executor.drop()
 
 
@@ -164,7 +157,7 @@ def test_an_executor_that_another_one_replaces(stage: RelayStage) -> None:
         before.drop()
         after.leave()
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=stage.settle)
 
 
 def test_connections_with_tls(stage: RelayStage, tmp_path: Path) -> None:
@@ -186,7 +179,7 @@ def test_connections_with_tls(stage: RelayStage, tmp_path: Path) -> None:
             secured.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             assert b" 200 " in secured.recv(4096)
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=stage.settle)
 
 
 @pytest.mark.parametrize(
@@ -202,4 +195,4 @@ def test_a_peer_that_breaks_the_rules(stage: RelayStage, sent: bytes) -> None:
             pass
         peer.drop()
 
-    assert_freed(life, LIVES)
+    assert_freed(life, LIVES, settle=stage.settle)

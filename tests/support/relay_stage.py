@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gevent
 from gevent import socket
 
 from execserver.listen_url import WsListen
@@ -22,7 +23,9 @@ from execserver.relay.state import MemoryState, RelayState
 from execserver.relay.tokens import TokenBook, create
 from execserver.settings import Settings
 from execserver.wire.relay_frames import Body, RelayFrame, decode_frame, encode_frame
+from tests.support.greenlets import turns
 from tests.support.relay_process import key_object, masked_frame
+from tests.support.waiting import wait_until
 
 NAME = "box-1"
 LIMITS = Limits(calls_per_s=1_000_000, grants=4, resume_grace_s=0.02, close_timeout_s=0.5)
@@ -132,6 +135,24 @@ class RelayStage:
     def gauge(self, name: str) -> float:
         """Return a figure of the metrics page."""
         return self.rendezvous.gauges()[name][1]
+
+    def settle(self, sockets: int = 0) -> None:
+        """Wait until there is nothing but so many WebSockets: a busy kernel may tell late who has left."""
+
+        def is_quiet() -> bool:
+            return (
+                self.rendezvous.count_sockets() == sockets
+                and not len(self.admission)
+                and not self.gauge("streams")
+            )
+
+        def stays_quiet() -> bool:
+            turns()  # in which somebody may come, or the last one end
+            was_quiet = is_quiet()
+            turns()
+            return was_quiet and is_quiet()
+
+        wait_until(stays_quiet, pause=gevent.sleep)
 
     def close(self) -> None:
         self.rendezvous.end()

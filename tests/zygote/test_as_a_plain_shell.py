@@ -29,9 +29,10 @@ def stage(tmp_path: Path, zygote: Supervised, user: int) -> Stage:
 
 TO_A_FILE = 'P say to-a-file > "$HOME/file"; P cat "$HOME/file"'
 HERE = "cat <<E | P cat\nhere\nE\n"  # for which some shells write a file
-# What is forbidden may end before the signal comes, or after it.
-KILLED = """P wait & kill -TERM $!; wait $!; echo "killed $?"
-P wait & kill -KILL $!; wait $!; echo "killed $?"
+# What is forbidden may end before the signal comes, or after it.  And what a shell says of the end depends on
+# when it hears of it: dash is silent if that is before its `kill` is over.
+KILLED = """(P wait & kill -TERM $!; wait $!; echo "killed $?") 2> /dev/null
+(P wait & kill -KILL $!; wait $!; echo "killed $?") 2> /dev/null
 """
 # What every shell does with a program P.
 SPAWNS = """
@@ -50,8 +51,8 @@ P say both 2>&1 | P cat
 (cd / && P pwd)
 A=1 P env A
 P say background & wait $!; echo "wait $?"
-P wait & kill -TERM $!; wait $!; echo "killed $?"
-P wait & kill -KILL $!; wait $!; echo "killed $?"
+(P wait & kill -TERM $!; wait $!; echo "killed $?") 2> /dev/null
+(P wait & kill -KILL $!; wait $!; echo "killed $?") 2> /dev/null
 P say and && echo yes || echo no
 if P exit 0; then echo true; else echo false; fi
 P exit 1 || echo or

@@ -1,4 +1,4 @@
-"""Who may ask a server to be upgraded: its own user and root, and nobody who is more confined than it is.
+"""Who may ask a server or a relay to be upgraded: its own user and root, and nobody who is more confined than it is.
 
 What can be asked for is to run another program in the server's place, so no command in a sandbox may, whoever
 has made the sandbox.  The kernel says who has connected.  A sandbox shows in that process: in a pid or user
@@ -27,18 +27,18 @@ class Asker:
         self.pid, self.uid, _ = _CREDENTIALS.unpack(found)
         self._sock = sock
 
-    def objection(self) -> str | None:
-        """Return why it may not ask; None if it may."""
+    def objection(self, of: str = "server") -> str | None:
+        """Return why it may not ask, in words that name what it asks; None if it may."""
         if self.uid not in (_ROOT, os.geteuid()):
-            return "only the user of the server, and root, may upgrade it"
+            return f"only the user of the {of}, and root, may upgrade it"
         if self.pid <= 0:
-            return "it is asked from a place whose processes the server does not see"
+            return f"it is asked from a place whose processes the {of} does not see"
         try:
             pidfd = _pidfd_of(self._sock, self.pid)
         except OSError:
             return "the process that asked has ended"
         try:
-            found = self._confinement()
+            found = self._confinement(of)
         except (OSError, ValueError, KeyError) as error:
             found = f"whether the process that asked is in a sandbox cannot be seen: {error}"
         try:
@@ -48,11 +48,11 @@ class Asker:
             os.close(pidfd)
         return "the process that asked has ended" if ended else found
 
-    def _confinement(self) -> str | None:
+    def _confinement(self, of: str) -> str | None:
         """Return how it is more confined than this process."""
         theirs, ours = _limits(self.pid), _limits(os.getpid())
         if any(their > our for their, our in zip(theirs, ours, strict=True)):
-            return "it is asked from inside a sandbox: a process there may not upgrade the server"
+            return f"it is asked from inside a sandbox: a process there may not upgrade the {of}"
         # Root looks after itself: what is of a process of root another user cannot see.
         if self.uid == _ROOT != os.geteuid():
             return None

@@ -38,7 +38,7 @@ def answer(sock: socket.socket, upgrade: Upgrade) -> None:
     asker = Asker(sock)
     who = f"pid {asker.pid}, user {asker.uid}"
     try:
-        program = _program(sock, asker.objection())
+        program = _program(sock, asker.objection(upgrade.kind))
     except BadProgram as error:
         why = str(error)
         upgrade.refused("a file", who, why)

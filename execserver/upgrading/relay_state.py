@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+from typing import Final
 
 from execserver.handover.carrier import Outgoing
 from execserver.handover.relay_records import RELAY_STATE_VERSION, RelayHandover
@@ -18,6 +19,8 @@ _TEXT = "this relay is being upgraded: connect once more"
 
 class RelayState:
     """An `Upgradable`."""
+
+    kind: Final = "relay"
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from execserver.handover.carrier import Outgoing
 from execserver.handover.records import STATE_VERSION, Handover
@@ -38,6 +38,8 @@ class Parts(NamedTuple):
 
 class ServerState:
     """An `Upgradable`."""
+
+    kind: Final = "server"
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

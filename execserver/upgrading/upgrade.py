@@ -42,7 +42,11 @@ class NotUpgraded(Exception):
 
 
 class Upgradable(Protocol):
-    """A server, as far as it can be handed over."""
+    """A server or a relay, as far as it can be handed over."""
+
+    @property
+    def kind(self) -> str:
+        """What it is called in the texts of refusals."""
 
     def going(self, shown: str, who: str) -> None:
         """Note that a program has agreed to take over, and who has asked for that."""
@@ -92,6 +96,11 @@ class Upgrade:
         self._is_under_way = False
         self._quiet_until = -math.inf
         self._untold = 0
+
+    @property
+    def kind(self) -> str:
+        """See `Upgradable`."""
+        return self._server.kind
 
     def run(self, program: Program, who: str, asker: int | None = None) -> None:
         """Become the program.  Returns only by raising NotUpgraded; the program is closed then.
@@ -151,7 +160,7 @@ class Upgrade:
             self._wait_while(lambda: self._server.is_leaving, _CLOSING_S)
             gevent.sleep(_LOOK_S)  # the loop takes the signals that came before they were blocked
             if self._is_ending():
-                raise NotUpgraded("the server is being ended")
+                raise NotUpgraded(f"the {self.kind} is being ended")
             self._execute(program, asker, began_at)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)

@@ -135,7 +135,7 @@ def _ask(sock: socket.socket, file: str | None) -> None:
     try:
         sock.sendmsg([message], rights)
     except OSError as error:
-        raise failure(f"the server does not listen: {os_error_text(error.errno or 0)}") from None
+        raise failure(f"the request cannot be sent: {os_error_text(error.errno or 0)}") from None
     finally:
         for fd in fds:
             os.close(fd)
@@ -147,16 +147,16 @@ def _answer(sock: socket.socket) -> str:
     try:
         data = sock.recv(_ANSWER_BYTES)
     except OSError:
-        raise failure("the server has not answered in time", "look at its log") from None
+        raise failure("there was no answer in time", "look at its log") from None
     if not data:
-        raise failure("the server ended during the upgrade", "look at its log")
+        raise failure("the process ended during the upgrade", "look at its log")
     try:
         answer = json.loads(data)
         if "refused" in answer:
             raise failure(_printable(str(answer["refused"])))
         return _told(answer["upgraded"])
     except (ValueError, KeyError, TypeError):
-        raise failure("the server's answer is none that this program understands") from None
+        raise failure("the answer is none that this program understands") from None
 
 
 def _told(facts: dict[str, object]) -> str:

@@ -174,7 +174,8 @@ def test_a_name_that_leads_elsewhere_meanwhile(tmp_path: Path) -> None:
 
 def test_nobody_asks_from_a_sandbox(relay: RelayProcess, tmp_path: Path) -> None:
     file = program(tmp_path / "new", f"touch {tmp_path}/ran")
-    assert "from inside a sandbox" in refused(relay, str(file), before=no_new_privileges)
+    said = refused(relay, str(file), before=no_new_privileges)
+    assert "it is asked from inside a sandbox: a process there may not upgrade the relay" in said
     assert not (tmp_path / "ran").exists()
 
 
@@ -197,7 +198,7 @@ def test_another_user_can_neither_ask_nor_send_the_signal(relay: RelayProcess) -
         group=OTHER_UID,
         extra_groups=[],
     )
-    assert said.stdout == ('{"refused":"only the user of the server, and root, may upgrade it"}\nno right\n')
+    assert said.stdout == ('{"refused":"only the user of the relay, and root, may upgrade it"}\nno right\n')
 
 
 def has_upgraded(relay: RelayProcess, times: int) -> bool:
@@ -225,7 +226,7 @@ def test_a_relay_that_is_being_ended_is_not_upgraded(tmp_path: Path) -> None:
     with RelayProcess(limits={"drain_s": 60.0}) as relay:
         file = program(tmp_path / "new", f"kill -TERM {relay.pid}")
         with relay.executor(relay.token()):
-            assert "the server is being ended" in refused(relay, str(file))
+            assert "the relay is being ended" in refused(relay, str(file))
             wait_until(lambda: relay.request("GET", "/readyz")[0] == 503)
 
 

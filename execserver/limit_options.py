@@ -1,4 +1,4 @@
-"""--limit-process and --limit-session: their names and values, and the settings of them.
+"""--limit-process, --limit-session and `run --limit`: their names and values, and what comes of them.
 
 Loaded only where one is given.
 """
@@ -12,7 +12,7 @@ from execserver.leaving import Leave
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _SIZE = re.compile(r"([0-9]{1,12})([KMGT]?)")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
@@ -21,6 +21,7 @@ _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_00
 _COUNT = re.compile(r"[0-9]{1,9}")
 _PERCENT = re.compile(r"([0-9]{1,7})%")
 
+_MOST_BYTES = 2**53
 _LEAST_MEMORY = 8 * _UNITS["M"]
 _LEAST_FILES = 16
 
@@ -30,7 +31,19 @@ def limit_settings(program: Program, words: Iterable[str]) -> dict[str, float]:
 
     Raises Leave for a wrong name or value; of two values of one limit the last counts.
     """
-    found: dict[str, float] = {}
+    return {f"limit_{whose}_{field}": number for whose, field, number in _read(program, words)}
+
+
+def limits_of_command(program: Program, words: Iterable[str]) -> dict[str, int]:
+    """Return what options such as `--limit=memory=512M` ask for: members of `limits`, and `best` (0 or 1).
+
+    Raises Leave as `limit_settings`.
+    """
+    return {field: number for _, field, number in _read(program, words)}
+
+
+def _read(program: Program, words: Iterable[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield whose limit each option is, its field, and its value."""
     for word in words:
         option, _, given = word.partition("=")
         if option not in _OPTIONS:
@@ -43,8 +56,7 @@ def limit_settings(program: Program, words: Iterable[str]) -> dict[str, float]:
         number = read(value)
         if number is None:
             raise _mistaken(program, option, given, f"{name}= and {expected}")
-        found[f"limit_{whose}_{field}"] = number
-    return found
+        yield whose, field, number
 
 
 def _mistaken(program: Program, option: str, given: str, expected: str) -> Leave:
@@ -55,7 +67,7 @@ def _mistaken(program: Program, option: str, given: str, expected: str) -> Leave
 def _size(text: str, least: int = 1) -> int | None:
     found = _SIZE.fullmatch(text)
     size = int(found[1]) * _UNITS[found[2]] if found else 0
-    return size if size >= least else None
+    return size if least <= size <= _MOST_BYTES else None
 
 
 def _time(text: str) -> int | None:
@@ -91,6 +103,7 @@ _READERS: dict[str, tuple[str, Callable[[str], int | None], str]] = {
     "enforce": ("best", _enforcement, "kernel or best"),
 }
 _OPTIONS = {
+    "--limit": ("command", tuple(_READERS)),
     "--limit-process": ("process", tuple(_READERS)),
     "--limit-session": ("session", ("memory", "processes", "cpu")),
 }

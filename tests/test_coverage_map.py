@@ -158,7 +158,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.transports.metrics_endpoint": "e2e/test_metrics.py",
     "execserver.transports.transport": "transports/test_connection.py",
     "execserver.verbs.box": "box/test_run.py",
-    "execserver.verbs.boxed": "box/test_run.py",
     "execserver.verbs.cp": "box/test_cp.py",
     "execserver.verbs.edit": "box/test_edit.py",
     "execserver.verbs.find": "box/test_find.py",

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from execserver.box.running import limits_of
 from execserver.cli import parse
 from execserver.leaving import Leave
+from execserver.limit_options import limits_of_command
+from execserver.protocol.resource_limits import LimitEnforcement, ResourceLimits
+from execserver.verbs.boxed import program
+from execserver.verbs.run import HELP
 
 
 def settings(*words: str) -> dict[str, float]:
@@ -26,6 +31,27 @@ def test_every_limit_has_a_name_and_a_unit() -> None:
     }
 
 
+def limits(*words: str) -> ResourceLimits | None:
+    found = program("run", HELP, "")
+    return limits_of(limits_of_command(found, found.parse([f"--limit={word}" for word in words]).words))
+
+
+def test_a_command_has_the_same_names_and_units() -> None:
+    words = ["memory=512M", "processes=50", "cpu=150%", "time=90s", "cpu-time=2m", "file=1G", "open-files=64"]
+    assert limits(*words, "enforce=best") == ResourceLimits(
+        memory_bytes=512 * 1024**2,
+        processes=50,
+        cpu_percent=150,
+        wall_ms=90_000,
+        cpu_ms=120_000,
+        file_bytes=1024**3,
+        open_files=64,
+        enforce=LimitEnforcement.BEST,
+    )
+    assert limits("enforce=kernel") == ResourceLimits()
+    assert limits() is None
+
+
 def test_sessions_have_fewer_and_the_last_value_counts() -> None:
     assert settings(
         *("--limit-session", "memory=1G", "--limit-session=processes=7", "--limit-session=processes=9")
@@ -36,6 +62,7 @@ def test_sessions_have_fewer_and_the_last_value_counts() -> None:
     ("option", "word", "expected"),
     [
         ("process", "memory=7M", "memory= and a size of at least 8M, such as 512M"),
+        ("process", "memory=99999T", "memory= and a size of at least 8M, such as 512M"),
         ("process", "memory", "memory= and a size of at least 8M, such as 512M"),
         ("process", "processes=0", "processes= and a number of at least 1"),
         ("process", "cpu=50", "cpu= and a part of one CPU of at least 1%, such as 150%"),

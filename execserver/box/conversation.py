@@ -115,7 +115,7 @@ class Conversation:
             stderr.close()
 
     def _shown(self, stdout: Sink, stderr: Sink) -> Ending:
-        code = UNKNOWN_EXIT
+        code, ended = UNKNOWN_EXIT, None
         while True:
             try:
                 event = self._process.next_event()
@@ -127,12 +127,12 @@ class Conversation:
             if isinstance(event, Output):
                 (stderr if event.stream == "stderr" else stdout).write(event.data)
             elif isinstance(event, Exited):
-                code = event.code
+                code, ended = event.code, event.ended
             if event.seq + 1 >= self._process.began_before:
                 self._replayed.set()
         if code == UNKNOWN_EXIT:
             return Ending(LOST, "the command ended, and the box does not know how")
-        return Ending(code & 0xFF)
+        return Ending(code & 0xFF, ended=ended)
 
     def _follow_size(self) -> None:
         assert self._manner.terminal is not None

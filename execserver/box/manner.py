@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from execserver.box.terminal import Terminal
+    from execserver.protocol.resource_limits import ProcessEnd
 
 LOST: Final = 255
 """The exit status when the end of the command is not known, as ssh has it."""
 
 
 class Ending(NamedTuple):
-    """How it ended: the exit status for the caller, and what to tell the person, if anything."""
+    """How it ended: the exit status for the caller, and what to tell the person, if anything.
+
+    `ended` is the box's word why the command did not exit by itself.
+    """
 
     status: int
     note: str = ""
     detached: bool = False
+    ended: ProcessEnd | None = None
 
 
 class Manner(NamedTuple):

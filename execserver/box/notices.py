@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Final
 import gevent
 
 from execserver.box.shown import shown
+from execserver.leaving import write
+from execserver.protocol.resource_limits import EndCause
 
 if TYPE_CHECKING:
     from execserver.box.terminal import Terminal
     from execserver.client.client import ExecServerClient
+    from execserver.protocol.resource_limits import ProcessEnd
 
 _SILENCE_S: Final = 2.0
 
@@ -32,6 +35,12 @@ def telling(client: ExecServerClient, name: str) -> Iterator[None]:
 
 def _ignore(is_back: bool) -> None:
     pass
+
+
+def tell_end(ended: ProcessEnd | None) -> None:
+    """Say why the box ended a command, or its machine did; a signal shows in the exit status."""
+    if ended is not None and ended.cause is not EndCause.SIGNAL:
+        write(2, f"execserver: the command {shown(ended.text, 1000)}\n")
 
 
 class Notices:

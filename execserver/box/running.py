@@ -15,6 +15,7 @@ from execserver.client.starting import INHERIT_ENVIRONMENT
 from execserver.leaving import Leave
 from execserver.protocol.errors import RpcError
 from execserver.protocol.paths import PathUri
+from execserver.protocol.resource_limits import LimitEnforcement, ResourceLimits
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
@@ -38,6 +39,7 @@ class Command(NamedTuple):
     tty: bool = False
     pipe_stdin: bool = False
     arg0: str | None = None
+    limits: Mapping[str, int] = {}  # as `limit_options` returns them
 
 
 def open_client(box: Box, **options: object) -> ExecServerClient:
@@ -62,6 +64,7 @@ def start(client: ExecServerClient, box: Box, command: Command, name: str | None
                 arg0=command.arg0,
                 sandbox=_sandbox(command.sandbox, cwd),
                 process_name=name,
+                limits=limits_of(command.limits),
             )
         except RequestFailed as error:
             status = NOT_FOUND if error.message.endswith(_NO_SUCH) else NOT_STARTED
@@ -100,6 +103,16 @@ def place_of(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
             "use another box",
         ) from None
     return PathUri.from_native(os.path.normpath(os.path.join(base, os.fsencode(asked.removeprefix("~/")))))
+
+
+def limits_of(given: Mapping[str, int]) -> ResourceLimits | None:
+    """Return the limits that a person asks for; None where there are none."""
+    if not given:
+        return None
+    values = {name: value for name, value in given.items() if name != "best"}
+    return ResourceLimits(
+        **values, enforce=LimitEnforcement.BEST if given.get("best") else LimitEnforcement.KERNEL
+    )
 
 
 def _variables(command: Command) -> dict[str, str]:

@@ -11,6 +11,7 @@ import gevent
 from execserver.box import kept
 from execserver.box.connecting import Box
 from execserver.box.manner import Manner
+from execserver.box.notices import tell_end
 from execserver.box.running import Command, login_shell, open_client, start
 from execserver.box.shown import shown
 from execserver.box.watching import leave
@@ -90,6 +91,7 @@ def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, i
     ending = Conversation(client, process, manner).run()
     if ending.note:
         write(2, f"Error: {shown(box.name, 200)}: {ending.note}\n")
+    tell_end(ending.ended)
     if ending.detached:
         _leave_running(client, box, stay.name, process)
     return ending.status

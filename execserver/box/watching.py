@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from execserver.box.connecting import Box, asking, patience, reaching
 from execserver.box.kept import SHELL_MS, find, has_ended, short_name
 from execserver.box.manner import LOST, Manner, both_ends
-from execserver.box.notices import telling
+from execserver.box.notices import tell_end, telling
 from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, OutputGap
@@ -86,6 +86,7 @@ def _converse(client: ExecServerClient, box: Box, found: SessionProcess, process
     ending = Conversation(client, process, manner).run()
     if ending.note:
         write(2, f"Error: {shown(box.name, 200)}: {ending.note}\n")
+    tell_end(ending.ended)
     if ending.detached:
         write(2, f"execserver: {short_name(found)} goes on; `execserver attach` comes back to it\n")
     return ending.status
@@ -97,23 +98,26 @@ def wait(box: Box, name: str) -> int:
     try:
         found = find(client, box, name)
         if not found.running:
+            tell_end(found.ended)
             return _status(found.exit_code)
         with asking(box):
             process = client.watch_process(found.session_id, found.process_id, after_seq=0)
         with reaching(box), telling(client, box.name):
-            return _status(_exit_code(process))
+            exited = _exit_of(process)
+        tell_end(exited.ended if exited else None)
+        return _status(exited.code if exited else None)
     finally:
         leave(client)
 
 
-def _exit_code(process: RemoteProcess) -> int | None:
+def _exit_of(process: RemoteProcess) -> Exited | None:
     while True:
         try:
             event = process.next_event()
         except OutputGap:
             continue
         if isinstance(event, Exited):
-            return event.code
+            return event
         if event is None:
             return None
 

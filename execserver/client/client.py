@@ -12,7 +12,7 @@ import msgspec
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, InvalidUrl, RemoteModeUnavailable, RequestFailed
 from execserver.client.flow import Gate
-from execserver.client.operations.processes import require
+from execserver.client.operations.processes import require_members
 from execserver.client.options import (
     REMOTE_IN_FLIGHT,
     ExecServerClientConnectOptions,
@@ -285,8 +285,7 @@ class ExecServerClient(Parts):
             limits=limits,
             record=record,
         )
-        if limits is not None:
-            require(self._session.extensions.process_limits, PROCESS_START)
+        require_members(self._session.extensions, params)
         return self._start(params, collect_output)
 
     def attach_process(self, process_id: str, after_seq: int = 0) -> RemoteProcess:

@@ -1,4 +1,4 @@
-"""Who may ask a server or a relay to be upgraded: its own user and root, and nobody who is more confined than it is.
+"""Who may ask a server or relay to be upgraded: its own user and root, and nobody more confined than it is.
 
 What can be asked for is to run another program in the server's place, so no command in a sandbox may, whoever
 has made the sandbox.  The kernel says who has connected.  A sandbox shows in that process: in a pid or user

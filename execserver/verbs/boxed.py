@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from execserver.box.connecting import Box
 
-_REPEATABLE = frozenset({"--env", "--exclude", "--reverse", "--socks"})
+_REPEATABLE = frozenset({"--env", "--exclude", "--limit", "--reverse", "--socks"})
 _CHOICES: dict[str, tuple[str, ...]] = {
     "--sandbox": ("read-only", "workspace-write", "danger-full-access"),
 }

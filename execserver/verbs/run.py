@@ -40,6 +40,9 @@ Options:
   --sandbox <POLICY>        Confine it: read-only, or workspace-write, which may write below DIR and /tmp.
                             Both have no network. What cannot be enforced there is refused. Without a policy
                             the command may do what the box's user may.
+  --limit <NAME=VALUE>      What it and all it starts may use at most: memory=512M, processes=50, cpu=150%,
+                            time=90s, cpu-time=60s, file=100M, open-files=256. May be repeated. What cannot
+                            be held there is refused, or with enforce=best held as far as possible.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
@@ -47,8 +50,8 @@ Without a terminal ^C, ^\\, SIGTERM and SIGHUP go to the command; a second SIGTE
 lost connection is resumed while the command goes on. Over ssh: and without a box it ends the command.
 
 Exit status: that of the command; 128 and the signal's number if a signal ended it (on a terminal 1, by the
-contract). 2 wrong usage, 126 it cannot be started, 127 there is no such program or folder, 141 nobody reads
-the output, 255 the box cannot be reached, or was lost.
+contract), for a limit with the reason on stderr. 2 wrong usage, 126 it cannot be started, 127 there is no
+such program or folder, 141 nobody reads the output, 255 the box cannot be reached, or was lost.
 """
 
 SHELL_HELP = """\
@@ -65,6 +68,9 @@ Options:
   --cwd <DIR>               Where it starts; relative to the home on the box. Default: that home.
   -e, --env <NAME=VALUE>    Set a variable there; NAME alone passes yours on. May be repeated.
   --sandbox <POLICY>        Confine the shell and all it starts: read-only or workspace-write.
+  --limit <NAME=VALUE>      What it and all it starts may use at most: memory=512M, processes=50, cpu=150%,
+                            time=90s, cpu-time=60s, file=100M, open-files=256. May be repeated. What cannot
+                            be held there is refused, or with enforce=best held as far as possible.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
@@ -118,21 +124,37 @@ def _shell() -> int:
     parsed = found.parse(sys.argv[1:])
     box = only_box(found, parsed)
     stay = _stay(found, parsed)
+    command = _command(found, parsed, (), tty=True, pipe_stdin=True)
     from execserver.box.manner import both_ends
 
     if not both_ends():
         raise failure("a shell needs a terminal", "execserver run -- COMMAND")
     from execserver.box import talking
 
-    return talking.shell(box_of(box, parsed), _command(found, parsed, (), tty=True, pipe_stdin=True), stay)
+    return talking.shell(box_of(box, parsed), command, stay)
 
 
 def _command(found: Program, parsed: Parsed, argv: Sequence[str], *, tty: bool, pipe_stdin: bool) -> Command:
     from execserver.box.running import Command
 
     options = parsed.options
-    env = variables(found, parsed)
-    return Command(argv, options.get("--cwd"), env, options.get("--sandbox"), tty, pipe_stdin)
+    return Command(
+        argv,
+        options.get("--cwd"),
+        variables(found, parsed),
+        options.get("--sandbox"),
+        tty,
+        pipe_stdin,
+        limits=_limits(found, parsed),
+    )
+
+
+def _limits(found: Program, parsed: Parsed) -> dict[str, int]:
+    if "--limit" not in parsed.options:
+        return {}
+    from execserver.limit_options import limits_of_command
+
+    return limits_of_command(found, parsed.words)
 
 
 def _stay(found: Program, parsed: Parsed) -> Stay:

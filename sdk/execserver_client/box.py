@@ -16,7 +16,7 @@ import msgspec
 
 from execserver.client.collecting import MAX_COLLECTED
 from execserver.client.errors import ExecServerError, RequestFailed
-from execserver.client.operations.processes import require
+from execserver.client.operations.processes import require_members
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.recovery import Pauses, SessionState
 from execserver.client.router import Router
@@ -263,8 +263,7 @@ class Box:
             process_name=name,
             limits=limits,
         )
-        if limits is not None:
-            require(self.extensions.process_limits, PROCESS_START)
+        require_members(self.extensions, params)
         return await self._start(params, collect_output)
 
     async def attach(self, process_id: str, after_seq: int = 0) -> Process:

@@ -146,6 +146,17 @@ def test_waiting_survives_a_lost_connection(person: Person, box: str, server: Se
         waiting.communicate()
 
 
+def test_whoever_waits_is_told_which_limit_ended_it(person: Person, box: str) -> None:
+    done = person.run("run", "-d", "--name", "limited", "--limit", "time=2s", "--", "sleep", "60")
+    assert done.returncode == 0
+    for _ in range(2):  # while it runs, and when it has ended
+        done = person.run("wait", "limited")
+        assert (done.returncode, done.stderr) == (
+            137,
+            b"execserver: the command ended because its time of 2 s was over\n",
+        )
+
+
 def test_what_is_not_there_is_told_with_a_cure(person: Person, box: str) -> None:
     done = person.run("attach", "nothing")
     assert done.returncode == 1

@@ -92,9 +92,44 @@ def test_a_policy_holds_it_back(person: Person, server: ServerProcess, tmp_path:
     assert not outside.exists()
 
 
+TIME_IS_OVER = b"execserver: the command ended because its time of 300 ms was over\n"
+
+
+def test_a_limit_holds_and_the_end_says_which(person: Person, server: ServerProcess) -> None:
+    script = "ulimit -n; exec sleep 60"
+    words = ("--limit", "time=9s", "--limit=time=300ms", "--limit", "open-files=77")
+    done = person.run("run", server.url, *words, "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (137, b"77\n", TIME_IS_OVER)
+    done = person.run("run", "--limit=time=300ms", "--", "sleep", "60")
+    assert (done.returncode, done.stderr) == (137, TIME_IS_OVER)
+
+
+def test_who_ends_by_itself_or_by_a_signal_is_told_no_cause(person: Person, server: ServerProcess) -> None:
+    for script, status in (("exit 137", 137), ("kill -15 $$", 143)):
+        done = person.run("run", server.url, "--limit", "time=50s", "--", "sh", "-c", script)
+        assert (done.returncode, done.stderr) == (status, b"")
+
+
+def test_a_limit_that_the_box_refuses_starts_nothing(person: Person, server: ServerProcess) -> None:
+    words = ("--limit", "time=999999d", "--", "touch", str(person.home / "ran"))
+    done = person.run("run", server.url, *words)
+    assert done.returncode == 126
+    assert b"limits.wallMs must be between 1 and 31622400000" in done.stderr
+    assert not (person.home / "ran").exists()
+
+
+def test_the_terminal_is_as_before_when_the_end_is_told(person: Person, server: ServerProcess) -> None:
+    words = ("shell", server.url, "--limit", "time=2s")
+    with person.at_terminal(*words) as screen:
+        screen.wait_for(b"execserver: the command ended because its time of 2 s was over\r\n")
+        screen.ended()
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        (["run", "--limit", "time", "--", "x"], "invalid value 'time' for '--limit <NAME=VALUE>': expected"),
+        (["shell", "--limit=cores=2"], "expected one of memory, processes, cpu, time,"),
         (["run"], "a command is missing: write it behind `--`"),
         (["run", "box", "ls"], "unexpected argument 'ls' found (the command stands behind `--`)"),
         (["run", "--"], "a command is missing"),

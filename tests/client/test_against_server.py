@@ -53,7 +53,7 @@ class TestProcesses:
     def test_limits_are_asked_for_and_the_end_says_why(self, remote: ExecServerClient) -> None:
         limits = ResourceLimits(wall_ms=200)
         if not remote.extensions.process_limits:
-            with pytest.raises(UnsupportedByServer):
+            with pytest.raises(UnsupportedByServer, match="this server holds no process to limits"):
                 remote.start(["true"], limits=limits)
             return
         process = remote.start(["sleep", "60"], limits=limits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from execserver.client import wire
 from execserver.client.errors import UnsupportedByServer
 from execserver.client.event_log import ReadState
@@ -11,7 +13,13 @@ from execserver.client.operations.call import Operation, ask
 from execserver.client.process_state import ProcessState
 from execserver.protocol.environment import Extensions
 from execserver.protocol.method import Method
-from execserver.protocol.process import CloseStdinParams, ReadParams, ResizeParams, TerminateParams
+from execserver.protocol.process import (
+    CloseStdinParams,
+    ExecParams,
+    ReadParams,
+    ResizeParams,
+    TerminateParams,
+)
 from execserver.protocol.process_methods import (
     PROCESS_CLOSE_STDIN,
     PROCESS_READ,
@@ -121,6 +129,12 @@ def require(offered: object, method: Method[Any, Any]) -> None:
     """Raise `UnsupportedByServer` unless the server announces a method."""
     if not offered:
         raise UnsupportedByServer(f"this server does not have {method.name}")
+
+
+def require_members(extensions: Extensions, params: ExecParams) -> None:
+    """Raise `UnsupportedByServer` for a member of a start that the server would not see."""
+    if params.limits is not msgspec.UNSET and not extensions.process_limits:
+        raise UnsupportedByServer("this server holds no process to limits")
 
 
 def _read(params: ReadParams, extensions: Extensions) -> Operation[ReadState]:

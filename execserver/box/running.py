@@ -40,6 +40,7 @@ class Command(NamedTuple):
     pipe_stdin: bool = False
     arg0: str | None = None
     limits: Mapping[str, int] = {}  # as `limit_options` returns them
+    record: str | None = None
 
 
 def open_client(box: Box, **options: object) -> ExecServerClient:
@@ -65,6 +66,7 @@ def start(client: ExecServerClient, box: Box, command: Command, name: str | None
                 sandbox=_sandbox(command.sandbox, cwd),
                 process_name=name,
                 limits=limits_of(command.limits),
+                record=command.record,
             )
         except RequestFailed as error:
             status = NOT_FOUND if error.message.endswith(_NO_SUCH) else NOT_STARTED

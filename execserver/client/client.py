@@ -267,9 +267,9 @@ class ExecServerClient(Parts):
         `RemoteProcess.exited` says how it ended.  With `record` (`output` or `all`) a server with an audit
         log records it.
 
-        Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
-        program cannot be started.  When the connection is lost before the answer, `TransportClosed` is raised
-        and the process is killed as soon as there is a connection again.
+        Raises `UnsupportedByServer` for limits and records that the server would not see, `RequestFailed`
+        when the program cannot be started.  When the connection is lost before the answer, `TransportClosed`
+        is raised and the process is killed as soon as there is a connection again.
         """
         params = start_params(
             argv,

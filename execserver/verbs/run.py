@@ -43,6 +43,8 @@ Options:
   --limit <NAME=VALUE>      What it and all it starts may use at most: memory=512M, processes=50, cpu=150%,
                             time=90s, cpu-time=60s, file=100M, open-files=256. May be repeated. What cannot
                             be held there is refused, or with enforce=best held as far as possible.
+  --record <STREAMS>        Have the box record it beside its audit log: output, or all, with what is typed
+                            while the terminal shows it. Refused where there is no such log.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
@@ -71,6 +73,8 @@ Options:
   --limit <NAME=VALUE>      What it and all it starts may use at most: memory=512M, processes=50, cpu=150%,
                             time=90s, cpu-time=60s, file=100M, open-files=256. May be repeated. What cannot
                             be held there is refused, or with enforce=best held as far as possible.
+  --record <STREAMS>        Have the box record it beside its audit log: output, or all, with what is typed
+                            while the terminal shows it. Refused where there is no such log.
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
@@ -146,6 +150,7 @@ def _command(found: Program, parsed: Parsed, argv: Sequence[str], *, tty: bool, 
         tty,
         pipe_stdin,
         limits=_limits(found, parsed),
+        record=options.get("--record"),
     )
 
 

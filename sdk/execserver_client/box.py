@@ -179,6 +179,7 @@ class Box:
         env_policy: ExecEnvPolicy | None = None,
         sandbox: AnySandbox = None,
         limits: ResourceLimits | None = None,
+        record: str | None = None,
         timeout: float | None = None,
         check: bool = False,
         max_output: int = MAX_COLLECTED,
@@ -211,6 +212,7 @@ class Box:
                 arg0=arg0,
                 sandbox=sandbox,
                 limits=limits,
+                record=record,
                 name=name,
             )
 
@@ -228,6 +230,7 @@ class Box:
         arg0: str | None = None,
         sandbox: AnySandbox = None,
         limits: ResourceLimits | None = None,
+        record: str | None = None,
         name: str | None = None,
         process_id: str | None = None,
         collect_output: bool = True,
@@ -239,11 +242,11 @@ class Box:
         `INHERIT_ENVIRONMENT` (all), with `EMPTY_ENVIRONMENT` none.  Without `pipe_stdin` or `tty` its input
         is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the contract's
         object.  With `collect_output` False output is not kept for iteration; use it if only the exit counts,
-        or if output is taken with `Process.read`.  `limits` are what it and all it starts may use at most (an
-        extension of this project's server); with them, `Process.exited` says how it ended.
+        or if output is taken with `Process.read`.  Extensions of this project's server: `limits` on what it
+        and all it starts may use (`Process.exited` then says how it ended); `record`, `output` or `all`.
 
-        Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
-        program cannot be started, TypeError for an `argv` that is one string,
+        Raises `UnsupportedByServer` for limits and records that the server would not see, `RequestFailed`
+        when the program cannot be started, TypeError for an `argv` that is one string,
         `InvalidPath` and ValueError for what cannot be meant.  When the connection is lost before the answer,
         or this is cancelled, the process is killed as soon as there is a connection.
         """
@@ -262,8 +265,8 @@ class Box:
             process_id=process_id,
             process_name=name,
             limits=limits,
+            record=record,
         )
-        require_members(self.extensions, params)
         return await self._start(params, collect_output)
 
     async def attach(self, process_id: str, after_seq: int = 0) -> Process:
@@ -339,6 +342,7 @@ class Box:
         await self.aclose()
 
     async def _start(self, params: ExecParams, collect_output: bool) -> Process:
+        require_members(self.extensions, params)
         router = self._router
         sandboxed = params.sandbox is not None
         process = self._handle(params.process_id, sandboxed=sandboxed, collect_output=collect_output)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from execserver.audit.reading import records, verify
+from tests.box.boxes import Person
 from tests.support.peer import Json, Peer, RemoteError
 from tests.support.running import Outcome, outcome, output_until, run, start, write
 from tests.support.server_process import ServerProcess
@@ -55,6 +56,26 @@ def test_output_is_recorded_and_played(peer: Peer, folder: Path) -> None:
     assert sorted(text_of(events, "o").split()) == ["err", "out"]
     assert events[-1][1:] == ["x", "3"]
     assert all(interval >= 0 for interval, *_ in events)
+
+
+def test_a_person_can_have_a_command_recorded(server: ServerProcess, folder: Path, tmp_path: Path) -> None:
+    person = Person(tmp_path / "home")
+    for kind, typed in (("output", ""), ("all", "hello\n")):
+        words = ("run", server.url, "--record", kind, "--", "sh", "-c", "read line; echo got $line")
+        done = person.run(*words, stdin=b"hello\n")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"got hello\n", b"")
+        *_, name = (each["recording"] for each in records(str(folder)) if "recording" in each)
+        _, events = cast(folder, str(name))
+        assert (text_of(events, "o"), text_of(events, "i")) == ("got hello\n", typed)
+
+
+def test_a_person_is_told_where_nothing_is_recorded(tmp_path: Path) -> None:
+    person = Person(tmp_path / "home")
+    done = person.run("run", "--record", "output", "--", "touch", "ran")
+    assert done.returncode != 0
+    assert b"this server records no process; its operator can have it do so with --audit" in done.stderr
+    assert not (person.home / "ran").exists()
+    assert person.run("run", "--record", "input", "--", "true").returncode == 2
 
 
 def test_its_name_is_in_the_log_which_is_as_whole_as_before(peer: Peer, folder: Path) -> None:

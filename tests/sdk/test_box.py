@@ -22,6 +22,7 @@ from execserver_client.errors import (
     RequestFailed,
     StdinUnavailable,
     TransportClosed,
+    UnsupportedByServer,
 )
 from execserver_client.events import EMPTY_ENVIRONMENT, EndCause, ResourceLimits
 from execserver_client.process import Process
@@ -29,6 +30,7 @@ from execserver_client.sandbox import Sandbox
 from tests.sdk.boxes import QUICK, box_of, fake_box, nothing_runs, running, until, with_box
 from tests.sdk.fake_server import FakeServer
 from tests.sdk.support import run_async
+from tests.support.server_process import ServerProcess
 
 
 class TestRunning:
@@ -53,6 +55,22 @@ class TestRunning:
             assert (await box.run(["true"])).usage is None
 
         with_box(url, use)
+
+    def test_a_command_is_recorded_or_refused(self, url: str, tmp_path: Path) -> None:
+        async def refused(box: Box) -> None:
+            with pytest.raises(UnsupportedByServer, match="this server records no process; its operator can"):
+                await box.run(["true"], record="output")
+
+        async def recorded(box: Box) -> None:
+            await box.run(["echo", "seen"], record="output")
+            with pytest.raises(ValueError, match="input"):
+                await box.run(["true"], record="input")
+
+        with_box(url, refused)
+        with ServerProcess(options=("--audit", str(tmp_path / "log"))) as server:
+            with_box(server.url, recorded)
+        (index,) = (tmp_path / "log" / "recordings").glob("*.rec")
+        assert b"seen" in index.read_bytes()
 
     def test_input_may_be_text_or_nothing(self, url: str) -> None:
         async def use(box: Box) -> None:

@@ -135,6 +135,10 @@ def require_members(extensions: Extensions, params: ExecParams) -> None:
     """Raise `UnsupportedByServer` for a member of a start that the server would not see."""
     if params.limits is not msgspec.UNSET and not extensions.process_limits:
         raise UnsupportedByServer("this server holds no process to limits")
+    if params.record is not msgspec.UNSET and not extensions.process_recording:
+        raise UnsupportedByServer(
+            "this server records no process; its operator can have it do so with --audit"
+        )
 
 
 def _read(params: ReadParams, extensions: Extensions) -> Operation[ReadState]:

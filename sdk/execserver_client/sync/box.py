@@ -132,6 +132,7 @@ class Box:
         env_policy: ExecEnvPolicy | None = None,
         sandbox: AnySandbox = None,
         limits: ResourceLimits | None = None,
+        record: str | None = None,
         timeout: float | None = None,
         check: bool = False,
         max_output: int = MAX_COLLECTED,
@@ -159,6 +160,7 @@ class Box:
             env_policy=env_policy,
             sandbox=sandbox,
             limits=limits,
+            record=record,
             timeout=timeout,
             check=check,
             max_output=max_output,
@@ -180,6 +182,7 @@ class Box:
         arg0: str | None = None,
         sandbox: AnySandbox = None,
         limits: ResourceLimits | None = None,
+        record: str | None = None,
         name: str | None = None,
         process_id: str | None = None,
         collect_output: bool = True,
@@ -191,11 +194,11 @@ class Box:
         `INHERIT_ENVIRONMENT` (all), with `EMPTY_ENVIRONMENT` none.  Without `pipe_stdin` or `tty` its input
         is empty.  `sandbox`: a `Sandbox`, `read-only`, `workspace-write` or `full-access`, or the contract's
         object.  With `collect_output` False output is not kept for iteration; use it if only the exit counts,
-        or if output is taken with `Process.read`.  `limits` are what it and all it starts may use at most (an
-        extension of this project's server); with them, `Process.exited` says how it ended.
+        or if output is taken with `Process.read`.  Extensions of this project's server: `limits` on what it
+        and all it starts may use (`Process.exited` then says how it ended); `record`, `output` or `all`.
 
-        Raises `UnsupportedByServer` for limits that the server would not see, `RequestFailed` when the
-        program cannot be started, TypeError for an `argv` that is one string,
+        Raises `UnsupportedByServer` for limits and records that the server would not see, `RequestFailed`
+        when the program cannot be started, TypeError for an `argv` that is one string,
         `InvalidPath` and ValueError for what cannot be meant.  When the connection is lost before the answer,
         or this is cancelled, the process is killed as soon as there is a connection.
         """
@@ -210,6 +213,7 @@ class Box:
             arg0=arg0,
             sandbox=sandbox,
             limits=limits,
+            record=record,
             name=name,
             process_id=process_id,
             collect_output=collect_output,

@@ -74,6 +74,8 @@ LIAR = Play("exit 137", {"memoryBytes": 16 * MIB}, None)
 SUICIDE = Play("kill -9 $$", {"memoryBytes": 16 * MIB}, ("signal", None, None))
 LATE = Play("sleep 100", {"wallMs": 300}, ("deadline", "wallMs", "process"))
 BUSY = Play("while :; do :; done", {"cpuMs": 200}, ("limit", "cpuMs", "process"))
+SPIN = Play(BUSY.script, {"wallMs": 4_000}, ("deadline", "wallMs", "process"))
+PERIOD_MS = 100  # of the kernel's shares: in the last one begun, all of a share may have been used
 BOMB = Play("f() { f | f & }; f; sleep 1; exit 5", {"processes": 12, "wallMs": 5_000}, None)
 GREEDY = Play(EATS.format(400 * MIB), {"memoryBytes": 512 * MIB}, ("limit", "memoryBytes", "session"))
 
@@ -159,6 +161,26 @@ def test_a_sandbox_is_in_its_group_and_cannot_leave_it(machine: Machine) -> None
     exits = played(machine, plays, 1)
     assert told(exits[0]) == HUNGRY.expected
     assert exits[1]["exitCode"] == 3
+
+
+def test_a_share_of_the_cpu_holds_for_all_that_is_started(machine: Machine) -> None:
+    share = {**SPIN.limits, "cpuPercent": 20}
+    many = f"for i in 1 2 3; do setsid sh -c '{SPIN.script}' & done; {SPIN.script}"
+    plays = [SPIN, SPIN._replace(limits=share), SPIN._replace(limits=share, script=many)]
+    plays.append(plays[1]._replace(sandbox=read_only(Path("/"))))
+    exits = played(machine, plays, 1)
+    assert [told(each) for each in exits] == [SPIN.expected] * 4
+    free, *held = (each["usage"]["cpuMs"] for each in exits)
+    most = (SPIN.limits["wallMs"] + 2 * PERIOD_MS) * 20 // 100
+    assert all(400 <= each <= most for each in held), (held, most)
+    assert free > 2 * most  # so it is the share that has held the others back
+
+
+def test_a_session_shares_its_part_of_the_cpu(machine: Machine) -> None:
+    exits = played(machine, [SPIN, SPIN], 2, "--limit-session cpu=30%")
+    used = [each["usage"]["cpuMs"] for each in exits]
+    assert sum(used) <= (SPIN.limits["wallMs"] + 3 * PERIOD_MS) * 30 // 100
+    assert min(used) >= 300  # neither starves the other
 
 
 def test_the_cause_is_right_a_thousand_times(machine: Machine) -> None:

@@ -8,6 +8,8 @@ one has failed or was silent for a quarter of a second.
 from __future__ import annotations
 
 import _socket
+import errno
+import os
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -26,7 +28,8 @@ HEAD_START_S = 0.25  # RFC 8305 recommends it
 # Long silence is normal on an event stream; a peer that is gone is noticed within two minutes.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
-Address = tuple[int, tuple[str, int] | tuple[str, int, int, int]]  # family; numeric host, port and the rest
+Place = tuple[str, int] | tuple[str, int, int, int]  # numeric host, port and the rest
+Address = tuple[int, Place]  # family and place
 
 
 class SocketConnector:
@@ -88,11 +91,29 @@ def _connect(address: Address) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        sock.connect(place)
+        if not _is_connected(sock, place):
+            sock.connect(place)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _is_connected(sock: socket.socket, place: Place) -> bool:
+    """Begin to connect; return whether that is all, as on loopback, where no event has to be waited for.
+
+    Raises OSError.
+    """
+    sock.settimeout(0.0)
+    result = sock.connect_ex(place)
+    if result == errno.EINPROGRESS:
+        result = sock.connect_ex(place)
+    sock.settimeout(None)
+    if result in (errno.EINPROGRESS, errno.EALREADY):
+        return False
+    if result not in (0, errno.EISCONN):
+        raise OSError(result, os.strerror(result))
+    return True
 
 
 def _first_to_answer(addresses: list[Address]) -> socket.socket:

@@ -23,7 +23,7 @@ from execserver.egress.http_targets import BadTarget, Target, target_of
 from execserver.services.egress.dates import http_date
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused
-from execserver.services.egress.streams import Incoming, carry
+from execserver.services.egress.streams import Incoming, carry, send
 from execserver.services.egress.tls_guard import TlsGuard
 from execserver.services.egress.upstream_tunnel import opened_tunnel
 
@@ -64,11 +64,11 @@ class HttpConnection:
             request = parse_request(head)
             framing = request.framing()
         except BadHead:
-            self._sock.sendall(answers.junk(http_date()))
+            send(self._sock, answers.junk(http_date()))
             return False
         if request.method == "CONNECT":
             if framing[0] is not Body.NONE:
-                self._sock.sendall(answers.junk(http_date()))
+                send(self._sock, answers.junk(http_date()))
                 return False
             return self._connect(request)
         return self._plain(request, framing)
@@ -78,15 +78,15 @@ class HttpConnection:
         try:
             target = target_of(request)
         except BadTarget as error:
-            self._sock.sendall(answers.plain(400, str(error), http_date(), closes=closes))
+            send(self._sock, answers.plain(400, str(error), http_date(), closes=closes))
             return not closes
         question = Question(Protocol.HTTPS_CONNECT, target.host, target.port)
         verdict = self._judge.admit(question, "CONNECT", self._client)
         if not verdict.allows:
-            self._sock.sendall(answers.tunnel_blocked(verdict, http_date(), closes=closes))
+            send(self._sock, answers.tunnel_blocked(verdict, http_date(), closes=closes))
             return not closes
         # The reference says yes before it connects, and clients are told of a failure by the end.
-        self._sock.sendall(answers.connected(http_date()))
+        send(self._sock, answers.connected(http_date()))
         near = TlsGuard(self._incoming, self._judge, question, "CONNECT", self._client)
         if near.is_intercepted:
             from execserver.services.egress.interception import Interception
@@ -109,7 +109,7 @@ class HttpConnection:
         closes = not request.keeps_alive or request.minor == 0
         refusal = self._refusal(request, closes=closes or not can_drop)
         if isinstance(refusal, bytes):
-            self._sock.sendall(refusal)
+            send(self._sock, refusal)
             if closes or not can_drop:
                 return False
             return self._drop(size)
@@ -118,7 +118,7 @@ class HttpConnection:
             way = self._judge.connect(question, request.method, self._client)
         except Refused as refused:
             answer = answers.blocked(refused.verdict, question, http_date(), closes=closes or not can_drop)
-            self._sock.sendall(answer)
+            send(self._sock, answer)
             return not closes and can_drop and self._drop(size)
         except OSError:
             return self._failed(closes=closes or not can_drop) and self._drop(size)
@@ -149,7 +149,7 @@ class HttpConnection:
         return target, question
 
     def _failed(self, *, closes: bool) -> bool:
-        self._sock.sendall(answers.plain(502, _UPSTREAM_FAILURE, http_date(), closes=closes))
+        send(self._sock, answers.plain(502, _UPSTREAM_FAILURE, http_date(), closes=closes))
         return not closes
 
     def _drop(self, size: int) -> bool:

@@ -80,8 +80,7 @@ class Exchange:
         kind, size = self._checked(response)
         is_endless = kind is Body.UNTIL_CLOSE and self._request.minor == 0
         self._closes = self._closes or is_endless
-        self._client.sock.sendall(self._head_for_client(response, kind))
-        self._pass_body(kind, size)
+        self._pass_body(self._head_for_client(response, kind), kind, size)
 
     def _send_request(self, head: bytes, framing: Framing) -> bool:
         """Return whether all of the request was sent; a failure shows in the answer that does not come."""
@@ -133,13 +132,17 @@ class Exchange:
     def _chunks_for_client(self, kind: Body) -> bool:
         return kind in (Body.CHUNKED, Body.UNTIL_CLOSE) and self._request.minor == 1
 
-    def _pass_body(self, kind: Body, size: int) -> None:
-        send = self._client.sock.sendall
+    def _pass_body(self, head: bytes, kind: Body, size: int) -> None:
         if self._chunks_for_client(kind):
+            self._client.sock.sendall(head)
             self._pass_chunked(kind)
             return
+        if size:  # what of the body came with the head goes with it, too
+            begun = self._upstream.cut(min(size, len(self._upstream.buffer)))
+            head, size = head + begun, size - len(begun)
+        self._client.sock.sendall(head)
         try:
-            complete = _copy_body(self._upstream, (kind, size), send, chunked=False)
+            complete = _copy_body(self._upstream, (kind, size), self._client.sock.sendall, chunked=False)
         except BadHead:
             complete = False
         if not complete:

@@ -96,7 +96,7 @@ class Peers:
         if self._netlink is None:
             kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
             self._netlink = socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG)
-            self._netlink.settimeout(1.0)  # the kernel answers within the call that sends
+            self._netlink.setblocking(False)  # the kernel answers within the call that sends
         self._sequence += 1
         place = _SOCKET.pack(client_port, proxy_port, _LOOPBACK, _LOOPBACK, 0, _ANY_COOKIE)
         body = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + place

@@ -166,11 +166,12 @@ class EgressProxy:
             near.close()
             return
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock = gevent_socket.socket(fileno=near.detach())
+        kind_of_socket = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP  # named: nothing is asked
+        sock = gevent_socket.socket(*kind_of_socket, fileno=near.detach())
         greenlet = gevent.Greenlet(self._serve, kind, sock, f"{address[0]}:{address[1]}")
         self._greenlets.add(greenlet)
         self._service.places.take()
-        greenlet.link(self._ended)
+        greenlet.rawlink(self._ended)
         greenlet.start()
         if not self._may_accept:
             self.settle()

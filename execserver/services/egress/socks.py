@@ -20,7 +20,7 @@ from execserver.egress.socks import (
     succeeded,
 )
 from execserver.services.egress.judging import Judge, Refused
-from execserver.services.egress.streams import Incoming, carry
+from execserver.services.egress.streams import Incoming, carry, send
 from execserver.services.egress.tls_guard import TlsGuard
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ class SocksConnection:
         try:
             if not self._take(greeting_length):
                 return
-            self._sock.sendall(WITHOUT_PASSWORD)
+            send(self._sock, WITHOUT_PASSWORD)
             data = self._take(request_length)
             if data:
                 self._answer(parse_request(data))
         except BadSocks as error:
-            self._sock.sendall(error.answer)
+            send(self._sock, error.answer)
 
     def _take(self, length: Callable[[bytes], int]) -> bytes:
         return self._incoming.take(length, _HANDSHAKE_S, _HANDSHAKE_S)
@@ -59,26 +59,26 @@ class SocksConnection:
         elif request.command is Command.UDP_ASSOCIATE and self._judge.policy.socks_udp:
             self._associate(request)
         else:
-            self._sock.sendall(failed(Reply.COMMAND_NOT_SUPPORTED))
+            send(self._sock, failed(Reply.COMMAND_NOT_SUPPORTED))
 
     def _connect(self, question: Question) -> None:
         by_port = self._judge.policy.refuses_port(question)
         if by_port is not None:
             self._judge.tell(by_port, question, None, self._client)
         if by_port is not None or not self._judge.admit(question, None, self._client).allows:
-            self._sock.sendall(failed(Reply.NOT_ALLOWED))
+            send(self._sock, failed(Reply.NOT_ALLOWED))
             return
         try:
             way = self._judge.connect(question, None, self._client)
         except Refused:
-            self._sock.sendall(failed(Reply.NOT_ALLOWED))
+            send(self._sock, failed(Reply.NOT_ALLOWED))
             return
         except OSError:
-            self._sock.sendall(failed(Reply.REFUSED))
+            send(self._sock, failed(Reply.REFUSED))
             return
         with way.sock:
             address, port, *_ = way.sock.getsockname()
-            self._sock.sendall(succeeded(address, port))
+            send(self._sock, succeeded(address, port))
             near = TlsGuard(self._incoming, self._judge, question, None, self._client)
             if not near.is_intercepted:
                 carry(near, Incoming(way.sock))
@@ -90,12 +90,12 @@ class SocksConnection:
     def _associate(self, request: SocksRequest) -> None:
         """Open a port for datagrams, and pass none on: so it was recorded, and nothing is judged by less."""
         if request.is_name:
-            self._sock.sendall(failed(Reply.ADDRESS_NOT_SUPPORTED))
+            send(self._sock, failed(Reply.ADDRESS_NOT_SUPPORTED))
             return
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
             # Nobody reads it: the kernel drops what does not fit into the smallest buffer.
             datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
             datagrams.bind(("127.0.0.1", 0))
-            self._sock.sendall(succeeded(*datagrams.getsockname()))
+            send(self._sock, succeeded(*datagrams.getsockname()))
             while self._incoming.read():
                 pass

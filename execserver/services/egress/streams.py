@@ -16,6 +16,7 @@ from gevent import socket
 
 from execserver.eventloop.deadline import at_most
 from execserver.eventloop.turns import give_way
+from execserver.services.egress.duplex import Duplex
 
 READ_BYTES = 64 * 1024
 _PIPE_BYTES = 1024 * 1024
@@ -49,12 +50,11 @@ class Incoming:
         """
         self._take_turns()
         if not self.buffer:
-            with at_most(idle_s):
-                self.buffer = self.sock.recv(READ_BYTES)
+            self.buffer = self._received(idle_s)
         if not self.buffer:
             return b""
         if found := length(self.buffer):
-            return self.cut(found)  # as nearly always: one timer is enough
+            return self.cut(found)  # as nearly always: no timer is needed
         with at_most(deadline_s):
             while more := self.sock.recv(READ_BYTES):
                 self._take_turns()
@@ -62,6 +62,24 @@ class Incoming:
                 if found := length(self.buffer):
                     return self.cut(found)
         return b""
+
+    def _received(self, most_s: float) -> bytes:
+        """Return the next bytes, none after some seconds.
+
+        Of a plain socket a timer runs only where there are none yet; what speaks TLS looks like one, no more.
+        """
+        if type(self.sock) is not socket.socket:
+            found: list[bytes] = []
+            with at_most(most_s):
+                found.append(self.sock.recv(READ_BYTES))
+            return b"".join(found)
+        self.sock.settimeout(most_s)
+        try:
+            return self.sock.recv(READ_BYTES)
+        except TimeoutError:
+            return b""
+        finally:
+            self.sock.settimeout(None)
 
     def cut(self, length: int) -> bytes:
         """Return the first bytes of the buffer, which are no longer in it."""
@@ -75,15 +93,38 @@ class Incoming:
             return self.cut(most)
         return self.sock.recv(most)
 
+    def read_now(self) -> bytes | None:
+        """Return what is there, nothing at the end of the input; None if that cannot be said without waiting.
+
+        Raises BlockingIOError if nothing is there; the socket is one that does not wait.
+        """
+        data = self.buffer or self.sock.recv(READ_BYTES)
+        self.buffer = b""
+        return data
+
     def _take_turns(self) -> None:
         self._reads += 1
         if self._reads % _TURN_READS == 0:
             give_way()
 
 
+def send(sock: socket.socket, data: bytes) -> None:
+    """Send all of some bytes that nearly always fit; raises OSError."""
+    sent = sock.send(data)
+    if sent < len(data):
+        sock.sendall(data[sent:])
+
+
 def carry(near: Incoming, far: Incoming) -> None:
     """Carry bytes both ways until both have ended, one is broken, or the one that is left is silent."""
     up, down = _Way(near, far.sock), _Way(far, near.sock)
+    if not far.buffer and Duplex(up, down, HALF_OPEN_S).carry():
+        return
+    carry_by_two(up, down)
+
+
+def carry_by_two(up: _Way, down: _Way) -> None:
+    """Carry with a greenlet for each direction, which may wait."""
     other = gevent.Greenlet.spawn(_run_beside, down, up)
     try:
         up.run()
@@ -111,21 +152,53 @@ def _run_beside(own: _Way, other: _Way) -> None:
 class _Way:
     """One direction of a tunnel."""
 
-    __slots__ = ("_sink", "_source", "broken", "ended", "moved")
+    __slots__ = ("_full", "_sink", "_source", "broken", "ended", "moved")
 
     def __init__(self, source: Incoming, sink: socket.socket) -> None:
         self._source = source
         self._sink = sink
+        self._full = 0  # reads without a pause
         self.broken = self.ended = False
         self.moved = 0
+
+    @property
+    def sock(self) -> socket.socket:
+        """Where the bytes come from."""
+        return self._source.sock
 
     def interrupt(self) -> None:
         """Have `run` end at once."""
         with suppress(OSError):
             self._source.sock.shutdown(socket.SHUT_RDWR)
 
+    def step(self) -> bool:
+        """Pass on what is there, or the end, without waiting; return whether what follows may go so, too."""
+        try:
+            data = self._source.read_now()
+        except BlockingIOError:
+            return True
+        except OSError:
+            return self._break()
+        if data is None:
+            return False
+        try:
+            if not data:
+                self._sink.shutdown(socket.SHUT_WR)
+                self.ended = True
+                return True
+            sent = self._sink.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return self._break()
+        self._source.buffer = data[sent:]
+        self._count(len(data), sent)
+        return sent == len(data) and self._full < _SPLICED_AFTER
+
     def run(self) -> None:
         """Carry until the end of the input, and pass that on."""
+        if self.ended:
+            return
         try:
             self._copy()
             self._sink.shutdown(socket.SHUT_WR)
@@ -133,15 +206,22 @@ class _Way:
             self.broken = True
         self.ended = True
 
+    def _break(self) -> bool:
+        self.broken = self.ended = True
+        return True
+
+    def _count(self, read: int, sent: int) -> None:
+        self.moved += sent
+        self._full = self._full + 1 if read == READ_BYTES else 0
+
     def _copy(self) -> None:
-        full = 0
-        while data := self._source.read():
-            self._sink.sendall(data)
-            self.moved += len(data)
-            full = full + 1 if len(data) == READ_BYTES else 0
-            if full >= _SPLICED_AFTER and not self._source.buffer:
-                self._splice()
+        while self._source.buffer or self._full < _SPLICED_AFTER:
+            data = self._source.read()
+            if not data:
                 return
+            self._sink.sendall(data)
+            self._count(len(data), len(data))
+        self._splice()
 
     def _splice(self) -> None:
         """Have the kernel move the rest."""

@@ -50,6 +50,23 @@ class TlsGuard(Incoming):
             self._look()
         return super().read(most)
 
+    def read_now(self) -> bytes | None:
+        """Return what is there; None where the first bytes need a look that may have to wait."""
+        if not self._seen:
+            self.buffer = self.buffer or self.sock.recv(READ_BYTES)
+            if self.buffer and not self._is_harmless():
+                return None
+            self._seen = True
+        return super().read_now()
+
+    def _is_harmless(self) -> bool:
+        """Return whether the first bytes are not TLS, or a complete message for the host that was judged."""
+        try:
+            hello = hello_of(self.buffer)
+            return hello == b"" or (hello is not None and server_name(hello) in (None, self._admitted.host))
+        except BadHello:
+            return False
+
     def _look(self) -> None:
         self._seen = True
         self.buffer = self.buffer or self.sock.recv(READ_BYTES)

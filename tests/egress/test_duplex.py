@@ -1,0 +1,296 @@
+"""Tunnels that one greenlet carries end as those that two carry: the same bytes, the same ends."""
+
+from __future__ import annotations
+
+import gc
+import random
+import struct
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import gevent
+import pytest
+from gevent import socket
+
+from execserver.services.egress import streams
+from execserver.services.egress.streams import Incoming, _Way, carry, carry_by_two
+from tests.support.waiting import wait_until
+
+Carry = Callable[[Incoming, Incoming], None]
+END = b""
+ANSWER_S = 20.0
+
+
+def by_two(near: Incoming, far: Incoming) -> None:
+    """What `carry` does where it cannot do with one greenlet."""
+    carry_by_two(_Way(near, far.sock), _Way(far, near.sock))
+
+
+BOTH = pytest.mark.parametrize("way", [carry, by_two], ids=["one", "two"])
+
+
+class Ends:
+    """Both ends of a tunnel that is carried, and what they have received."""
+
+    def __init__(
+        self, client: socket.socket, server: socket.socket, carrying: gevent.Greenlet[[], None]
+    ) -> None:
+        self.client = client
+        self.server = server
+        self.carrying = carrying
+        self.received = {client: bytearray(), server: bytearray()}
+
+    def has(self, sock: socket.socket, count: int) -> bool:
+        """Return whether an end has received so many bytes."""
+        return len(self.received[sock]) == count
+
+    def hear(self, sock: socket.socket) -> None:
+        """Receive until the end."""
+        with suppress(ConnectionError):
+            while data := sock.recv(65536):
+                self.received[sock] += data
+
+
+@contextmanager
+def tunnel(way: Carry, first: bytes = b"", said: bytes = b"") -> Iterator[Ends]:
+    """Carry; `first` and `said` are what was read of the client and of the server before."""
+    client, near = socket.socketpair()
+    far, server = socket.socketpair()
+
+    def owner() -> None:
+        with near, far:
+            way(Incoming(near, first), Incoming(far, said))
+
+    with client, near, far, server:
+        for sock in (client, server):
+            sock.settimeout(ANSWER_S)
+        carrying = gevent.Greenlet.spawn(owner)
+        try:
+            yield Ends(client, server, carrying)
+        finally:
+            carrying.kill()
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_said_arrives_whole_on_both_sides(way: Carry, seed: int) -> None:
+    """Pieces from one byte to more than a receiver's buffer holds, in any order, and ends at any time."""
+    made = random.Random(seed)
+    sizes = [1, 7, 1000, 65_535, 65_536, 65_537, 400_000]
+    with tunnel(way, first=b"first", said=b"said" * (seed % 2)) as ends:
+        expected = {ends.server: bytearray(b"first"), ends.client: bytearray(b"said" * (seed % 2))}
+        hearing = [gevent.spawn(ends.hear, sock) for sock in (ends.client, ends.server)]
+        talking = [(ends.client, ends.server), (ends.server, ends.client)]
+        while talking:
+            speaker, listener = pair = made.choice(talking)
+            piece = made.randbytes(made.choice(sizes)) if made.random() > 0.1 else END
+            if piece == END:
+                speaker.shutdown(socket.SHUT_WR)
+                talking.remove(pair)
+                continue
+            speaker.sendall(piece)
+            expected[listener] += piece
+            if made.random() < 0.5:
+                wait_until(partial(ends.has, listener, len(expected[listener])), pause=gevent.sleep)
+        gevent.joinall(hearing, timeout=ANSWER_S, raise_error=True)
+        ends.carrying.join(ANSWER_S)
+        assert ends.carrying.successful()
+        assert ends.received == expected
+
+
+@BOTH
+def test_who_does_not_read_stops_one_direction_alone(way: Carry) -> None:
+    content = bytes(range(256)) * 4096 * 8
+    with tunnel(way) as ends:
+        sending = gevent.spawn(ends.server.sendall, content)
+        ends.client.sendall(b"a")
+        assert ends.server.recv(10) == b"a"
+        wait_until(
+            lambda: not gevent.wait([sending], timeout=0.1), pause=gevent.sleep
+        )  # all buffers are full
+        ends.client.sendall(b"b")
+        assert ends.server.recv(10) == b"b"
+        hearing = gevent.spawn(ends.hear, ends.client)
+        sending.join(ANSWER_S)
+        ends.server.shutdown(socket.SHUT_WR)
+        hearing.join(ANSWER_S)
+        assert ends.received[ends.client] == content
+
+
+@BOTH
+@pytest.mark.parametrize("gone", ["client", "server"])
+def test_a_side_that_is_gone_ends_the_tunnel(way: Carry, gone: str) -> None:
+    with tunnel(way) as ends:
+        ends.client.sendall(b"a")
+        assert ends.server.recv(10) == b"a"
+        leaving, left = (ends.client, ends.server) if gone == "client" else (ends.server, ends.client)
+        leaving.close()
+        assert left.recv(10) == b""
+        with suppress(ConnectionError):
+            for _ in range(1000):  # nobody reads it
+                left.sendall(bytes(65536))
+        ends.carrying.join(ANSWER_S)
+        assert ends.carrying.successful()
+
+
+@BOTH
+@pytest.mark.parametrize("ended", ["client", "server"])
+def test_a_silent_rest_of_a_tunnel_ends(way: Carry, ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "HALF_OPEN_S", 0.05)
+    with tunnel(way) as ends:
+        ends.client.sendall(b"a")
+        assert ends.server.recv(10) == b"a"
+        (ends.client if ended == "client" else ends.server).shutdown(socket.SHUT_WR)
+        ends.carrying.join(ANSWER_S)
+        assert ends.carrying.successful()
+
+
+@BOTH
+def test_the_rest_of_a_tunnel_goes_on_while_it_says_something(
+    way: Carry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "HALF_OPEN_S", 2.0)
+    with tunnel(way) as ends:
+        ends.client.shutdown(socket.SHUT_WR)
+        assert ends.server.recv(10) == b""
+        for _ in range(8):
+            ends.server.sendall(b"b")
+            assert ends.client.recv(10) == b"b"
+            ends.carrying.join(0.5)
+            assert not ends.carrying.ready()
+
+
+@BOTH
+def test_a_tunnel_that_is_killed_leaves_its_sockets_as_they_were(way: Carry) -> None:
+    client, near = socket.socketpair()
+    far, server = socket.socketpair()
+    with client, near, far, server:
+        carrying = gevent.Greenlet.spawn(way, Incoming(near), Incoming(far))
+        client.sendall(b"a")
+        server.settimeout(ANSWER_S)
+        assert server.recv(10) == b"a"
+        carrying.kill()
+        client.sendall(b"b")
+        assert near.recv(10) == b"b"
+        assert near.gettimeout() is None
+        assert far.gettimeout() is None
+
+
+def test_small_pieces_need_one_greenlet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(up: _Way, down: _Way) -> None:
+        raise AssertionError("two greenlets")
+
+    monkeypatch.setattr(streams, "carry_by_two", never)
+    with tunnel(carry) as ends:
+        for size in (1, 60_000, 3):
+            ends.client.sendall(bytes(size))
+            assert ends.server.recv(65536) == bytes(size)
+            ends.server.sendall(b"k")
+            assert ends.client.recv(10) == b"k"
+        ends.server.shutdown(socket.SHUT_WR)
+        assert ends.client.recv(10) == b""
+        ends.client.shutdown(socket.SHUT_WR)
+        ends.carrying.join(ANSWER_S)
+        assert ends.carrying.successful()
+
+
+@contextmanager
+def over_tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield the two ends of a connection."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        one = socket.create_connection(listener.getsockname()[:2])
+        other, _ = listener.accept()
+    with one, other:
+        for sock in (one, other):
+            sock.settimeout(ANSWER_S)
+        yield one, other
+
+
+def reset(sock: socket.socket) -> None:
+    """Leave with a reset, as a process that is killed with bytes unread does."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+@BOTH
+@pytest.mark.parametrize("gone", ["client", "server"])
+@pytest.mark.parametrize("state", ["new", "used", "client ended", "server ended", "flooded"])
+def test_a_reset_ends_a_tunnel_in_each_state(way: Carry, gone: str, state: str) -> None:
+    with over_tcp() as (client, near), over_tcp() as (server, far):
+        near.settimeout(None)
+        far.settimeout(None)
+        carrying = gevent.Greenlet.spawn(owned, way, Incoming(near), Incoming(far))
+        ends = {"client": client, "server": server}
+        leaving = ends.pop(gone)
+        ((name_left, left),) = ends.items()
+        if state != "new":
+            client.sendall(b"a")
+            assert server.recv(10) == b"a"
+        if state == "flooded":  # the one that leaves reads nothing
+            flooding = gevent.spawn(_flood, left)
+            wait_until(lambda: not gevent.wait([flooding], timeout=0.1), pause=gevent.sleep)
+        elif state.endswith("ended"):
+            ended, other = (client, server) if state.startswith("client") else (server, client)
+            ended.shutdown(socket.SHUT_WR)
+            assert other.recv(10) == END
+        reset(leaving)
+        if state != "flooded" and not state.startswith(name_left):  # whose half has ended says no more
+            _flood(left)
+        carrying.join(ANSWER_S)
+        assert carrying.successful()
+        if state == "flooded":
+            flooding.join(ANSWER_S)
+            assert flooding.successful()
+
+
+def owned(way: Carry, near: Incoming, far: Incoming) -> None:
+    """Carry, and close, as the proxy does."""
+    with near.sock, far.sock:
+        way(near, far)
+
+
+def _flood(sock: socket.socket) -> None:
+    """Send until it fails."""
+    with suppress(OSError):
+        for _ in range(1000):
+            sock.sendall(bytes(65536))
+
+
+@BOTH
+@pytest.mark.parametrize("end", ["both", "killed", "reset"])
+def test_an_ended_tunnel_is_freed_without_the_collector(way: Carry, end: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with over_tcp() as (client, near), over_tcp() as (server, far):
+            near.settimeout(None)
+            far.settimeout(None)
+            incoming = WatchedIncoming(near)
+            watched = weakref.ref(incoming)
+            carrying = gevent.Greenlet.spawn(owned, way, incoming, Incoming(far))
+            del incoming
+            client.sendall(b"a")
+            assert server.recv(10) == b"a"
+            if end == "both":
+                client.shutdown(socket.SHUT_WR)
+                server.shutdown(socket.SHUT_WR)
+            elif end == "reset":
+                reset(client)
+                _flood(server)
+            else:
+                carrying.kill()
+            carrying.join(ANSWER_S)
+            assert carrying.ready()
+            del carrying
+            gevent.idle()
+            assert watched() is None
+    finally:
+        gc.enable()
+
+
+class WatchedIncoming(Incoming):
+    """One that weak references may lead to."""

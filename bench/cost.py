@@ -33,6 +33,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from bench.cost_doors import DOORS, lay_files
+from bench.cost_egress import EGRESS
 from bench.cost_remote import PROGRAM, RemoteEnds, serving_remote
 from bench.cost_rows import ROWS, SERVER, CostRow
 from bench.cost_starts import STARTS, StartRow
@@ -62,7 +63,7 @@ Measure = Callable[[CostRow], float]
 def main(argv: list[str]) -> int:
     """Count and print; return the exit status."""
     options = _parser().parse_args(argv)
-    every: list[AnyRow] = [*ROWS, *DOORS, *STARTS, *TRAPPED]
+    every: list[AnyRow] = [*ROWS, *EGRESS, *DOORS, *STARTS, *TRAPPED]
     wanted = options.only.split(",") if options.only else [row.name for row in every]
     unknown = set(wanted) - {row.name for row in every}
     if unknown:

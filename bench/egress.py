@@ -97,11 +97,16 @@ def measure(name: str, command: str, row: str, size: int, port: int) -> float:
 
 
 def _start(argv: list[str]) -> Json:
+    start: Json = {"processId": "p", "argv": argv, "cwd": "file:///", "env": {}, "tty": False}
+    return start | {"networkProxy": proxy_launch()}
+
+
+def proxy_launch() -> Json:
+    """Return the settings of a proxy that leads to this machine."""
     proxy: Json = {"enabled": True, "enableSocks5": True, "enableSocks5Udp": False, "mode": "full"}
     proxy |= {"allowUpstreamProxy": False, "dangerouslyAllowAllUnixSockets": False, "unixSockets": None}
     proxy |= {"domains": {"127.0.0.1": "allow"}, "allowLocalBinding": False}
-    start: Json = {"processId": "p", "argv": argv, "cwd": "file:///", "env": {}, "tty": False}
-    return start | {"networkProxy": {"proxy": proxy}}
+    return {"proxy": proxy}
 
 
 def table(rows: list[Row], found: dict[str, dict[str, list[float]]], names: list[str]) -> str:

@@ -11,15 +11,18 @@ import time
 _IDLE_S = 3.0
 
 
-def address(variable: str) -> tuple[str, int]:
+Place = tuple[str, int]
+
+
+def address(variable: str) -> Place:
     """Return where a proxy listens."""
     host, _, port = os.environ[variable].rpartition("//")[2].rpartition(":")
     return host, int(port)
 
 
-def through_connect(port: int) -> socket.socket:
+def through_connect(port: int, proxy: Place | None = None) -> socket.socket:
     """Return a tunnel to the server."""
-    sock = socket.create_connection(address("HTTP_PROXY"))
+    sock = socket.create_connection(proxy or address("HTTP_PROXY"))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     place = b"127.0.0.1:%d" % port
     sock.sendall(b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (place, place))
@@ -31,9 +34,9 @@ def through_connect(port: int) -> socket.socket:
     return sock
 
 
-def through_socks(port: int) -> socket.socket:
+def through_socks(port: int, proxy: Place | None = None) -> socket.socket:
     """Return a SOCKS connection to the server."""
-    sock = socket.create_connection(address("ALL_PROXY"))
+    sock = socket.create_connection(proxy or address("ALL_PROXY"))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(b"\x05\x01\x00")
     sock.recv(2)

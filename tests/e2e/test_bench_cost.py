@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import cost, cost_doors, cost_rows, cost_starts, trapped_calls
+from bench import cost, cost_doors, cost_egress, cost_rows, cost_starts, trapped_calls
 from bench.cost_rows import CostRow
 from tests.support.server_process import OURS, ServerProcess
 from tests.support.source import ROOT
 
-DIRECT = [row for row in cost_rows.ROWS if row.subject == cost_rows.SERVER]  # the others need a relay
+DIRECT = [
+    row for row in cost_rows.ROWS if row.subject == cost_rows.SERVER
+] + cost_egress.EGRESS  # the others need a relay
 
 
 @pytest.mark.parametrize("row", DIRECT, ids=lambda row: row.name)
@@ -44,7 +46,8 @@ def test_budgets_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pyte
 
 def test_every_row_has_its_budgets() -> None:
     found = {name: set(budget) for name, budget in cost.budgets().items()}
-    operations = {row.name: set(cost.COLUMNS) for row in (*cost_rows.ROWS, *cost_doors.DOORS)}
+    rows = (*cost_rows.ROWS, *cost_egress.EGRESS, *cost_doors.DOORS)
+    operations = {row.name: set(cost.COLUMNS) for row in rows}
     starts = {row.name: {cost.INSTRUCTIONS} for row in cost_starts.STARTS}
     assert found == operations | starts | {row.name: {cost.CALLS} for row in trapped_calls.TRAPPED}
 

@@ -65,6 +65,7 @@ LEAVES = {
     "unix_socket",
     "version",
     "watching",
+    "wildcards",
 }
 RANKS = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # What stands beside the layers may use these.

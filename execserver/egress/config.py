@@ -9,14 +9,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+# Patterns with a wildcard are looked at one by one, for each connection.
+MAX_DOMAINS = 10_000
+MAX_WILDCARDS = 1000
 NOT_ENABLED = "executor-local network proxy launch requires an enabled proxy"
 
 
 def domain_rules(allowed: Iterable[str], denied: Iterable[str] = (), reviewed: Iterable[str] = ()) -> RuleSet:
     """Return the rules of lists of patterns.  Raises ConfigError."""
+    denied, allowed, reviewed = list(denied), list(allowed), list(reviewed)
+    if len(denied) + len(allowed) + len(reviewed) > MAX_DOMAINS:
+        raise ConfigError(f"more than {MAX_DOMAINS} domains")
     deny = [Rule(denying(text)) for text in denied]
     allow = [Rule(Pattern(text)) for text in allowed]
-    return RuleSet(allow, deny, [Rule(Pattern(text)) for text in reviewed])
+    review = [Rule(Pattern(text)) for text in reviewed]
+    if sum(rule.pattern.exact is None for rule in (*deny, *allow, *review)) > MAX_WILDCARDS:
+        raise ConfigError(f"more than {MAX_WILDCARDS} domains with a wildcard")
+    return RuleSet(allow, deny, review)
 
 
 def check_unix_sockets(permissions: Mapping[str, bool]) -> None:

@@ -1,12 +1,12 @@
 """Domain patterns: `host`, `*.host` (below it), `**.host` (it and below), `*` and `?` elsewhere.
 
-`*` stands for any text, dots too, and `?` for one character.  A port is cut off and means nothing.  Matching
-takes no longer than host times pattern, whatever a client sends: no regular expression is made of it.
+`*` stands for any text, dots too, and `?` for one character.  A port is cut off and means nothing.
 """
 
 from __future__ import annotations
 
 from execserver.egress.hosts import BadHost, normal_host
+from execserver.wildcards import Wildcards
 
 _WILD = frozenset("*?")
 _UNSUPPORTED = frozenset("/\\{}%,'\"()^!#@;&=+|<>`~$") | frozenset(map(chr, range(0x21))) | {"\x7f"}
@@ -23,13 +23,12 @@ class ConfigError(ValueError):
 class Pattern:
     """One pattern.  `exact` is the host it stands for alone, None if it has wildcards."""
 
-    __slots__ = ("_glob", "_own", "exact", "text")
+    __slots__ = ("_glob", "_wildcards", "exact", "text")
 
     def __init__(self, text: str) -> None:
         """Read a pattern.  Raises ConfigError."""
         self.text = text
         self.exact: str | None = None
-        self._own = ""  # the host that `**.host` adds to those below it
         plain = _without_port(_checked(text)).lower()
         if plain == "[*]":
             plain = "*"
@@ -42,11 +41,11 @@ class Pattern:
             raise ConfigError("domain pattern is empty")
         if "**" in rest:
             raise ConfigError(f"unsupported repeated wildcard: {text}")
-        if below == "**.":
-            self._own = rest
         self._glob = f"*.{rest}" if below else rest
         if _WILD.isdisjoint(self._glob):
             self.exact = self._glob
+        globs = [rest, self._glob] if below == "**." else [self._glob]
+        self._wildcards = [Wildcards(glob) for glob in globs]
 
     @property
     def matches_everything(self) -> bool:
@@ -57,7 +56,7 @@ class Pattern:
         """Return whether a normal host is meant."""
         if self.exact is not None:
             return host == self.exact
-        return (self._own != "" and _fits(self._own, host)) or _fits(self._glob, host)
+        return any(wildcards.matches(host) for wildcards in self._wildcards)
 
 
 def denying(text: str) -> Pattern:
@@ -104,22 +103,3 @@ def _address(text: str, plain: str) -> str:
         return normal_host(plain)
     except BadHost:
         raise ConfigError(f"brackets are only supported for IPv6 literals or [*]: {text}") from None
-
-
-def _fits(glob: str, host: str) -> bool:
-    """Match without going back further than to the last `*`."""
-    at = in_glob = 0
-    star, resume = -1, 0
-    while at < len(host):
-        if in_glob < len(glob) and glob[in_glob] == "*":
-            star, resume = in_glob, at
-            in_glob += 1
-        elif in_glob < len(glob) and glob[in_glob] in ("?", host[at]):
-            at += 1
-            in_glob += 1
-        elif star >= 0:
-            resume += 1
-            at, in_glob = resume, star + 1
-        else:
-            return False
-    return not glob[in_glob:].strip("*")

@@ -52,6 +52,14 @@ def test_unrestricted_files_have_no_rules() -> None:
     assert (profile.kind, profile.network_enabled, profile.entries) == ("managed", True, None)
 
 
+def test_the_number_of_rules_is_bounded() -> None:
+    assert len(PermissionProfile.from_json(restricted(*[rule(PATH)] * 4096)).entries or ()) == 4096
+    older = {"file_system": {"read": ["/a"] * 4097}}
+    for profile in (restricted(*[rule(PATH)] * 4097), older):
+        with pytest.raises(InvalidParams, match="more than 4096 entries"):
+            PermissionProfile.from_json(profile)
+
+
 def test_restricted_files_keep_their_rules_in_order() -> None:
     profile = PermissionProfile.from_json(restricted(rule(PATH), rule(PATH, "write"), glob_scan_max_depth=3))
     path = PathUri.parse("/a")

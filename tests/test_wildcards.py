@@ -1,0 +1,43 @@
+"""Wildcards match whole texts, as the same regular expression does, in a bounded time."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from execserver.wildcards import Wildcards
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("", "", True),
+        ("", "a", False),
+        ("*", "", True),
+        ("?", "", False),
+        ("a*b*c", "axxbyyc", True),
+        ("a*b*c", "axxbyy", False),
+        ("*ab", "aab", True),
+        ("a?", "a", False),
+        ("[a]", "a", False),
+        ("a.", "ab", False),
+        ("*a*", "*", False),
+        ("**", "x", True),
+    ],
+)
+def test_patterns_match_whole_names(pattern: str, text: str, expected: bool) -> None:
+    assert Wildcards(pattern).matches(text) is expected
+
+
+def test_a_hostile_pattern_costs_no_more_than_pattern_times_text() -> None:
+    assert not Wildcards("*a" * 2000 + "b").matches("a" * 4000)
+    assert not Wildcards("*a?" * 1000 + "b").matches("a" * 4000)
+
+
+@given(st.text("ab*?", max_size=8), st.text("ab*?", max_size=10))
+def test_matching_agrees_with_regular_expressions(pattern: str, text: str) -> None:
+    translated = "".join({"*": ".*", "?": "."}.get(c, re.escape(c)) for c in pattern)
+    assert Wildcards(pattern).matches(text) == (re.fullmatch(translated, text, re.DOTALL) is not None)

@@ -41,7 +41,7 @@ class CredentialAuth(enum.Enum):
 
 
 class CredentialProviderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of credentials: in which variables they are, what they look like, and where they may go."""
+    """A kind of credentials: in which variables, of what shape, and where they may go."""
 
     env: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()

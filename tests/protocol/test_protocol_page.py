@@ -46,8 +46,8 @@ def test_every_record_a_table_names_is_on_the_page() -> None:
     assert inside <= told
 
 
-def _records(wanted: object) -> set[type[Record]]:
-    if isinstance(wanted, type) and issubclass(wanted, Record):
+def _records(wanted: object) -> set[type[msgspec.Struct]]:
+    if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
         return {wanted}
     return {record for part in getattr(wanted, "__args__", ()) for record in _records(part)}
 

@@ -23,6 +23,7 @@ MAX_LINE_BYTES = 64 * 1024
 _BOUNDS = ((2048, 64), (100, 64), (40, 16))
 _PREVIOUS = re.compile(rb',"prev":"([0-9a-f]{64})"\}')
 _PREVIOUS_BYTES = len(',"prev":""}') + 64
+_MOST = MAX_LINE_BYTES - _PREVIOUS_BYTES
 
 
 class Broken(Exception):
@@ -31,13 +32,10 @@ class Broken(Exception):
 
 def line_of(number: int, at: str, event: str, members: Mapping[str, object], previous: str) -> bytes:
     """Return a record as a line, without its line end."""
-    body = {"n": number, "at": at, "event": event, **members}
-    for bounds in _BOUNDS:
-        text = _json(bounded(body, *bounds))
-        if len(text) <= MAX_LINE_BYTES - _PREVIOUS_BYTES:
-            break
-    else:
-        text = _json({"n": number, "at": at, "event": event, "cut": True})
+    begin = {"n": number, "at": at, "event": event}
+    text = _json({**begin, **members}) if _is_within(members, *_BOUNDS[0]) else ""
+    if not text or len(text) > _MOST:
+        text = _bounded_json(begin, members)
     return f'{text[:-1]},"prev":"{previous}"}}'.encode()
 
 
@@ -86,8 +84,30 @@ class Checker:
         return record
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def _bounded_json(begin: dict[str, object], members: Mapping[str, object]) -> str:
+    body = {**begin, **members}
+    for bounds in _BOUNDS:
+        text = _json(bounded(body, *bounds))
+        if len(text) <= _MOST:
+            return text
+    return _json({**begin, "cut": True})
+
+
+def _is_within(members: Mapping[str, object], most: int, words: int) -> bool:
+    """Return whether `bounded` surely changes nothing; most records are such, and need no copy."""
+    for value in members.values():
+        if isinstance(value, str):
+            if len(value) > most:
+                return False
+        elif isinstance(value, list):
+            if len(value) > words or not all(isinstance(each, str) and len(each) <= most for each in value):
+                return False
+        elif isinstance(value, dict | tuple):
+            return False
+    return True
 
 
 def bounded(value: object, most: int, words: int) -> object:

@@ -15,11 +15,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
 from gevent.hub import get_hub
+from msgspec.structs import fields
 
 from execserver.audit.chain import digest_of, line_of
 from execserver.audit.recording import Recording
@@ -67,7 +69,8 @@ class _Facts(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 _READER = msgspec.json.Decoder(_Facts)
-_NAMES = tuple((each.name, each.encode_name) for each in msgspec.structs.fields(_Facts))
+_SHOWN = tuple("httpMethod" if each.name == "method" else each.encode_name for each in fields(_Facts))
+_GIVEN = attrgetter(*(each.name for each in fields(_Facts)))
 _NUMBER = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _PLAIN = msgspec.json.Decoder(str | _NUMBER | bool | list[str] | None)
 # What a request that ended well is recorded as; one that was refused is a `refusal`.
@@ -115,6 +118,7 @@ class AuditTrail:
         self._is_short = False  # of room, when it was last needed
         self._warned = -_WARN_S
         self._why = ""
+        self._second, self._shown_second = -1, ""  # of the newest record
         self._is_dirty = self._is_syncing = False
         self._timer = get_hub().loop.timer(_SYNC_S, _SYNC_S)
 
@@ -259,8 +263,11 @@ class AuditTrail:
             found = params.decoded(_READER) if isinstance(params, Lifted) else _READER.decode(params)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {"params": "unreadable"}
-        members = {shown: _plain(getattr(found, name)) for name, shown in _NAMES}
-        facts = {name: value for name, value in members.items() if value is not None}
+        facts = {
+            shown: value
+            for shown, text in zip(_SHOWN, _GIVEN(found), strict=True)
+            if text is not _NOT_GIVEN and (value := _plain(text)) is not None
+        }
         for name in ("argv", "command"):
             if isinstance(words := facts.get(name), list):
                 facts[name] = [self._redact(word) for word in words]
@@ -270,11 +277,14 @@ class AuditTrail:
             facts["url"] = _shown_url(facts["url"])
         if trace := answered.request.trace:
             facts["trace"] = (trace.traceparent or "")[:64]
-        return {("httpMethod" if name == "method" else name): value for name, value in facts.items()}
+        return facts
 
     def _write(self, event: str, members: dict[str, object]) -> bool:
         now = self._now()
-        at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"
+        if int(now) != self._second:
+            self._second = int(now)
+            self._shown_second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+        at = f"{self._shown_second}.{int(now % 1 * 1000):03d}Z"
         line = line_of(self._number + 1, at, event, members, self._head)
         try:
             self._segments.append(line)
@@ -323,8 +333,6 @@ def whom(who: Who) -> dict[str, object]:
 
 def _plain(text: msgspec.Raw) -> object:
     """Return a member's value; of one that no request takes, the beginning of its JSON."""
-    if not bytes(text):
-        return None
     try:
         return _PLAIN.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

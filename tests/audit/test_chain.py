@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.audit.chain import GENESIS, MAX_LINE_BYTES, Broken, Checker, digest_of, line_of
+from execserver.audit.chain import GENESIS, MAX_LINE_BYTES, Broken, Checker, bounded, digest_of, line_of
 from execserver.audit.reading import verify
 from execserver.audit.segments import Segments
 
@@ -106,6 +106,26 @@ def test_a_record_has_a_bounded_length_and_says_what_was_cut(argv: list[str], mo
         assert words[-1] == f"... ({len(argv)} items)"
     for word, given_word in zip(words[:64], argv, strict=False):
         assert word == given_word or word.endswith(f"... ({len(given_word)} characters)")
+
+
+_TEXTS = st.integers(2046, 2050).map(lambda length: "x" * length) | st.text(max_size=9) | st.just("\ud800")
+_WORDS = _TEXTS | st.integers() | st.lists(_TEXTS, max_size=2)
+_MEMBERS = _WORDS | st.none() | st.tuples(_TEXTS) | st.dictionaries(st.just("a"), _TEXTS)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["n", "a", "b"]), _MEMBERS),
+    st.integers(63, 66).flatmap(lambda count: st.lists(_WORDS, min_size=count, max_size=count)),
+)
+def test_a_record_is_the_same_whether_it_had_to_be_looked_at_for_what_to_cut(
+    members: dict[str, object], words: list[object]
+) -> None:
+    for given_members in (members, {**members, "argv": words}):
+        line = line_of(7, "t", "start", given_members, GENESIS)
+        whole = bounded({"n": 7, "at": "t", "event": "start", **given_members}, 2048, 64)
+        expected = json.dumps(whole, separators=(",", ":"))
+        if len(expected) < MAX_LINE_BYTES - 100:
+            assert line.decode() == f'{expected[:-1]},"prev":"{GENESIS}"}}'
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 5000])

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from execserver.wire.handshake import accept_value
+from execserver.wire.accepting import accept_value
 
 HEAD_END: Final = b"\r\n\r\n"
 _MAX_HEAD_BYTES: Final = 8 * 1024

@@ -11,21 +11,13 @@ parser, and would then take a part of one request for the next (request smugglin
 
 from __future__ import annotations
 
-import binascii
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from hashlib import sha1
-else:
-    try:
-        from _sha1 import sha1  # Python's own: hashlib loads all of OpenSSL, 3 ms of a short command
-    except ImportError:
-        from hashlib import sha1
+from execserver.wire.accepting import accept_value
 
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -148,12 +140,6 @@ def bad_request(date: str, status: int = 400) -> Answer:
     """The answer to bytes that are no request, or to a head above the size limit."""
     head = _head(status, ["connection: close", "content-length: 0"], date)
     return Answer(head, upgraded=False, keep_alive=False)
-
-
-def accept_value(key: str) -> str:
-    """The `Sec-WebSocket-Accept` value of a key."""
-    digest = sha1(key.encode() + _GUID, usedforsecurity=False).digest()
-    return binascii.b2a_base64(digest, newline=False).decode()
 
 
 def _upgrade_refusal(request: Request) -> str | None:

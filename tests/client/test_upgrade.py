@@ -9,7 +9,7 @@ import pytest
 from execserver.client.errors import ConnectFailed, InvalidUrl
 from execserver.client.upgrade import Upgrade
 from execserver.client.urls import parse_url
-from execserver.wire.handshake import accept_value
+from execserver.wire.accepting import accept_value
 
 ADDRESS = parse_url("ws://127.0.0.1:1/x?y=1")
 

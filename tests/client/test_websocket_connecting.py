@@ -15,7 +15,7 @@ from gevent.server import StreamServer
 from execserver.client import ConnectFailed, ConnectTimeout, ExecServerClientConnectOptions, InvalidUrl
 from execserver.client.urls import parse_url
 from execserver.client.websocket_transport import WebSocketTransport
-from execserver.wire.handshake import accept_value
+from execserver.wire.accepting import accept_value
 from tests.client.raw_peer import Raw, raw, text
 from tests.support.certificates import make_authority
 

@@ -105,7 +105,7 @@ def test_what_comes_with_the_answer_to_the_upgrade_is_not_lost() -> None:
 
 
 def answer_and_speak(listening: socket.socket) -> None:
-    from execserver.wire.handshake import accept_value
+    from execserver.wire.accepting import accept_value
 
     sock, _ = listening.accept()
     with sock:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from execserver.wire.handshake import accept_value
+from execserver.wire.accepting import accept_value
 
 
 class Raw:

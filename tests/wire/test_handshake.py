@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from execserver.wire.handshake import Answer, BadRequest, accept_value, answer, bad_request, parse_head
+from execserver.wire.handshake import Answer, BadRequest, answer, bad_request, parse_head
 
 DATE = "Sat, 21 Nov 2026 00:00:00 GMT"
 UPGRADE = (
@@ -181,7 +181,3 @@ def test_random_bytes_are_a_request_or_refused(data: bytes) -> None:
     except BadRequest:
         return
     assert status(answer(request, DATE)) in (101, 200, 400, 403, 404, 405)
-
-
-def test_accept_value_is_the_one_of_the_rfc() -> None:
-    assert accept_value("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from execserver.wire.handshake import Request, accept_value
+from execserver.wire.accepting import accept_value
+from execserver.wire.handshake import Request
 
 _REASONS: Final = {
     200: "OK",

@@ -70,9 +70,16 @@ ARGUMENTS = {
     **NAMES,
 }
 
-# Verbs that people wait for: they have ended everything of theirs, and the interpreter would take 15 ms more
-# to take itself apart.
-_AT_ONCE = frozenset(VERBS[verb] for verb in ("run", "shell", "ps", "attach", "logs", "wait", "kill", "cp"))
+# Programs with an event loop: they have ended everything of theirs, and the interpreter would take 15 ms
+# more to take itself apart.  Meanwhile a thread of the loop's pool may come back from a slow disk or name
+# server, to what is freed by then: a shell tool that ended so has died of SIGSEGV.
+_WITH_LOOP = (
+    *("relay", "self-test", "box", "run", "shell", "ps", "attach", "logs", "wait", "kill", "cp", "edit"),
+    *("find", "grep", "sync", "forward", "web"),
+)
+_AT_ONCE = frozenset(
+    (SERVER, CODEX_SERVER, ARGUMENTS["--execserver-egress"], *(VERBS[verb] for verb in _WITH_LOOP))
+)
 
 # Options of the Codex CLI that may stand before its verb; those of the first group have a value.
 _WITH_VALUE_BEFORE_VERB = ("-c", "--config", "--enable", "--disable")

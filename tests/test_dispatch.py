@@ -125,6 +125,34 @@ def test_every_entry_is_a_function_that_exists() -> None:
         assert callable(getattr(importlib.import_module(module), function))
 
 
+ENDS = f"""
+import atexit, sys, types
+sys.path.insert(0, {str(SCRIPT.parents[1])!r})
+from execserver import dispatch
+atexit.register(print, "taken apart")
+module, _, function = dispatch.choose(["execserver", *sys.argv[1:]])[0].partition(":")
+sys.modules[module] = types.ModuleType(module)
+setattr(sys.modules[module], function, lambda: print("said") or 3)
+sys.argv[0] = "execserver"
+sys.exit(dispatch.main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        *((word, "said\n") for word in ("--listen=stdio", "exec-server", "relay", "--execserver-egress")),
+        *((word, "said\n") for word in ("self-test", "box", "run", "edit", "find", "grep", "sync", "web")),
+        ("rules", "said\ntaken apart\n"),  # without an event loop
+    ],
+)
+def test_a_program_with_a_pool_of_threads_is_not_taken_apart_at_its_end(word: str, said: str) -> None:
+    """A thread that comes back meanwhile would find freed what it uses."""
+    command = [sys.executable, "-I", "-c", ENDS, word]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (3, said)
+
+
 def test_the_help_names_every_verb() -> None:
     for verb in dispatch.VERBS:
         assert f"\n       execserver {verb}" in cli_help.HELP

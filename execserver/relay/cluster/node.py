@@ -41,6 +41,7 @@ _COUNT_EVERY = 5  # beats: counting looks at each environment
 _STEP_S = 0.1  # of a drain
 _LAST_WORDS_S = 0.5
 _READY_S = 5.0
+_COMPLAIN_S = 60.0  # one line of the log for any number of lines that are no messages
 
 
 class Clock(Protocol):
@@ -82,6 +83,7 @@ class ClusterNode:
         self._names: tuple[str, ...] = ()
         self._beats = 0
         self._away: DelayQueue[str] = DelayQueue(limits.away_s, self._stayed_away)
+        self._complains_again = 0.0
         self._tokens_due = Event()
         self._greenlets: list[Greenlet[[], None]] = []
 
@@ -213,11 +215,17 @@ class ClusterNode:
             return
         message = decode(line)
         if message is None:
-            _log.warning("not a message: %.100r", line)
+            self._complain(line)
             return
         order = self._residents.heard(message, time.monotonic())
         if order is not None:
             self._obey(order)
+
+    def _complain(self, line: str) -> None:
+        now = time.monotonic()
+        if now >= self._complains_again:
+            self._complains_again = now + _COMPLAIN_S
+            _log.warning("not a message: %.100r", line)
 
     def _obey(self, order: Order) -> None:
         name, end = order

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from gevent import Greenlet, sleep, spawn
+from gevent import Greenlet, sleep, spawn, spawn_later
 from gevent.event import Event
 from gevent.lock import Semaphore
 
@@ -72,7 +72,7 @@ class Subscription:
 
     def start(self) -> None:
         """Connect, and stay connected."""
-        self._keeper = spawn(self._keep)
+        self._begin(0.0)
 
     def connect_again(self) -> None:
         """Give the connection up for a new one, which may lead to another primary."""
@@ -130,6 +130,16 @@ class Subscription:
             self._drop()
             sleep(_PAUSE_S)
 
+    def _begin(self, pause: float) -> None:
+        self._keeper = spawn_later(pause, self._keep)
+        self._keeper.link_exception(self._failed)
+
+    def _failed(self, keeper: Greenlet[[], None]) -> None:
+        """Begin anew after a mistake of ours: else this node would be deaf for good, and look alive."""
+        self._drop()
+        if self._keeper is keeper:  # not closed meanwhile
+            self._begin(_PAUSE_S)
+
     def _run(self) -> None:
         """Connect, and take lines until the connection is lost.  Raises CannotServe."""
         line = self._dialer.dial()
@@ -163,7 +173,7 @@ class Subscription:
             arrivals = self._listened.get(channel)
             if arrivals is not None:
                 arrivals.came()
-            else:
+            elif channel in self._channels:  # else nobody listens to it any more
                 self._on_line(channel, _text(reply[2]))
         elif kind == b"subscribe":
             if channel in self._listened:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.engine_process import EngineProcess
+from tests.support.greenlets import loop_failures
+
+__all__ = ["loop_failures", "process"]
 
 
 @pytest.fixture(scope="module")

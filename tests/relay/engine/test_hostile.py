@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import cast
 
 import gevent
 import pytest
 from gevent import socket
 
+from execserver.relay.cluster.node import ClusterNode
 from execserver.relay.cluster.presence import NodeRecord, NodeState
 from execserver.relay.engine import steps, subscription
 from execserver.relay.engine.address import Credentials, EngineAddress
@@ -19,8 +21,10 @@ from execserver.relay.engine.resp import Decoder, Failure, Reply, encode
 from execserver.relay.engine.subscription import Subscription
 from execserver.relay.engine.tokens import EngineTokens
 from execserver.relay.errors import EngineSilent
+from execserver.relay.limits import Limits
+from execserver.relay.rendezvous import Rendezvous
 from execserver.relay.tokens import HARNESS, new_token
-from tests.relay.engine.scripted import ScriptedEngine
+from tests.relay.engine.scripted import ScriptedEngine, until
 
 LONG = 20_000  # reads without a pause
 
@@ -199,3 +203,63 @@ def test_whoever_ends_while_it_begins_to_listen_leaves_nothing_behind(
 def _listen(made: Subscription) -> None:
     with made.listening("arr:box"):
         gevent.sleep(60)
+
+
+def told(*channels: str) -> Callable[[Reply], bytes]:
+    """Confirm each subscription, and send a line to some channels then."""
+
+    def answer(command: Reply) -> bytes:
+        assert isinstance(command, list)
+        confirmed = [
+            encode(("subscribe", str(word, "ascii"), 1)) for word in command[1:] if type(word) is bytes
+        ]
+        return b"".join([*confirmed, *(encode(("message", channel, "line")) for channel in channels)])
+
+    return answer
+
+
+def test_a_node_that_fails_on_a_line_is_not_alive_until_it_hears_again(
+    monkeypatch: pytest.MonkeyPatch, loop_failures: list[str]
+) -> None:
+    monkeypatch.setattr(subscription, "_PAUSE_S", 0.2)
+    heard: list[str] = []
+
+    def hear(channel: str, line: str) -> None:
+        heard.append(line)
+        if len(heard) == 1:
+            raise ValueError("a mistake of ours")
+
+    with server_of(told("node:n1")) as server:
+        made = Subscription(server.dialer(), ("node:n1",), hear, lambda: None)
+        made.start()
+        until(lambda: bool(loop_failures))
+        assert not made.is_ready.is_set()
+        until(lambda: len(heard) == 2 and made.is_ready.is_set())
+        made.close()
+    (failure,) = loop_failures
+    assert "a mistake of ours" in failure
+    loop_failures.clear()
+
+
+def test_a_line_that_nobody_listens_to_any_more_is_none_of_the_nodes() -> None:
+    heard: list[str] = []
+    with server_of(told("arr:box", "node:n2", "node:n1")) as server:
+        made = Subscription(
+            server.dialer(), ("node:n1",), lambda channel, line: heard.append(channel), lambda: None
+        )
+        made.start()
+        until(lambda: "node:n1" in heard)
+        made.close()
+    assert heard == ["node:n1"]
+
+
+def test_any_number_of_lines_that_are_no_messages_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine, clock = cast(Engine, SimpleNamespace()), SimpleNamespace(ahead=0.0)
+    node = ClusterNode(
+        "n1", "", engine, cast(Dialer, None), clock, cast(Rendezvous, SimpleNamespace()), Limits()
+    )
+    for number in range(1000):
+        node._heard("node:n1", f"rubbish {number}")
+    assert [record.getMessage() for record in caplog.records] == ["not a message: 'rubbish 0'"]

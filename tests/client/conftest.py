@@ -11,27 +11,16 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import gevent
 import pytest
 
 from execserver.client import ExecServerClient, ExecServerClientConnectOptions, RemoteProcess
 from tests.client.fake_server import FakeServer
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.server_process import OURS, Flavour, ServerProcess
-from tests.support.waiting import wait_until
+
+__all__ = ["the_hub_settles"]
 
 QUICK = ExecServerClientConnectOptions(resume_interval=0.001, resume_window=5.0, close_timeout=0.2)
-
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ import pytest
 
 from execserver.client import ExecServerClient, Output
 from tests.conftest import LONG
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.remote_scene import RemoteScene, is_reliable, output
 from tests.support.waiting import wait_until
+
+__all__ = ["the_hub_settles"]
 
 MIB = 1024 * 1024
 STREAM_MIB = 200 if LONG else 12
@@ -34,17 +36,6 @@ for number in range(mib):
     sys.stdout.buffer.flush()
     time.sleep(max(0.0, begun + seconds * (number + 1) / mib - time.monotonic()))
 """
-
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
 
 
 @pytest.fixture

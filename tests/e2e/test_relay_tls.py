@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
-import gevent
 import pytest
 
 from execserver.client import ConnectFailed, ExecServerClient, RemoteExecServerConnectArgs
 from tests.support.certificates import make_authority
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.remote_process import RemoteProcess
-from tests.support.waiting import wait_until
 
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
+__all__ = ["the_hub_settles"]
 
 
 def test_a_turn_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

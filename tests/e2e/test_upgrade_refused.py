@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,20 @@ from tests.support.peer import RemoteError
 from tests.support.running import outcome, start, write
 from tests.support.sandboxes import read_only
 from tests.support.server_process import ServerProcess, base_environment
-from tests.support.upgrades import AGREEMENT, VERB, program, upgrade, upgraded
+from tests.support.upgrades import (
+    AGREEMENT,
+    OTHER_UID,
+    VERB,
+    need_root,
+    no_new_privileges,
+    planted_program,
+    program,
+    program_that_cannot_run,
+    refused,
+    silent_program,
+    upgraded,
+)
 from tests.support.ws_peer import WsPeer
-
-_PR_SET_NO_NEW_PRIVS = 38
-OTHER_UID = 54_321
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +58,6 @@ def peer(server: ServerProcess) -> Iterator[WsPeer]:
     connection.close()
 
 
-def refused(server: ServerProcess, *words: str, before: Callable[[], None] | None = None) -> str:
-    """Ask in vain; return why."""
-    done = upgrade(server, *words, before=before)
-    assert (done.returncode, done.stdout) == (1, ""), done
-    return done.stderr
-
-
-def need_root() -> None:
-    if os.geteuid():
-        pytest.skip("only root can have files and processes of another user")
-
-
 Scene = tuple[ServerProcess, WsPeer, Path]
 
 
@@ -74,9 +70,7 @@ def test_a_program_that_says_nothing_or_something_else(scene: Scene, audit: Path
     server, _, folder = scene
     file = program(folder / "new", "echo unknown option >&2", agrees=False)
     assert f"{file} cannot take over: unknown option" in refused(server, str(file))
-    (folder / "silent").write_text("#!/bin/true\n")
-    (folder / "silent").chmod(0o755)
-    assert "cannot take over: it said nothing" in refused(server, str(folder / "silent"))
+    assert "cannot take over: it said nothing" in refused(server, str(silent_program(folder / "silent")))
     told = [record for record in records(str(audit)) if record["event"] == "upgrade-refused"]
     assert (told[0]["to"], told[0]["why"]) == (str(file), f"{file} cannot take over: unknown option")
 
@@ -134,20 +128,14 @@ def test_a_file_that_is_written_to_while_it_is_looked_at(scene: Scene) -> None:
 def test_an_exec_that_fails_after_all(scene: Scene) -> None:
     """The interpreter is gone by then; the server has packed everything, and goes on."""
     server, _, folder = scene
-    shell = folder / "sh"
-    shell.write_text(f'#!/bin/sh\nrm {shell}\necho "{AGREEMENT}"\n')
-    shell.chmod(0o755)
-    file = folder / "new"
-    file.write_text(f"#!{shell}\n")
-    file.chmod(0o755)
+    file = program_that_cannot_run(folder)
     assert f"{file} cannot be executed: No such file or directory" in refused(server, str(file))
     assert "cannot be read" not in refused(server, str(program(folder / "other", agrees=False)))
 
 
 def test_a_file_that_another_one_takes_the_place_of_meanwhile(scene: Scene) -> None:
     server, _, folder = scene
-    planted = program(folder / "planted", f"touch {folder}/ran")
-    planted.write_text(planted.read_text().replace("exec ", f"touch {folder}/ran; exec ", 1))
+    planted = planted_program(folder / "planted")
     file = program(folder / "new", f"mv {planted} {folder}/new")
     assert f"{file} was changed while it was looked at" in refused(server, str(file))
     assert not (folder / "ran").exists()
@@ -155,8 +143,7 @@ def test_a_file_that_another_one_takes_the_place_of_meanwhile(scene: Scene) -> N
 
 def test_a_name_that_leads_elsewhere_meanwhile(tmp_path: Path) -> None:
     """What was looked at is what runs."""
-    planted = program(tmp_path / "planted")
-    planted.write_text(planted.read_text().replace("exec ", f"touch {tmp_path}/ran; exec ", 1))
+    planted = planted_program(tmp_path / "planted")
     link = tmp_path / "link"
     link.symlink_to(program(tmp_path / "new", f"ln -sfn {planted} {link}"))
     with ServerProcess() as server, server.connect() as peer:
@@ -168,10 +155,6 @@ def test_a_name_that_leads_elsewhere_meanwhile(tmp_path: Path) -> None:
         assert write(peer, "p", b"still here\n", "w") == "accepted"
         peer.call("process/closeStdin", {"processId": "p"})
         assert outcome(peer, "p").stdout == b"still here\n"
-
-
-def no_new_privileges() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def test_nobody_asks_from_a_sandbox(scene: Scene) -> None:

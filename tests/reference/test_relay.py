@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import gevent
 import pytest
 
 from execserver.client import ExecServerClient, RemoteExecServerConnectArgs
@@ -19,10 +18,12 @@ from tests.reference.model_server import say
 from tests.reference.scenario import MARK, MakeClient, outputs, shell
 from tests.reference.tool_output import ToolOutput
 from tests.support.certificates import make_authority
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.remote_process import RemoteProcess
 from tests.support.waiting import wait_until
+
+__all__ = ["the_hub_settles"]
 
 pytestmark = pytest.mark.timeout(300)
 MIB = 1024 * 1024
@@ -61,17 +62,6 @@ class ReferenceExecutor:
         assert self.process.stderr is not None
         self.process.stderr.close()
         shutil.rmtree(self.home, ignore_errors=True)
-
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
 
 
 @pytest.fixture

@@ -24,10 +24,12 @@ from execserver.client import (
 )
 from execserver.client.relay_transport import RelayTransport
 from tests.reference.install import ReferenceMissing, new_home, reference_binary
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.server_process import base_environment, interrupts_not_ignored
 from tests.support.waiting import wait_until
+
+__all__ = ["the_hub_settles"]
 
 
 class Executor:
@@ -67,17 +69,6 @@ class Executor:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         shutil.rmtree(self.home, ignore_errors=True)
-
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
 
 
 @pytest.fixture(scope="module", params=["0.142.0", "0.169.0"])

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +15,21 @@ import pytest
 from execserver.handover.records import STATE_VERSION
 from execserver.runtime_paths import STATE_VARIABLE, UPGRADE_SOCKET
 from execserver.wire.relay_frames import Data, Handshake, RelayFrame
-from tests.e2e.test_upgrade_refused import OTHER_UID, need_root, no_new_privileges
 from tests.support import upgrades
 from tests.support.relay_process import Peer, RelayProcess
 from tests.support.relay_process import program as ours
 from tests.support.server_process import base_environment
-from tests.support.upgrades import RELAY_AGREEMENT, upgrade, upgraded
+from tests.support.upgrades import (
+    OTHER_UID,
+    RELAY_AGREEMENT,
+    need_root,
+    no_new_privileges,
+    planted_program,
+    program_that_cannot_run,
+    refused,
+    silent_program,
+    upgraded,
+)
 from tests.support.waiting import wait_until
 
 program = partial(upgrades.program, agreement=RELAY_AGREEMENT)
@@ -61,20 +70,11 @@ def pass_on(executor: Peer, harness: Peer) -> None:
     assert executor.receive() == RelayFrame("s", Data(0, b"here, too"))
 
 
-def refused(relay: RelayProcess, *words: str, before: Callable[[], None] | None = None) -> str:
-    """Ask in vain; return why."""
-    done = upgrade(relay, *words, before=before)
-    assert (done.returncode, done.stdout) == (1, ""), done
-    return done.stderr
-
-
 def test_a_program_that_says_nothing_or_something_else(relay: RelayProcess, tmp_path: Path) -> None:
     file = program(tmp_path / "new", "echo unknown option >&2", agrees=False)
     assert f"{file} cannot take over: unknown option" in refused(relay, str(file))
     assert f"not upgraded to {file}, as pid " in relay.errors()
-    (tmp_path / "silent").write_text("#!/bin/true\n")
-    (tmp_path / "silent").chmod(0o755)
-    assert "cannot take over: it said nothing" in refused(relay, str(tmp_path / "silent"))
+    assert "cannot take over: it said nothing" in refused(relay, str(silent_program(tmp_path / "silent")))
 
 
 def test_a_program_that_reads_another_version_of_the_state(relay: RelayProcess, tmp_path: Path) -> None:
@@ -135,8 +135,7 @@ def test_a_file_that_is_written_to_or_replaced_while_it_is_looked_at(
     file = tmp_path / "new"
     program(file, f"echo '#' >> {file}")
     assert f"{file} was changed while it was looked at" in refused(relay, str(file))
-    planted = program(tmp_path / "planted")
-    planted.write_text(planted.read_text().replace("exec ", f"touch {tmp_path}/ran; exec ", 1))
+    planted = planted_program(tmp_path / "planted", agreement=RELAY_AGREEMENT)
     program(file, f"mv {planted} {file}")
     assert f"{file} was changed while it was looked at" in refused(relay, str(file))
     assert not (tmp_path / "ran").exists()
@@ -144,11 +143,7 @@ def test_a_file_that_is_written_to_or_replaced_while_it_is_looked_at(
 
 def test_an_exec_that_fails_after_all(relay: RelayProcess, tmp_path: Path) -> None:
     """The interpreter is gone by then; the relay has packed everything, and goes on."""
-    shell, file = tmp_path / "sh", tmp_path / "new"
-    shell.write_text(f'#!/bin/sh\nrm {shell}\necho "{RELAY_AGREEMENT}"\n')
-    shell.chmod(0o755)
-    file.write_text(f"#!{shell}\n")
-    file.chmod(0o755)
+    file = program_that_cannot_run(tmp_path, RELAY_AGREEMENT)
     with socket.create_connection(("127.0.0.1", relay.port), 20) as waiting:
         assert f"{file} cannot be executed: No such file or directory" in refused(relay, str(file))
         waiting.sendall(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -157,8 +152,7 @@ def test_an_exec_that_fails_after_all(relay: RelayProcess, tmp_path: Path) -> No
 
 def test_a_name_that_leads_elsewhere_meanwhile(tmp_path: Path) -> None:
     """What was looked at is what runs."""
-    planted = program(tmp_path / "planted")
-    planted.write_text(planted.read_text().replace("exec ", f"touch {tmp_path}/ran; exec ", 1))
+    planted = planted_program(tmp_path / "planted", agreement=RELAY_AGREEMENT)
     link = tmp_path / "link"
     link.symlink_to(program(tmp_path / "new", f"ln -sfn {planted} {link}"))
     with RelayProcess() as relay:

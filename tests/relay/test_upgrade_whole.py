@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
 
 import gevent
-import pytest
 
 from execserver.client import Output, RemoteProcess
 from tests.support import proc
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.remote_scene import RemoteScene, is_reliable, output
 from tests.support.upgrades import upgraded
-from tests.support.waiting import wait_until
+
+__all__ = ["the_hub_settles"]
 
 UPGRADES = 5
 
@@ -30,17 +29,6 @@ while not select.select([0], [], [], 0.002)[0]:
 sys.stdout.buffer.write(digest.digest())
 """
 _DIGEST_BYTES = 32
-
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
 
 
 def digests_of(stream: RemoteProcess) -> tuple[bytes, bytes]:

@@ -13,24 +13,15 @@ import pytest
 
 from execserver.client import ExecServerClient, RemoteExecServerConnectArgs
 from execserver.relay import tokens
-from tests.support.leaks import snapshot
+from tests.support.greenlets import the_hub_settles
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.remote_process import RemoteProcess
 from tests.support.waiting import wait_until
 
+__all__ = ["the_hub_settles"]
+
 MIB = 1024 * 1024
 QUICK = {"close_timeout_s": 0.2}  # the client of this process does not hang up while the test waits
-
-
-@pytest.fixture(autouse=True)
-def the_hub_settles() -> Iterator[None]:
-    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it."""
-    before = snapshot()
-    yield
-    try:
-        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
-    except AssertionError:
-        pass  # the fixture for all tests reports what is left
 
 
 def end(relay: RelayProcess, number: signal.Signals) -> None:

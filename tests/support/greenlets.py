@@ -11,6 +11,9 @@ import gevent
 import pytest
 from gevent.hub import Hub
 
+from tests.support.leaks import snapshot
+from tests.support.waiting import wait_until
+
 
 def turns(count: int = 3) -> None:
     """Let everything run that can: greenlets, callbacks, and descriptors that are ready."""
@@ -21,6 +24,20 @@ def turns(count: int = 3) -> None:
 def is_active(watcher: object) -> bool:
     """Tell whether the event loop looks after a watcher."""
     return bool(cast(Any, watcher).active)
+
+
+@pytest.fixture(autouse=True)
+def the_hub_settles() -> Iterator[None]:
+    """Let greenlets and deferred closes of a test finish: nothing else runs the hub after it.
+
+    For every test of the module, or of the folder by its `conftest`, that imports this.
+    """
+    before = snapshot()
+    yield
+    try:
+        wait_until(lambda: not snapshot().leaked_since(before), 2.0, pause=gevent.sleep)
+    except AssertionError:
+        pass  # the fixture for all tests reports what is left
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ CAN_RESUME_ARGUMENT = "--execserver-can-resume"
 STATE_VARIABLE = "EXECSERVER_HANDED_OVER"  # the descriptor of the state that a server hands over by an exec
 UPGRADE_SOCKET = "\0execserver-upgrade-%d"  # with the server's pid: an abstract socket
 TOKEN_STORE_VARIABLE = "EXECSERVER_TOKEN_STORE"
+_SANDBOX_PROGRAM = "sandbox-init"
 TOKEN_STORE_FILE = b"tokens.json"
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -76,6 +77,13 @@ class ExecServerRuntimePaths:
         if carries_its_c_library():
             return [self.program_folder()]  # the interpreter is in there, too
         return [self.program_folder(), *{sys.base_prefix, sys.prefix, os.path.dirname(sys.executable)}]
+
+    @staticmethod
+    def sandbox_program() -> bytes:
+        """Return the path of the compiled filter template in this program's tree; b"" where there is none."""
+        words = _frozen_start()
+        program = os.path.join(os.path.dirname(words[-4]), _SANDBOX_PROGRAM) if words else ""
+        return os.fsencode(program) if program and os.access(program, os.X_OK) else b""
 
     @staticmethod
     def unpacked_folder() -> bytes | None:

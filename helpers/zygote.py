@@ -17,6 +17,7 @@ SERVER_SOCKET = 3
 
 def main() -> int:
     """Serve the server's requests until its socket ends, then end every descendant."""
+    from execserver.runtime_paths import ExecServerRuntimePaths
     from execserver.zygote.libc import Libc
     from execserver.zygote.loop import Zygote
     from execserver.zygote.oom_score import OomScore
@@ -32,7 +33,14 @@ def main() -> int:
     # Orphans of commands become its children, so that at the end it finds and kills every one of them.
     libc.set_child_subreaper()
     runtime_dir = os.fsencode(sys.argv[1]) if len(sys.argv) > 2 else None
-    Zygote(_socket.socket(fileno=SERVER_SOCKET), libc, runtime_dir, oom_score=oom_score).run()
+    program = ExecServerRuntimePaths.sandbox_program()
+    Zygote(
+        _socket.socket(fileno=SERVER_SOCKET),
+        libc,
+        runtime_dir,
+        oom_score=oom_score,
+        sandbox_program=program,
+    ).run()
     return 0
 
 

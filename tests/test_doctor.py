@@ -146,6 +146,7 @@ def test_the_programs_folders_are_those_of_its_tree(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "frozen", words, raising=False)
     paths = ExecServerRuntimePaths.detect()
     assert (paths.program_folder(), paths.program_folders()) == ("/t", ["/t"])
+    assert paths.sandbox_program() == b""  # none there
     monkeypatch.setattr(sys, "frozen", words[3:], raising=False)
     assert set(ExecServerRuntimePaths.detect().program_folders()) >= {"/t", sys.base_prefix}
 

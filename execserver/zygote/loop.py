@@ -73,10 +73,12 @@ class Zygote:
         runtime_dir: bytes | None = None,
         sandboxes: Sandboxes | None = None,
         oom_score: OomScore | None = None,
+        sandbox_program: bytes = b"",
     ) -> None:
         self._sock = sock
         self._libc = libc
         self._runtime_dir = runtime_dir
+        self._sandbox_program = sandbox_program
         self._children: dict[int, int] = {}  # pid to request id
         self._pids: dict[int, int] = {}  # request id to pid
         self._leaderless: dict[int, int] = {}  # request id to process group
@@ -220,7 +222,9 @@ class Zygote:
             # Imported here: a zygote is ready, and starts plain commands, without these modules.
             from execserver.zygote.confine.sandboxes import Sandboxes
 
-            self._sandboxes = Sandboxes(self._libc, runtime_dir=self._runtime_dir)
+            self._sandboxes = Sandboxes(
+                self._libc, runtime_dir=self._runtime_dir, program=self._sandbox_program
+            )
         return self._sandboxes
 
     def _start(self, request: SpawnRequest | WorkerRequest, descriptors: list[int]) -> Record:
@@ -240,19 +244,41 @@ class Zygote:
         for child_id, group in list(self._leaderless.items()):
             if group == pid:  # the kernel reused the number, so the old group is over
                 del self._leaderless[child_id]
-        report = None if self._sandboxes is None else self._sandboxes.report_of(pid)
-        if report is None:
-            return Started(request.request_id, pid)
         # Begun gives the turn away: the server sends further requests while this sandbox root is built.
-        self._reports[report] = pid
-        self._poll.register(report, select.POLLIN)
-        return Begun(request.request_id)
+        return Begun(request.request_id) if self._await_report(pid) else Started(request.request_id, pid)
 
     def _hear(self, report: int) -> None:
         """Answer a start whose sandbox has reported how it went, or has died without a report."""
         assert self._sandboxes is not None
         pid = self._forget_report(report)
-        self._answer_begun(pid, self._sandboxes.hear(pid))
+        failure = self._sandboxes.hear(pid)
+        if failure is None or not self._begins_again(pid):
+            self._answer_begun(pid, failure)
+
+    def _begins_again(self, pid: int) -> bool:
+        """Begin a start again if it failed in a way that asks for it; return False if it did not."""
+        assert self._sandboxes is not None
+        try:
+            with self._oom_score:
+                fresh = self._sandboxes.begin_again(pid)
+        except SpawnFailure as failure:
+            self._answer_begun(pid, failure)
+            return True
+        if fresh:
+            # As with a failed start, nobody hears of the end of the first process.
+            child_id = self._children.pop(pid)
+            self._children[fresh] = child_id
+            self._pids[child_id] = fresh
+            self._await_report(fresh)
+        return fresh > 0
+
+    def _await_report(self, pid: int) -> bool:
+        """Watch for the first report of a sandbox that is being made; return whether there is one to come."""
+        report = None if self._sandboxes is None else self._sandboxes.report_of(pid)
+        if report is not None:
+            self._reports[report] = pid
+            self._poll.register(report, select.POLLIN)
+        return report is not None
 
     def _give_up_overdue(self) -> None:
         if self._sandboxes is not None and self._reports:

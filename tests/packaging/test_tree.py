@@ -17,7 +17,7 @@ from tools.freeze import boot, build
 from tools.freeze.archive import TRAILER_BYTES, Payload
 from tools.freeze.contents import PRODUCT_PACKAGES, is_left_out
 from tools.freeze.elf import Elf, is_elf, read_elf
-from tools.freeze.head import join
+from tools.freeze.head import INIT, INIT_MACHINES, join
 
 SIZE_BAR = 22 * 2**20
 ZIPAPP_SIZE_BAR = 30 * 2**20  # it carries the compiled modules of four Pythons
@@ -86,6 +86,17 @@ def test_the_file_itself_needs_no_loader(dist: Path) -> None:
         if file.read(2) == b"#!":
             pytest.skip("there was no compiler to build a launcher with")
     assert read_elf(dist / "execserver").loader is None
+
+
+def test_the_sandbox_init_is_in_the_tree_and_needs_nothing_of_it(dist: Path, tree: Path) -> None:
+    with (dist / "execserver").open("rb") as file:
+        if file.read(2) == b"#!":
+            pytest.skip("there was no compiler to build a launcher with")
+    if os.uname().machine not in INIT_MACHINES:
+        pytest.skip("there is no sandbox init for this kind of machine")
+    elf = read_elf(tree / INIT)
+    assert (elf.loader, elf.needed, elf.machine) == (None, (), read_elf(tree / "python3").machine)
+    assert os.access(tree / INIT, os.X_OK)
 
 
 def test_every_module_of_ours_loads_from_the_tree(tree: Path) -> None:

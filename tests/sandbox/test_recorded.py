@@ -30,6 +30,7 @@ from execserver.sandbox.rootfs.recording import Recording
 from execserver.zygote.confine import plan_cache, sandbox_init
 from execserver.zygote.confine.sandbox_init import prepare
 from tests.support.roots import USERS, give, identity, in_child, mount, open_folder, plan
+from tests.support.sandbox_init import MAKERS, program_of
 from tests.zygote.confined_harness import ConfinedZygote
 
 pytestmark = pytest.mark.skipif(
@@ -79,14 +80,15 @@ def careful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("root", [ROOT_READ_ONLY, ROOT_WRITABLE])
+@pytest.mark.parametrize("maker", MAKERS)
 def test_a_played_view_is_the_one_that_is_built_with_care(
-    user: int, root: str, ws: Path, monkeypatch: pytest.MonkeyPatch
+    user: int, root: str, maker: str, ws: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(ws, user)
     view = everything(ws, root)
     shown = []
     for _ in range(2):
-        with ConfinedZygote(user, folder=os.fsencode(ws)) as zygote:
+        with ConfinedZygote(user, folder=os.fsencode(ws), program=program_of(maker)) as zygote:
             shown += [zygote.sh(SHOW, plan=view, cwd=os.fsencode(ws / "ws")) for _ in range(2)]
         careful(monkeypatch)
     assert shown[0][0] == 0, shown[0]
@@ -121,10 +123,11 @@ def test_what_depends_on_what_is_there_is_not_prepared(ws: Path) -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_an_object_that_is_not_the_plans_is_refused(user: int, ws: Path) -> None:
+@pytest.mark.parametrize("maker", MAKERS)
+def test_an_object_that_is_not_the_plans_is_refused(user: int, maker: str, ws: Path) -> None:
     give(ws, user)
     view = everything(ws)
-    with ConfinedZygote(user, folder=os.fsencode(ws)) as zygote:
+    with ConfinedZygote(user, folder=os.fsencode(ws), program=program_of(maker)) as zygote:
         assert zygote.sh("true", plan=view)[0] == 0
         (ws / "kept").rename(ws / "old")
         (ws / "kept").mkdir()

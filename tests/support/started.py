@@ -34,6 +34,11 @@ def _wait(sandboxes: Sandboxes, pid: int, deadline_ns: int) -> int:
     failure = SpawnFailure(STAGE_EXEC, errno.ETIMEDOUT) if late else sandboxes.hear(pid)
     if failure is None:
         return pid
-    os.waitpid(pid, 0)
-    sandboxes.take_end(pid, 0)
+    try:
+        again = 0 if late else sandboxes.begin_again(pid)
+    finally:
+        os.waitpid(pid, 0)
+        sandboxes.take_end(pid, 0)
+    if again:
+        return _wait(sandboxes, again, deadline_ns)
     raise failure

@@ -40,6 +40,7 @@ from execserver.zygote.spawn import SpawnFailure
 from tests.conftest import LONG
 from tests.support.opened import open_program, open_python, open_search_path
 from tests.support.roots import ENV, FREE_UID, OLD_KERNEL, REFUSED, USERS, Outcome, become, in_child
+from tests.support.sandbox_init import COMPILED, PYTHON, program_of
 from tests.support.server_process import Flavour
 from tests.support.source import ROOT
 from tests.support.started import start
@@ -50,13 +51,14 @@ _SETUID_PLACE = Path(f"/opt/execserver-tests-{os.getpid()}")
 
 
 class Way(NamedTuple):
-    """One way: its name, who asks, the back end, calls the kernel lacks, and how user namespaces fail."""
+    """One way: its name, who asks, back end, calls the kernel lacks, how user namespaces fail, whose init."""
 
     name: str
     user: int
     back_end: str
     without: tuple[str, ...] = ()
     refusal: str = ""  # "", "filter" (EPERM by seccomp) or "limit" (ENOSPC by sysctl)
+    maker: str = PYTHON
 
     def __str__(self) -> str:
         return self.name
@@ -67,6 +69,8 @@ _ORDINARY = USERS[-1]
 WAYS = (
     Way("native-root", 0, NATIVE),
     Way("native-user", _ORDINARY, NATIVE),
+    Way("compiled-root", 0, NATIVE, (), "", COMPILED),
+    Way("compiled-user", _ORDINARY, NATIVE, (), "", COMPILED),
     Way("native-old-root", 0, NATIVE, OLD_KERNEL),
     Way("native-old-user", _ORDINARY, NATIVE, OLD_KERNEL),
     Way("root-without-userns-filter", 0, NATIVE, (), "filter"),
@@ -79,7 +83,7 @@ WAYS = (
 )
 # Left to long runs: what differs from another way by the user or the kind of refusal only.
 _LONG = (
-    *("native-old-root", "root-without-userns-filter"),
+    *("compiled-root", "native-old-root", "root-without-userns-filter"),
     *("bubblewrap-root", "bubblewrap-user", "landlock-root"),
 )
 PLAYED = tuple(way for way in WAYS if LONG or way.name not in _LONG)
@@ -90,6 +94,7 @@ def require(way: Way) -> None:
     """Skip the test when this machine does not have what the way needs."""
     if os.geteuid() != 0 and (way.user != os.geteuid() or way.refusal):
         pytest.skip(f"only root can become user {way.user} and refuse namespaces to others")
+    program_of(way.maker)  # here and not in a fork, which could not keep it
     if way.back_end == BUBBLEWRAP:
         bubblewrap_for(way)
     if way.back_end == LANDLOCK and landlock.abi(Kernel()) < landlock_only.LEAST_ABI:
@@ -202,7 +207,7 @@ def start_request(way: Way, request: SpawnRequest, descriptors: Sequence[int]) -
     refuse_user_namespaces(way.refusal)
     become(way.user)
     kernel = Kernel(way.without) if way.without else Kernel()
-    confinement = Sandboxes(Libc(), kernel)
+    confinement = Sandboxes(Libc(), kernel, program=program_of(way.maker))
     try:
         pid = start(confinement, request, descriptors)
         wait_for_start(confinement, pid)

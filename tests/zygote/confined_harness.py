@@ -31,8 +31,14 @@ def records_folder(parent: Path, user: int) -> bytes:
 class ConfinedZygote(Zygote):
     """The same harness; the zygote has been forked instead of exec'ed, so that any user can run it."""
 
-    def __init__(self, user: int = SELF, kernel: Kernel | None = None, folder: bytes | None = None) -> None:
-        process = _forked(user, kernel, folder)
+    def __init__(
+        self,
+        user: int = SELF,
+        kernel: Kernel | None = None,
+        folder: bytes | None = None,
+        program: bytes = b"",
+    ) -> None:
+        process = _forked(user, kernel, folder, program)
         self.pid = process.pid
         self.sock = _socket.socket(fileno=process.sock_fd)
         self.sock.settimeout(10.0)
@@ -88,7 +94,7 @@ class ConfinedZygote(Zygote):
         return os.fsdecode(b" ".join(failed.details))
 
 
-def _forked(user: int, kernel: Kernel | None, folder: bytes | None) -> ZygoteProcess:
+def _forked(user: int, kernel: Kernel | None, folder: bytes | None, program: bytes) -> ZygoteProcess:
     ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid:
@@ -102,7 +108,7 @@ def _forked(user: int, kernel: Kernel | None, folder: bytes | None) -> ZygotePro
         libc = Libc()
         libc.set_undumpable()
         libc.set_child_subreaper()
-        Loop(theirs, libc, None, Sandboxes(libc, kernel, folder)).run()
+        Loop(theirs, libc, None, Sandboxes(libc, kernel, folder, program)).run()
     except BaseException:
         traceback.print_exc()
     finally:

@@ -48,6 +48,44 @@ def test_a_child_that_runs_and_ends_tells_both() -> None:
     assert report.end(reaped(pid)) == 7 << 8
 
 
+def told_report(word: bytes) -> Report:
+    """Return a report that holds a word of a child that has ended."""
+    ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    os.write(theirs, word)
+    os.close(theirs)
+    return Report(ours)
+
+
+@pytest.mark.parametrize("word", [b"R", b"Fwhy", b""])
+def test_what_is_held_is_closed_with_the_first_word(word: bytes) -> None:
+    held, report = os.open("/dev/null", os.O_RDONLY), told_report(word)
+    report.hold([held], lambda: (0, report))
+    report.hear()
+    assert not is_open(held)
+    assert report.take_again() is None
+    report.end(0)
+
+
+def test_what_is_held_after_unlike_belongs_to_the_next_start() -> None:
+    held, report = os.open("/dev/null", os.O_RDONLY), told_report(b"U")
+    report.hold([held], lambda: (4711, report))
+    assert report.hear() == b"U"
+    again = report.take_again()
+    assert again is not None
+    assert again() == (4711, report)
+    assert report.take_again() is None
+    report.end(0)
+    assert is_open(held)
+    os.close(held)
+
+
+def test_what_is_held_is_closed_at_the_end_of_a_child_that_said_nothing() -> None:
+    held, report = os.open("/dev/null", os.O_RDONLY), told_report(b"")
+    report.hold([held])
+    report.end(0)
+    assert not is_open(held)
+
+
 def test_a_command_that_could_not_be_started_has_ended_with_the_first_word() -> None:
     def act(report: int) -> None:
         child.keep_only(KERNEL, report)

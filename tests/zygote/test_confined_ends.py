@@ -19,6 +19,7 @@ from execserver.zygote.records import (
 )
 from tests.support.proc import descriptor_count, is_kept_ready
 from tests.support.roots import USERS, give, identity, mount, plan
+from tests.support.sandbox_init import MAKERS, program_of
 from tests.support.waiting import wait_until
 from tests.zygote.confined_harness import ConfinedZygote, records_folder
 from tests.zygote.harness import PATH, read_to_end
@@ -28,10 +29,11 @@ pytestmark = pytest.mark.parametrize("user", USERS)
 RO = plan()
 
 
-@pytest.fixture
-def zygote(user: int, tmp_path: Path) -> Iterator[ConfinedZygote]:
-    """Return a zygote of the user."""
-    with ConfinedZygote(user, folder=records_folder(tmp_path, user)) as started:
+@pytest.fixture(params=MAKERS)
+def zygote(user: int, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ConfinedZygote]:
+    """Return a zygote of the user, whose sandboxes a program of either kind makes."""
+    program = program_of(request.param)
+    with ConfinedZygote(user, folder=records_folder(tmp_path, user), program=program) as started:
         yield started
 
 

@@ -16,6 +16,7 @@ from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, NETWORK_HOST, WRIT
 from execserver.zygote.confine import filter_template
 from tests.support.proc import descriptors, is_filter_template, stat_fields
 from tests.support.roots import FREE_UID, USERS, give, in_child, mount, plan
+from tests.support.sandbox_init import MAKERS, program_of
 from tests.support.waiting import wait_until
 from tests.zygote.confined_harness import ConfinedZygote
 
@@ -25,9 +26,15 @@ def filter_templates(zygote: ConfinedZygote) -> list[int]:
     return [int(pid) for pid in children if is_filter_template(int(pid))]
 
 
+@pytest.fixture(params=MAKERS)
+def program(request: pytest.FixtureRequest) -> bytes:
+    """Return the path of the compiled template, or nothing for the one in Python."""
+    return program_of(request.param)
+
+
 @pytest.fixture(params=USERS)
-def zygote(request: pytest.FixtureRequest) -> Iterator[ConfinedZygote]:
-    with ConfinedZygote(request.param) as zygote:
+def zygote(request: pytest.FixtureRequest, program: bytes) -> Iterator[ConfinedZygote]:
+    with ConfinedZygote(request.param, program=program) as zygote:
         yield zygote
 
 
@@ -83,8 +90,8 @@ def test_where_it_cannot_be_made_the_zygote_forks_the_command_itself(monkeypatch
         assert zygote.sh("echo again", plan=plan()) == (0, "again\n", "")
 
 
-def test_it_holds_nothing_but_its_sockets_and_the_mount_table() -> None:
-    with ConfinedZygote() as zygote:
+def test_it_holds_nothing_but_its_sockets_and_the_mount_table(program: bytes) -> None:
+    with ConfinedZygote(program=program) as zygote:
         zygote.sh("true", plan=plan())
         (pid,) = filter_templates(zygote)
         wait_until(lambda: stat_fields(pid)[0] == "S")
@@ -105,30 +112,30 @@ def test_after_its_death_there_is_another(zygote: ConfinedZygote) -> None:
     assert filter_templates(zygote) not in ([], [first])
 
 
-def test_it_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_template, "_IDLE_MS", 1)
-    with ConfinedZygote(USERS[-1]) as zygote:
+def test_it_ends_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch, program: bytes) -> None:
+    monkeypatch.setattr(filter_template, "IDLE_MS", 1)
+    with ConfinedZygote(USERS[-1], program=program) as zygote:
         # It may end between any two steps of the next start.
         for _ in range(30):
             assert zygote.sh("echo next", plan=plan())[:2] == (0, "next\n")
         wait_until(lambda: filter_templates(zygote) == [])
 
 
-def test_it_dies_with_the_zygote() -> None:
-    with ConfinedZygote(USERS[-1]) as zygote:
+def test_it_dies_with_the_zygote(program: bytes) -> None:
+    with ConfinedZygote(USERS[-1], program=program) as zygote:
         zygote.sh("true", plan=plan())
         (pid,) = filter_templates(zygote)
         os.kill(zygote.pid, signal.SIGKILL)
         wait_until(lambda: not is_filter_template(pid))
 
 
-def test_commands_end_with_the_zygote_though_another_has_forked_them(tmp_path: Path) -> None:
+def test_commands_end_with_the_zygote_though_another_has_forked_them(tmp_path: Path, program: bytes) -> None:
     give(tmp_path, USERS[-1])
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo, 0o666)
     fifo.chmod(0o666)
     null = os.open("/dev/null", os.O_RDWR)
-    with ConfinedZygote(USERS[-1]) as zygote:
+    with ConfinedZygote(USERS[-1], program=program) as zygote:
         script = f"exec 9<>{fifo}; sleep 4711".encode()
         zygote.ask(b"/bin/sh", b"-c", script, plan=plan(mount(WRITE, tmp_path)), descriptors=[null, null])
         (keeper,) = filter_templates(zygote)

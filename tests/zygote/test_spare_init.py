@@ -15,6 +15,7 @@ from execserver.zygote.confine import filter_template, spare, spare_init
 from execserver.zygote.confine.spare_init import MountChanges
 from tests.support.proc import children_of, descriptors, is_over, may_look_into
 from tests.support.roots import USERS, give, in_child, mount, plan
+from tests.support.sandbox_init import MAKERS, program_of
 from tests.support.waiting import wait_until
 from tests.zygote.confined_harness import ConfinedZygote
 
@@ -45,9 +46,15 @@ def await_end(pid: int) -> None:
     wait_until(lambda: is_over(pid))
 
 
+@pytest.fixture(params=MAKERS)
+def program(request: pytest.FixtureRequest) -> bytes:
+    """Return the path of the compiled template, or nothing for the one in Python."""
+    return program_of(request.param)
+
+
 @pytest.fixture(params=USERS)
-def zygote(request: pytest.FixtureRequest) -> Iterator[ConfinedZygote]:
-    with ConfinedZygote(request.param) as zygote:
+def zygote(request: pytest.FixtureRequest, program: bytes) -> Iterator[ConfinedZygote]:
+    with ConfinedZygote(request.param, program=program) as zygote:
         yield zygote
 
 
@@ -100,12 +107,12 @@ def by_another(folder: Path, other: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may not mount")
-def test_a_mount_that_came_since_is_there(tmp_path: Path) -> None:
+def test_a_mount_that_came_since_is_there(tmp_path: Path, program: bytes) -> None:
     def act() -> int:
         kernel = Kernel()
         kernel.call("unshare", NEW_MOUNTS)
         kernel.call("mount", b"none", b"/", None, PRIVATE | RECURSIVE, None)
-        with ConfinedZygote() as zygote:
+        with ConfinedZygote(program=program) as zygote:
             target = os.fsencode(tmp_path)
             mounting = ("mount", b"none", target, b"tmpfs", 0, None)
             # Without the look at the mounts, the folder below would be opened, which is not the plan's.
@@ -157,9 +164,9 @@ def test_it_ends_with_whoever_made_it(zygote: ConfinedZygote, whose: str) -> Non
     await_end(spare)
 
 
-def test_an_old_one_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_one_is_not_used(monkeypatch: pytest.MonkeyPatch, program: bytes) -> None:
     monkeypatch.setattr(spare_init, "FRESH_S", 0.0)
-    with ConfinedZygote(USERS[-1]) as zygote:
+    with ConfinedZygote(USERS[-1], program=program) as zygote:
         zygote.sh("true", plan=plan())
         spare = spare_of(zygote)
         status, _, _ = zygote.sh("true", plan=plan())
@@ -172,9 +179,11 @@ def on_one_processor(zygote: ConfinedZygote) -> None:
     os.sched_setaffinity(zygote.pid, [min(os.sched_getaffinity(zygote.pid))])
 
 
-def test_on_one_processor_there_is_none_in_a_row_of_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_template, "_QUIET_MS", 60_000)
-    with ConfinedZygote(USERS[-1]) as zygote:
+def test_on_one_processor_there_is_none_in_a_row_of_starts(
+    monkeypatch: pytest.MonkeyPatch, program: bytes
+) -> None:
+    monkeypatch.setattr(filter_template, "QUIET_MS", 60_000)
+    with ConfinedZygote(USERS[-1], program=program) as zygote:
         on_one_processor(zygote)
         for number in range(3):
             assert zygote.sh(f"echo {number}", plan=plan()) == (0, f"{number}\n", "")
@@ -182,8 +191,8 @@ def test_on_one_processor_there_is_none_in_a_row_of_starts(monkeypatch: pytest.M
             assert (name_of(template), others) == (filter_template.NAME, [])
 
 
-def test_on_one_processor_one_is_made_when_nothing_else_is_to_do() -> None:
-    with ConfinedZygote(USERS[-1]) as zygote:
+def test_on_one_processor_one_is_made_when_nothing_else_is_to_do(program: bytes) -> None:
+    with ConfinedZygote(USERS[-1], program=program) as zygote:
         on_one_processor(zygote)
         for number in range(3):
             assert zygote.sh(f"echo {number}", plan=plan()) == (0, f"{number}\n", "")

@@ -127,7 +127,8 @@ def _file_for_this_machine() -> bytes:
     """Return the contents of dist/execserver, made from scratch."""
     platform = platforms.this_one(ROOT)
     compiled = head.compile_launcher(ROOT / "launcher", WORK, platform.loader.name, COMPILER)
-    return one_file(analyse(Path(sys.executable), WORK), platform, WORK / "tree", compiled)
+    init = head.compile_init(ROOT / "launcher", WORK, COMPILER) if compiled else None
+    return one_file(analyse(Path(sys.executable), WORK), platform, WORK / "tree", compiled, init)
 
 
 def _file_for(machine: str) -> bytes:
@@ -138,16 +139,21 @@ def _file_for(machine: str) -> bytes:
     site_packages = Path(sysconfig.get_path("purelib"))
     found = target.moved(analyse(Path(sys.executable), WORK), platform, site_packages)
     compiled = head.cross_compile(ROOT / "launcher", work, platform.loader.name, COMPILER, machine)
-    made = one_file(found, platform, work / "tree", compiled)
+    init = head.compile_init(ROOT / "launcher", work, COMPILER, machine)
+    made = one_file(found, platform, work / "tree", compiled, init)
     target.check(work / "tree", machine)
     return made
 
 
-def one_file(found: Analysis, platform: Platform, folder: Path, compiled: Path | None) -> bytes:
+def one_file(
+    found: Analysis, platform: Platform, folder: Path, compiled: Path | None, init: Path | None = None
+) -> bytes:
     """Return the contents of a single-file program, made from scratch; its tree is left in `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     loader = tree.lay_out(found, platform, folder, ROOT)
+    if init is not None:
+        tree.place(init, folder / head.INIT, tree.PROGRAM_MODE)
     libraries = [path.name for path in (folder / "lib").iterdir() if path.is_file()]
     tree.write_files(folder / CONSOLE, console.carried(ROOT))
     carried = [*licences.of_the_one_file(found, libraries, platform), *console.licence(ROOT)]

@@ -1,4 +1,7 @@
-"""The head of the one file: the launcher, compiled; without any compiler a shell script that does less."""
+"""The head of the one file: the launcher, compiled; without any compiler a shell script that does less.
+
+The same compilers make the sandbox init, which goes into the tree; without one its work is Python's.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,20 @@ from tools.freeze.elf import NotElf, read_elf
 from tools.problems import Problem, say
 
 SOURCES = ("launcher.c", "cache.c", "prove.c", "unpack.c", "wrapper.c", "json.c")
+INIT_SOURCES = ("entry.c", "message.c", "template.c", "root.c", "init.c", "command.c")
+INIT = "sandbox-init"  # in the tree, where execserver/runtime_paths.py looks for it
+INIT_MACHINES = ("x86_64",)  # it compiles for aarch64, too, but has not been played there
 SCRIPT = "head.sh"
 REQUIREMENTS = "requirements-compiler.txt"
 
 _START = "@START@"
 _FLAGS = ("-std=gnu11", "-O2", "-s", "-static", "-Wall", "-Wextra", "-Wl,--build-id=none")
+# Entered without a C library, at fixed addresses, and with nothing that either would have to set up.
+_INIT_FLAGS = (
+    *(*_FLAGS, "-ffreestanding", "-fno-pie", "-no-pie", "-Wl,-e,entry"),
+    *("-fno-stack-protector", "-fno-asynchronous-unwind-tables"),
+)
+_ZIG = "zig"
 _COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -53,7 +65,7 @@ def compile_launcher(launcher: Path, work: Path, loader: str, packages: Path) ->
     """Return the compiled launcher, or None when there is no compiler; says what is lost then."""
     target = work / "launcher"
     # One after the other: the second list is only made when nothing of the first has worked.
-    for find in (_installed, lambda: _packaged(launcher.parent, packages, os.uname().machine)):
+    for find in (installed, lambda: _packaged(launcher.parent, packages, os.uname().machine)):
         for compiler in find():
             if _compile(compiler, launcher, target, loader):
                 return target
@@ -66,7 +78,24 @@ def compile_launcher(launcher: Path, work: Path, loader: str, packages: Path) ->
     return None
 
 
-def _installed() -> list[Compiler]:
+def compile_init(launcher: Path, work: Path, packages: Path, machine: str = "") -> Path | None:
+    """Return the compiled sandbox init, for another machine if one is named; None where there is none."""
+    if (machine or os.uname().machine) not in INIT_MACHINES:
+        return None
+    target = work / INIT
+    compilers = [] if machine else installed()
+    for compiler in compilers or _packaged(launcher.parent, packages, machine or os.uname().machine):
+        # zig has no headers without its C library, of which nothing is used: 1 KB.
+        alone = () if compiler.name == _ZIG else ("-nostdlib",)
+        words = (*_INIT_FLAGS, *alone, "-o", str(target), *INIT_SOURCES)
+        if _links(compiler, launcher / "init", target, words):
+            return target
+    say("the sandbox init cannot be compiled: sandboxed commands start in twice the time")
+    return None
+
+
+def installed() -> list[Compiler]:
+    """Return the C compilers of this machine, the first one first."""
     return [Compiler((path,), name) for name in _COMPILERS if (path := shutil.which(name))]
 
 
@@ -81,15 +110,21 @@ def _packaged(root: Path, packages: Path, machine: str) -> list[Compiler]:
             say(f"that failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
             return []
     zig = str(packages / "ziglang" / "zig")
-    return [Compiler((zig, "cc", "-target", f"{machine}-linux-musl"), "zig")]
+    return [Compiler((zig, "cc", "-target", f"{machine}-linux-musl"), _ZIG)]
 
 
 def _compile(compiler: Compiler, launcher: Path, target: Path, loader: str) -> bool:
-    command = [*compiler.command, *_FLAGS, f'-DLOADER="{loader}"', "-o", str(target), *SOURCES]
+    return _links(compiler, launcher, target, (*_FLAGS, f'-DLOADER="{loader}"', "-o", str(target), *SOURCES))
+
+
+def _links(compiler: Compiler, folder: Path, target: Path, words: tuple[str, ...]) -> bool:
+    """Compile what is in a folder; return whether that made a static program."""
     # Compiled where the sources are: no path of this machine gets into the program.
-    done = subprocess.run(command, cwd=launcher, capture_output=True, text=True, check=False)
+    command = [*compiler.command, *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        say(f"{compiler.name} cannot compile the launcher: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        why = (done.stderr.strip().splitlines() or ["?"])[-1]
+        say(f"{compiler.name} cannot compile the {folder.name}: {why}")
         return False
     try:
         return read_elf(target).loader is None

@@ -4,6 +4,7 @@
     helpers.bin     the modules that file helpers need
     modules.bin     all other modules
     python3         the interpreter
+    sandbox-init    forks sandboxed commands; absent where it was not compiled
     ext/            extension modules, under their full names
     licenses.txt    the licence of everything in it
     console/        the pages of `execserver web`
@@ -42,14 +43,14 @@ def lay_out(analysis: Analysis, platform: Platform, tree: Path, root: Path) -> s
     Raises Problem when something that is needed cannot be found.
     """
     program, loader = platform.interpreter, platform.loader
-    _place(program, tree / "python3", PROGRAM_MODE)
+    place(program, tree / "python3", PROGRAM_MODE)
     for name, source in analysis.libraries.items():
-        _place(source, tree / "lib" / name)
+        place(source, tree / "lib" / name)
     extensions = {}
     for name, source in analysis.extensions.items():
         extensions[name] = f"ext/{name}.so"
-        _place(source, tree / extensions[name])
-    _place(loader.resolve(), tree / "lib" / loader.name, PROGRAM_MODE)
+        place(source, tree / extensions[name])
+    place(loader.resolve(), tree / "lib" / loader.name, PROGRAM_MODE)
     _complete_libraries(analysis, platform, tree / "lib")
     _leave_out_unneeded(tree, loader.name)
     if platform.is_native:
@@ -94,7 +95,8 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
         (folder / name).chmod(FILE_MODE)
 
 
-def _place(source: Path, target: Path, mode: int = FILE_MODE) -> None:
+def place(source: Path, target: Path, mode: int = FILE_MODE) -> None:
+    """Copy a file into the tree."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(mode)
@@ -105,7 +107,7 @@ def _complete_libraries(analysis: Analysis, platform: Platform, folder: Path) ->
     files = [platform.interpreter, *analysis.extensions.values(), *analysis.libraries.values()]
     for name, path in sorted(platform.libraries(files).items()):
         if not (folder / name).exists():
-            _place(path.resolve(), folder / name)
+            place(path.resolve(), folder / name)
     carried = [path for path in (*files, *folder.iterdir()) if is_elf(path)]
     missing = {need for path in carried for need in read_elf(path).needed if not (folder / need).exists()}
     if missing:

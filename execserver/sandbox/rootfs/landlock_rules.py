@@ -66,7 +66,7 @@ def command_rules(kernel: Kernel, version: int, plan: SandboxPlan, report: int) 
     for mount in _writable(plan):
         landlock.allow(kernel, ruleset, opener.open_source(mount.path), landlock.WRITE_FILE)
     # Each start has other stdio: when this is recorded, a function is what the list holds.
-    kernel.run(_allow_stdio, kernel.plain(), ruleset, report)
+    kernel.run(allow_stdio, kernel.plain(), ruleset, report)
     return ruleset
 
 
@@ -82,7 +82,7 @@ def rules_to_inherit(
     ruleset = landlock.make_rules(kernel, version, _GOVERNED, plan)
     for mount in _writable(plan):
         landlock.allow(kernel, ruleset, open_source(mount), landlock.WRITE_FILE)
-    _allow_stdio(kernel, ruleset, report)
+    allow_stdio(kernel, ruleset, report)
     os.set_inheritable(ruleset, True)
     return ruleset
 
@@ -96,8 +96,10 @@ def _writable(plan: SandboxPlan) -> list[Mount]:
     return found
 
 
-def _allow_stdio(kernel: Kernel, ruleset: int, report: int) -> None:
+def allow_stdio(kernel: Kernel, ruleset: int, report: int) -> None:
     """Grant writing to terminals and files that the caller holds open for writing as its stdio.
+
+    `report` is a descriptor of a pipe.  Raises OSError.
 
     Without these rules `echo > /dev/stderr` fails on a terminal: it opens the terminal once more.
     """

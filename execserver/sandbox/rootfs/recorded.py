@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from execserver.sandbox.kernel.namespaces import Limit
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Identity, Mount, SandboxPlan
+    from execserver.sandbox.rootfs.recording import Recorded
 
 _ROOTS = (ROOT_READ_ONLY, ROOT_WRITABLE)  # in an empty one, what has to be made depends on what is there
 _KINDS = (READ, WRITE, HIDDEN_DIRECTORY, HIDDEN_FILE)
+GIVEN_CONSOLE = b"/dev/console\0given"  # in the recorded calls, the place of the path of a start's terminal
 _MOST_MOUNTS = 64  # a longer list would be much memory for little time saved
 
 
@@ -90,16 +92,36 @@ class RecordedRoot:
             builder.mount(mount)
         self._dev = builder.dev
         self._body = recording.take()
+        # For the compiled init only.  What this opens it closes, so that all later descriptors have the same
+        # numbers in a start without a terminal.
+        before = recording.taken()
+        put_device(recording, mounts.NewMounts(recording), self._dev, GIVEN_CONSOLE, b"console")
+        for number in recording.taken() - before:
+            recording.call("close", number)
+        self._console = recording.take()
         # Each start has its own mask targets, so their identities are no part of the list: the step looks its
         # own up by index, in what `enter` was given.
         for index, path in enumerate(self._missing):
-            builder.cover(path, self._check_cover, index)
+            builder.cover(path, self.check_cover, index)
         self._covers = recording.take()
         builder.finish()
         close_from(recording, taken)
         then(recording)
         close_from(recording, taken)
         self._end = recording.take()
+
+    @property
+    def parts(self) -> tuple[Recorded, ...]:
+        """What is replayed, in this order: always but for the last but two, the console, and the covers."""
+        return (
+            *(self._tie, self._first, self._start, self._body),
+            *(self._console, self._covers, self._end),
+        )
+
+    @property
+    def missing(self) -> Sequence[bytes]:
+        """The paths of the covers."""
+        return self._missing
 
     def tie(self) -> None:
         """Replay what comes first of all; any descriptors may still be open.  Raises OSError."""
@@ -125,7 +147,8 @@ class RecordedRoot:
             os.umask(mask)
         return True
 
-    def _check_cover(self, index: int, opened: int) -> None:
+    def check_cover(self, index: int, opened: int) -> None:
+        """Be the step that checks a mask target of this replay.  Raises OSError."""
         check_identity(self._covered[index], opened)
 
     def _build(self, console: bytes) -> bool:

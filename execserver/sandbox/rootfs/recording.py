@@ -107,6 +107,11 @@ class Recorded:
         self._steps = steps
         self._names = names
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The calls, in their order."""
+        return self._steps
+
     def play(self) -> None:
         """Make the calls.  Raises OSError at the first unexpected result, with the call as its file name."""
         # This loop runs in the forked process and must touch little memory: no name is looked at before one

@@ -5,7 +5,8 @@ its own.  Above stdio it has its report as descriptor 3, perhaps one more descri
 reports RUNNING once what it was made for runs, or FAILED with the reason; one that is killed reports nothing.
 A child that outlives the command it stands for finally reports ENDED with the command's wait status; where a
 supervisor watches, it first reports LEFT with it when others in the sandbox live on.  Where another program
-of the child's makes the sandbox, the report names the first process in it behind RUNNING.
+of the child's makes the sandbox, the report names the first process in it behind RUNNING.  A compiled init
+may report UNLIKE instead of all that: something was not as recorded, and nothing has run.
 
 The child's side touches as little memory as it can: each page that a fork writes to is copied for it.
 """
@@ -27,9 +28,12 @@ from execserver.sandbox.kernel.namespaces import Identity, fork_into
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from execserver.sandbox.kernel.syscalls import Kernel
+
+    # Starts a command another time; returns as `start_child`.
+    Again = Callable[[], tuple[int, "Report"]]
 
     # What a fork does with its end of the report, and with who it was if it has a user namespace now.  It
     # never returns.
@@ -41,6 +45,7 @@ BESIDE = 5
 RUNNING = b"R"
 INSIDE = b"I"  # then PID, right behind RUNNING
 FAILED = b"F"  # then the reason
+UNLIKE = b"U"
 LEFT = b"L"  # then WAIT_STATUS; the command has ended, others in its sandbox have not
 ENDED = b"E"  # then WAIT_STATUS
 WAIT_STATUS = struct.Struct("=i")
@@ -172,12 +177,28 @@ def _above(descriptor: int) -> int:
 class Report:
     """A child's report, read by its starter, which owns the non-blocking descriptor until `end`."""
 
-    __slots__ = ("_rest", "descriptor", "inside")
+    __slots__ = ("_again", "_held", "_rest", "descriptor", "inside")
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
+        self._held: Sequence[int] = ()
+        self._again: Again | None = None
         self.inside = 0  # the pid of a first process that may outlive the child, while its end is unknown
         self._rest = b""
+
+    def hold(self, held: Sequence[int], again: Again | None = None) -> None:
+        """Own descriptors until the first report is heard; `again` makes the start again after UNLIKE."""
+        self._held, self._again = held, again
+
+    def take_again(self) -> Again | None:
+        """Return, once, what starts the command again if this child has reported UNLIKE; else None.
+
+        The descriptors held then belong to who makes the call.
+        """
+        again, self._again = self._again, None
+        if again is not None:
+            self._held = ()
+        return again
 
     @property
     def has_ended(self) -> bool:
@@ -190,6 +211,8 @@ class Report:
         A child that failed ends by itself.
         """
         told = self._read()
+        if told != UNLIKE:
+            self._release()
         if told[:1] == RUNNING:
             self._rest = told[1:]
             if self._rest[:1] == INSIDE:
@@ -217,6 +240,7 @@ class Report:
         # All that it reported is in the pipe before it can be reaped.
         self._rest += self._read()
         os.close(self.descriptor)
+        self._release()
         told = self._status(ENDED)
         if told is None:
             told = self._status(LEFT)
@@ -224,6 +248,11 @@ class Report:
             return status
         self.inside = 0
         return told
+
+    def _release(self) -> None:
+        for descriptor in self._held:
+            os.close(descriptor)
+        self._held, self._again = (), None
 
     def _status(self, word: bytes) -> int | None:
         """Return the wait status reported with a word."""

@@ -4,6 +4,8 @@ Installing a filter takes 0.4 to 0.9 ms, mostly for memory that the kernel makes
 takes no time.  So for each of two filters there is a process that has it, only forks, and ends when it was
 idle for a while.  The processes it forks are children of the zygote like any other, its spare init included.
 It runs our code only, and has no descriptor but its socket, that of its spare, and the mount table.
+
+There are two kinds: this one, in Python, and a compiled one (`compiled_template`), which is quicker.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from execserver.zygote.confine.spare_init import SpareInit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount
@@ -37,56 +39,53 @@ if TYPE_CHECKING:
     from execserver.zygote.libc import Libc
     from execserver.zygote.records import SpawnRequest
 
+    Message = tuple[bytes, Sequence[int]]  # a record, and descriptors
     _Given = tuple[SandboxPlan, RecordedRoot | None, int, Sequence[Mount], Command]
 
 NAME = b"execserver-view"  # in lists of processes, the name of the template and of each init that it forks
-_IDLE_MS = 30_000
-_QUIET_MS = 50  # without a start; one in a row of starts comes sooner after the one before
+IDLE_MS = 30_000
+QUIET_MS = 50  # without a start; one in a row of starts comes sooner after the one before
+READY = b"R"
+SOCKET = 3
 _PR_SET_NAME = 15
-_SOCKET = 3
 _SIGKILL = 9
 _ANSWER = struct.Struct("<ii")  # pid, errno
-_READY = b"R"
 
 
 # Not the filter of a managed proxy: under it a sandbox init could not reach the proxy bridge.
 INHERITED = (FILTER_RESTRICTED, FILTER_OPEN)
 
 
-class FilterTemplate:
-    """The zygote's side of a filter template, which is started when needed, and again after it has ended."""
+class NotForked(OSError):
+    """The process was asked, and forked nothing."""
 
-    def __init__(self, kernel: Kernel, libc: Libc, syscall_filter: str = FILTER_RESTRICTED) -> None:
+
+class Template:
+    """The zygote's side of any filter template, which is started at need, and again after it has ended."""
+
+    def __init__(self, kernel: Kernel, syscall_filter: str = FILTER_RESTRICTED) -> None:
         self._kernel = kernel
         self._filter = syscall_filter
-        self._libc = libc
-        self._plans = PlanCache(kernel, filtered=True)
         self._socket: _socket.socket | None = None
         self._pid = 0
-        self._identity = Identity()  # of the zygote, too
-        # Of the process itself.
-        self._spare: SpareInit
-        self._due: tuple[int, bytes] | None = None  # what the next spare is made for
 
-    def fork(
-        self, request: SpawnRequest, descriptors: Sequence[int], extra: Sequence[Mount], report: int
-    ) -> int:
-        """Fork the sandbox init of a request; return its pid.
+    def ask(self, messages: Callable[[], Sequence[Message]], deadline_ns: int) -> int:
+        """Have the process fork a sandbox init; return its pid.
 
-        It reports to `report`.  Raises OSError as a fork does, and ETIMEDOUT after the request's deadline.
-        Then nothing runs, or only an init that ends because nobody reads its report.
+        `messages` is called for what to send, again if the process has ended for want of work.  Raises
+        OSError as a fork does, and ETIMEDOUT after the deadline.  Then nothing runs, or only an init that
+        ends because nobody reads its report; nothing at all after NotForked.
         """
-        data = handed(request, extra)
         answer = b""
         while len(answer) != _ANSWER.size:
-            answer = self._ask(data, [report, *descriptors], milliseconds_until(request.deadline_ns))
+            answer = self._ask(messages, milliseconds_until(deadline_ns))
             # One that ended for want of work had not read the request.  One that ended otherwise may have
             # forked already, and a second try would start the command twice.
             if len(answer) != _ANSWER.size and not self._ended_idle():
                 raise OSError(errno.ECHILD, os.strerror(errno.ECHILD))
         pid, error = _ANSWER.unpack(answer)
         if error:
-            raise OSError(error, os.strerror(error))
+            raise NotForked(error, os.strerror(error))
         return int(pid)
 
     def start(self) -> bool:
@@ -107,22 +106,24 @@ class FilterTemplate:
         if pid == 0:
             try:
                 tie()
-                self._become(theirs)
+                self._confine(theirs)
+                self._become()
             finally:
                 os._exit(1)
         theirs.close()  # else its end would not be seen here
-        if ours.recv(1) != _READY:
+        if ours.recv(1) != READY:
             ours.close()
             return False
         self._socket, self._pid = ours, pid
         return True
 
-    def _ask(self, data: bytes, descriptors: Sequence[int], patience_ms: int | None) -> bytes:
+    def _ask(self, messages: Callable[[], Sequence[Message]], patience_ms: int | None) -> bytes:
         """Return the answer to a request; b"" if the process has ended instead."""
         if not self.start() or self._socket is None:
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            raise NotForked(errno.EAGAIN, os.strerror(errno.EAGAIN))
         try:
-            send_record(self._socket, data, descriptors)
+            for data, descriptors in messages():
+                send_record(self._socket, data, descriptors)
             poll = select.poll()
             poll.register(self._socket.fileno(), select.POLLIN)
             # It hangs, and its next answer would be taken for that to a later request.
@@ -145,11 +146,15 @@ class FilterTemplate:
 
     # The process itself.
 
-    def _become(self, sock: _socket.socket) -> None:
+    def _become(self) -> None:
+        """Be the process, confined and with its socket as SOCKET; never returns."""
+        raise NotImplementedError
+
+    def _confine(self, sock: _socket.socket) -> None:
         # Nothing of the zygote stays: neither its socket, nor reports of other sandboxes, which would not end
         # while a copy is open here.
-        os.dup2(sock.detach(), _SOCKET, inheritable=False)
-        privileges.close_from(self._kernel, _SOCKET + 1)
+        os.dup2(sock.detach(), SOCKET, inheritable=False)
+        privileges.close_from(self._kernel, SOCKET + 1)
         self._kernel.call("prctl", _PR_SET_NAME, NAME)
         # Here, since the filter refuses keyctl to the processes forked later.
         privileges.leave_session_keyring(self._kernel)
@@ -157,18 +162,42 @@ class FilterTemplate:
         seccomp.install(self._kernel, self._filter)
         # Whoever inherits from here does not install a filter, so it must be there.
         seccomp.check(self._kernel)
+
+
+class FilterTemplate(Template):
+    """The one in Python."""
+
+    def __init__(self, kernel: Kernel, libc: Libc, syscall_filter: str = FILTER_RESTRICTED) -> None:
+        super().__init__(kernel, syscall_filter)
+        self._libc = libc
+        self._plans = PlanCache(kernel, filtered=True)
+        self._identity = Identity()  # of the zygote, too
+        # Of the process itself.
+        self._spare: SpareInit
+        self._due: tuple[int, bytes] | None = None  # what the next spare is made for
+
+    def fork(
+        self, request: SpawnRequest, descriptors: Sequence[int], extra: Sequence[Mount], report: int
+    ) -> int:
+        """Fork the sandbox init of a request, which reports to `report`; return its pid.  Raises as `ask`."""
+        data = handed(request, extra)
+        return self.ask(lambda: [(data, [report, *descriptors])], request.deadline_ns)
+
+    # The process itself.
+
+    def _become(self) -> None:
         # With family, type and protocol given, Python does not ask the kernel for them: the filter refuses
         # getsockopt and getsockname.
-        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, _SOCKET)
+        sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, SOCKET)
         # A collection writes to every object, and the forks would have to copy these pages.
         gc.collect()
         gc.freeze()
-        send_record(sock, _READY)
+        send_record(sock, READY)
         self._spare = SpareInit(self._kernel, self._become_init, sibling=True)
         poll = select.poll()
-        poll.register(_SOCKET, select.POLLIN)
+        poll.register(SOCKET, select.POLLIN)
         while True:
-            if poll.poll(_IDLE_MS if self._due is None else _QUIET_MS):
+            if poll.poll(IDLE_MS if self._due is None else QUIET_MS):
                 received = receive_record(sock)
                 if received is None:
                     break

@@ -6,6 +6,7 @@ from execserver.sandbox.kernel.namespaces import flags_for
 from execserver.sandbox.rootfs.builder import RootFailed
 from execserver.zygote.confine.back_end import BackEnd
 from execserver.zygote.confine.child import start_child
+from execserver.zygote.confine.command import command_of
 from execserver.zygote.confine.sandbox_init import Setup, run_command, run_worker
 
 TYPE_CHECKING = False
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from execserver.sandbox.plan import Mount, SandboxPlan
     from execserver.zygote.confine.back_end import Host, Start
-    from execserver.zygote.confine.child import Become
+    from execserver.zygote.confine.child import Become, Report
     from execserver.zygote.confine.command import Command
     from execserver.zygote.confine.routing import Routing
     from execserver.zygote.confine.sandbox_init import Before
@@ -85,10 +86,20 @@ class Native(BackEnd):
         # An init that listens passes its sockets on itself, which the filter of a managed proxy would refuse:
         # it installs that itself, 0.37 ms slower.  So it does without a template, or when none can be
         # started; and in a group, into which a spare init could not be moved.
-        parent = None if group >= 0 else sandboxes.filter_template(self.plan.syscall_filter)
-        if parent is None:
-            return super().starter(sandboxes, request, descriptors, command, covers, group)
-        return lambda: start_child(lambda report: parent.fork(request, descriptors, covers, report))
+        compiled = None if group >= 0 else sandboxes.compiled_template(self.plan.syscall_filter)
+        root = None if compiled is None else sandboxes.compiled_roots.root(self._record)
+
+        def by_python(ends: Sequence[int]) -> tuple[int, Report]:
+            parent = None if group >= 0 else sandboxes.filter_template(self.plan.syscall_filter)
+            if parent is not None:
+                return start_child(lambda report: parent.fork(request, ends, covers, report))
+            again = command if ends is descriptors else command_of(request, ends)
+            return BackEnd.starter(self, sandboxes, request, ends, again, covers, group)()
+
+        if compiled is None or root is None:
+            return lambda: by_python(descriptors)
+        plan, deadline_ns = self.plan, request.deadline_ns
+        return lambda: compiled.begin(root, plan, command, covers, deadline_ns, by_python)
 
 
 class _WatchedStart:

@@ -24,6 +24,7 @@ from execserver.sandbox.plan import NETWORK_PROXY
 from execserver.zygote.confine.back_end import Host, refused
 from execserver.zygote.confine.child import end_inside, fork_child
 from execserver.zygote.confine.command import command_of
+from execserver.zygote.confine.compiled_template import CompiledRoots, CompiledTemplate
 from execserver.zygote.confine.filter_template import INHERITED, FilterTemplate
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.request import covers_of, root_failure
@@ -73,11 +74,18 @@ class _Sandbox:
 class Sandboxes(Host):
     """All sandboxes of one zygote, which has one thread.
 
-    `runtime_dir` is where mask records belong; `kernel` may stand for an older one.  Starts raise
+    `runtime_dir` is where mask records belong; `kernel` may stand for an older one; `program` is the path of
+    the compiled filter template, if there is one.  Starts raise
     SpawnFailure, with STAGE_ROOT and the reason when no sandbox can be made; nothing runs then.
     """
 
-    def __init__(self, libc: Libc, kernel: Kernel | None = None, runtime_dir: bytes | None = None) -> None:
+    def __init__(
+        self,
+        libc: Libc,
+        kernel: Kernel | None = None,
+        runtime_dir: bytes | None = None,
+        program: bytes = b"",
+    ) -> None:
         kernel = kernel or Kernel()
         super().__init__(kernel, libc, PlanCache(kernel))
         self._runtime_dir = runtime_dir
@@ -87,6 +95,8 @@ class Sandboxes(Host):
         # One filter template per filter, since a seccomp filter costs time to install for every start (0.37
         # ms), and none to inherit.  Not one per plan: so commands share nothing more than without it.
         self._filtered = {name: FilterTemplate(kernel, libc, name) for name in INHERITED}
+        self._compiled = {name: CompiledTemplate(kernel, program, name) for name in INHERITED}
+        self.compiled_roots = CompiledRoots(kernel)
         self._supervisors: Supervisors | None = None
         self._warm_up()
 
@@ -157,12 +167,19 @@ class Sandboxes(Host):
 
         become = back_end.worker(descriptors[0], work)
         return self._keep(
-            back_end, lambda: fork_child(self.kernel, become, back_end.flags), request.deadline_ns
+            lambda: fork_child(self.kernel, become, back_end.flags),
+            request.deadline_ns,
+            namespaces=bool(back_end.flags),
         )
 
     def filter_template(self, syscall_filter: str) -> FilterTemplate | None:
         """Return the filter template for a filter; None where there is none, or it cannot be started."""
         parent = self._filtered.get(syscall_filter)
+        return parent if parent is not None and parent.start() else None
+
+    def compiled_template(self, syscall_filter: str) -> CompiledTemplate | None:
+        """Return the same, compiled."""
+        parent = self._compiled.get(syscall_filter)
         return parent if parent is not None and parent.start() else None
 
     def make_spare(self) -> None:
@@ -188,10 +205,26 @@ class Sandboxes(Host):
     def hear(self, pid: int) -> SpawnFailure | None:
         """Take the first report of a sandbox, which has come or never will; return None if the command runs.
 
-        A sandbox that failed ends by itself.
+        A sandbox that failed ends by itself; ask `begin_again` first whether that is the last word.
         """
         reason = self._beginning.pop(pid).report.hear()
         return None if reason is None else SpawnFailure(STAGE_ROOT, errno.EPERM, details=[reason])
+
+    def begin_again(self, pid: int) -> int:
+        """Begin another time what a failed sandbox was for, if it was UNLIKE; return the new pid, else 0.
+
+        Raises SpawnFailure.
+        """
+        failed = self._sandboxes[pid]
+        again = failed.report.take_again()
+        if again is None:
+            return 0
+        lease, failed.lease = failed.lease, None
+        try:
+            return self._keep(again, failed.deadline_ns, lease)
+        except SpawnFailure:
+            self._give_back(lease)
+            raise
 
     def next_deadline_ns(self) -> int:
         """Return when the next first report is due, on the monotonic clock; 0 when none is."""
@@ -276,25 +309,26 @@ class Sandboxes(Host):
         lease = self._lease(back_end.plan) if back_end.has_root and back_end.plan is not None else None
         try:
             start = starter(covers_of(lease))
-            return self._keep(back_end, start, deadline_ns, lease, routing)
+            return self._keep(start, deadline_ns, lease, routing, namespaces=bool(back_end.flags))
         except SpawnFailure:
             self._give_back(lease)  # else the mask targets would stay as long as the zygote
             raise
 
     def _keep(
         self,
-        back_end: BackEnd,
         start: Start,
         deadline_ns: int,
         lease: Lease | None = None,
         routing: Routing | None = None,
+        *,
+        namespaces: bool = True,
     ) -> int:
         """Start the first process of a sandbox; keep what belongs to it."""
         try:
             pid, report = start()
         except OSError as error:
             # Without namespaces it was a plain fork that failed, for want of memory or processes.
-            if not back_end.flags:
+            if not namespaces:
                 raise SpawnFailure(STAGE_EXEC, error.errno or errno.EAGAIN) from None
             raise root_failure(error, "cannot make namespaces: ") from None
         if routing is not None:

@@ -20,6 +20,7 @@ from execserver.services.egress.launch import Place, proxy_of
 from execserver.services.egress.proxy import EgressProxy
 from execserver.services.observers import Who
 from execserver.services.passed_listeners import PassedListeners
+from execserver.services.spawner import SpawnSpec
 
 if TYPE_CHECKING:
     from execserver.egress.masking import Masking
@@ -142,6 +143,12 @@ def _masked(config: NetworkProxyConfig, service: EgressService) -> Masked:
     except OSError as error:
         text = os_error_text(error.errno or 0)
         raise InternalError(f"credentials cannot be masked, no certificate can be written: {text}") from None
+
+
+def masked(spec: SpawnSpec, masking: Masking) -> SpawnSpec:
+    """Have a process see stand-ins for its credentials, in its environment and in its words."""
+    env = masking.masked(dict(spec.env))
+    return spec._replace(env=env, argv=masking.all_hidden(spec.argv))
 
 
 def _hand_over(call: Call, process_id: str, held: _Held) -> None:

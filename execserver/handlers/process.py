@@ -109,7 +109,11 @@ def _start_in(
         listeners_fd=listeners_fd,
     )
     if masking is not None:
-        spec = _masked(spec, masking)
+        from execserver.handlers.network import masked
+
+        spec = masked(spec, masking)
+        # What lists, logs and records processes gets the words that the process has.
+        params = replace(params, argv=tuple([word.decode() for word in spec.argv]))
     if params.shell_snapshot is None:
         return _started(call, params, spec)
     from execserver.handlers.shell_snapshots import start_with_snapshot
@@ -122,12 +126,6 @@ def _start_in(
     )
 
 
-def _masked(spec: SpawnSpec, masking: Masking) -> SpawnSpec:
-    """Have a process see stand-ins for its credentials, in its environment and in its words."""
-    env = masking.masked(dict(spec.env))
-    return spec._replace(env=env, argv=masking.all_hidden(spec.argv))
-
-
 def _with_snapshot(
     call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Snapshot | None, masking: Masking | None
 ) -> SpawnSpec:
@@ -136,7 +134,9 @@ def _with_snapshot(
     env = child_environment(call.services.inherited, params.env_policy, params.env, snapshot.exports)
     spec = spec._replace(argv=[word.encode() for word in snapshot.command(params.argv)], env=env)
     if masking is not None:
-        spec = _masked(spec, masking)
+        from execserver.handlers.network import masked
+
+        spec = masked(spec, masking)
         # What the start-up files have set may be a credential, too, in a function for example.
         snapshot = snapshot._replace(state=masking.hidden(snapshot.state))
     return spec._replace(env=dict(spec.env) | snapshot.variables())

@@ -66,11 +66,14 @@ class _Facts(msgspec.Struct, kw_only=True, rename="camel"):
     url: msgspec.Raw = _NOT_GIVEN
     method: msgspec.Raw = _NOT_GIVEN
     client_name: msgspec.Raw = _NOT_GIVEN
+    network_proxy: msgspec.Raw = _NOT_GIVEN  # not recorded: it tells whether words may be credentials
 
 
 _READER = msgspec.json.Decoder(_Facts)
-_SHOWN = tuple("httpMethod" if each.name == "method" else each.encode_name for each in fields(_Facts))
-_GIVEN = attrgetter(*(each.name for each in fields(_Facts)))
+_RECORDED = [each for each in fields(_Facts) if each.name != "network_proxy"]
+_SHOWN = tuple("httpMethod" if each.name == "method" else each.encode_name for each in _RECORDED)
+_GIVEN = attrgetter(*(each.name for each in _RECORDED))
+_MASKED = "(credentials are masked)"
 _NUMBER = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _PLAIN = msgspec.json.Decoder(str | _NUMBER | bool | list[str] | None)
 # What a request that ended well is recorded as; one that was refused is a `refusal`.
@@ -270,7 +273,9 @@ class AuditTrail:
         }
         for name in ("argv", "command"):
             if isinstance(words := facts.get(name), list):
-                facts[name] = [self._redact(word) for word in words]
+                # A start that failed has no stand-ins yet.
+                masks = b"credentialMasking" in bytes(found.network_proxy)
+                facts[name] = [self._redact(word) for word in ([*words[:1], _MASKED] if masks else words)]
             elif name in facts:
                 facts[name] = _NO_WORDS
         if "url" in facts:

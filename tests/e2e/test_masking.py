@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from execserver.audit.reading import records
 from tests.support.certificates import make_authority
 from tests.support.peer import Json, RemoteError
 from tests.support.running import PATH, outcome, output_until, run, start, write
@@ -341,3 +342,28 @@ def test_a_sandbox_that_may_write_the_home_cannot_change_what_others_trust(
     assert {path.suffix for path in (folder / "codex" / "proxy").iterdir()} == {".pem"}
     assert write(peer, "other", b"go\n", "w") == "accepted"
     assert outcome(peer, "other").stdout.endswith(b"Authorization: Bearer " + VENDOR.encode())
+
+
+@pytest.mark.parametrize("is_sandboxed", [False, True])
+def test_neither_the_audit_log_nor_the_list_of_processes_has_a_real_value(
+    provider: Provider, tmp_path: Path, is_sandboxed: bool
+) -> None:
+    own = {"VENDOR_KEY": VENDOR, "CODEX_HOME": str(tmp_path / "codex")}
+    log, more = tmp_path / "audit", sandboxed() if is_sandboxed else {}
+    with (
+        ServerProcess(options=("--audit", str(log)), env=base_environment() | own) as server,
+        server.connect() as peer,
+    ):
+        peer.open_session()
+        argv = ["/bin/sh", "-c", "echo $0; sleep 100", f"--key={VENDOR}"]
+        start(peer, "p", argv, **members(provider, record="output", **more))
+        shown = json.dumps(peer.call("process/list"))
+        with pytest.raises(RemoteError):
+            start(peer, "q", ["/nothing/here", VENDOR], **members(provider))
+        peer.call("process/terminate", {"processId": "p"})
+    assert "--key=vendor_" in shown
+    assert VENDOR not in shown
+    starts: Json = [each["argv"] for each in records(str(log)) if "argv" in each]
+    assert [argv[0] for argv in starts] == ["/bin/sh", "/nothing/here"]
+    assert starts[0][3].startswith("--key=vendor_")
+    assert not any(VENDOR.encode() in path.read_bytes() for path in log.rglob("*") if path.is_file())

@@ -20,7 +20,7 @@ from execserver.mcp.tool import ExecParams, ExecResult, ToolError
 from execserver.rules.policy import ALLOW, FORBIDDEN, PROMPT, Policy, Rule
 from execserver.runtime_paths import ExecServerRuntimePaths
 from execserver.services.egress.service import EgressService
-from execserver.services.sandbox import SandboxService
+from execserver.services.sandbox import Choose, SandboxService, always_native
 from execserver.services.spawner import Spawner
 from execserver.settings import Settings
 from execserver.zygote.launch import start_zygote
@@ -66,11 +66,15 @@ def nobody(question: Question | HostQuestion) -> Answer:
 
 
 class Calls:
-    """Runs calls in one folder.  `mark` is in the environment of everything they start."""
+    """Runs calls in one folder; `choose` chooses their back end.
+
+    `mark` is in the environment of everything they start.
+    """
 
     def __init__(self, spawner: Spawner, folder: Path) -> None:
         self.spawner = spawner
         self.folder = folder
+        self.choose: Choose = always_native
         self.mark = f"EXECSERVER_TEST_MARK={uuid.uuid4().hex}"
 
     def run(
@@ -89,7 +93,7 @@ class Calls:
         name, _, value = self.mark.partition("=")
         inherited = {**os.environb, name.encode(): value.encode()}
         inherited.update({os.fsencode(key): os.fsencode(text) for key, text in (env or {}).items()})
-        sandbox = SandboxService(Settings(), inherited)
+        sandbox = SandboxService(Settings(), inherited, self.choose)
         options = ShellOptions(BASH, inherited, full_path, network_rules=network_rules)
         egress = None if network_rules is None else EgressService(Settings(), inherited, None)
         calls = ShellCalls(self.spawner, sandbox, Policy(rules), options, lambda: NOTIFY, egress)

@@ -12,7 +12,11 @@ from gevent import socket
 from execserver.egress.rules_file import parse_rules
 from execserver.mcp.elicitation import Answer, HostQuestion, Question, message_of
 from execserver.mcp.tool import ToolError
-from tests.mcp.calling import Calls, allow, nobody
+from execserver.sandbox.backends import bwrap
+from execserver.sandbox.backends.bwrap import Bwrap
+from execserver.sandbox.proxy.routes import HTTP_PORT
+from execserver.zygote.confinement import BUBBLEWRAP, Confinement
+from tests.mcp.calling import Calls, Person, allow, forbid, nobody, prompt
 
 FULL = {"type": "danger-full-access"}
 ONLINE = {
@@ -143,3 +147,45 @@ def test_a_program_outside_has_the_servers_variables(calls: Calls, web: Web) -> 
         network_rules=rules(web, "allow"),
     )
     assert done.output == "0\nno_proxy=mine\n"
+
+
+def test_rules_decide_about_programs_of_a_shell_whose_network_is_managed(calls: Calls, web: Web) -> None:
+    """Inside, outside, forbidden and asked about, beside hosts that are allowed and refused."""
+    asked = Person(Answer.DECLINE)
+    script = (
+        SCRIPT
+        + web.ask()
+        + "/usr/bin/env printf 'out %s\\n' ${http_proxy##*:}; /bin/mktemp; /usr/bin/id || echo asked; "
+        + "ask http://other.example/ other.example; (: < /dev/tcp/127.0.0.1/1) 2> /dev/null || echo alone"
+    )
+    chosen = (allow("/usr/bin/env"), forbid("/bin/mktemp"), prompt("/usr/bin/id"))
+    done = calls.run(script, *chosen, policy=ONLINE, ask=asked.ask, network_rules=rules(web, "allow"))
+    lines = done.output.replace("\r", "").splitlines()
+    assert [line for line in lines if "Execution" not in line] == [
+        "HTTP/1.1 200 Here",
+        f"out {HTTP_PORT}",
+        "asked",
+        "HTTP/1.1 403 Forbidden",
+        "alone",
+        "[network] other.example:80 was refused (not_allowed); "
+        'to let it through: allow = ["http://other.example"]',
+    ]
+    assert sum("Execution forbidden" in line or "Execution denied" in line for line in lines) == 2
+    assert [each.argv for each in asked.asked] == [["/usr/bin/id"]]
+    calls.wait_until_nothing_is_left()
+
+
+def test_where_bubblewrap_makes_the_sandbox_a_shell_with_a_managed_network_is_refused(
+    calls: Calls, web: Web
+) -> None:
+    """A bubblewrap that is watched has nobody in its network who would make the proxy's ports.
+
+    None is started, so there need be none.
+    """
+    program = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), False, "0.8.0", joinable=True)
+    confinement = Confinement(BUBBLEWRAP, b"", bwrap.encode(program))
+    calls.choose = lambda plan: confinement
+    with pytest.raises(ToolError, match="a shell cannot be supervised behind a network proxy in this kind"):
+        calls.run("echo here", allow("/usr/bin/env"), policy=ONLINE, network_rules=rules(web, "allow"))
+    calls.wait_until_nothing_is_left()
+    assert web.requests == 0

@@ -84,8 +84,10 @@ class Supervisors:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
         # The environment of a bridge's command is another one than the request's.
         can_be_routed = request.listens and back_end.watches_routed
-        if request.slave or (_is_proxied(back_end.plan) and not can_be_routed):
-            raise refused("a shell cannot be supervised on a terminal, or behind such a proxy here")
+        if request.slave:
+            raise refused("a shell cannot be supervised on a terminal")
+        if _is_proxied(back_end.plan) and not can_be_routed:
+            raise refused("a shell cannot be supervised behind a network proxy in this kind of sandbox")
         supervision, policy = self._decoded(request)
         if why := back_end.unwatchable(supervision.interception == NOTIFY):
             raise refused(why)

@@ -13,6 +13,7 @@ const KEYS = [
   ["Backspace", "files: the folder above"],
   ["F2, Delete", "files: rename, delete"],
   ["Ctrl+S", "editor: save"],
+  ["Space , .", "recording: play or pause, 5 s back, 5 s on"],
   ["Ctrl+Shift+↑", "terminal: leave it (all other keys are the command's)"],
   ["Ctrl+C", "terminal: copy what is selected, else the command's"],
 ];

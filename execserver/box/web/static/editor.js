@@ -5,6 +5,7 @@ import { button, el, named, setText } from "./dom.js";
 import { nameOf, visible } from "./escapes.js";
 import { confirmed } from "./dialogs.js";
 import { complain, tell } from "./notices.js";
+import { canPlay, parsed, playRecording } from "./recording.js";
 
 export class Editor {
   #app;
@@ -28,11 +29,12 @@ export class Editor {
       spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-label": "Content", oninput: () => this.#tell(),
     });
     this.saveButton = button("Save", () => this.save(), { class: "main", title: "Ctrl+S" });
+    this.playButton = button("Play…", () => this.#play(), { hidden: true, title: "Play the recording" });
     this.download = el("a", { class: "button", download: "" }, "Download");
     this.conflict = el("div", { class: "conflict", role: "alert", hidden: true });
     this.element = el("section", { class: "editor", hidden: true },
       el("div", { class: "bar" }, button("Back", () => this.close()), this.title, this.state,
-        el("span", { class: "gap" }), this.download, this.saveButton),
+        el("span", { class: "gap" }), this.playButton, this.download, this.saveButton),
       this.conflict, this.text);
     this.element.addEventListener("keydown", (event) => this.#key(event));
   }
@@ -123,11 +125,24 @@ export class Editor {
     this.text.scrollTop = at;
   }
 
+  #play() {
+    let recording;
+    try {
+      recording = parsed(this.text.value, { cut: this.cut });
+    } catch (error) {
+      complain(error, `Play ${visible(nameOf(this.path))}`);
+      return;
+    }
+    playRecording(recording, nameOf(this.path));
+  }
+
   #fill({ text, version, truncated, size }) {
     this.#version = version;
     const plain = text ?? "";
     const ends = plain.match(/\r\n|\r|\n/g) ?? [];
     this.#crlf = ends.length > 0 && ends.every((each) => each === "\r\n");
+    this.playButton.hidden = !canPlay || text === null || !this.path.endsWith(".cast");
+    this.cut = truncated;
     const mixed = !this.#crlf && plain.includes("\r");
     this.#readonly = text === null || truncated || mixed;
     this.text.value = plain;

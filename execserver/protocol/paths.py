@@ -99,6 +99,9 @@ class PathUri:
         return f"PathUri({self.uri!r})"
 
 
+# The longest path has 12 KiB as a URI; reading millions of escapes and dots would hold up other clients.
+_MAX_URI = 64 * 1024
+
 _set_uri = PathUri.__dict__["uri"].__set__
 _set_native = PathUri.__dict__["_native"].__set__
 
@@ -130,6 +133,8 @@ _DRIVE_MARKS = frozenset(":|")
 
 def _parse_any(text: str) -> PathUri:
     """Parse by all rules: as a URL, or as a native path if it is no URL."""
+    if len(text) > _MAX_URI:
+        raise InvalidParams(f"path is longer than {_MAX_URI} characters")
     try:
         text.encode()
     except UnicodeEncodeError:

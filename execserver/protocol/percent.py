@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-_HEX_DIGITS = b"0123456789ABCDEFabcdef"
+import functools
+
+_HEX_DIGITS = "0123456789ABCDEFabcdef"
 
 
 def percent_decode(text: str) -> bytes:
     """Return the decoded bytes of a URL path; broken escapes stay as they are."""
     first, *rest = text.encode().split(b"%")
+    if not rest:
+        return first
+    decoded = _table().get  # a client may send millions of escapes: one look-up for each
     parts = [first]
     for part in rest:
-        digits = part[:2]
-        if len(digits) == 2 and not digits.translate(None, _HEX_DIGITS):
-            parts.append(bytes((int(digits, 16),)))
-            parts.append(part[2:])
-        else:
-            parts.append(b"%" + part)
+        byte = decoded(part[:2])
+        parts += (b"%", part) if byte is None else (byte, part[2:])
     return b"".join(parts)
+
+
+@functools.cache
+def _table() -> dict[bytes, bytes]:
+    return {(a + b).encode(): bytes((int(a + b, 16),)) for a in _HEX_DIGITS for b in _HEX_DIGITS}

@@ -157,6 +157,13 @@ def test_refused_paths_have_the_code_and_text_of_the_contract(text: str, code: i
     assert refusal(text) == (code, message)
 
 
+def test_a_text_longer_than_any_path_is_refused_before_it_is_read() -> None:
+    assert PathUri.parse("file:///" + "%41" * 4095).native() == b"/" + b"A" * 4095
+    for text in ("file:///" + "%41" * 30_000, "file:///" + "a/../" * 20_000, "file://" + "/" * 65_536):
+        with pytest.raises(InvalidParams, match="path is longer than 65536 characters"):
+            PathUri.parse(text)
+
+
 def test_the_home_of_the_server_stands_for_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ü")
     assert PathUri.parse("~").native() == "/home/ü".encode()

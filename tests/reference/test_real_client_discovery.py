@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from execserver.version import CONTRACT_VERSION
+from tests.reference.app_server import AppServer
 from tests.reference.codex_cli import Client
 from tests.reference.mcp_fixture import STDIO_SERVER, McpHttpServer
 from tests.reference.model_server import Turn, say
-from tests.reference.test_real_client_ways import AppServer, mcp_call
+from tests.reference.test_real_client_ways import mcp_call
 from tests.support.folders import plain_place
 from tests.support.server_process import OURS, Flavour, ServerProcess, base_environment
 

@@ -14,7 +14,8 @@
                      --record        keep the figures in bench/ as those of a release
                      --target M      make dist/execserver-M for machines of kind M (aarch64, x86_64), of
                                      pinned packages, with dist/install.sh; needs apt
-                     --all           the same for all kinds of machines
+                     --all           the same for all kinds of machines, and dist/execserver-all.pyz for
+                                     machines of all kinds that have a Python
     python3 build.py wheels          make the wheels of the server and of the SDK in dist/
     python3 build.py lint            check style, format and types
     python3 build.py bench [ARGS]    measure the server, beside the reference where there is one

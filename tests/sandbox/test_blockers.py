@@ -55,6 +55,8 @@ WSL2 = "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1)"
         (errno.EPERM, MachineFacts(chroot=True), "chroot", "outside the chroot"),
         (errno.EPERM, MachineFacts(), "a security module refuses user namespaces", "bubblewrap"),
         (errno.EACCES, MachineFacts(), "a security module refuses user namespaces (EACCES)", "bubblewrap"),
+        (errno.EACCES, MachineFacts(selinux=True), "SELinux refuses", "`user_namespace create`"),
+        (errno.EPERM, MachineFacts(selinux=True), "a security module refuses user namespaces", "bubblewrap"),
         (errno.ENOSYS, MachineFacts(), "built without user namespaces", "as root"),
         (errno.EINVAL, MachineFacts(), "built without user namespaces", "as root"),
     ],

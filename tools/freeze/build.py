@@ -3,7 +3,8 @@
     python -m tools.freeze.build [--anew] [--target MACHINE]...
 
 Runs in the interpreter that is to be carried, with the pinned packages.  With targets it makes their files
-`dist/execserver-MACHINE` instead, of pinned packages, on any machine.  What it makes depends on the sources,
+`dist/execserver-MACHINE` instead, of pinned packages, on any machine; with all there are, also
+`dist/execserver-all.pyz`, a zipapp for each of them.  What it makes depends on the sources,
 the pins and the tools alone; a fingerprint of all of them decides whether anything is to be done.
 """
 
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +49,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "freeze"
 COMPILER = ROOT / "build" / "compiler"
 ONE_FILE, ZIPAPP = ROOT / "dist" / "execserver", ROOT / "dist" / "execserver.pyz"
+ZIPAPP_FOR_ALL = ROOT / "dist" / "execserver-all.pyz"
 MARKER = "made"
 
 _SOURCES = (
@@ -75,7 +77,7 @@ def build(*, anew: bool = False) -> None:
         say("building dist/execserver and dist/execserver.pyz (half a minute)")
         # Side by side: both mostly wait for other programs, or compress.
         with ThreadPoolExecutor(1) as beside:
-            zipped = beside.submit(zipapp.make, ROOT, WORK)
+            zipped = beside.submit(zipapp.make, ROOT, WORK, [os.uname().machine])
             _replace(ONE_FILE, _file_for_this_machine())
             _replace(ZIPAPP, zipped.result())
         _note((ONE_FILE, ZIPAPP), wanted)
@@ -84,20 +86,29 @@ def build(*, anew: bool = False) -> None:
 
 def build_for(machine: str, *, anew: bool = False) -> Path:
     """Bring the file for a kind of processor up to date; return it.  Raises Problem."""
-    file = ONE_FILE.with_name(f"{ONE_FILE.name}-{machine}")
     if machine not in packages.MACHINES:
         raise Problem(
             f"there are no packages for {machine}", f"take one of {', '.join(packages.MACHINES)} as a target"
         )
+    return _made(ONE_FILE.with_name(f"{ONE_FILE.name}-{machine}"), machine, _file_for, anew)
+
+
+def build_zipapp_for_all(*, anew: bool = False) -> Path:
+    """Bring the zipapp for every kind of processor up to date; return it.  Raises Problem."""
+    return _made(ZIPAPP_FOR_ALL, "all", lambda _: zipapp.make(ROOT, WORK, packages.MACHINES), anew)
+
+
+def _made(file: Path, kind: str, make: Callable[[str], bytes], anew: bool) -> Path:
+    """Make a file for other machines, unless it is up to date; return it.  Raises Problem."""
     WORK.mkdir(parents=True, exist_ok=True)
     ONE_FILE.parent.mkdir(exist_ok=True)
     with locked(WORK, "waiting for another build"):
-        if not anew and _is_made((file,), fingerprint(machine)):
+        if not anew and _is_made((file,), fingerprint(kind)):
             return file
         started = _begin()
-        wanted = fingerprint(machine)  # before: whatever is changed meanwhile is built next time
+        wanted = fingerprint(kind)  # before: whatever is changed meanwhile is built next time
         say(f"building dist/{file.name} (a minute, the first time more)")
-        _replace(file, _file_for(machine))
+        _replace(file, make(kind))
         _note((file,), wanted)
         say(f"built after {time.monotonic() - started:.0f} s: {file.stat().st_size / 2**20:.2f} MiB")
     return file
@@ -164,7 +175,7 @@ def one_file(
 
 
 def fingerprint(machine: str = "") -> str:
-    """Return a hash of everything that goes into the files of this machine, or into that of another kind."""
+    """Return a hash of everything that goes into the files of this machine, or into that for another kind."""
     digest = hashlib.sha256(machine.encode())
     for path in _inputs():
         digest.update(f"{path.relative_to(ROOT)} {_digest(path)}\n".encode())
@@ -220,6 +231,8 @@ def main(argv: list[str]) -> int:
     try:
         if targets:
             installer.write(ROOT, [build_for(machine, anew="--anew" in argv) for machine in targets])
+            if set(targets) == set(packages.MACHINES):
+                build_zipapp_for_all(anew="--anew" in argv)
         else:
             build(anew="--anew" in argv)
     except Problem as problem:

@@ -44,7 +44,14 @@ def tag() -> str:
     except (OSError, ValueError):
         library = "other"
     version = f"{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
-    return f"{kind}{version}-{os.uname().machine}-{library}"
+    # Under a 64-bit kernel a 32-bit Python is told the kernel's kind of machine.
+    machine = os.uname().machine + ("" if sys.maxsize > 2**32 else "_32bit")
+    return f"{kind}{version}-{machine}-{library}"
+
+
+def parts(mark: str) -> tuple[str, str, str]:
+    """Return the folders that an interpreter gets: of all, of its kind of machine, and of its tag alone."""
+    return COMMON, mark.partition("-")[2], mark
 
 
 def places() -> Iterator[tuple[str, bool]]:
@@ -162,9 +169,10 @@ def open_lock(path: str) -> int:
 
 def wanted(packed: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
     """Yield the members of a zip that belong into the tree of this interpreter, and their paths in it."""
+    mine = parts(tag())
     for member in packed.namelist():
         part, _, path = member.partition("/")
-        if path and part in (COMMON, tag()):
+        if path and part in mine:
             yield member, path
 
 
@@ -365,14 +373,15 @@ def fill_stdio() -> None:
 def main() -> int:
     """Become the program; return only when that is not possible."""
     fill_stdio()
-    trees = dict(line.split() for line in _read(TREES_FILE).splitlines())
+    loader = globals()["__loader__"]
+    lines = loader.get_data(f"{loader.archive}/{TREES_FILE}").decode().splitlines()
+    trees = dict(line.split() for line in lines)
     if tag() not in trees:
-        sys.stderr.write(
-            f"execserver: this file serves {', '.join(trees)}, and this Python is {tag()}\n"
-            "  What to do: start it with one of those, or take the file without .pyz, which needs no Python\n"
-        )
+        from pyz_refusal import refusal  # type: ignore[import-not-found]
+
+        sys.stderr.write(refusal([*trees], tag()))
         return 1
-    archive = os.path.realpath(globals()["__loader__"].archive)
+    archive = os.path.realpath(loader.archive)
     # One that takes the owner's rights would leave a tree that no start can use, nor put right.
     mask = os.umask(0o077)
     found = obtain_tree(trees[tag()], archive)
@@ -384,13 +393,6 @@ def main() -> int:
     options = ("-B", f"-Xpycache_prefix={NOWHERE}") if doubted else ()
     words = [sys.executable, "-I", "-S", "-Xutf8", *options, f"{tree}/{START}", str(lock), archive, *sys.argv]
     return os.execve(sys.executable, words, given_environment())
-
-
-def _read(name: str) -> str:
-    """Return a small file of the zip this code comes from."""
-    loader = globals()["__loader__"]
-    text: str = loader.get_data(f"{loader.archive}/{name}").decode()
-    return text
 
 
 if __name__ == "__main__":

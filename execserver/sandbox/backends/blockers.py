@@ -28,6 +28,7 @@ _CONTAINER = (
     "start the container with --security-opt seccomp=unconfined (and --security-opt apparmor=unconfined), "
     "or with a seccomp profile that allows clone, clone3, unshare, mount, umount2 and pivot_root"
 )
+_SELINUX = f"allow the server's domain `user_namespace create` (audit2allow shows the rule), or {_NO_WORK}"
 _APPARMOR = (
     f"sysctl -w {SYSCTL_APPARMOR}=0, or give the program an AppArmor profile with the rule `userns,`, "
     "or install the bubblewrap of the distribution, which has one"
@@ -38,10 +39,10 @@ class MachineFacts:
     """What the machine says of itself, to explain a failure.
 
     These are sysctl values by name (absent ones left out), the seccomp mode of this process, whether it has
-    CAP_SYS_ADMIN, and whether it is in a chroot.
+    CAP_SYS_ADMIN, whether it is in a chroot, and whether SELinux is enforcing.
     """
 
-    __slots__ = ("chroot", "privileged", "seccomp_mode", "sysctls")
+    __slots__ = ("chroot", "privileged", "seccomp_mode", "selinux", "sysctls")
 
     def __init__(
         self,
@@ -49,11 +50,13 @@ class MachineFacts:
         seccomp_mode: int = 0,
         privileged: bool = False,
         chroot: bool = False,
+        selinux: bool = False,
     ) -> None:
         self.sysctls = dict(sysctls or {})
         self.seccomp_mode = seccomp_mode
         self.privileged = privileged
         self.chroot = chroot
+        self.selinux = selinux
 
 
 def explain(step: str, number: int, facts: MachineFacts) -> tuple[str, str]:
@@ -115,6 +118,9 @@ def _user_namespace(number: int, name: str, facts: MachineFacts) -> tuple[str, s
             f"the server runs in a chroot, where no user namespace can be made ({name})",
             "start it outside the chroot, or in a root made by pivot_root, as containers do",
         )
+    # The kernel itself answers EPERM to who may not.
+    if facts.selinux and number == errno.EACCES:
+        return f"SELinux refuses user namespaces ({name})", _SELINUX
     return f"the kernel or a security module refuses user namespaces ({name})", _NO_WORK
 
 

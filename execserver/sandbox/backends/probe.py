@@ -90,6 +90,7 @@ def read_facts() -> MachineFacts:
         int(status.get("Seccomp", "0")),
         bool(int(status.get("CapEff", "0"), 16) >> _CAP_SYS_ADMIN & 1),
         _in_chroot(),
+        _read("/sys/fs/selinux/enforce") == "1",
     )
 
 

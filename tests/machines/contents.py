@@ -17,12 +17,13 @@ from tools.problems import Problem
 
 PROGRAM = "usr/local/bin/execserver"
 OWN = "opt/tests"
+ONE_FILE, ZIPAPP = "execserver-{}", "execserver-all.pyz"  # the files that are tried
 _LEFT_OUT = ("config-3.11", "lib2to3", "pydoc_data", "ensurepip", "idlelib", "test")
 
 
-def contents(architecture: str) -> Files:
+def contents(architecture: str, tried: str = ONE_FILE) -> Files:
     """Return what is in a machine: the system, Python and what tries the file, and the file."""
-    program = ROOT / "dist" / f"execserver-{architecture}"
+    program = ROOT / "dist" / tried.format(architecture)
     if not program.exists():
         raise Problem(f"there is no dist/{program.name}", "build it: python3 build.py build --all")
     with tempfile.TemporaryDirectory(prefix="execserver-machine-") as folder:

@@ -16,9 +16,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tests.machines import machine, report, room
+from tests.machines import additions, machine, report, room
 from tests.machines.conditions import CONDITIONS, Condition
-from tests.machines.contents import OWN, PROGRAM, contents
+from tests.machines.contents import ONE_FILE, OWN, PROGRAM, ZIPAPP, contents
+from tests.machines.initramfs import Files
 from tests.machines.machine import Machine, Outcome, can_run
 from tests.machines.report import CHECKS, CONDITION_CHECKS, Found, Row
 from tests.machines.system import USER_ID, kernel, ubuntu
@@ -68,7 +69,10 @@ echo "available $(available) kB"
 
 
 class Cell(NamedTuple):
-    """One machine: its name on the page, its kernel, what is special, and a script that makes it so."""
+    """One machine: its name on the page, its kernel, what is special, and a script that makes it so.
+
+    `words` are for the kernel, `addition` returns files for the architecture, `tried` is in `dist/`.
+    """
 
     name: str
     architecture: str
@@ -78,6 +82,9 @@ class Cell(NamedTuple):
     note: str = ""
     before: str = ""
     processor: str = ""
+    words: str = ""
+    addition: Callable[[str], Files] = additions.nothing
+    tried: str = ONE_FILE
 
 
 def _debian() -> Distribution:
@@ -88,6 +95,20 @@ _X86, _ARM, _UBUNTU = "linux-image-cloud-amd64", "linux-image-cloud-arm64", "lin
 _ARM_16 = "linux-image-arm64-16k"
 _WITH_16_KIB = "max,pauth-impdef=on"  # a plain one has pages of 4 and 64 KiB only
 _RESTRICTED = "echo 1 >/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+_SELINUX = f"""
+mount -t selinuxfs none /sys/fs/selinux
+cat /{additions.POLICY} >/sys/fs/selinux/load
+echo 1 >/sys/fs/selinux/enforce
+"""
+_NO_USER_NAMESPACES = "chmod 4755 /usr/bin/bwrap\necho 0 >/proc/sys/user/max_user_namespaces\n"
+_BUBBLEWRAP = "no user namespaces, bubblewrap with setuid"
+
+
+def _trixie(architecture: str, note: str) -> Cell:
+    package = _X86 if architecture == "x86_64" else _ARM
+    return Cell("Debian 13", architecture, _debian, "trixie", package, note)
+
+
 CELLS = (  # the oldest kernel first
     Cell("Ubuntu 18.04", "x86_64", ubuntu, "bionic", _UBUNTU),
     Cell("Ubuntu 20.04", "x86_64", ubuntu, "focal", _UBUNTU),
@@ -97,8 +118,16 @@ CELLS = (  # the oldest kernel first
     Cell("Ubuntu 24.04", "x86_64", ubuntu, "noble", _UBUNTU, "restricted by AppArmor", _RESTRICTED),
     Cell("Debian 12", "x86_64", _debian, "bookworm", _X86, f"{_SCARCE_MIB} MiB of memory left", _SCARCE),
     Cell("Debian 13", "aarch64", _debian, "trixie", _ARM_16, "large pages", processor=_WITH_16_KIB),
+    Cell("Debian 12", "aarch64", _debian, "bookworm", "linux-source-6.1", "large pages, built from source"),
     Cell("Debian 13", "x86_64", _debian, "trixie", _X86),
     Cell("Debian 13", "aarch64", _debian, "trixie", _ARM),
+    _trixie("x86_64", _BUBBLEWRAP)._replace(before=_NO_USER_NAMESPACES, addition=additions.bubblewrap),
+    _trixie("aarch64", _BUBBLEWRAP)._replace(before=_NO_USER_NAMESPACES, addition=additions.bubblewrap),
+    _trixie("x86_64", "the zipapp for all")._replace(tried=ZIPAPP),
+    _trixie("aarch64", "the zipapp for all")._replace(tried=ZIPAPP),
+    _trixie("x86_64", "SELinux refuses user namespaces")._replace(
+        before=_SELINUX, words="security=selinux selinux=1", addition=additions.refusing_policy
+    ),
     Cell("Debian unstable", "x86_64", _debian, "sid", _X86),
     Cell("Debian unstable", "aarch64", _debian, "sid", _ARM),
 )
@@ -111,9 +140,9 @@ def try_cell(cell: Cell) -> Found:
             f"there is no emulator for {cell.architecture}", "install qemu-system-x86, qemu-system-arm"
         )
     image = kernel(cell.distribution(), cell.release, cell.package, cell.architecture)
-    emulated = Machine(cell.architecture, image, memory_mib=MEMORY_MIB, processor=cell.processor)
+    emulated = Machine(cell.architecture, image, cell.words, memory_mib=MEMORY_MIB, processor=cell.processor)
     script = _SEEDED + _SETUP + cell.before + checking(CHECKS)
-    files = contents(cell.architecture)
+    files = {**contents(cell.architecture, cell.tried), **cell.addition(cell.architecture)}
     return _found(machine.run(emulated, files, script, limit_s=LIMIT_S, hear=_show), CHECKS)
 
 

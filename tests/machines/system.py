@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tests.machines import own_kernel
 from tests.machines.initramfs import Files, file, folder, of_folder, symlink
 from tools.debian import DEBIAN, UBUNTU, Distribution, Suite, unpack
 from tools.problems import Problem
@@ -35,14 +36,9 @@ def cache() -> Path:
 
 def system(machine: str) -> Files:
     """Return a small system for a kind of processor.  Raises Problem where apt cannot get it."""
-    root = cache() / f"system-{_RELEASE}-{machine}"
-    suite = Suite(cache(), DEBIAN, _RELEASE, machine)
-    for name in _PACKAGES:
-        if not (root / name).is_dir():
-            unpack(suite.fetch(name), root / name)
     files: Files = {}
     for name in _PACKAGES:
-        files.update(_placed(of_folder(root / name)))
+        files.update(_wanted(unpacked(name, machine)))
     return {
         **files,
         **{link: symlink(f"usr/{link}") for link in ("bin", "lib", "lib64", "sbin")},
@@ -54,8 +50,20 @@ def system(machine: str) -> Files:
     }
 
 
+def unpacked(package: str, machine: str) -> Files:
+    """Return what is in a package, below /usr; downloaded and unpacked once.  Raises Problem."""
+    folder = cache() / f"system-{_RELEASE}-{machine}" / package
+    if not folder.is_dir():
+        unpack(Suite(cache(), DEBIAN, _RELEASE, machine).fetch(package), folder)
+    found = of_folder(folder)
+    return {name if name.startswith("usr/") else f"usr/{name}": entry for name, entry in found.items()}
+
+
 def kernel(distribution: Distribution, release: str, package: str, machine: str) -> Path:
-    """Return a kernel, downloaded and unpacked once.  Raises Problem."""
+    """Return a kernel, downloaded and unpacked once, or built once from its source.  Raises Problem."""
+    if own_kernel.is_wanted(package):
+        suite = Suite(cache(), distribution, release, machine)
+        return own_kernel.kernel(suite, package, cache() / "kernels")
     found = cache() / "kernels" / f"{release}-{package}-{machine}"
     if not found.is_dir():
         suite = Suite(cache(), distribution, release, machine)
@@ -74,13 +82,12 @@ def ubuntu() -> Distribution:
     return UBUNTU._replace(keyring=str(found / UBUNTU.keyring.lstrip("/")))
 
 
-def _placed(found: Files) -> Files:
-    """Return what a machine needs of a package, below /usr."""
-    placed = {}
-    for name, entry in found.items():
-        path = name if name.startswith("usr/") else f"usr/{name}"
+def _wanted(found: Files) -> Files:
+    """Return what a machine needs of a package."""
+    wanted = {}
+    for path, entry in found.items():
         is_program = path in ("usr/bin/busybox", "usr/bin/bash")
         is_library = path.startswith("usr/lib") and any(each in path for each in _WANTED)
         if is_program or is_library:
-            placed[path] = entry
-    return placed
+            wanted[path] = entry
+    return wanted

@@ -1,4 +1,4 @@
-"""The one file where musl is the only C library, as in an image of Alpine; root makes it a root of its own."""
+"""The one file where musl is the only C library, as in an image of Alpine.  Needs root for a root of it."""
 
 from __future__ import annotations
 

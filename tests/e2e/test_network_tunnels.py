@@ -71,6 +71,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.ours_only("0.142.0 has no network proxy")
 def test_a_process_has_its_most_tunnels_at_once_and_another_one_waits_for_a_place(
     server: ServerProcess,
 ) -> None:

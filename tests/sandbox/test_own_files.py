@@ -37,7 +37,7 @@ class Files:
         self.run = self.home + b"/run"
         self.records = self.run + b"/execserver"
         self.unpacked = self.home + b"/.cache/execserver"
-        self.environ = {b"XDG_RUNTIME_DIR": self.run}
+        self.environ = {b"XDG_RUNTIME_DIR": self.run, b"CODEX_HOME": self.home + b"/.codex"}
         os.mkdir(self.run, 0o700)
         os.makedirs(self.unpacked)
 
@@ -108,6 +108,8 @@ def test_folders_on_the_way_cannot_be_moved(files: Files) -> None:
         (READ, files.unpacked),
         (WRITE, files.home + b"/tmp"),
         (READ, files.home + b"/tmp" + own),
+        (WRITE, files.home + b"/.codex"),
+        (READ, files.home + b"/.codex/proxy"),
     ]
     added = files.added(ROOT_WRITABLE)
     assert added[0] == (WRITE, b"/" + files.home.split(b"/")[1])

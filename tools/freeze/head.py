@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from tools.freeze.archive import Payload, trailer
 from tools.freeze.elf import NotElf, read_elf
+from tools.freeze.packages import INIT_MACHINES
 from tools.problems import Problem, say
 
 SOURCES = ("launcher.c", "cache.c", "prove.c", "unpack.c", "wrapper.c", "json.c")
 INIT_SOURCES = ("entry.c", "message.c", "template.c", "root.c", "init.c", "command.c")
 INIT = "sandbox-init"  # in the tree, where execserver/runtime_paths.py looks for it
-INIT_MACHINES = ("x86_64",)  # it compiles for aarch64, too, but has not been played there
 SCRIPT = "head.sh"
 REQUIREMENTS = "requirements-compiler.txt"
 

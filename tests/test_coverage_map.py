@@ -45,7 +45,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.app": "test_cli.py",
     "execserver.services.process_packing": "e2e/test_upgrade.py",
     "execserver.services.process_roles": "services/test_process.py",
-    "execserver.services.session_handover": "e2e/test_upgrade.py",
     "execserver.upgrading.": "e2e/test_upgrade.py",
     "execserver.name_services": "packaging/test_environment.py",
     "execserver.server": "e2e/test_server_end.py",

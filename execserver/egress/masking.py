@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import re
 import string
+import struct
 
 from execserver.egress.credential_headers import Credential, replaced
 from execserver.egress.providers import Provider, Unmaskable, builtin
@@ -17,12 +18,14 @@ from execserver.egress.value_patterns import BadPattern, Effort
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from execserver.egress.providers import Destination
     from execserver.egress.value_patterns import Draw
 
-    # The variable of a credential, its value, and the value of the variable that names its destination.
-    Found = tuple[str, bytes, bytes]
+    # The variable of a credential, its value and its stand-in, and the value of the variable that names its
+    # destination.
+    Found = tuple[str, bytes, bytes, bytes]
 
 ACTIVE = b"CODEX_NETWORK_PROXY_CREDENTIAL_BROKER_ACTIVE"
 BROKERED = b"CODEX_NETWORK_PROXY_BROKERED_CREDENTIALS"
@@ -32,7 +35,8 @@ EMBEDDED_BYTES = 16
 _MARK = "masked"
 _LETTERS = string.ascii_letters + string.digits
 _TRIES = 16
-_DRAW_STEPS = 50  # of the effort, for each character that is drawn
+_NUMBERS = struct.Struct(">64Q")
+_DRAW_STEPS = 5  # of the effort, for each character that is drawn
 # Some servers take what these name for the path of the request.
 _OTHER_TARGETS = frozenset((b"x-original-url", b"x-rewrite-url"))
 # What a header can carry as it is.
@@ -65,7 +69,10 @@ class Masking:
                 self._providers.append(provider)
 
     def masked(self, env: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """Return the variables of a process with stand-ins for its credentials, and those that say so."""
+        """Return the variables of a process with stand-ins for its credentials, and those that say so.
+
+        Raises TooMuch where finding and making them would hold up others: real values are no way out.
+        """
         for provider in self._providers:
             for name in provider.variables:
                 if value := env.get(name.encode()):
@@ -82,11 +89,11 @@ class Masking:
         return self._whole().get(data) or self._replaced(data)
 
     def all_hidden(self, strings: Iterable[bytes]) -> list[bytes]:
-        """Do as `hidden` with each of some strings without NUL, in one go: there may be thousands."""
+        """Do as `hidden` with each of some strings, in one go: there may be thousands."""
         strings = list(strings)
-        if not strings:
-            return []
         pieces = self._replaced(b"\0".join(strings)).split(b"\0")
+        if len(pieces) != len(strings):  # none, or one has a NUL itself, with which nothing can be started
+            return [self.hidden(string) for string in strings]
         whole = self._whole()
         return [whole.get(string) or piece for string, piece in zip(strings, pieces, strict=True)]
 
@@ -104,12 +111,15 @@ class Masking:
         return list(self._found)
 
     def find_again(self, found: Iterable[Found]) -> None:
-        """Take over what another masking with this seed and these providers has found."""
-        for name, value, named in found:
+        """Take over what another masking with these providers has found: its process has the stand-ins.
+
+        Raises Unmaskable.
+        """
+        for name, value, stand_in, named in found:
             for provider in self._providers:
                 if name in provider.variables:
                     env = {} if provider.from_env is None else {provider.from_env.encode(): named}
-                    self._find(provider, name, value, env)
+                    self._keep(provider, (name, value, stand_in, named), provider.destinations(env))
 
     def concerns(self, host: str, port: int) -> bool:
         """Return whether any credential may be sent there."""
@@ -133,8 +143,13 @@ class Masking:
         except (Unmaskable, BadPattern) as error:
             self.unmasked[name] = str(error)
             return
+        named = env.get((provider.from_env or "").encode(), b"")
+        self._keep(provider, (name, value, stand_in, named), destinations)
+
+    def _keep(self, provider: Provider, found: Found, destinations: Sequence[Destination]) -> None:
+        name, value, stand_in, _ = found
         self.credentials.append(Credential(name, value, stand_in, provider, destinations))
-        self._found.append((name, value, env.get((provider.from_env or "").encode(), b"")))
+        self._found.append(found)
 
     def _is_stand_in(self, value: bytes) -> bool:
         return any(one.stand_in == value for one in self.credentials)
@@ -181,16 +196,18 @@ def _shaped(provider: Provider, value: str, draw: Draw) -> str:
 def _drawing(seed: bytes, what: bytes, effort: Effort) -> Draw:
     """Return a source of numbers that a seed and a text decide; who lacks the seed can foretell none.
 
-    Drawing raises BadPattern once nothing is left of the effort.
+    Drawing raises TooMuch once nothing is left of the effort.
     """
     key = hmac.new(seed, what, hashlib.sha256).digest()
-    number = 0
+    pool: list[int] = []
+    block = 0
 
     def draw(below: int) -> int:
-        nonlocal number
+        nonlocal block
         effort.spend(_DRAW_STEPS)
-        number += 1
-        block = hmac.new(key, number.to_bytes(8), hashlib.sha256).digest()
-        return int.from_bytes(block[:8]) % below
+        if not pool:
+            block += 1
+            pool.extend(_NUMBERS.unpack(hashlib.shake_256(key + block.to_bytes(8)).digest(_NUMBERS.size)))
+        return pool.pop() % below
 
     return draw

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MAX_PATTERN = 2048
 MAX_VALUE = 2048  # of what is matched and made
 MAX_REPEAT = 512
-# Steps for all credentials of a process, some 50 ms; real patterns need a few for each character.
-MAX_EFFORT = 500_000
+# Steps for all credentials of a process, some 0.2 s; real patterns need a few for each character.
+MAX_EFFORT = 2_000_000
 _MATCH_STEPS = 10  # what a match costs at least
 MAX_NODES = 4096  # repetitions counted as often as they repeat at least
 _OPEN_END = 32  # how often an unbounded repetition is repeated in a sample, beyond its least
@@ -27,12 +27,17 @@ _FEW = 8
 _MAX_DEPTH = 32
 # What a sample has where a pattern leaves it open: nothing that a shell or a header would not take as it is.
 _PREFERRED = frozenset(string.ascii_letters + string.digits)
-_PRINTABLE = frozenset(map(chr, range(0x20, 0x7F)))
+_HIGHEST = 0x7E  # no value has a character beyond: more of a range would only cost time and memory
+_PRINTABLE = frozenset(map(chr, range(0x20, _HIGHEST + 1)))
 _DIGITS = frozenset(string.digits)
 _WORDS = _PREFERRED | {"_"}
 _BLANKS = frozenset(" \t\n\r\f\v")
 _CLASSES = {"d": _DIGITS, "w": _WORDS, "s": _BLANKS}
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class TooMuch(Exception):
+    """What was asked for takes longer than others may have to wait."""
 
 
 class BadPattern(ValueError):
@@ -48,10 +53,10 @@ class Effort:
         self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Count steps.  Raises BadPattern once there were too many."""
+        """Count steps.  Raises TooMuch once there were too many."""
         self._left -= steps
         if self._left < 0:
-            raise BadPattern("its patterns and those before it take too long")
+            raise TooMuch
 
 
 class _Node:
@@ -60,7 +65,7 @@ class _Node:
     __slots__ = ()
 
     def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
-        """Return where matches that begin at any of `starts` can end.  Raises BadPattern."""
+        """Return where matches that begin at any of `starts` can end.  Raises TooMuch."""
         raise NotImplementedError
 
     def sample(self, draw: Draw) -> str:
@@ -71,23 +76,28 @@ class _Node:
 class _One(_Node):
     """One character of a set, or outside of it."""
 
-    __slots__ = ("_chars", "_negated")
+    __slots__ = ("_chars", "_chosen", "_negated")
 
     def __init__(self, chars: frozenset[str], *, negated: bool = False) -> None:
         self._chars = chars
         self._negated = negated
+        self._chosen: list[str] = []
 
     def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
         effort.spend(len(starts) + 1)
         return {at + 1 for at in starts if at < len(text) and (text[at] in self._chars) != self._negated}
 
     def sample(self, draw: Draw) -> str:
-        possible = _PRINTABLE - self._chars if self._negated else self._chars
-        preferred = possible & _PREFERRED
-        chosen = sorted(preferred if len(preferred) >= _FEW else possible)
-        if not chosen:
-            raise BadPattern("a class matches nothing that could be written")
+        chosen = self._chosen or self._choose()
         return chosen[draw(len(chosen))]
+
+    def _choose(self) -> list[str]:
+        possible = _PRINTABLE - self._chars if self._negated else _PRINTABLE & self._chars
+        preferred = possible & _PREFERRED
+        self._chosen = sorted(preferred if len(preferred) >= _FEW else possible)
+        if not self._chosen:
+            raise BadPattern("a class matches nothing that could be written")
+        return self._chosen
 
 
 class _Sequence(_Node):
@@ -112,6 +122,7 @@ class _Choice(_Node):
         self._parts = parts
 
     def ends(self, text: str, starts: set[int], effort: Effort) -> set[int]:
+        effort.spend(len(self._parts) * (len(starts) + 1))  # empty ones spend nothing themselves
         return set().union(*(part.ends(text, starts, effort) for part in self._parts))
 
     def sample(self, draw: Draw) -> str:
@@ -157,13 +168,17 @@ class ValuePattern:
         if len(text) > MAX_PATTERN:
             raise BadPattern(f"it is longer than {MAX_PATTERN} characters")
         self._root = _Parser(text).whole()
-        if self.matches("", Effort()):
+        try:
+            is_empty = self.matches("", Effort())
+        except TooMuch:
+            raise BadPattern("matching takes too long") from None
+        if is_empty:
             raise BadPattern("it matches an empty value")
 
     def matches(self, value: str, effort: Effort) -> bool:
         """Return whether the whole value is one of this pattern's.
 
-        Raises BadPattern if that takes more than is left of the effort.
+        Raises TooMuch if that takes more than is left of the effort.
         """
         effort.spend(_MATCH_STEPS)
         return len(value) <= MAX_VALUE and len(value) in self._root.ends(value, {0}, effort)
@@ -312,7 +327,7 @@ class _Parser:
                 high, is_set = self._member()
                 if is_set or not 0 <= ord(min(high)) - ord(min(low)) < 0x100:
                     raise BadPattern("a range of characters cannot be read")
-                chars.update(map(chr, range(ord(min(low)), ord(min(high)) + 1)))
+                chars.update(map(chr, range(ord(min(low)), min(ord(min(high)), _HIGHEST) + 1)))
             else:
                 chars |= low
         self._at += 1

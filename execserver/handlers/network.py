@@ -146,8 +146,17 @@ def _masked(config: NetworkProxyConfig, service: EgressService) -> Masked:
 
 
 def masked(spec: SpawnSpec, masking: Masking) -> SpawnSpec:
-    """Have a process see stand-ins for its credentials, in its environment and in its words."""
-    env = masking.masked(dict(spec.env))
+    """Have a process see stand-ins for its credentials, in its environment and in its words.
+
+    Raises InvalidParams rather than have it see real ones that would take long to mask.
+    """
+    from execserver.egress.value_patterns import TooMuch
+
+    try:
+        env = masking.masked(dict(spec.env))
+    except TooMuch:
+        text = "invalid network proxy config: the credentials and their patterns take too long to mask"
+        raise InvalidParams(text) from None
     return spec._replace(env=env, argv=masking.all_hidden(spec.argv))
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-STATE_VERSION: Final = 3
+STATE_VERSION: Final = 4
 
 
 class PackedLog(msgspec.Struct, array_like=True, frozen=True):

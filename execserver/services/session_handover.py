@@ -8,6 +8,7 @@ Shell snapshots are no part of it: the next command that asks for one has it tak
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 from execserver.access import handed_over
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from execserver.services.egress.service import EgressService
     from execserver.services.file_watches.table import WatchTotals
     from execserver.services.ports.forwarding import Forwarding
+
+
+_log = logging.getLogger(__name__)
 
 
 class Shared(Protocol):
@@ -163,6 +167,8 @@ def _serve_network(
     session: Session, packed: PackedProcess, network: PackedNetwork, shared: Shared, incoming: Incoming
 ) -> None:
     """Have the proxy of a process serve again, by the rules that the machine has now."""
+    from execserver.egress.patterns import ConfigError
+    from execserver.egress.providers import Unmaskable
     from execserver.services.egress import launch
 
     process = session.processes.own(packed.process_id)
@@ -173,9 +179,14 @@ def _serve_network(
     place = launch.Place(
         packed.process_id, session.processes.attachment, Who(session.session_id, session.identity)
     )
-    proxy = launch.handed_over(network, machine, place, shared.egress, shared.audit)
+    try:
+        proxy = launch.handed_over(network, machine, place, shared.egress, shared.audit)
+        if proxy is not None:
+            launch.take_over_masking(proxy, network, shared.egress, incoming)
+    except (ConfigError, Unmaskable) as error:  # what the program before this one took
+        _log.error("process %s goes on without its network proxy: %s", packed.process_id, error)
+        return
     if proxy is not None:
-        launch.take_over_masking(proxy, network, shared.egress, incoming)
         proxy.take_over(network, incoming)
         process.network, proxy.leader = proxy, process.pid
         proxy.start()

@@ -273,6 +273,21 @@ def test_what_a_client_may_configure_is_bounded(
         start(peer, "p", "true", **given)
 
 
+def test_a_start_whose_credentials_take_long_to_mask_is_refused(
+    peer: WsPeer, provider: Provider, folder: Path
+) -> None:
+    before = set((folder / "codex" / "proxy").glob("*"))
+    names = [f"KEY_{number}" for number in range(100)]
+    given = members(provider)
+    slow = {"env": names, "patterns": ["(?:a?){200}b"] * 100, "url_prefixes": ["a.example"]}
+    given["networkProxy"]["proxy"]["credentialProviders"] = {"slow": slow}
+    given["env"] = PATH | dict.fromkeys(names, "a" * 190)
+    with pytest.raises(RemoteError, match="the credentials and their patterns take too long to mask"):
+        start(peer, "slow", "true", **given)
+    assert all(each["processId"] != "slow" for each in peer.call("process/list")["processes"])
+    assert set((folder / "codex" / "proxy").glob("*")) == before
+
+
 def test_a_provider_may_be_written_by_position(peer: WsPeer, provider: Provider) -> None:
     given = members(provider)
     vendor = given["networkProxy"]["proxy"]["credentialProviders"]["vendor"]

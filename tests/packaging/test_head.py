@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.source import ROOT
-from tools.freeze import head
+from tools.freeze import head, packages
 from tools.freeze.archive import TRAILER_BYTES, Payload
 from tools.freeze.elf import NotElf, read_elf
 
@@ -69,7 +69,7 @@ def test_the_installed_compiler_is_enough_here(tmp_path: Path, monkeypatch: pyte
 def test_the_sandbox_init_is_compiled_without_a_warning_and_needs_no_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not head.installed() or os.uname().machine not in head.INIT_MACHINES:
+    if not head.installed() or os.uname().machine not in packages.INIT_MACHINES:
         pytest.skip("there is no C compiler on this machine, or no sandbox init for it")
     monkeypatch.setattr(head, "_INIT_FLAGS", (*head._INIT_FLAGS, "-Werror"))
     made = head.compile_init(LAUNCHER, tmp_path, tmp_path)

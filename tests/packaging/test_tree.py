@@ -17,7 +17,8 @@ from tools.freeze import boot, build
 from tools.freeze.archive import TRAILER_BYTES, Payload
 from tools.freeze.contents import PRODUCT_PACKAGES, is_left_out
 from tools.freeze.elf import Elf, is_elf, read_elf
-from tools.freeze.head import INIT, INIT_MACHINES, join
+from tools.freeze.head import INIT, join
+from tools.freeze.packages import INIT_MACHINES
 
 SIZE_BAR = 22 * 2**20
 ZIPAPP_SIZE_BAR = 30 * 2**20  # it carries the compiled modules of four Pythons

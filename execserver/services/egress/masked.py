@@ -36,7 +36,7 @@ _MAX_WARNED = 64
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
     seed: bytes
-    found: list[tuple[str, bytes, bytes]]
+    found: list[tuple[str, bytes, bytes, bytes]]
     key: bytes
     certificate: bytes
     path: bytes
@@ -110,7 +110,10 @@ def masked_of(config: NetworkProxyConfig, service: EgressService) -> Masked:
 
 
 def unpacked(data: bytes, config: NetworkProxyConfig, service: EgressService, incoming: Incoming) -> Masked:
-    """Return what a server before this one has packed; its processes go on with what they have."""
+    """Return what a server before this one has packed; its processes go on with what they have.
+
+    Raises ConfigError and Unmaskable where this program does not take what that one did.
+    """
     packed = msgspec.msgpack.decode(data, type=_Packed)
     service.masking_seed = packed.seed
     masking = _masking(config, service)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 
 from execserver.audit.chain import GENESIS, MAX_LINE_BYTES, Broken, digest_of, record_of
 
@@ -17,6 +18,8 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENTS = 8
 _NAME = re.compile(r"audit-(\d{8})\.jsonl")
 _LOCK = "lock"
+_LOCK_S = 2.0  # how long a server that starts waits for it,
+_LOOK_S = 0.02  # looking that often
 _TAIL_BYTES = 2 * MAX_LINE_BYTES + 1  # a torn line, and the whole one before it
 
 
@@ -113,11 +116,13 @@ class Segments:
             lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise AuditFolderError(f"{self.folder}: another process writes to this audit log") from None
+        # A child that a killed server has just forked holds its locks until it has executed its program.
+        until = time.monotonic() + _LOCK_S
+        while not _is_taken(lock):
+            if time.monotonic() >= until:
+                os.close(lock)
+                raise AuditFolderError(f"{self.folder}: another process writes to this audit log")
+            time.sleep(_LOOK_S)
         return lock
 
     def _open_newest(self) -> None:
@@ -177,3 +182,12 @@ def _end_in(tail: bytes, cut: int) -> End:
 
 def _name(number: int) -> str:
     return f"audit-{number:08d}.jsonl"
+
+
+def _is_taken(lock: int) -> bool:
+    """Take a lock; return False while another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

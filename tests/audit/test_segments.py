@@ -7,10 +7,12 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from execserver.audit import segments
 from execserver.audit.chain import GENESIS, MAX_LINE_BYTES, digest_of, line_of
 from execserver.audit.reading import NotIntact, records, verify
 from execserver.audit.segments import AuditFolderError, Segments, segment_names
@@ -147,7 +149,18 @@ def test_a_damaged_end_is_not_written_behind(tmp_path: Path) -> None:
         Log(tmp_path / "audit")
 
 
-def test_two_processes_cannot_write_to_one_log(tmp_path: Path) -> None:
+def test_a_log_that_another_process_lets_go_of_soon_is_waited_for(tmp_path: Path) -> None:
+    log = Log(tmp_path / "audit")
+    log.add(1)
+    timer = threading.Timer(0.1, log.close)
+    timer.start()
+    next_one = Log(tmp_path / "audit")
+    timer.join()
+    next_one.close()
+
+
+def test_two_processes_cannot_write_to_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_LOCK_S", 0.05)
     log = Log(tmp_path / "audit")
     with pytest.raises(AuditFolderError, match="another process writes to this audit log"):
         Log(tmp_path / "audit")

@@ -44,6 +44,7 @@ KINDS = {
     "calls by which the kernel acts outside": ["test_calls"],
     "files that a start outside runs": ["test_program_files"],
     "the list of tokens, with its key": ["test_own_tokens"],
+    "certificates that other processes trust": ["test_certificates"],
     "networks in which only a proxy is": ["test_managed_network"],
 }
 # Deny patterns are expanded by the server.

@@ -130,6 +130,7 @@ def _without_tokens(plan: SandboxPlan, host: Host, folder: bytes) -> SandboxPlan
 def _with_certificates(plan: SandboxPlan, host: Host, folder: bytes) -> SandboxPlan:
     """Make the folder for certificates read-only where it would be writable; a symlink could be replaced."""
     if _shows(plan, _nearest(plan, folder), folder) == WRITE:
+        _make(folder)  # before the first look, which `host` may remember
         found = host.identity(folder)
         if found is not None and found[2] == S_IFLNK:
             shown = os.fsdecode(folder)

@@ -227,6 +227,9 @@ class SandboxService:
             self._remember(key, known)
             return known
         planned = _plan(make, host, self._inherited, self._hidden)
+        if not host.shows(planned.facts.stamps):
+            # It has made folders of ours, which the policy or a look before had found missing.
+            planned = _plan(make, host, self._inherited, self._hidden)
         if planned.facts.cacheable:
             self._remember(key, planned)
         else:

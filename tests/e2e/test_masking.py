@@ -15,7 +15,7 @@ import pytest
 from execserver.audit.reading import records
 from tests.support.certificates import make_authority
 from tests.support.peer import Json, RemoteError
-from tests.support.running import PATH, outcome, output_until, run, start, write
+from tests.support.running import PATH, Outcome, outcome, output_until, run, start, write
 from tests.support.sandboxes import Entry, context, managed, read_only, rule, special, workspace_write
 from tests.support.server_process import ServerProcess, base_environment
 from tests.support.upgrades import upgraded
@@ -357,6 +357,31 @@ def test_a_sandbox_that_may_write_the_home_cannot_change_what_others_trust(
     assert {path.suffix for path in (folder / "codex" / "proxy").iterdir()} == {".pem"}
     assert write(peer, "other", b"go\n", "w") == "accepted"
     assert outcome(peer, "other").stdout.endswith(b"Authorization: Bearer " + VENDOR.encode())
+
+
+def test_the_first_command_of_a_server_cannot_change_what_others_trust(
+    provider: Provider, tmp_path: Path
+) -> None:
+    """The folder for certificates is not there before its plan is made."""
+    home = tmp_path / "codex"
+    own = {"VENDOR_KEY": VENDOR, "CODEX_HOME": str(home), "SSL_CERT_FILE": str(provider.trusted)}
+    attack = (
+        "mkdir -p codex/proxy; echo ready; read go; echo planted > own;"
+        "for one in codex/proxy/*.pem; do mv own $one; echo planted > $one; done; echo done"
+    )
+    with ServerProcess(env=base_environment() | own) as server, server.connect() as peer:
+        peer.open_session()
+        work = {"sandbox": workspace_write(tmp_path), "cwd": f"file://{tmp_path}"}
+        attacker, victim = Outcome(), Outcome()
+        start(peer, "attack", attack, pipeStdin=True, **work)
+        output_until(peer, "attack", b"ready\n", attacker)
+        other = members(provider, pipeStdin=True)
+        start(peer, "other", f'echo ready; read go; grep planted "$SSL_CERT_FILE"; {CURL}', **other)
+        output_until(peer, "other", b"ready\n", victim)
+        write(peer, "attack", b"go\n", "w")
+        assert outcome(peer, "attack", attacker).stdout == b"ready\ndone\n"
+        write(peer, "other", b"go\n", "w")
+        assert outcome(peer, "other", victim).stdout == b"ready\nAuthorization: Bearer " + VENDOR.encode()
 
 
 @pytest.mark.parametrize("is_sandboxed", [False, True])

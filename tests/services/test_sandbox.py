@@ -10,6 +10,8 @@ import pytest
 
 from execserver.protocol.errors import InternalError, InvalidParams, InvalidRequest
 from execserver.protocol.sandbox import FileSystemSandboxContext
+from execserver.sandbox.plan import HIDDEN_DIRECTORY, READ
+from execserver.sandbox.plan_record import decode_plan
 from execserver.sandbox.policy import planner
 from execserver.services import sandbox as module
 from execserver.services.mounts import MountTable
@@ -17,7 +19,7 @@ from execserver.services.sandbox import REMEMBERED_PLANS, SandboxService
 from execserver.settings import Settings
 from execserver.zygote.confinement import NATIVE
 from tests.support.peer import Json
-from tests.support.sandboxes import context, deny_glob, managed, read_only, special, workspace_write
+from tests.support.sandboxes import context, deny_glob, managed, read_only, rule, special, workspace_write
 
 
 def decoded(value: Json) -> FileSystemSandboxContext:
@@ -86,6 +88,28 @@ def test_a_change_elsewhere_makes_no_other_plan(
     (tmp_path / "src").mkdir()
     service.files_plan(asked)
     assert planned == ["plan_for_files"]
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [(".cache/execserver", READ), (".config/execserver/tokens", HIDDEN_DIRECTORY), ("codex/proxy", READ)],
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_the_first_plan_keeps_what_was_not_there_before_it(
+    tmp_path: Path, place: str, kind: str, named: bool
+) -> None:
+    """Also where the policy itself has found it missing."""
+    own = tmp_path / place
+    (tmp_path / place).parent.parent.mkdir(exist_ok=True)
+    rules = [rule(tmp_path, "write"), *([rule(own, "write")] if named else [])]
+    environ = {b"HOME": os.fsencode(tmp_path), b"CODEX_HOME": os.fsencode(tmp_path / "codex")}
+    service = SandboxService(Settings(), environ)
+    (tmp_path / "work").mkdir()
+    found = service.process_start(decoded(workspace_write(tmp_path / "work", *rules)), b"/", False, {})
+    service.close()
+    plan = decode_plan(found.plan)
+    assert own.is_dir()
+    assert [mount.kind for mount in plan.mounts if mount.path == os.fsencode(own)][-1:] == [kind]
 
 
 def test_patterns_are_expanded_every_time(service: SandboxService, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from execserver.sandbox.plan import (
     PlanRefused,
     SandboxPlan,
 )
+from execserver.sandbox.policy.facts import Facts
 from execserver.sandbox.policy.host import Host
 from tests.support import ways
 from tests.support.roots import give, mount
@@ -58,6 +59,11 @@ result = {
 """
 
 
+def noting() -> Host:
+    """Return the host as the server plans for it: one that remembers what was missing."""
+    return Facts().noting(Host())
+
+
 class Scene(NamedTuple):
     """A workspace with CODEX_HOME in it, and the folder of certificates there."""
 
@@ -67,11 +73,11 @@ class Scene(NamedTuple):
 
     def kept(self, root: str, *mounts: Mount) -> SandboxPlan:
         writable = tuple(each.path for each in mounts if each.kind == WRITE)
-        return keep_own_files(SandboxPlan(root, mounts, writable=writable), Host(), self.environ)
+        return keep_own_files(SandboxPlan(root, mounts, writable=writable), noting(), self.environ)
 
     def shown(self, root: str, *mounts: Mount) -> SandboxPlan:
         """Return the plan of a process that is to trust a file there."""
-        return show_certificates(self.kept(root, *mounts), Host(), os.fsencode(self.folder))
+        return show_certificates(self.kept(root, *mounts), noting(), os.fsencode(self.folder))
 
 
 @pytest.fixture

@@ -57,10 +57,19 @@ def missing_field(name: str) -> InvalidParams:
 
 def unknown_variant(value: str, accepted: tuple[str, ...], where: str = "") -> InvalidParams:
     """Return the error for a text that is not a name of an enum."""
+    return _unknown("variant", value, accepted, where)
+
+
+def unknown_field(name: str, accepted: tuple[str, ...], where: str = "") -> InvalidParams:
+    """Return the error for a member of a struct that allows none but its own."""
+    return _unknown("field", name, accepted, where)
+
+
+def _unknown(what: str, value: str, accepted: tuple[str, ...], where: str) -> InvalidParams:
     names = [f"`{name}`" for name in accepted]
     wanted = f"one of {', '.join(names)}" if len(names) > 2 else " or ".join(names)
     shown = value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "…"
-    return refuse(f"unknown variant `{shown}`, expected {wanted}", where)
+    return refuse(f"unknown {what} `{shown}`, expected {wanted}", where)
 
 
 def variant_name(value: object, accepted: tuple[str, ...], where: str = "") -> str:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from execserver.protocol import base64, uuid_text
-from execserver.protocol.error_texts import missing_field, refuse, variant_name, wrong_type
+from execserver.protocol.error_texts import missing_field, refuse, unknown_field, variant_name, wrong_type
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.paths import PathUri
 from execserver.protocol.record import U64_MAX, Base64, Record, UuidText, decode_value
@@ -88,18 +88,26 @@ def _struct(value: Any, kind: type[Record], where: str) -> dict[str, object]:
         plain = _members(zip((field.encode_name for field in fields), value, strict=False), fields, where)
         _check_length(len(value), fields, kind, where)
         return plain
-    plain = _members(value.items(), fields, where)
+    plain = _members(value.items(), fields, where, strict=kind.__struct_config__.forbid_unknown_fields)
     for field in fields:
         if field.required and field.encode_name not in plain:
             raise missing_field(field.encode_name)
     return plain
 
 
-def _members(pairs: Iterable[tuple[str, Any]], fields: Fields, where: str) -> dict[str, object]:
-    """Check the members a struct knows, in the order they came."""
+def _members(
+    pairs: Iterable[tuple[str, Any]], fields: Fields, where: str, *, strict: bool = False
+) -> dict[str, object]:
+    """Check the members a struct knows, in the order they came; `strict` refuses all others."""
     known = {field.encode_name: field.type for field in fields}
     prefix = f"{where}." if where else ""
-    return {name: _check(member, known[name], prefix + name) for name, member in pairs if name in known}
+    plain: dict[str, object] = {}
+    for name, member in pairs:
+        if name in known:
+            plain[name] = _check(member, known[name], prefix + name)
+        elif strict:
+            raise unknown_field(name, tuple(known), where)
+    return plain
 
 
 def _check_length(length: int, fields: Fields, kind: type[Record], where: str) -> None:

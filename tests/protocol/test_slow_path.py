@@ -100,6 +100,36 @@ def test_nested_members_are_named_with_their_way(member: str, value: object, mes
     assert complaint(ExecParams, START | {member: value}) == message
 
 
+def with_provider(provider: object) -> dict[str, object]:
+    flags = ("enabled", "enableSocks5", "enableSocks5Udp", "allowUpstreamProxy", "allowLocalBinding")
+    proxy: dict[str, object] = dict.fromkeys(flags, False) | {"mode": "full"}
+    proxy |= {"dangerouslyAllowAllUnixSockets": False, "credentialProviders": {"own": provider}}
+    return START | {"networkProxy": {"proxy": proxy}}
+
+
+def test_a_member_that_a_credential_provider_does_not_have_is_refused_by_both_decoders() -> None:
+    misspelled = with_provider({"env": ["TOKEN"], "urlPrefixes": ["https://api.test/"], "patterns": 5})
+    wanted = (
+        "unknown field `urlPrefixes`, expected one of `env`, `patterns`, `url_prefixes`, "
+        "`url_prefix_from_env`, `auth`, `header`, `prefix` (in `networkProxy.proxy.credentialProviders.own`)"
+    )
+    assert complaint(ExecParams, misspelled) == wanted
+    with pytest.raises(InvalidParams) as caught:
+        decode_params(PROCESS_START, msgspec.Raw(json.dumps(misspelled | {"extra": 1}).encode()))
+    assert caught.value.message == wanted
+
+
+def test_a_credential_provider_may_be_an_array_and_its_first_mistake_counts() -> None:
+    started = decode_on_slow_path(
+        ExecParams, msgspec.Raw(json.dumps(with_provider([["TOKEN"], ["t_.*"]])).encode())
+    )
+    assert started.network_proxy is not None
+    assert started.network_proxy.proxy.credential_providers["own"].patterns == ("t_.*",)
+    assert complaint(ExecParams, with_provider({"env": 5, "other": 1})) == (
+        "invalid type: number, expected a sequence (in `networkProxy.proxy.credentialProviders.own.env`)"
+    )
+
+
 def test_bytes_are_refused_with_the_texts_of_base64() -> None:
     params = {"method": "GET", "url": "u", "requestId": "r", "bodyBase64": "YR=="}
     assert complaint(HttpRequestParams, params) == "Invalid last symbol 82, offset 1. (in `bodyBase64`)"

@@ -15,6 +15,7 @@ from execserver.box.web.answers import POLICY
 from tests.box.boxes import Person, mistaken
 from tests.box.web.page import Page, Web
 from tests.support.peer import WAIT, ProtocolFault
+from tests.support.source import ROOT
 from tests.support.waiting import wait_until
 from tests.support.ws_peer import TEXT, Ending, WsPeer
 
@@ -31,6 +32,14 @@ def test_the_pages_are_confined(web: Web) -> None:
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["cross-origin-opener-policy"] == "same-origin"
     assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_no_page_makes_a_terminal_that_repeats_without_end() -> None:
+    pages = ROOT / "execserver" / "box" / "web" / "static"
+    made = {page.name: page.read_text().count("new Terminal(") for page in pages.glob("*.js")}
+    bounded = {page.name: page.read_text().count("bounded(new Terminal(") for page in pages.glob("*.js")}
+    assert made == bounded
+    assert {name for name, count in made.items() if count} == {"terminal.js", "recording.js"}
 
 
 @pytest.mark.parametrize(

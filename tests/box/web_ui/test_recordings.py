@@ -86,12 +86,36 @@ def test_what_is_recorded_stays_in_its_terminal(tab: Tab, tmp_path: Path) -> Non
     assert tab.page.title().endswith(" · Files · execserver console")
 
 
+def test_sequences_that_repeat_without_end_are_ignored(tab: Tab, tmp_path: Path) -> None:
+    endless = "x" + "".join(f"\x1b[2147483647{final}" for final in "ILMSTZb")
+    lines = [{"version": 3}, [0, "o", endless], [0, "o", "\x1b[3by"]]
+    play(tab, tmp_path, "".join(json.dumps(each) + "\n" for each in lines))
+    wait_until(lambda: screen(tab) == "xxxxy", WAIT_MS / 1000)
+
+
+def test_many_winds_at_once_end_at_the_last_place(tab: Tab, tmp_path: Path) -> None:
+    much = [[1, "o", "much\r\n" * 150_000], [1, "o", "\x1b[2J\x1b[Hlast"]]
+    play(tab, tmp_path, "".join(json.dumps(each) + "\n" for each in ({"version": 3}, *much)))
+    tab.sees("0:02 of 0:02")
+    place = tab.page.get_by_label("Place in the recording")
+    place.evaluate("""place => {
+        for (let turn = 0; turn < 100; turn += 1) {
+            place.value = String(1 + (turn % 2));
+            place.dispatchEvent(new Event("input"));
+        }
+    }""")
+    wait_until(lambda: screen(tab) == "last", WAIT_MS / 1000)
+    tab.sees("0:02 of 0:02")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("hello\n", "Line 1 of the recording is no JSON."),
         ('{"version":2}\n', "This is no recording of the kind asciicast v3."),
         ('{"version":3}\n[0,"o","x"]\n[-1,"o","x"]\n', "Line 3 of the recording is no event."),
+        ('{"version":3}\n[1e999,"o","x"]\n', "Line 2 of the recording is no event."),
+        ('{"version":3}\n[1e308,"o","x"]\n[1e308,"o","x"]\n', "Line 3 of the recording is no event."),
         ('{"version":3}\n[1,"o"', "Line 2 of the recording is no JSON."),
     ],
 )

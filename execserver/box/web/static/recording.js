@@ -7,7 +7,7 @@ import { button, el, setText } from "./dom.js";
 import { visible } from "./escapes.js";
 import { shown } from "./dialogs.js";
 import { onScheme, terminalTheme } from "./scheme.js";
-import { Terminal } from "./xterm_styles.js";
+import { bounded, Terminal } from "./xterm_styles.js";
 
 const MOST_COLS = 500;
 const MOST_ROWS = 300;
@@ -28,6 +28,7 @@ export function parsed(text, { cut = false } = {}) {
     if (line === "" || line.startsWith("#")) return;
     const [interval, kind, data] = ofEvent(read(line, number + 2), number + 2);
     at += interval;
+    if (!Number.isFinite(at)) throw new Error(`Line ${number + 2} of the recording is no event.`);
     if (KINDS.has(kind)) events.push({ at, kind, data });
   });
   const command = typeof header.command === "string" ? header.command : "";
@@ -66,6 +67,8 @@ class Player {
   #now = 0; // seconds of the recording
   #timer = null;
   #begun = null; // when the pause before the next event began, in ms
+  #drawing = false; // a place is drawn; xterm.js refuses what many of them together would write
+  #waiting = null; // the place to draw behind that one
   #stop;
   #closed = false;
 
@@ -87,11 +90,11 @@ class Player {
   /** Begin to play; the elements must be in the page. */
   start() {
     const { cols, rows } = this.#recording;
-    this.#screen = new Terminal({
+    this.#screen = bounded(new Terminal({
       cols, rows, fontSize: 14, cursorBlink: false, disableStdin: true, theme: terminalTheme(), scrollback: 1000,
       fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", minimumContrastRatio: 4.5,
       linkHandler: { activate: () => {} }, screenReaderMode: true,
-    });
+    }));
     this.#screen.open(this.holder);
     this.#screen.attachCustomKeyEventHandler(() => false); // keys are the page's here, Tab above all
     this.#stop = onScheme(() => { this.#screen.options.theme = terminalTheme(); });
@@ -106,24 +109,43 @@ class Player {
   }
 
   toggle() {
-    if (this.#timer !== null) this.#halt();
+    if (this.#waiting !== null) this.#waiting.plays = !this.#waiting.plays;
+    else if (this.#timer !== null) this.#halt();
     else if (this.#next >= this.#recording.events.length) this.wind(0, true);
     else this.#play();
     this.#tell();
   }
 
   /** Show the screen as it was then; goes on if it was playing, or is to. */
-  wind(to, plays = this.#timer !== null) {
+  wind(to, plays = this.#plays) {
     const { events, length, cols, rows } = this.#recording;
     this.#halt();
     this.#now = Math.max(0, Math.min(to, length));
+    if (this.#drawing) {
+      this.#waiting = { to: this.#now, plays };
+      this.#tell();
+      return;
+    }
+    this.#drawing = true;
     this.#screen.write("\x1bc"); // not `reset`: that overtakes what is still to be drawn
     this.#resize({ cols, rows });
     setText(this.told, "");
     this.#next = 0;
     while (this.#next < events.length && events[this.#next].at <= this.#now) this.#show(events[this.#next++]);
+    this.#screen.write("", () => this.#drawn());
     if (plays) this.#play();
     this.#tell();
+  }
+
+  #drawn() {
+    const waiting = this.#waiting;
+    this.#drawing = false;
+    this.#waiting = null;
+    if (waiting !== null && !this.#closed) this.wind(waiting.to, waiting.plays);
+  }
+
+  get #plays() {
+    return this.#waiting !== null ? this.#waiting.plays : this.#timer !== null;
   }
 
   key(event) {
@@ -186,7 +208,7 @@ class Player {
   }
 
   #tell() {
-    setText(this.playButton, this.#timer !== null ? "Pause" : "Play");
+    setText(this.playButton, this.#plays ? "Pause" : "Play");
     setText(this.state, `${clock(this.#now)} of ${clock(this.#recording.length)}`);
     this.place.value = String(this.#now);
     this.place.setAttribute("aria-valuetext", this.state.textContent);

@@ -8,7 +8,7 @@ import { visible } from "./escapes.js";
 import { complain } from "./notices.js";
 import { confirmed } from "./dialogs.js";
 import { onScheme, terminalTheme } from "./scheme.js";
-import { Terminal } from "./xterm_styles.js";
+import { bounded, Terminal } from "./xterm_styles.js";
 
 const SCROLLBACK_LINES = 5000;
 const MOST_UNDRAWN_BYTES = 8 * 1024 * 1024;
@@ -57,11 +57,11 @@ export class TerminalView {
 
   /** Draw into the page, of which the element must be a part; `onleave` is for the key that leaves it. */
   show(onleave) {
-    this.#screen = new Terminal({
+    this.#screen = bounded(new Terminal({
       scrollback: SCROLLBACK_LINES, fontSize: 14, cursorBlink: false, theme: terminalTheme(),
       fontFamily: "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace", minimumContrastRatio: 4.5,
       linkHandler: { activate: (_, url) => openLink(url) }, convertEol: this.process.tty === false,
-    });
+    }));
     this.#screen.open(this.holder);
     this.#screen.onData((text) => this.#typed(text));
     this.#screen.onBinary((text) => this.#send(Uint8Array.from(text, (each) => each.charCodeAt(0))));

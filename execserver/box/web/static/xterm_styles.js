@@ -1,4 +1,4 @@
-// Lets xterm.js live under the page's content security policy.
+// Lets xterm.js live under the page's content security policy, and keeps output from freezing the page.
 //
 // The policy gives `<style>` elements and `style` attributes no effect.  xterm.js writes its theme into
 // <style> elements and colours into the attributes of <span>s: here these become a constructed style sheet
@@ -6,6 +6,14 @@
 
 /** xterm's class; undefined where the console was built without it.  The index loads it before this. */
 export const Terminal = globalThis.Terminal;
+
+const MOST_REPEATS = 1000; // more than a screen has lines or columns
+
+/** Ignore what repeats a thing thousands of times; xterm.js would do it one by one, for hours. */
+export function bounded(screen) {
+  for (const final of "ILMSTZb") screen.parser.registerCsiHandler({ final }, ([count]) => count > MOST_REPEATS);
+  return screen;
+}
 
 /** An element in the place of a <style>: its text is a style sheet of the document as long as it is there. */
 function styleElement(make) {

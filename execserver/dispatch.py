@@ -78,7 +78,7 @@ _WITH_LOOP = (
     *("find", "grep", "sync", "forward", "web"),
 )
 _AT_ONCE = frozenset(
-    (SERVER, CODEX_SERVER, ARGUMENTS["--execserver-egress"], *(VERBS[verb] for verb in _WITH_LOOP))
+    (SERVER, CODEX, CODEX_SERVER, ARGUMENTS["--execserver-egress"], *(VERBS[verb] for verb in _WITH_LOOP))
 )
 
 # Options of the Codex CLI that may stand before its verb; those of the first group have a value.
@@ -152,7 +152,8 @@ def main() -> int:
         complaint = missing_library(str(error))
         if complaint is None:
             raise
-        sys.stderr.write(complaint)
+        if sys.stderr is not None:
+            sys.stderr.write(complaint)
         return 1
     if entry in _AT_ONCE:
         _end_at_once(status)
@@ -177,8 +178,9 @@ def missing_library(error: str) -> str | None:
 def _end_at_once(status: int) -> None:
     """End this process, unless what it has printed cannot be written: then the interpreter tells that."""
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # it was closed when this process began
+                stream.flush()
     except OSError:
         return
     os._exit(status)

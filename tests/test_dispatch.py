@@ -153,6 +153,23 @@ def test_a_program_with_a_pool_of_threads_is_not_taken_apart_at_its_end(word: st
     assert (done.returncode, done.stdout) == (3, said)
 
 
+def test_the_server_is_not_taken_apart_under_the_name_of_the_codex_cli_either() -> None:
+    code = ENDS.replace('["execserver", *sys.argv[1:]]', '["codex", *sys.argv[1:]]')
+    code = code.replace('sys.argv[0] = "execserver"', 'sys.argv[0] = "codex"')
+    command = [sys.executable, "-I", "-c", code, "exec-server"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (3, "said\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("word", ["--help", "relay --help", "mcp --help"])
+def test_a_program_that_began_without_an_output_ends_with_its_status(word: str, closed: str) -> None:
+    command = f'"$0" -I "$1" {word} {closed}'
+    words = ["/bin/sh", "-c", command, sys.executable, str(SCRIPT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_help_names_every_verb() -> None:
     for verb in dispatch.VERBS:
         assert f"\n       execserver {verb}" in cli_help.HELP

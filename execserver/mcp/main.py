@@ -27,7 +27,8 @@ def main() -> int:
     """Serve stdin and stdout until the input ends or a signal comes, and end the process."""
     ensure_stdio()
     status = until_left(_main)
-    sys.stderr.flush()
+    if sys.stderr is not None:  # it was closed when this process began
+        sys.stderr.flush()
     # A thread may still remove what a dead owner left, on a file system that hangs.  Python frees what it
     # uses when it takes itself apart: a process that ended at once has died of SIGSEGV.
     os._exit(status)

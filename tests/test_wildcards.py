@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,38 @@ def test_patterns_match_whole_names(pattern: str, text: str, expected: bool) -> 
 def test_a_hostile_pattern_costs_no_more_than_pattern_times_text() -> None:
     assert not Wildcards("*a" * 2000 + "b").matches("a" * 4000)
     assert not Wildcards("*a?" * 1000 + "b").matches("a" * 4000)
+
+
+def test_one_character_costs_hardly_more_than_a_fixed_one() -> None:
+    def seconds(pattern: str) -> float:
+        wildcards = Wildcards(pattern)
+        begun = time.process_time()
+        assert not wildcards.matches("a" * 20_000)
+        return time.process_time() - begun
+
+    fixed = min(seconds("*" + "a" * 500 + "b" + "a" * 500 + "*") for _ in range(3))
+    # One place after the other took four seconds.
+    assert min(seconds("*?" + "a" * 500 + "b" + "a" * 499 + "*") for _ in range(3)) < 0.1 + 10 * fixed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("*a?*b?*", "xaybz", True),
+        ("*a?*a?*", "aaa", False),
+        ("*a?*a?*", "aaaa", True),
+        ("*?é*", "éé", True),
+        ("*??*", "a", False),
+        ("*??*", "ab", True),
+        ("a*?b*a", "abba", True),
+        ("a*?b*a", "aba", False),
+        ("*\ud800?\U0001f600*", "\U0001f600\ud800\n\U0001f600", True),
+    ],
+)
+def test_the_first_place_of_a_piece_with_any_character_counts(
+    pattern: str, text: str, expected: bool
+) -> None:
+    assert Wildcards(pattern).matches(text) is expected
 
 
 @given(st.text("ab*?", max_size=8), st.text("ab*?", max_size=10))

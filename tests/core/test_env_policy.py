@@ -117,3 +117,35 @@ def test_patterns_that_would_take_long_are_refused() -> None:
         for costly in (policy(ALL, exclude=patterns), policy(ALL, only=patterns)):
             with pytest.raises(InvalidRequest, match="too many or too long patterns"):
                 child_environment(inherited, costly, {})
+
+
+SERVICE = (
+    "HOST",
+    "PORT",
+    "PORT_80",
+    "PORT_80_TCP",
+    "PORT_80_TCP_PROTO",
+    "PORT_80_TCP_PORT",
+    "PORT_80_TCP_ADDR",
+)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "variables"),
+    [
+        ([f"MY_VARIABLE_{at:03}*" for at in range(300)], [f"MY_VARIABLE_{at:04}" for at in range(300)]),
+        (
+            [f"MY_APPLICATION_{at:02}*" for at in range(60)],
+            [f"SOME_SERVICE_{at}_{name}" for at in range(200) for name in SERVICE],
+        ),
+    ],
+)
+def test_hundreds_of_patterns_and_variables_are_not_refused(
+    patterns: list[str], variables: list[str]
+) -> None:
+    inherited = {name.encode(): b"" for name in variables}
+    matching = {name for name in inherited if any(name.startswith(p[:-1].encode()) for p in patterns)}
+    got = child_environment({**inherited, b"LAST": b""}, policy(ALL, exclude=tuple(patterns)), {})
+    assert got.keys() == {*inherited, b"LAST"} - matching
+    kept = child_environment(inherited, policy(ALL, only=(*patterns, "SOME_SERVICE_1_*")), {})
+    assert kept.keys() == matching | {name for name in inherited if name.startswith(b"SOME_SERVICE_1_")}

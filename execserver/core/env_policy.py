@@ -26,9 +26,8 @@ _CORE_NAMES = frozenset(
 )
 _NOTHING: Mapping[bytes, bytes] = {}
 _DEFAULT_EXCLUDES = ("*KEY*", "*SECRET*", "*TOKEN*")
-# Characters of all patterns times those of all names: mostly below 0.1 s, and some 0.4 s with the most costly
-# patterns; others wait meanwhile.  300 patterns and 300 variables, or 60 and those of 200 Kubernetes services,
-# stay below.
+# Characters of all patterns times those of all names: mostly below 0.1 s, some 0.4 s with costly ones; others
+# wait meanwhile.  300 patterns and 300 variables, or 60 and those of 200 Kubernetes services, stay below.
 MAX_MATCHING = 200_000_000
 _EACH = 16  # characters that a name or pattern counts for besides its own: each pair has a cost of its own
 

@@ -137,7 +137,8 @@ def test_what_is_old_gets_no_answer(browser: Any, web: Web, tab: Tab) -> None:
 @slow
 def test_a_sequence_that_repeats_without_end_does_not_freeze_the_page(tab: Tab) -> None:
     tab.new_shell()
-    tab.page.keyboard.type("for f in I L M S T Z b; do printf \"x\\033[2147483647$f\"; done; echo over-$((2 + 3))\n")
+    script = 'for f in I L M S T Z b; do printf "x\\033[2147483647$f"; done; echo over-$((2 + 3))\n'
+    tab.page.keyboard.type(script)
     tab.wait_for_screen("over-5 ")
 
 

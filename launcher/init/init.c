@@ -115,9 +115,9 @@ static int enter(const struct start *start, const struct plan *plan, const int *
     /* The null device of the root: the one opened outside is a file of another root. */
     if (!start->has_stdin && !slave_path[0] && !open_null(0)) return 0;
     if (!take_limits(start)) return 0;
-    /* Refused where it is another session's: an open would not make it the controlling one either. */
-    if (slave_path[0]) CALL(SYS_ioctl, 0, TIOCSCTTY, 0);
-    return 1;
+    /* Refused where it is another session's: an open would not make it the controlling one either.  Of one that
+     * was hung up meanwhile nobody would tell the command. */
+    return !slave_path[0] || CALL(SYS_ioctl, 0, TIOCSCTTY, 0) != -EIO;
 }
 
 _Noreturn void be_init(struct start *start, const struct plan *plan, const int *descriptors) {
@@ -128,7 +128,8 @@ _Noreturn void be_init(struct start *start, const struct plan *plan, const int *
     memcpy(slave_path, texts.slave, length_of(texts.slave) + 1);
     if (!enter_outside(texts.cwd, real) || !enter(start, plan, descriptors, &report)) give_up(report);
     long pid = start_command(&texts, real);
-    if (pid > 0) CALL(SYS_write, REPORT, "R", 1);
+    /* Where nobody reads it, the start was given up: what runs ends with this process. */
+    if (pid > 0 && CALL(SYS_write, REPORT, "R", 1) != 1) leave(NOT_PREPARED);
     /* The command has its stdio.  Copies here would keep the pipes open after it has closed its own. */
     for (int number = 0; number < 3; number++) CALL(SYS_close, number);
     struct {

@@ -12,8 +12,11 @@ import pytest
 
 from execserver.sandbox.kernel import seccomp
 from execserver.sandbox.kernel.syscalls import Kernel
-from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, NETWORK_HOST, WRITE
+from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_RESTRICTED, NETWORK_HOST, WRITE
 from execserver.zygote.confine import filter_template
+from execserver.zygote.confine.filter_template import FilterTemplate
+from execserver.zygote.confine.sandboxes import Sandboxes
+from execserver.zygote.libc import Libc
 from tests.support.proc import descriptors, is_filter_template, stat_fields
 from tests.support.roots import FREE_UID, USERS, give, in_child, mount, plan
 from tests.support.sandbox_init import MAKERS, program_of
@@ -163,3 +166,28 @@ def test_a_filter_that_is_missing_is_noticed() -> None:
     if own_filters():
         pytest.skip("this test run is under a filter itself")
     assert in_child(act, FREE_UID if os.geteuid() == 0 else os.geteuid()).code == 7
+
+
+def test_the_number_of_one_that_was_reaped_is_nobody_to_wait_for() -> None:
+    template = FilterTemplate(Kernel(), Libc())
+    template._pid = os.getpid()  # the number is another process's now
+    template.forget(os.getpid() + 1)
+    assert template._pid == os.getpid()
+    template.forget(os.getpid())
+    assert template._pid == 0
+    assert template._ended_idle()
+
+
+def test_many_starts_that_hold_their_descriptors_leave_the_rest_to_the_other_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sandboxes = Sandboxes(Libc(), program=b"/bin/true")
+    asked: list[str] = []
+    for template in sandboxes._compiled.values():
+        monkeypatch.setattr(template, "start", lambda: asked.append("start"))
+    sandboxes._beginning = dict.fromkeys(range(64))  # type: ignore[assignment]
+    assert sandboxes.compiled_template(FILTER_RESTRICTED) is None
+    assert asked == []
+    sandboxes._beginning.popitem()
+    sandboxes.compiled_template(FILTER_RESTRICTED)
+    assert asked == ["start"]

@@ -96,11 +96,12 @@ class CompiledTemplate(Template):
             begun = _start(root, plan, command, covers)
             # Kept until it is known whether Python has to make the start.  A terminal that nobody has open
             # would end meanwhile.
-            held += [_open_terminal(command.slave)] if command.slave else map(os.dup, ends)
+            _hold(held, command.slave, ends)
             pid, report = start_child(
                 lambda report: self.ask(lambda: self._messages(root, begun, [report, *held]), deadline_ns)
             )
         except _Unfit:
+            _close(held)
             return by_python(ends)
         except NotForked as refused:
             if refused.errno in _NO_USER_NAMESPACE and os.geteuid() == 0:
@@ -187,10 +188,14 @@ def _again(by_python: ByPython, held: Sequence[int], on_terminal: bool) -> tuple
     return pid, report
 
 
-def _open_terminal(slave: bytes) -> int:
-    # The init makes it the controlling terminal of its session, and only when nothing can go wrong any more.
+def _hold(held: list[int], slave: bytes, ends: Sequence[int]) -> None:
+    """Add a terminal, or copies of stdio, to what is held.  Raises _Unfit where there is none, or no room."""
     try:
-        return os.open(slave, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        if slave:
+            # The init makes it the controlling one of its session, once nothing can go wrong any more.
+            held.append(os.open(slave, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        else:
+            held += map(os.dup, ends)
     except OSError:
         raise _Unfit from None
 

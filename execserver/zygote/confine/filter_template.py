@@ -128,7 +128,11 @@ class Template:
             poll.register(self._socket.fileno(), select.POLLIN)
             # It hangs, and its next answer would be taken for that to a later request.
             if not poll.poll(patience_ms):
-                os.kill(self._pid, _SIGKILL)
+                if self._pid:
+                    os.kill(self._pid, _SIGKILL)
+                # At once: the next start must not be sent to what is about to die.
+                self._socket.close()
+                self._socket = None
                 raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
             return self._socket.recv(_ANSWER.size)
         except (BrokenPipeError, ConnectionResetError):
@@ -139,10 +143,17 @@ class Template:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
+        if not self._pid:
+            return True  # the event loop has reaped it, so it ended before it was asked
         try:
             return os.waitpid(self._pid, 0)[1] == 0
         except ChildProcessError:
-            return True  # the event loop has reaped it, so it ended before it was asked
+            return True
+
+    def forget(self, pid: int) -> None:
+        """Take the end of a child that was reaped: its number may soon be another one's."""
+        if pid == self._pid:
+            self._pid = 0
 
     # The process itself.
 

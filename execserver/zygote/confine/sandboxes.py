@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     Starter = Callable[[Sequence[Mount]], Start]
 
 _SIGKILL = 9
+_MOST_HOLDING = 64  # of three descriptors each, where a zygote may have 1024
 _QUICK_MS = 20  # how long others wait at most for a child that hangs, for instance on a network file system
 
 
@@ -178,7 +179,9 @@ class Sandboxes(Host):
         return parent if parent is not None and parent.start() else None
 
     def compiled_template(self, syscall_filter: str) -> CompiledTemplate | None:
-        """Return the same, compiled."""
+        """Return the same, compiled; None also while many starts keep their descriptors for a second try."""
+        if len(self._beginning) >= _MOST_HOLDING:
+            return None
         parent = self._compiled.get(syscall_filter)
         return parent if parent is not None and parent.start() else None
 
@@ -246,6 +249,8 @@ class Sandboxes(Host):
         """Release what belonged to a reaped process; return the wait status to report for it."""
         sandbox = self._sandboxes.pop(pid, None)
         if sandbox is None:
+            for template in (*self._filtered.values(), *self._compiled.values()):
+                template.forget(pid)
             if self._supervisors is not None:
                 self._supervisors.spare.forget(pid)
             return status

@@ -157,7 +157,8 @@ def masked(spec: SpawnSpec, masking: Masking) -> SpawnSpec:
     except TooMuch:
         text = "invalid network proxy config: the credentials and their patterns take too long to mask"
         raise InvalidParams(text) from None
-    return spec._replace(env=env, argv=masking.all_hidden(spec.argv))
+    arg0 = None if spec.arg0 is None else masking.hidden(spec.arg0)
+    return spec._replace(env=env, argv=masking.all_hidden(spec.argv), arg0=arg0)
 
 
 def _hand_over(call: Call, process_id: str, held: _Held) -> None:

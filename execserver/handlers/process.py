@@ -65,7 +65,6 @@ from execserver.services.spawner import SpawnSpec
 from execserver.zygote.confinement import FILTER, Confinement
 
 if TYPE_CHECKING:
-    from execserver.core.shell_snapshot import Snapshot
     from execserver.egress.masking import Masking
 
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
@@ -116,30 +115,14 @@ def _start_in(
         params = replace(params, argv=tuple([word.decode() for word in spec.argv]))
     if params.shell_snapshot is None:
         return _started(call, params, spec)
-    from execserver.handlers.shell_snapshots import start_with_snapshot
+    from execserver.handlers.shell_snapshots import start_with_snapshot, with_snapshot
 
     return start_with_snapshot(
         call,
         params,
-        lambda snapshot: _started(call, params, _with_snapshot(call, params, spec, snapshot, masking)),
+        lambda snapshot: _started(call, *with_snapshot(call, params, spec, snapshot, masking)),
         lambda argv: _start_capture(call, params, spec, argv),
     )
-
-
-def _with_snapshot(
-    call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Snapshot | None, masking: Masking | None
-) -> SpawnSpec:
-    if snapshot is None:
-        return spec
-    env = child_environment(call.services.inherited, params.env_policy, params.env, snapshot.exports)
-    spec = spec._replace(argv=[word.encode() for word in snapshot.command(params.argv)], env=env)
-    if masking is not None:
-        from execserver.handlers.network import masked
-
-        spec = masked(spec, masking)
-        # What the start-up files have set may be a credential, too, in a function for example.
-        snapshot = snapshot._replace(state=masking.hidden(snapshot.state))
-    return spec._replace(env=dict(spec.env) | snapshot.variables())
 
 
 def _start_capture(call: Call, params: ExecParams, spec: SpawnSpec, argv: list[str]) -> Child:

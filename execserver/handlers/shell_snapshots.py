@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from execserver.core.env_policy import child_environment
 from execserver.core.shell_snapshot import Snapshot, is_wanted
 from execserver.handlers.context import Call
 from execserver.handlers.replies import Later, Reply
 from execserver.protocol.process import ExecParams
 from execserver.protocol.record import encode_record
 from execserver.services.child import Child
+from execserver.services.spawner import SpawnSpec
+
+if TYPE_CHECKING:
+    from execserver.egress.masking import Masking
 
 StartWith = Callable[[Snapshot | None], Reply]
 StartCapture = Callable[[list[str]], Child]
@@ -44,6 +52,25 @@ def start_with_snapshot(
         return start(snapshot)
 
     return Later(capture_and_start)
+
+
+def with_snapshot(
+    call: Call, params: ExecParams, spec: SpawnSpec, snapshot: Snapshot | None, masking: Masking | None
+) -> tuple[ExecParams, SpawnSpec]:
+    """Return what starts a command with a snapshot, and the params that lists, logs and records get."""
+    if snapshot is None:
+        return params, spec
+    env = child_environment(call.services.inherited, params.env_policy, params.env, snapshot.exports)
+    spec = spec._replace(argv=[word.encode() for word in snapshot.command(params.argv)], env=env)
+    if masking is not None:
+        from execserver.handlers.network import masked
+
+        spec = masked(spec, masking)
+        # What the start-up files have set may be a credential, too: in a function, or in the client's words.
+        snapshot = snapshot._replace(state=masking.hidden(snapshot.state))
+        hidden = masking.all_hidden([word.encode() for word in params.argv])
+        params = replace(params, argv=tuple([word.decode() for word in hidden]))
+    return params, spec._replace(env=dict(spec.env) | snapshot.variables())
 
 
 def _key(params: ExecParams) -> Hashable:

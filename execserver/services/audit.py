@@ -274,7 +274,8 @@ class AuditTrail:
         for name in ("argv", "command"):
             if isinstance(words := facts.get(name), list):
                 # A start that failed has no stand-ins yet.
-                masks = b"credentialMasking" in bytes(found.network_proxy)
+                given = bytes(found.network_proxy)
+                masks = b"credentialMasking" in given or b"\\u" in given  # a name may be written so
                 facts[name] = [self._redact(word) for word in ([*words[:1], _MASKED] if masks else words)]
             elif name in facts:
                 facts[name] = _NO_WORDS

@@ -15,7 +15,7 @@ import pytest
 from execserver.audit.reading import records
 from tests.support.certificates import make_authority
 from tests.support.peer import Json, RemoteError
-from tests.support.running import PATH, Outcome, outcome, output_until, run, start, write
+from tests.support.running import PATH, Outcome, outcome, output_until, run, start, start_params, write
 from tests.support.sandboxes import Entry, context, managed, read_only, rule, special, workspace_write
 from tests.support.server_process import ServerProcess, base_environment
 from tests.support.upgrades import upgraded
@@ -197,6 +197,13 @@ def test_a_snapshot_of_start_up_files_is_masked_as_well(
     assert not any(secret.encode() in b"\n".join(shown) for secret in (own, TOKEN))
     assert any(line.startswith(b"AUTH=Bearer ghp_masked") for line in shown)
     assert sent == b"Authorization: Bearer " + own.encode()
+
+
+def test_a_name_in_place_of_the_programs_is_masked_as_well(peer: WsPeer, provider: Provider) -> None:
+    show = ["/bin/sh", "-c", 'echo "$(tr "\\0" " " </proc/$$/cmdline)"']
+    found = run(peer, "p", show, **members(provider, arg0=VENDOR))
+    assert found.stdout.startswith(b"vendor_"), found
+    assert VENDOR.encode() not in found.stdout
 
 
 def test_a_process_goes_on_with_its_stand_in_after_an_upgrade(
@@ -407,3 +414,44 @@ def test_neither_the_audit_log_nor_the_list_of_processes_has_a_real_value(
     assert [argv[0] for argv in starts] == ["/bin/sh", "/nothing/here"]
     assert starts[0][3].startswith("--key=vendor_")
     assert not any(VENDOR.encode() in path.read_bytes() for path in log.rglob("*") if path.is_file())
+
+
+def test_a_credential_of_start_up_files_is_in_no_list_log_or_recording(
+    provider: Provider, tmp_path: Path
+) -> None:
+    own = "vendor_zyxwvutsrqponmlkjihgfedc"
+    (tmp_path / ".bash_profile").write_text(f"export VENDOR_KEY={own}\n")
+    log = tmp_path / "audit"
+    given = members(provider, shellSnapshot={"scopeId": "s", "shell": {"name": "bash", "path": "/bin/bash"}})
+    given["env"] |= {"HOME": str(tmp_path)}
+    with (
+        ServerProcess(
+            options=("--audit", str(log)), env=base_environment() | {"CODEX_HOME": str(tmp_path / "codex")}
+        ) as server,
+        server.connect() as peer,
+    ):
+        peer.open_session()
+        start(peer, "p", ["/bin/bash", "-lc", f"echo --key={own}; sleep 100"], record="output", **given)
+        shown = json.dumps(peer.call("process/list"))
+        peer.call("process/terminate", {"processId": "p"})
+    assert "--key=vendor_" in shown
+    assert own not in shown
+    assert not any(own.encode() in path.read_bytes() for path in log.rglob("*") if path.is_file())
+
+
+def test_the_audit_log_hides_words_also_where_a_request_escapes_its_names(
+    provider: Provider, tmp_path: Path
+) -> None:
+    log = tmp_path / "audit"
+    own = {"VENDOR_KEY": VENDOR, "CODEX_HOME": str(tmp_path / "codex")}
+    with (
+        ServerProcess(options=("--audit", str(log)), env=base_environment() | own) as server,
+        server.connect() as peer,
+    ):
+        peer.open_session()
+        params = start_params("q", ["/nothing/here", VENDOR], **members(provider))
+        request = json.dumps({"id": 77, "method": "process/start", "params": params})
+        peer.send_text(request.replace('"credentialMasking"', '"credential\\u004dasking"'))
+        assert "error" in peer.take({"id": 77})
+    (refusal,) = [each for each in records(str(log)) if each["event"] == "refusal"]
+    assert refusal["argv"] == ["/nothing/here", "(credentials are masked)"]

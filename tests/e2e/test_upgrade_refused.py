@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from execserver.audit.reading import records
+from execserver.handover.records import STATE_VERSION
 from execserver.runtime_paths import UPGRADE_SOCKET
 from tests.support.peer import RemoteError
 from tests.support.running import outcome, start, write
@@ -91,7 +92,7 @@ def test_a_program_that_reads_another_version_of_the_state(scene: Scene) -> None
     )
     assert (asked.returncode, asked.stderr) == (
         1,
-        "Error: this program reads version 3 of a server's state, not 999\n",
+        f"Error: this program reads version {STATE_VERSION} of a server's state, not 999\n",
     )
 
 

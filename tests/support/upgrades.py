@@ -12,12 +12,13 @@ from typing import Protocol
 
 import pytest
 
+from execserver.handover.records import STATE_VERSION
 from tests.support.server_process import OURS, base_environment
 
 WAIT_S = 50.0
 VERB = [*OURS.argv, "upgrade"]
 # What a program says that can take over: see execserver.handover.program.ANSWER.
-AGREEMENT = "execserver resumes 3"
+AGREEMENT = f"execserver resumes {STATE_VERSION}"
 RELAY_AGREEMENT = "execserver resumes 1001"
 OTHER_UID = 54_321
 _PR_SET_NO_NEW_PRIVS = 38

@@ -14,6 +14,7 @@ import pytest
 
 from execserver.sandbox.proxy.routes import HTTP_PORT
 from tests.support.peer import Json, Peer, RemoteError
+from tests.support.proxy_settings import proxy_settings
 from tests.support.running import PATH, run, start
 from tests.support.sandboxes import context, managed, special
 from tests.support.server_process import ServerProcess, base_environment
@@ -185,9 +186,7 @@ def test_no_rule_leads_to_the_server_itself(tmp_path: Path, web: Web) -> None:
 
 
 def test_a_client_cannot_widen_the_rules(peer: Peer, web: Web) -> None:
-    proxy: Json = {"mode": "full", "domains": {"*": "allow", "127.0.0.1": "allow"}, "unixSockets": None}
-    proxy |= dict.fromkeys(("enabled", "enableSocks5", "allowUpstreamProxy"), True)
-    proxy |= dict.fromkeys(("enableSocks5Udp", "dangerouslyAllowAllUnixSockets", "allowLocalBinding"), False)
+    proxy = proxy_settings("*", "127.0.0.1", enableSocks5=True, allowUpstreamProxy=True)
     urls = (f"http://127.0.0.1:{web.port}/", "http://127.0.0.1:1/", "http://other.example/")
     start(peer, "widened", ["python3", "-c", FETCH, *urls], env=PATH, networkProxy={"proxy": proxy})
     output = b""

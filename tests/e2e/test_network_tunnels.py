@@ -11,6 +11,7 @@ import pytest
 
 from execserver.services.egress.proxy import MAX_CONNECTIONS
 from tests.support.peer import Peer
+from tests.support.proxy_settings import proxy_settings
 from tests.support.running import start, take_where, terminate, write
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
@@ -77,13 +78,10 @@ def test_a_process_has_its_most_tunnels_at_once_and_another_one_waits_for_a_plac
 ) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < DESCRIPTORS:
         pytest.skip(f"fewer than {DESCRIPTORS} descriptors are allowed here")
-    proxy = {"enabled": True, "enableSocks5": False, "enableSocks5Udp": False, "mode": "full"}
-    proxy |= {"allowUpstreamProxy": False, "dangerouslyAllowAllUnixSockets": False, "unixSockets": None}
-    proxy |= {"domains": {"127.0.0.1": "allow"}, "allowLocalBinding": False}
     argv = [sys.executable, "-c", CLIENT, str(MAX_CONNECTIONS)]
     with server.connect() as peer:
         peer.open_session()
-        start(peer, "p", argv, pipeStdin=True, networkProxy={"proxy": proxy})
+        start(peer, "p", argv, pipeStdin=True, networkProxy={"proxy": proxy_settings("127.0.0.1")})
         before = _descriptors(server.pid)
         assert _said(peer) == b"open\n"
         at_most = before + 2 * MAX_CONNECTIONS

@@ -15,6 +15,7 @@ from execserver.client import ExecServerClient, ExecServerClientConnectOptions
 from tests.support import proc
 from tests.support.certificates import make_authority
 from tests.support.greenlets import turns
+from tests.support.proxy_settings import proxy_settings
 from tests.support.running import outcome, output_until, start, terminate, write
 from tests.support.server_process import ServerProcess
 from tests.support.upgrades import upgraded
@@ -103,16 +104,7 @@ def test_output_on_disk_is_read_behind_an_upgrade(server: ServerProcess, peer: W
 def test_the_network_proxy_of_a_process_serves_on_at_its_ports(
     server: ServerProcess, peer: WsPeer, listener: socket.socket
 ) -> None:
-    config = {
-        "enabled": True,
-        "enableSocks5": True,
-        "enableSocks5Udp": False,
-        "allowUpstreamProxy": False,
-        "dangerouslyAllowAllUnixSockets": False,
-        "mode": "full",
-        "domains": {"127.0.0.1": "allow"},
-        "allowLocalBinding": True,
-    }
+    config = proxy_settings("127.0.0.1", enableSocks5=True, allowLocalBinding=True)
     code = (
         "import os, socket, urllib.parse;"
         "place = urllib.parse.urlsplit(os.environ['HTTP_PROXY']);"

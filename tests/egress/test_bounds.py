@@ -10,6 +10,7 @@ from execserver.egress import name_pace
 from execserver.services.egress import http, proxy, streams
 from execserver.settings import Settings
 from tests.support.egress_scene import get, heard, rules, scene, tunnel, upstream
+from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
 
 
@@ -46,7 +47,7 @@ def test_a_process_with_too_many_connections_waits_and_then_goes_on(monkeypatch:
         waiting = [here.connection() for _ in range(6)]
         wait_until(lambda: len(here.proxy._greenlets) == 4, pause=gevent.sleep)
         waiting[5].sendall(get(server.place))
-        gevent.sleep(0.05)
+        turns()
         assert len(here.proxy._greenlets) == 4
         for sock in waiting[:4]:
             sock.close()

@@ -17,6 +17,7 @@ from execserver.protocol.record import Record, encode_record
 from execserver.protocol.session import InitializeParams, NoParams
 from execserver.protocol.slow_path import decode_on_slow_path
 from tests.protocol.strategies import one_in, records
+from tests.support.proxy_settings import proxy_settings
 
 START = {"processId": "p", "argv": ["x"], "cwd": "file:///", "env": {"A": "b"}, "tty": False}
 POLICY = {"inherit": "all", "ignoreDefaultExcludes": True, "exclude": [], "set": {}, "includeOnly": []}
@@ -101,9 +102,7 @@ def test_nested_members_are_named_with_their_way(member: str, value: object, mes
 
 
 def with_provider(provider: object) -> dict[str, object]:
-    flags = ("enabled", "enableSocks5", "enableSocks5Udp", "allowUpstreamProxy", "allowLocalBinding")
-    proxy: dict[str, object] = dict.fromkeys(flags, False) | {"mode": "full"}
-    proxy |= {"dangerouslyAllowAllUnixSockets": False, "credentialProviders": {"own": provider}}
+    proxy = proxy_settings(credentialProviders={"own": provider})
     return START | {"networkProxy": {"proxy": proxy}}
 
 

@@ -12,23 +12,14 @@ import pytest
 from execserver.handover.records import PackedNetwork
 from execserver.protocol.network import NetworkProxyLaunch
 from execserver.services import session_handover
-
-PROXY = {
-    "enabled": True,
-    "enableSocks5": False,
-    "enableSocks5Udp": False,
-    "allowUpstreamProxy": False,
-    "dangerouslyAllowAllUnixSockets": False,
-    "mode": "full",
-    "allowLocalBinding": False,
-}
+from tests.support.proxy_settings import proxy_settings
 
 
 def test_a_proxy_with_more_rules_than_this_program_takes_is_left_out_and_that_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    domains = {f"*.h{number}.example": "allow" for number in range(1001)}
-    launch = msgspec.json.encode({"proxy": PROXY | {"domains": domains}})
+    domains = [f"*.h{number}.example" for number in range(1001)]
+    launch = msgspec.json.encode({"proxy": proxy_settings(*domains)})
     assert msgspec.json.decode(launch, type=NetworkProxyLaunch).proxy.domains
     process = SimpleNamespace(state=SimpleNamespace(closed=False), network=None, pid=1)
     processes = SimpleNamespace(own=lambda _: process, attachment=None)

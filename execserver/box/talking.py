@@ -104,7 +104,13 @@ def _terminal() -> Terminal:
 
 
 def _load_conversation() -> None:
-    import execserver.box.conversation  # noqa: F401
+    """Load it; what goes wrong is met again, and told, where it is used.  ^C is the main greenlet's."""
+    try:
+        import execserver.box.conversation  # noqa: F401
+    except KeyboardInterrupt as interrupt:
+        gevent.get_hub().handle_system_error(KeyboardInterrupt, interrupt)
+    except ImportError:
+        return
 
 
 def _leave_running(client: ExecServerClient, box: Box, name: str | None, process: RemoteProcess) -> None:

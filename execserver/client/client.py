@@ -82,6 +82,7 @@ class ExecServerClient(Parts):
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._router = Router(gevent.spawn)
         self._options = options
+        self._killers: set[gevent.Greenlet[..., None]] = set()  # of what was perhaps started, for nobody
         self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
         self._session.open()
 
@@ -222,10 +223,10 @@ class ExecServerClient(Parts):
         return msgspec.json.decode(bytes(self._session.request(method, params, timeout=timeout)))
 
     def close(self) -> None:
-        """Kill the processes that still run and end the connection.  May be called again."""
+        """Kill what still runs, or was perhaps started, and end the connection.  May be called again."""
         if self._session.state is SessionState.OPEN:
             own = [each.process_id for each in self._router.processes.values() if not each.watched]
-            killers = [gevent.spawn(self._terminate, process_id) for process_id in own]
+            killers = [*self._killers, *(gevent.spawn(self._terminate, process_id) for process_id in own)]
             gevent.joinall(killers, timeout=self._options.close_timeout)
             gevent.killall(killers)
         self._session.close()
@@ -324,7 +325,9 @@ class ExecServerClient(Parts):
             self._router.forget(process, earlier)
             # Whether the server has started it is unknown.  With the id of a living one it has not.
             if earlier is None:
-                gevent.spawn(self._terminate, params.process_id)
+                killer = gevent.spawn(self._terminate, params.process_id)
+                self._killers.add(killer)
+                killer.rawlink(self._killers.discard)
             raise
         return process
 

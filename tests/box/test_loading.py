@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
+import gevent
+import pytest
+
+from execserver.box import talking
 from tests.box.boxes import Person
 from tests.support.server_process import ServerProcess
 
@@ -32,3 +37,26 @@ def test_a_command_over_a_websocket_loads_few_modules(person: Person, server: Se
     # While the box starts the command, and not before it is asked to.
     connected = loaded.index("execserver.client.websocket_transport")
     assert connected < loaded.index("execserver.box.conversation")
+
+
+class Interrupts:
+    """Finds a module as if somebody had pressed ^C at that moment."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None, target: object = None) -> None:
+        """Interrupt one import."""
+        if name == "execserver.box.conversation":
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_while_loading_reaches_who_waits(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "execserver.box.conversation", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupts, *sys.meta_path])
+    loading = gevent.spawn(talking._load_conversation)
+    with pytest.raises(KeyboardInterrupt):
+        gevent.sleep(20)
+    loading.join(20)
+    assert loading.successful()
+    assert capfd.readouterr().err == ""

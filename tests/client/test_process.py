@@ -118,6 +118,19 @@ class TestStart:
         killed = fake.wait_for("process/terminate")
         assert (killed.connection, killed.params) == (1, {"processId": "p"})
 
+    def test_a_start_given_up_is_killed_before_the_connection_ends(
+        self, client: ExecServerClient, fake: FakeServer
+    ) -> None:
+        def never(params: object) -> object:
+            raise Unanswered
+
+        fake.answers["process/start"] = never
+        starting = gevent.spawn(client.start, ["a"], process_id="p")
+        fake.wait_for("process/start")
+        starting.kill()
+        client.close()
+        assert [request.params for request in fake.asked("process/terminate")] == [{"processId": "p"}]
+
 
 class TestEvents:
     def test_events_are_ordered_by_seq(self, process: RemoteProcess, fake: FakeServer) -> None:

@@ -133,7 +133,7 @@ class Settings:
     forward_reach = Count(1, "port/open and port/listen: 0 nowhere, 1 loopback, 2 anywhere; --allow-forward")
 
     # Network proxies of processes
-    egress_connections = Count(4096, "of all proxies, at most a quarter of the descriptors; others wait")
+    egress_connections = Count(4096, "of all proxies, at most a sixth of the descriptors; others wait")
     proxy_private_ips_via_upstream = Count(
         0, "1: upstream proxies get private addresses, too; --proxy-private-ips-via-upstream"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import random
 import struct
 import weakref
@@ -294,3 +296,21 @@ def test_an_ended_tunnel_is_freed_without_the_collector(way: Carry, end: str) ->
 
 class WatchedIncoming(Incoming):
     """One that weak references may lead to."""
+
+
+def test_without_a_descriptor_for_a_pipe_a_long_stream_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(flags: int) -> tuple[int, int]:
+        asked.append(flags)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe2", refuse)
+    content = bytes(range(256)) * 4096 * 8
+    with tunnel(by_two) as ends:
+        hearing = gevent.spawn(ends.hear, ends.client)
+        ends.server.sendall(content)
+        ends.server.shutdown(socket.SHUT_WR)
+        hearing.join(ANSWER_S)
+        assert ends.received[ends.client] == content
+    assert asked

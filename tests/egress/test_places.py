@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from contextlib import ExitStack
 
 import gevent
@@ -44,6 +45,12 @@ def test_the_last_quarter_is_for_those_with_a_few() -> None:
     assert not shared.are_free
     shared.give_back()
     assert greedy[0].fill() == 75
+
+
+def test_six_descriptors_are_there_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (600, 600))
+    shared = Places(4096)
+    assert sum(One(shared).fill() for _ in range(20)) == 100
 
 
 def test_a_thousand_half_open_tunnels_are_bounded_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

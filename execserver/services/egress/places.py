@@ -1,8 +1,8 @@
 """How many connections all proxies of a server have at most.
 
-Each needs two descriptors, four while the kernel moves its bytes; the server's other work must not go short
-of them for a process that opens thousands.  The last quarter is for processes with a few connections: some
-that open all they can leave no other one without.
+Each needs two descriptors, six while the kernel moves its bytes both ways; the server's other work must
+not go short of them for a process that opens thousands.  The last quarter is for processes with a few
+connections: some that open all they can leave no other one without.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import resource
 from typing import Protocol
 
 FEW = 8  # connections of one process that may use the last quarter
+
+_OF_ONE = 6  # descriptors: two sockets, and a pipe for each direction
 
 
 class Accepting(Protocol):
@@ -24,7 +26,7 @@ class Places:
     """Counts connections, and holds all that accept while there are too many."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = max(1, min(limit, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._limit = max(1, min(limit, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _OF_ONE))
         self._kept = self._limit // 4
         self._taken = 0
         self._accepting: set[Accepting] = set()

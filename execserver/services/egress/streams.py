@@ -215,17 +215,23 @@ class _Way:
         self._full = self._full + 1 if read == READ_BYTES else 0
 
     def _copy(self) -> None:
-        while self._source.buffer or self._full < _SPLICED_AFTER:
-            data = self._source.read()
-            if not data:
+        while True:
+            while self._source.buffer or self._full < _SPLICED_AFTER:
+                data = self._source.read()
+                if not data:
+                    return
+                self._sink.sendall(data)
+                self._count(len(data), len(data))
+            try:
+                pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            except OSError:
+                self._full = 0  # no descriptors are left: copied on, until it is tried again
+            else:
+                self._splice(*pipe)
                 return
-            self._sink.sendall(data)
-            self._count(len(data), len(data))
-        self._splice()
 
-    def _splice(self) -> None:
-        """Have the kernel move the rest."""
-        out, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    def _splice(self, out: int, into: int) -> None:
+        """Have the kernel move the rest, through a pipe that is closed then."""
         try:
             try:
                 fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

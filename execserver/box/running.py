@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from execserver.box.connecting import Box, asking, connect, reaching, unreachable
 from execserver.box.shown import shown
-from execserver.client.errors import RequestFailed
+from execserver.client.errors import RequestFailed, UnsupportedByServer
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.policies import policy_context
 from execserver.client.starting import INHERIT_ENVIRONMENT
@@ -25,6 +25,7 @@ NOT_FOUND: Final = 127
 NOT_STARTED: Final = 126
 _OF_THE_TERMINAL: Final = ("TERM", "COLORTERM")
 _PLAIN_SHELL: Final = "/bin/sh"
+_AS_A_MEMBER_AND_AN_OPTION: Final = ('"enforce": "best"', "--limit enforce=best")
 _NO_SUCH: Final = "os error 2)"
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # ten times what a server sends at once
 
@@ -68,12 +69,17 @@ def start(client: ExecServerClient, box: Box, command: Command, name: str | None
                 limits=limits_of(command.limits),
                 record=command.record,
             )
+        except UnsupportedByServer as error:
+            raise _not_run(NOT_STARTED, box, command, cwd, str(error)) from None
         except RequestFailed as error:
             status = NOT_FOUND if error.message.endswith(_NO_SUCH) else NOT_STARTED
-            text = (
-                f"cannot run {shown(command.argv[0], 200)} in {shown(cwd.uri, 200)} of {shown(box.name, 200)}"
-            )
-            raise Leave(status, stderr=f"Error: {text}: {shown(error.message, 1000)}\n") from None
+            raise _not_run(status, box, command, cwd, error.message) from None
+
+
+def _not_run(status: int, box: Box, command: Command, cwd: PathUri, why: str) -> Leave:
+    text = f"cannot run {shown(command.argv[0], 200)} in {shown(cwd.uri, 200)} of {shown(box.name, 200)}"
+    why = why.replace(*_AS_A_MEMBER_AND_AN_OPTION)
+    return Leave(status, stderr=f"Error: {text}: {shown(why, 1000)}\n")
 
 
 def home_of(client: ExecServerClient, box: Box) -> PathUri:

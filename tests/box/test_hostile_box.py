@@ -240,3 +240,19 @@ def test_huge_answers_cost_bounded_memory(person: Person) -> None:
         assert (status, "exceeds limit" in err or "message too big" in err) == (255, True)
         status, _, err = visit(person, "cp", "--box", liar.url, ":x", "back", within=120)
         assert (status, "the copy is not whole" in err) == (255, True)
+
+
+def test_what_a_box_does_not_offer_starts_nothing(run: Visit) -> None:
+    with Liar() as liar:
+        for words in (["--limit", "time=5s"], ["--record", "output"]):
+            status, _, err = run(liar, "run", *words, "--", "x")
+            assert (status, err.startswith("Error: cannot run x in ")) == (126, True), err
+
+
+def test_the_cure_for_a_limit_is_an_option_for_a_person(run: Visit) -> None:
+    def cure(asked: Asked) -> None:
+        asked.refuse('no (cure: that, or take what there is, with "enforce": "best")', -32600)
+
+    with Liar(process_start=cure) as liar:
+        status, _, err = run(liar, "run", "--", "x")
+    assert (status, "take what there is, with --limit enforce=best)" in err) == (126, True), err

@@ -88,7 +88,8 @@ def test_a_machine_without_any_wheels_is_no_reason_to_make_less(tmp_path: Path) 
 def test_another_kind_of_machine_is_refused_in_plain_words() -> None:
     assert refusal(TAGS, "cp312-riscv64-glibc") == (
         "execserver: this file serves x86_64 and aarch64, and this Python is for riscv64\n"
-        "  What to do: start it on a machine of one of those kinds; there is no file for others\n"
+        "  What to do: start it on a machine of one of those kinds, "
+        "or take a file for this kind (execserver-all.pyz serves x86_64 and aarch64)\n"
     )
     assert "and this Python is of 32 bits" in refusal(TAGS, "cp312-x86_64_32bit-glibc")
 

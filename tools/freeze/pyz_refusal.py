@@ -6,7 +6,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_OTHER_MACHINE = "start it on a machine of one of those kinds; there is no file for others"
+_OTHER_MACHINE = (
+    "start it on a machine of one of those kinds, "
+    "or take a file for this kind (execserver-all.pyz serves x86_64 and aarch64)"
+)
 _OTHER_FILE = "take the file without .pyz, which needs no Python"
 
 

@@ -93,10 +93,18 @@ def test_a_sandbox_init_that_cannot_be_compiled_is_left_to_python(
     broken.write_text("#!/bin/sh\necho no such processor >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setattr(head, "installed", lambda: [head.Compiler((str(broken),), "broken")])
+    asked: list[str] = []
+
+    def packaged(root: Path, packages: Path, machine: str) -> list[head.Compiler]:
+        asked.append(machine)
+        return []
+
+    monkeypatch.setattr(head, "_packaged", packaged)
     assert head.compile_init(LAUNCHER, tmp_path, tmp_path) is None
     shown = capsys.readouterr().err
     assert "broken cannot compile the init: no such processor" in shown
     assert "sandboxed commands start in twice the time" in shown
+    assert asked == [os.uname().machine]  # where the installed compiler fails
 
 
 def test_what_is_no_program_is_refused(tmp_path: Path) -> None:

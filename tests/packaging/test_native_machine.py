@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.source import ROOT
-from tools.freeze import build, console, head, packages, platforms, zipapp
+from tools.freeze import build, console, head, packages, platforms, wheels, zipapp
 
 TABLES = {"packages.py", "target.py"}  # of the kinds that files can be made for elsewhere
 
@@ -61,6 +61,14 @@ def test_both_files_are_made_for_it(machine: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(build, "_file_for_this_machine", lambda: b"file")
     monkeypatch.setattr(build, "_carried", lambda: "")
     monkeypatch.setattr(zipapp, "make", make)
+    monkeypatch.setattr(wheels, "are_there", lambda *_: False)
     build.build()
+    assert not build._is_made(
+        (build.ONE_FILE, build.ZIPAPP), "wanted"
+    )  # one that lacks a Python is made anew
+    made.clear()
+    monkeypatch.setattr(wheels, "are_there", lambda *_: True)
+    build.build()
+    assert build._is_made((build.ONE_FILE, build.ZIPAPP), "wanted")
     assert made == [[machine]]
     assert (tmp_path / "dist" / "ONE_FILE").read_bytes() == b"file"

@@ -37,6 +37,7 @@ from tools.freeze import (
     platforms,
     target,
     tree,
+    wheels,
     zipapp,
 )
 from tools.freeze.analysis import Analysis, analyse
@@ -80,7 +81,8 @@ def build(*, anew: bool = False) -> None:
             zipped = beside.submit(zipapp.make, ROOT, WORK, [os.uname().machine])
             _replace(ONE_FILE, _file_for_this_machine())
             _replace(ZIPAPP, zipped.result())
-        _note((ONE_FILE, ZIPAPP), wanted)
+        if _serves_all([os.uname().machine]):
+            _note((ONE_FILE, ZIPAPP), wanted)
         say(f"built after {time.monotonic() - started:.0f} s; {_carried()}")
 
 
@@ -109,9 +111,15 @@ def _made(file: Path, kind: str, make: Callable[[str], bytes], anew: bool) -> Pa
         wanted = fingerprint(kind)  # before: whatever is changed meanwhile is built next time
         say(f"building dist/{file.name} (a minute, the first time more)")
         _replace(file, make(kind))
-        _note((file,), wanted)
+        if kind != "all" or _serves_all(packages.MACHINES):
+            _note((file,), wanted)
         say(f"built after {time.monotonic() - started:.0f} s: {file.stat().st_size / 2**20:.2f} MiB")
     return file
+
+
+def _serves_all(machines: Sequence[str]) -> bool:
+    """Return whether a zipapp has all its Pythons; one that lacks some is made anew next time."""
+    return wheels.are_there(machines, ROOT / "requirements.txt", WORK)
 
 
 def _begin() -> float:

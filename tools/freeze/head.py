@@ -9,6 +9,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,13 +85,15 @@ def compile_init(launcher: Path, work: Path, packages: Path, machine: str = "") 
     if (machine or os.uname().machine) not in INIT_MACHINES:
         return None
     target = work / INIT
-    compilers = [] if machine else installed()
-    for compiler in compilers or _packaged(launcher.parent, packages, machine or os.uname().machine):
-        # zig has no headers without its C library, of which nothing is used: 1 KB.
-        alone = () if compiler.name == _ZIG else ("-nostdlib",)
-        words = (*_INIT_FLAGS, *alone, "-o", str(target), *INIT_SOURCES)
-        if _links(compiler, launcher / "init", target, words):
-            return target
+    packaged = partial(_packaged, launcher.parent, packages, machine or os.uname().machine)
+    finders: list[Callable[[], list[Compiler]]] = [packaged] if machine else [installed, packaged]
+    for find in finders:
+        for compiler in find():
+            # zig has no headers without its C library, of which nothing is used: 1 KB.
+            alone = () if compiler.name == _ZIG else ("-nostdlib",)
+            words = (*_INIT_FLAGS, *alone, "-o", str(target), *INIT_SOURCES)
+            if _links(compiler, launcher / "init", target, words):
+                return target
     say("the sandbox init cannot be compiled: sandboxed commands start in twice the time")
     return None
 

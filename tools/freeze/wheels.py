@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.environment import fingerprint
@@ -21,7 +22,7 @@ def wheels_for(version: tuple[int, int], machine: str, requirements: Path, work:
     `machine` is what `uname -m` says where they run.
     """
     name = f"cp{version[0]}{version[1]}"
-    folder = work / "wheels" / f"{name}-{machine}-{fingerprint([requirements])[:16]}"
+    folder = _folder(version, machine, requirements, work)
     if not folder.is_dir():
         fresh = folder.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -53,6 +54,18 @@ def wheels_for(version: tuple[int, int], machine: str, requirements: Path, work:
             return []
         fresh.replace(folder)
     return sorted(folder.glob("*.whl"))
+
+
+def are_there(machines: Sequence[str], requirements: Path, work: Path) -> bool:
+    """Return whether the wheels of every Python for these machines have been downloaded."""
+    return all(
+        _folder(version, machine, requirements, work).is_dir() for machine in machines for version in PYTHONS
+    )
+
+
+def _folder(version: tuple[int, int], machine: str, requirements: Path, work: Path) -> Path:
+    name = f"cp{version[0]}{version[1]}-{machine}-{fingerprint([requirements])[:16]}"
+    return work / "wheels" / name
 
 
 def _platforms(machine: str) -> list[str]:

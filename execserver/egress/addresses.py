@@ -7,6 +7,7 @@ machine.  What the C library would take for an address is one here, too.
 from __future__ import annotations
 
 import socket
+from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ _MAPPED = socket.inet_pton(socket.AF_INET6, "::ffff:0:0")[:12]
 _LOOPBACK_V6 = socket.inet_pton(socket.AF_INET6, "::1")
 
 
+@lru_cache(maxsize=256)
 def literal(host: str) -> Address | None:
     """Return the address that a host in lower case without brackets is, None if it is a name."""
     try:

@@ -6,6 +6,8 @@ scopes), letters outside ASCII, empty labels.  Every client writes an internatio
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from execserver.egress.addresses import literal
 
 MAX_HOST_BYTES = 253
@@ -16,6 +18,7 @@ class BadHost(ValueError):
     """The text is no host, or no authority."""
 
 
+@lru_cache(maxsize=256)
 def normal_host(text: str) -> str:
     """Return a host in lower case, without brackets and trailing dots.  Raises BadHost."""
     host = text.rstrip(".").lower()
@@ -35,6 +38,7 @@ def normal_host(text: str) -> str:
     return host
 
 
+@lru_cache(maxsize=256)  # a process asks for the same few again and again
 def split_authority(text: str, default_port: int | None) -> tuple[str, int]:
     """Return the normal host and the port of `host`, `host:port` or `[address]:port`.
 

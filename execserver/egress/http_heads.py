@@ -25,6 +25,8 @@ _OF_THIS_HOP = frozenset((b"connection", b"keep-alive", b"te", b"trailer", b"tra
 # Without them the next hop would find another end of the body, or another host.
 _OF_EVERY_HOP = frozenset((b"content-length", b"host"))
 _END = b"\r\n\r\n"
+_NO_VALUES: list[bytes] = []
+_NO_OPTIONS: frozenset[bytes] = frozenset()
 
 
 class BadHead(ValueError):
@@ -41,24 +43,31 @@ class Body(enum.Enum):
 
 
 class Head:
-    """The fields of a message.  Names are kept as they were written, and compared in lower case."""
+    """The fields of a message, which do not change.
 
-    __slots__ = ("fields", "minor")
+    Names are kept as they were written, and compared in lower case.
+    """
+
+    __slots__ = ("_values", "fields", "minor")
 
     def __init__(self, minor: int, fields: list[tuple[bytes, bytes]]) -> None:
         self.minor = minor
         self.fields = fields
+        self._values: dict[bytes, list[bytes]] = {}
+        for name, value in fields:
+            self._values.setdefault(name.lower(), []).append(value)
 
     def all(self, name: bytes) -> list[bytes]:
-        """Return the values of a field, by its name in lower case."""
-        return [value for known, value in self.fields if known.lower() == name]
+        """Return the values of a field, by its name in lower case; the list is not the caller's to change."""
+        return self._values.get(name, _NO_VALUES)
 
     @property
     def connection_options(self) -> frozenset[bytes]:
         """What `Connection` says, in lower case."""
-        return frozenset(
-            option.strip(b"\t ").lower() for value in self.all(b"connection") for option in value.split(b",")
-        )
+        values = self._values.get(b"connection")
+        if values is None:
+            return _NO_OPTIONS
+        return frozenset(option.strip(b"\t ").lower() for value in values for option in value.split(b","))
 
     @property
     def keeps_alive(self) -> bool:

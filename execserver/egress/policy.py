@@ -6,6 +6,8 @@ the name and has its addresses judged, and once more those that it connects to.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from execserver.egress.addresses import Address, literal
 from execserver.egress.decisions import (
     ALLOW,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from execserver.egress.patterns import Pattern
 
 LOCALHOST = "localhost"
+MAX_REMEMBERED = 256  # decisions of one process; then they are forgotten, and made anew
+_Asked = tuple[str, int, Protocol]
+_Key = TypeVar("_Key")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _HTTPS_PORT = 443
 
@@ -109,9 +114,21 @@ class EgressPolicy:
 
     Of several rule sets a denial of any counts, and all have to allow: so the rules of a `machine` are laid
     over those of a client.  `allow_local_binding` is the client's: it lifts nothing of the machine's.
+
+    Nothing of it changes, so what was decided once is decided: the last decisions are remembered.
     """
 
-    __slots__ = ("allow_local_binding", "machine", "mode", "rule_sets", "socks", "socks_udp", "upstream")
+    __slots__ = (
+        "_by_answers",
+        "_by_host",
+        "allow_local_binding",
+        "machine",
+        "mode",
+        "rule_sets",
+        "socks",
+        "socks_udp",
+        "upstream",
+    )
 
     def __init__(
         self,
@@ -131,9 +148,26 @@ class EgressPolicy:
         self.socks_udp = socks_udp
         self.allow_local_binding = allow_local_binding
         self.upstream = upstream
+        self._by_host: dict[_Asked, Verdict] = {}
+        self._by_answers: dict[tuple[_Asked, tuple[Address, ...]], Verdict] = {}
 
     def judge(self, question: Question) -> Verdict:
         """Decide by the host as it was written."""
+        asked = question.host, question.port, question.protocol
+        verdict = self._by_host.get(asked)
+        if verdict is None:
+            verdict = _remembered(self._by_host, asked, self._judge(question))
+        return verdict
+
+    def judge_answers(self, question: Question, answers: Sequence[Address]) -> Verdict:
+        """Decide by what the name was resolved to, after `judge` or a client has allowed it."""
+        asked = (question.host, question.port, question.protocol), tuple(answers)
+        verdict = self._by_answers.get(asked)
+        if verdict is None:
+            verdict = _remembered(self._by_answers, asked, self._judge_answers(question, answers))
+        return verdict
+
+    def _judge(self, question: Question) -> Verdict:
         if self.machine is not None and (refusal := self.machine.refusal(question)) is not None:
             return refusal
         address = literal(question.host)
@@ -143,8 +177,7 @@ class EgressPolicy:
             return _LOCAL
         return ALLOW if all(rules.allows(question) for rules in self.rule_sets) else _NOT_ALLOWED
 
-    def judge_answers(self, question: Question, answers: Sequence[Address]) -> Verdict:
-        """Decide by what the name was resolved to, after `judge` or a client has allowed it."""
+    def _judge_answers(self, question: Question, answers: Sequence[Address]) -> Verdict:
         if any(self._denies(question, address.text, address) for address in answers):
             return _DENIED
         if self.allow_local_binding and self.machine is None:
@@ -187,6 +220,13 @@ class EgressPolicy:
         if question.host == LOCALHOST:
             return all(address.is_loopback for address in answers)
         return all(address.is_public for address in answers)
+
+
+def _remembered(decisions: dict[_Key, Verdict], asked: _Key, verdict: Verdict) -> Verdict:
+    if len(decisions) >= MAX_REMEMBERED:
+        decisions.clear()
+    decisions[asked] = verdict
+    return verdict
 
 
 def _is_local(host: str, address: Address | None) -> bool:

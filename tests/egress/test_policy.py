@@ -9,7 +9,7 @@ from execserver.egress.config import domain_rules
 from execserver.egress.decisions import Action, Mode, Protocol, Question
 from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import Pattern
-from execserver.egress.policy import EgressPolicy, Rule, RuleSet
+from execserver.egress.policy import MAX_REMEMBERED, EgressPolicy, Rule, RuleSet
 
 
 def ask(host: str, port: int = 80, protocol: Protocol = Protocol.HTTP) -> Question:
@@ -162,3 +162,36 @@ def test_no_client_lifts_what_the_machine_says_of_names_that_lead_to_local_addre
     assert rules.judge_answers(ask("a.example"), addresses("93.184.216.34")).allows
     for inside in ("127.0.0.1", "169.254.169.254", "10.0.0.1"):
         assert rules.judge_answers(ask("a.example"), addresses(inside)).reason == "not_allowed_local"
+
+
+def test_a_remembered_decision_is_the_one_that_is_made_anew() -> None:
+    hosts = ["a.example", "denied.a.example", "10.0.0.1", "127.1", "localhost", "other"]
+    answers = [addresses("93.184.216.34"), addresses("93.184.216.34", "10.0.0.1"), addresses("127.0.0.1"), []]
+    ports = [(80, Protocol.HTTP), (443, Protocol.HTTP), (443, Protocol.SOCKS5_TCP)]
+    allow = [
+        Rule(Pattern("**.a.example"), ((443, 443),)),
+        Rule(Pattern("10.0.0.1")),
+        Rule(Pattern("localhost")),
+    ]
+    deny = [Rule(Pattern("denied.a.example")), Rule(Pattern("127.0.0.1"), (), frozenset((Protocol.HTTP,)))]
+
+    def made() -> EgressPolicy:
+        return EgressPolicy([RuleSet(allow, deny)])
+
+    rules = made()
+    for _ in range(2):
+        for host in hosts:
+            for port, protocol in ports:
+                question = ask(host, port, protocol)
+                assert rules.judge(question).reason == made().judge(question).reason
+                for found in answers:
+                    fresh = made().judge_answers(question, found)
+                    assert rules.judge_answers(question, found).reason == fresh.reason
+
+
+def test_only_the_last_decisions_are_remembered() -> None:
+    rules = policy("*")
+    for index in range(3 * MAX_REMEMBERED):
+        assert rules.judge(ask(f"n{index}.example")).allows
+        assert rules.judge_answers(ask("a"), addresses(f"8.8.{index // 256}.{index % 256}")).allows
+        assert max(len(rules._by_host), len(rules._by_answers)) <= MAX_REMEMBERED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
@@ -168,6 +169,7 @@ def _addresses(service: EgressService, question: Question) -> list[Place] | OSEr
         return error
 
 
+@lru_cache(maxsize=256)
 def _address(place: Place) -> Address:
     family, (host, *_) = place
     return Address(socket.inet_pton(family, host.partition("%")[0]))

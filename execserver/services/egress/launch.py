@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -169,4 +170,9 @@ def _notification(process_id: str, record: DecisionRecord) -> NetworkPolicyDecis
 
 
 def _timestamp(now: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
+    return f"{_second(int(now))}.{int(now * 1000) % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))

@@ -6,7 +6,6 @@ abbreviations and guesses nothing, and a value never starts with a dash.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from execserver.leaving import WRONG_USAGE, Leave
@@ -15,7 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_OPTION_LINE = re.compile(r"^  (?:(-\w), )?(--[\w-]+)(?: (<[^>]+>))?(?:  .*)?$", re.MULTILINE)
 _CLOSING = "\nFor more information, try '--help'.\n"
 _LEAVE_AT_ONCE = frozenset({"--help", "--version"})
 
@@ -103,10 +101,28 @@ def read_table(
     choices: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Option]:
     """Return the options that a help text describes, by name, in its order."""
+    found = filter(None, map(_option_line, help_text.split("\n")))
     return {
-        name: Option(name, short or None, value or None, name in repeatable, (choices or {}).get(name, ()))
-        for short, name, value in _OPTION_LINE.findall(help_text)
+        name: Option(name, short, value, name in repeatable, (choices or {}).get(name, ()))
+        for short, name, value in found
     }
+
+
+def _option_line(line: str) -> tuple[str | None, str, str | None] | None:
+    """Return short form, name and value's name of the option that a line of a help text begins with, if any.
+
+    Read by hand: to compile a regular expression for this takes a tenth of a start.
+    """
+    if not line.startswith("  -"):
+        return None
+    told = line[2:].partition("  ")[0]
+    short = None
+    if told[2:4] == ", ":
+        short, told = told[:2], told[4:]
+    name, _, value = told.partition(" ")
+    if not name.startswith("--") or (value and not (value[0] == "<" and value[-1] == ">")):
+        return None
+    return short, name, value or None
 
 
 class Parsed(NamedTuple):

@@ -350,7 +350,7 @@ def test_the_url_is_printed_before_the_server_is_loaded() -> None:
         server.terminate()
         server.stdout.read()
     assert "execserver.app" in before
-    assert {name for name in before if name.split(".")[0] in THIRD_PARTY - {"docopt"}} == set()
+    assert {name for name in before if name.split(".")[0] in THIRD_PARTY} == set()
 
 
 def test_a_server_on_stdio_loads_nothing_of_websockets() -> None:

@@ -39,6 +39,7 @@ class Libc:
         self._lib = ctypes.CDLL(None, use_errno=True)
         self._attributes = self._spawn_attributes(_SETSID | _SETSIGDEF | _SETSIGMASK)
         self._in_session = self._spawn_attributes(_SETSIGDEF | _SETSIGMASK)
+        self._as_this = self._spawn_attributes(0)
         self._in_group = self._spawn_attributes(_SETPGROUP | _SETSIGDEF | _SETSIGMASK)
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)  # one for all spawns: there is one thread
 
@@ -98,6 +99,21 @@ class Libc:
     def spawn_in_group(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Start a program in this process's session and a group of its own; return its pid."""
         return self._spawn(path, argv, env, None, self._in_group)
+
+    def spawn_on_socket(self, path: bytes, argv: Sequence[bytes], socket: int, number: int) -> int:
+        """Start a program of ours with a socket under a number; return its pid.
+
+        It has no other descriptors, no environment, and this process's signals.
+        """
+        lib, actions = self._lib, self._actions
+        _check(lib.posix_spawn_file_actions_init(actions))
+        try:
+            _check(lib.posix_spawn_file_actions_adddup2(actions, socket, number))
+            for null in (0, 1, 2):
+                _check(lib.posix_spawn_file_actions_addopen(actions, null, b"/dev/null", os.O_RDWR, 0))
+            return self._spawn(path, argv, (), actions, self._as_this)
+        finally:
+            lib.posix_spawn_file_actions_destroy(actions)
 
     def execute(self, path: bytes, argv: Sequence[bytes], env: Sequence[bytes]) -> int:
         """Become another program; returns only by raising OSError."""

@@ -5,14 +5,14 @@
 
 #if defined(__x86_64__)
 __asm__(".text\n.globl entry\n.type entry,@function\nentry:\n"
-        "xor %ebp, %ebp\nand $-16, %rsp\ncall be_template\nhlt\n"
+        "xor %ebp, %ebp\nmov %rsp, %rdi\nand $-16, %rsp\ncall be_template\nhlt\n"
         /* clone(flags, stack): the third argument is no part of the call, and no register of the kernel's. */
         ".globl run_beside\n.type run_beside,@function\nrun_beside:\n"
         "mov $56, %eax\nsyscall\ntest %eax, %eax\njz 1f\nret\n"
         "1: xor %ebp, %ebp\ncall *%rdx\nhlt\n");
 #else
 __asm__(".text\n.globl entry\n.type entry,%function\nentry:\n"
-        "mov x29, 0\nmov x30, 0\nbl be_template\nbrk 0\n"
+        "mov x29, 0\nmov x30, 0\nmov x0, sp\nbl be_template\nbrk 0\n"
         ".globl run_beside\n.type run_beside,%function\nrun_beside:\n"
         "mov x8, 220\nsvc 0\ncbz x0, 1f\nret\n"
         "1: mov x29, 0\nmov x30, 0\nblr x2\nbrk 0\n");

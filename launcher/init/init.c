@@ -9,10 +9,11 @@
 #include <sys/wait.h>
 
 #include "kernel.h"
+#include "watch.h"
 
 enum { FROM_KERNEL = 0x80, RESERVE = 2048, MOST_FILES = 1 << 20, NOT_PREPARED = 1 };
 
-struct told { /* a report: `E`, a wait status in the byte order of this machine */
+struct told { /* a report: `E` or `L`, a wait status in the byte order of this machine */
     char word;
     int32_t status;
 } __attribute__((packed));
@@ -106,14 +107,34 @@ static int reap_until(long command) {
     }
 }
 
-/* Enter the root with no descriptors but stdio and the report; 0 if something was not as recorded. */
+/* Reap what has ended; whether any process of the namespace is left. */
+static int are_others_left(void) {
+    long pid;
+    do pid = CALL(SYS_wait4, -1, NULL, WNOHANG, NULL);
+    while (pid > 0);
+    return !pid;
+}
+
+/* Tell the supervisor that the command has ended and others have not, and reap those until it kills this process. */
+static void stay_for_others(int status) {
+    struct told left = {'L', status};
+    uint64_t child = (uint64_t)1 << (SIGCHLD - 1);
+    if (!are_others_left()) return;
+    CALL(SYS_write, REPORT, &left, sizeof left);
+    while (are_others_left()) CALL(SYS_rt_sigtimedwait, &child, NULL, NULL, sizeof child);
+}
+
+/* Enter the root with no descriptors but stdio, the report and KEPT; 0 if something was not as recorded. */
 static int enter(const struct start *start, const struct plan *plan, const int *descriptors, int *report) {
     if (!play(plan, TIE, start) || !take_stdio(start, descriptors + 1)) return 0;
     if (CALL(SYS_dup3, *report, REPORT, O_CLOEXEC) != REPORT) return 0;
     *report = REPORT;
+    /* What came has higher numbers: that of the socket is 3. */
+    if (is_watching() && CALL(SYS_dup3, descriptors[3 + start->has_stdin], KEPT, O_CLOEXEC) != KEPT) return 0;
     if (!enter_root(plan, start)) return 0;
     /* The null device of the root: the one opened outside is a file of another root. */
     if (!start->has_stdin && !slave_path[0] && !open_null(0)) return 0;
+    if (is_watching() && !watch_self()) return 0; /* before the limits, which may keep a descriptor from being sent */
     if (!take_limits(start)) return 0;
     /* Refused where it is another session's: an open would not make it the controlling one either.  Of one that
      * was hung up meanwhile nobody would tell the command. */
@@ -132,12 +153,14 @@ _Noreturn void be_init(struct start *start, const struct plan *plan, const int *
     if (pid > 0 && CALL(SYS_write, REPORT, "R", 1) != 1) leave(NOT_PREPARED);
     /* The command has its stdio.  Copies here would keep the pipes open after it has closed its own. */
     for (int number = 0; number < 3; number++) CALL(SYS_close, number);
+    if (is_watching()) CALL(SYS_close, KEPT);
     struct {
         char running;
         struct told told;
     } __attribute__((packed)) ended = {'R', {'E', 0}};
     if (pid > 0) {
         ended.told.status = reap_until(pid);
+        if (is_watching()) stay_for_others(ended.told.status);
         CALL(SYS_write, REPORT, &ended.told, sizeof ended.told);
     } else {
         /* In one write, as a command that ended at once. */

@@ -30,6 +30,10 @@ const struct step *part_of(const struct plan *plan, int part, size_t *count) {
 
 static int prepare_step(struct step *step, const struct plan *plan, char *data, int part, const char *slave) {
     if (step->kind >= STEP_KINDS || step->pointers >> 14 || (step->pointers & 0xc0)) return 0;
+    if (step->kind == FILTER &&
+        (step->pointers != 1 || step->arguments[1] > plan->data_size / sizeof(struct instruction) ||
+         step->arguments[0] + step->arguments[1] * sizeof(struct instruction) > plan->data_size))
+        return 0;
     if (step->kind == COVER && (part != COVERS || step->arguments[0] >= plan->covers)) return 0;
     for (int i = 0; i < 6; i++) {
         int is_slave = step->pointers >> (i + 8) & 1;
@@ -58,11 +62,13 @@ int prepare_plan(struct plan *plan, const char *slave) {
     return 1;
 }
 
+int are_namespaces(uint64_t flags) { return !(flags & ~NAMESPACES) && (flags & NEEDED) == NEEDED; }
+
 int fits(const struct start *start, const struct plan *plan, size_t descriptors) {
     const char *texts = (const char *)(start->identities + start->covers);
     if (start->head.size < sizeof *start || start->slot >= MOST_PLANS || start->has_stdin > 1) return 0;
     if (!plan->number || plan->number != start->plan) return 0;
-    if (start->flags & ~NAMESPACES || (start->flags & NEEDED) != NEEDED) return 0;
+    if (!are_namespaces(start->flags)) return 0;
     if (start->covers > MOST_COVERS || (start->covers && start->covers != plan->covers)) return 0;
     /* A cwd, a slave and a program, at the least the bytes that end them. */
     if ((size_t)(texts - (const char *)start) + 3 > start->head.size) return 0;

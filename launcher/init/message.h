@@ -9,15 +9,14 @@ enum {
     MOST_PLANS = 16,
     MOST_COVERS = 64,
     MOST_STRINGS = MOST_BYTES,
-    MOST_DESCRIPTORS = 4, /* the report, and stdio */
     PATH_BYTES = 4096,
     SLAVE_BYTES = 64,
     ERRORS = 134,
 };
 
-enum { HELLO = 1, PLAN, START };                                         /* kinds of a message */
+enum { HELLO = 1, PLAN, START, WATCH, SPARE };                           /* kinds of a message */
 enum { TIE, FIRST, BEGIN, BODY, CONSOLE, COVERS, END, PARTS };           /* of a plan, in the order of its steps */
-enum { TO_RESULT, TO_ANY, SESSION, DEVICE, IDENTITY, COVER, STDIO, STEP_KINDS }; /* kinds of a step */
+enum { TO_RESULT, TO_ANY, SESSION, DEVICE, IDENTITY, COVER, STDIO, FILTER, STEP_KINDS }; /* kinds of a step */
 
 struct head {
     uint32_t kind, size; /* of the whole message */
@@ -54,6 +53,23 @@ struct start {
     struct identity identities[]; /* of the covers; the strings follow, each with its NUL */
 };
 
+struct instruction { /* of a filter */
+    uint16_t code;
+    uint8_t jump_true, jump_false;
+    uint32_t value;
+};
+
+struct watch {
+    struct head head;
+    uint32_t flags, plain_flags; /* for the listener; the others where the kernel does not know the first */
+    struct instruction instructions[];
+};
+
+struct spare_order {
+    struct head head;
+    uint64_t flags;
+};
+
 /* The strings of a start, in its message. */
 struct texts {
     char *cwd, *slave, *program, **candidates, **arguments, **variables; /* lists end with a null pointer */
@@ -64,6 +80,9 @@ int is_message(const void *data, size_t size);
 
 /* Check a plan, and put addresses in the place of its places; 0 if it is malformed. */
 int prepare_plan(struct plan *plan, const char *slave);
+
+/* Tell whether clone flags are those of a sandbox. */
+int are_namespaces(uint64_t flags);
 
 /* Tell whether a start belongs to a plan, and has the descriptors that it needs. */
 int fits(const struct start *start, const struct plan *plan, size_t descriptors);

@@ -5,6 +5,7 @@
 
 #include "init.h"
 #include "kernel.h"
+#include "watch.h"
 
 enum { PATH_BENEATH = 1 };
 
@@ -72,6 +73,8 @@ static int play_step(const struct step *step, const struct start *start) {
                                                          start->identities[with[0]].type);
     case STDIO:
         return allow_stdio((int)with[0], (int)with[1], with[2]);
+    case FILTER:
+        return install((const struct instruction *)with[0], with[1], 0) == 0;
     default:
         return 0;
     }

@@ -12,6 +12,7 @@
 #include "init.h"
 #include "kernel.h"
 #include "message.h"
+#include "watch.h"
 
 enum { SOCKET = 3, ROOM = 8 /* for descriptors of a message */, SIGNALS = 64, KILL = 9, FILTERED = 2 };
 
@@ -22,6 +23,8 @@ static union {
     struct hello hello;
     struct plan plan;
     struct start start;
+    struct watch watch;
+    struct spare_order spare;
     char bytes[MOST_BYTES];
 } message;
 
@@ -41,6 +44,7 @@ static struct {
     int64_t made_ms;
 } spare = {.socket = -1};
 
+static int is_supervisors; /* and not the zygote's: one start, which is watched */
 static int mounts = -1; /* the mount table */
 static int64_t idle_ms = 30000, fresh_ms = 10000, quiet_ms = 50;
 static uint64_t due; /* the flags of the spare that is to be made once nothing else is to do; 0 for none */
@@ -114,10 +118,17 @@ static void drop_spare(void) {
     spare.socket = -1;
 }
 
+/* Tell whether the start that is here can be carried out; a watched one has its channel as the last descriptor. */
+static int is_fit(size_t count) {
+    const struct start *start = &message.start;
+    if (is_supervisors != is_watching() || (is_supervisors && !count--)) return 0;
+    return start->slot < MOST_PLANS && fits(start, &plans[start->slot].is.plan, count);
+}
+
 /* Be the init of the start that is here. */
 static _Noreturn void become_init(const int *descriptors, size_t count) {
     struct start *start = &message.start;
-    if (start->slot >= MOST_PLANS || !fits(start, &plans[start->slot].is.plan, count)) leave(1);
+    if (!is_fit(count)) leave(1);
     be_init(start, &plans[start->slot].is.plan, descriptors);
 }
 
@@ -168,11 +179,11 @@ static int are_processors(void) {
 
 /* Have the spare become the init of the start that is here; its pid, or 0 if it cannot be used. */
 static long take_spare(const int *descriptors, size_t count) {
-    int is_fit = spare.socket >= 0 && spare.flags == message.start.flags &&
-                 plans[message.start.slot].order <= spare.plans && now_ms() - spare.made_ms < fresh_ms &&
-                 !are_changes() && pass_on(spare.socket, descriptors, count);
+    int is_taken = spare.socket >= 0 && spare.flags == message.start.flags &&
+                   plans[message.start.slot].order <= spare.plans && now_ms() - spare.made_ms < fresh_ms &&
+                   !are_changes() && pass_on(spare.socket, descriptors, count);
     drop_spare(); /* what it was sent stays in its socket */
-    return is_fit ? spare.pid : 0;
+    return is_taken ? spare.pid : 0;
 }
 
 static void serve_start(const int *descriptors, size_t count) {
@@ -180,7 +191,7 @@ static void serve_start(const int *descriptors, size_t count) {
     struct {
         int32_t pid, error;
     } told = {0, EINVAL};
-    if (start->slot < MOST_PLANS && fits(start, &plans[start->slot].is.plan, count)) {
+    if (is_fit(count)) {
         long pid = take_spare(descriptors, count);
         if (!pid && !(pid = fork_into(start->flags))) become_init(descriptors, count);
         told.pid = pid > 0 ? (int32_t)pid : 0;
@@ -188,6 +199,7 @@ static void serve_start(const int *descriptors, size_t count) {
     }
     close_all(descriptors, count); /* those here would keep the report and the pipes from ending */
     answer(&told, sizeof told);
+    if (is_supervisors) leave(0);
     uint64_t flags = start->flags;
     memset(message.bytes, 0, message.head.size); /* the next spare need not know this environment */
     if (!told.pid) return;
@@ -211,6 +223,16 @@ static void take_hello(void) {
     quiet_ms = message.hello.quiet_ms;
 }
 
+static void take_watch(void) {
+    if (!is_supervisors || !keep_watch(&message.watch)) leave(1);
+}
+
+/* Fork a spare before the first start: of a supervisor that waits for one itself. */
+static void take_spare_order(void) {
+    if (message.head.size != sizeof message.spare || !are_namespaces(message.spare.flags)) leave(1);
+    make_spare(message.spare.flags);
+}
+
 /* Nothing that is forked here installs a filter, so it must be there; and the zygote's end must end this. */
 static int is_confined(void) {
     int signal = 0;
@@ -225,15 +247,18 @@ static void begin(void) {
     name_process(NAME);
     for (int number = 0; number < SOCKET; number++)
         if (CALL(SYS_fcntl, number, F_GETFD) < 0) leave(1); /* what is received must not get these numbers */
-    if (!is_confined()) leave(1);
+    /* A supervisor that has ended before this has closed the socket, too. */
+    if (is_supervisors) CALL(SYS_prctl, PR_SET_PDEATHSIG, KILL);
+    else if (!is_confined()) leave(1);
     for (int number = 1; number <= SIGNALS; number++) CALL(SYS_rt_sigaction, number, nothing, NULL, 8);
     mounts = (int)CALL(SYS_openat, AT_FDCWD, "/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
     answer("R", 1);
 }
 
-_Noreturn void be_template(void) {
+_Noreturn void be_template(const uintptr_t *words) {
     int descriptors[ROOM];
     size_t count;
+    is_supervisors = words[0] > 1;
     begin();
     for (;;) {
         struct pollfd socket = {SOCKET, POLLIN, 0};
@@ -251,6 +276,8 @@ _Noreturn void be_template(void) {
         if (message.head.kind == START) serve_start(descriptors, count);
         else if (message.head.kind == PLAN) take_plan();
         else if (message.head.kind == HELLO) take_hello();
+        else if (message.head.kind == WATCH) take_watch();
+        else if (message.head.kind == SPARE) take_spare_order();
         else leave(1);
     }
 }

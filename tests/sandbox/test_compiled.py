@@ -10,8 +10,8 @@ import pytest
 
 from execserver.sandbox.kernel import mounts
 from execserver.sandbox.kernel.namespaces import Identity
-from execserver.sandbox.kernel.syscalls import Kernel
-from execserver.sandbox.plan import HIDDEN_DIRECTORY, READ, WRITE, Missing, SandboxPlan
+from execserver.sandbox.kernel.syscalls import Kernel, number_of
+from execserver.sandbox.plan import FILTER_RESTRICTED, HIDDEN_DIRECTORY, READ, WRITE, Missing, SandboxPlan
 from execserver.sandbox.rootfs.compiled import MOST_BYTES, compiled
 from execserver.sandbox.rootfs.recorded import GIVEN_CONSOLE, RecordedRoot
 from execserver.zygote.confine.sandbox_init import prepare
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 STEP = struct.Struct("<HHIq6Q")
 HEAD = struct.Struct("<IIQII7II")
-IDENTITY, COVER = 4, 5
+IDENTITY, COVER, FILTER = 4, 5, 7
 
 
 def recorded(view: SandboxPlan) -> RecordedRoot:
@@ -84,6 +84,19 @@ def test_identities_are_those_of_the_plan_and_covers_are_the_starts(tmp_path: Pa
     checked = [words[1:4] for part in found for kind, _, _, _, *words in part if kind == IDENTITY]
     assert checked == [list(identity(tmp_path / "ws"))]
     assert [words[0] for part in found for kind, _, _, _, *words in part if kind == COVER] == [0]
+
+
+def test_a_filter_that_the_process_has_not_inherited_is_a_step_of_its_own() -> None:
+    kernel = Kernel()
+    root = prepare(kernel, plan(), Identity(), False, [b"sys"])
+    form = None if root is None else compiled(root)
+    assert form is not None
+    found, data = parts(form.message(3, 7))
+    *_, (kind, pointers, _, _, place, count, *_), last = found[-1]
+    code = kernel.programs[FILTER_RESTRICTED]
+    assert (kind, pointers, count * 8) == (FILTER, 1, len(code))
+    assert data[place:].startswith(code)
+    assert last[2] == number_of(kernel.machine, "close_range")  # nothing else comes behind it
 
 
 def test_what_is_too_large_for_a_message_has_no_compiled_form(tmp_path: Path) -> None:

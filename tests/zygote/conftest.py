@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.roots import USERS, open_folder
+from tests.support.sandbox_init import PYTHON, program_of
 from tests.zygote.confined_harness import records_folder
 from tests.zygote.supervised import Supervised
 
@@ -34,7 +35,13 @@ def user(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def zygote(user: int, tmp_path: Path) -> Iterator[Supervised]:
+def maker() -> str:
+    """Return what makes the sandboxes; a module that tries both has a fixture of its own."""
+    return PYTHON
+
+
+@pytest.fixture
+def zygote(user: int, tmp_path: Path, maker: str) -> Iterator[Supervised]:
     """Return a zygote of the user."""
-    with Supervised(user, folder=records_folder(tmp_path, user)) as started:
+    with Supervised(user, folder=records_folder(tmp_path, user), program=program_of(maker)) as started:
         yield started

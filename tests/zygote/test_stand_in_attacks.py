@@ -15,6 +15,7 @@ import pytest
 from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST
 from execserver.zygote.supervision.stand_in.code import CODES
 from tests.support.roots import plan
+from tests.support.sandbox_init import MAKERS
 from tests.support.waiting import wait_until
 from tests.zygote.python_inside import python
 from tests.zygote.supervised import ENV, FULL_ACCESS, PLACES, Supervised, allow
@@ -22,6 +23,12 @@ from tests.zygote.supervised import ENV, FULL_ACCESS, PLACES, Supervised, allow
 pytestmark = pytest.mark.skipif(platform.machine() not in CODES, reason="there is no code for this CPU")
 
 FREE = plan(network=NETWORK_HOST, syscall_filter=FILTER_OPEN)  # where tracing and sockets are allowed
+
+
+@pytest.fixture(params=MAKERS)
+def maker(request: pytest.FixtureRequest) -> str:
+    """Return what makes the sandboxes: Python, or the compiled template."""
+    return str(request.param)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from execserver.sandbox.kernel.syscalls import Kernel
 from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE
 from execserver.zygote.supervision.records import ACCEPT, CANCEL, DECLINE, FAILED, Question, Withdrawn
 from execserver.zygote.supervision.stand_in.stand_ins import STAND_IN
+from tests.support.sandbox_init import MAKERS
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import (
     ENV,
@@ -27,6 +28,12 @@ from tests.zygote.supervised import (
 FILTERS = 'grep -E "^(Seccomp|NoNewPrivs):" /proc/self/status'
 OUTSIDE = "NoNewPrivs:\t0\nSeccomp:\t0\n"
 INSIDE = "NoNewPrivs:\t1\nSeccomp:\t2\n"
+
+
+@pytest.fixture(params=MAKERS)
+def maker(request: pytest.FixtureRequest) -> str:
+    """Return what makes the sandboxes: Python, or the compiled template."""
+    return str(request.param)
 
 
 @pytest.mark.parametrize("place", PLACES)

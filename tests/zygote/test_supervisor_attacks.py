@@ -14,6 +14,7 @@ from execserver.sandbox.plan import FILTER_OPEN, NETWORK_HOST, ROOT_READ_ONLY, W
 from execserver.zygote.confinement import BUBBLEWRAP, LANDLOCK, NATIVE
 from execserver.zygote.supervision.records import ACCEPT
 from tests.support.roots import give, mount, plan
+from tests.support.sandbox_init import MAKERS
 from tests.zygote.python_inside import python
 from tests.zygote.supervised import (
     FULL_ACCESS,
@@ -26,6 +27,12 @@ from tests.zygote.supervised import (
 
 FREE = plan(network=NETWORK_HOST, syscall_filter=FILTER_OPEN)  # where tracing and sockets are allowed
 needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers and code of x86_64")
+
+
+@pytest.fixture(params=MAKERS)
+def maker(request: pytest.FixtureRequest) -> str:
+    """Return what makes the sandboxes: Python, or the compiled template."""
+    return str(request.param)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ of argument N at 16 + 8N (both architectures are little-endian).
 from __future__ import annotations
 
 import errno
+import os
 import struct
 
 from execserver.sandbox.kernel.seccomp_numbers import LACKED, NUMBERS
@@ -29,6 +30,7 @@ from execserver.sandbox.kernel.seccomp_table import (
     WITHOUT_NAMESPACES,
     X32_BIT,
 )
+from execserver.sandbox.kernel.syscalls import number_of
 from execserver.sandbox.plan import FILTER_NONE, FILTER_OPEN, FILTER_PROXY_ROUTED, FILTER_RESTRICTED
 
 TYPE_CHECKING = False
@@ -60,6 +62,7 @@ _ARGUMENTS_AT = 16
 _FARTHEST = 255  # instructions that a conditional jump can skip: its offsets are bytes
 _FEW = 3  # so many calls are compared one by one
 _INSTRUCTION = struct.Struct("<HBBI")
+INSTRUCTION_BYTES = _INSTRUCTION.size
 _PROGRAM = struct.Struct("@HP")
 _SET_MODE_FILTER = 1
 _PR_GET_SECCOMP = 21
@@ -218,3 +221,11 @@ def install_program(kernel: Kernel, code: bytes) -> None:
     behind = ctypes.addressof(program) + _PROGRAM.size
     _PROGRAM.pack_into(program, 0, len(code) // _INSTRUCTION.size, behind)
     kernel.call("seccomp", _SET_MODE_FILTER, 0, program)
+
+
+def code_of(call: Sequence[object]) -> bytes | None:
+    """Return the program of a recorded `install_program`; None for any other call."""
+    number, _, _, program, *_ = call
+    if number != number_of(os.uname().machine, "seccomp"):
+        return None
+    return bytes(program)[_PROGRAM.size :]  # type: ignore[call-overload, no-any-return]

@@ -13,6 +13,7 @@ import struct
 from execserver.sandbox.identity import check_identity
 from execserver.sandbox.kernel.landlock import WRITE_FILE
 from execserver.sandbox.kernel.mounts import check_device
+from execserver.sandbox.kernel.seccomp import INSTRUCTION_BYTES, code_of
 from execserver.sandbox.rootfs.landlock_rules import allow_stdio
 from execserver.sandbox.rootfs.recorded import GIVEN_CONSOLE, RecordedRoot
 
@@ -28,7 +29,7 @@ MOST_COVERS = 64
 PLAN = 2  # the kind of a message
 
 # Kinds of steps: a call that must have the recorded result, one that may have any, and what is no call.
-_TO_RESULT, _TO_ANY, _SESSION, _DEVICE, _IDENTITY, _COVER, _STDIO = range(7)
+_TO_RESULT, _TO_ANY, _SESSION, _DEVICE, _IDENTITY, _COVER, _STDIO, _FILTER = range(8)
 _ARGUMENTS = 6
 _STEP = struct.Struct("<HHIq6Q")
 _HEAD = struct.Struct("<IIQII")  # kind, size, number, slot, covers; then the counts of the parts, and _SIZE
@@ -100,6 +101,10 @@ def _encoded(step: Step, data: _Data) -> bytes | None:
     number, *arguments = given
     if not hasattr(act, "argtypes") or not isinstance(number, int):
         return None  # no system call
+    code = code_of(given)
+    if code is not None:  # by itself, since it leads to an address
+        numbers = data.place(code, shared=True), len(code) // INSTRUCTION_BYTES
+        return _STEP.pack(_FILTER, 1, 0, 0, *numbers, *[0] * (_ARGUMENTS - len(numbers)))
     words, pointers = [], 0
     for index, argument in enumerate(arguments):
         if argument is GIVEN_CONSOLE:

@@ -8,6 +8,7 @@ started by Python on the same descriptors, so every refusal and its reason are P
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import struct
 
@@ -50,8 +51,8 @@ _IDENTITY = struct.Struct("<3Q")
 class CompiledRoots:
     """The compiled sandbox roots of recent plans; like the plans in the cache, by their bytes."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._plans = PlanCache(kernel, filtered=True)
+    def __init__(self, plans: PlanCache) -> None:
+        self._plans = plans
         self._known: dict[bytes, tuple[RecordedRoot, CompiledRoot | None]] = {}
 
     def root(self, record: bytes) -> CompiledRoot | None:
@@ -88,9 +89,14 @@ class CompiledTemplate(Template):
         covers: Sequence[Mount],
         deadline_ns: int,
         by_python: ByPython,
+        kept: Sequence[int] = (),
     ) -> tuple[int, Report]:
-        """Start a command; return as `start_child`.  Raises OSError as `Template.ask`, or as `by_python`."""
+        """Start a command; return as `start_child`.  Raises OSError as `Template.ask`, or as `by_python`.
+
+        `kept` is what goes along behind stdio.
+        """
         ends = [] if command.slave else [end for end in command.stdio if end is not None]
+        ends += kept
         held: list[int] = []
         try:
             begun = _start(root, plan, command, covers)
@@ -126,7 +132,7 @@ class CompiledTemplate(Template):
             self._program = b""
             return False
         if self._socket is not None:
-            send_record(self._socket, _hello())
+            send_record(self._socket, hello())
         return True
 
     def _become(self) -> None:
@@ -135,14 +141,17 @@ class CompiledTemplate(Template):
 
     def _messages(self, root: CompiledRoot, begun: _Begun, descriptors: Sequence[int]) -> list[Message]:
         """Return what to send: the start, and before it its plan if the process does not know that."""
+        slot, number, plans = self._plan(root)
+        return [*plans, (begun(slot, number), descriptors)]
+
+    def _plan(self, root: CompiledRoot) -> tuple[int, int, list[Message]]:
+        """Return slot and number of a plan, and what to send before they are used."""
         known = self._numbers.pop(root, None)
-        slot, number = known or (self._free_slot(), self._last + 1)
-        self._numbers[root] = slot, number
-        start = begun(slot, number), descriptors
+        slot, number = self._numbers[root] = known or (self._free_slot(), self._last + 1)
         if known:
-            return [start]
+            return slot, number, []
         self._last = number
-        return [(root.message(slot, number), ()), start]
+        return slot, number, [(root.message(slot, number), ())]
 
     def _free_slot(self) -> int:
         """Return a slot without a plan, or that of the plan used longest ago, which is forgotten."""
@@ -205,7 +214,9 @@ def _close(descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-def _hello() -> bytes:
+@functools.lru_cache(1)
+def hello() -> bytes:
+    """Return the message that a template gets first."""
     texts = b"".join(strerror(number).encode() + b"\0" for number in range(_ERRORS))
     times = filter_template.IDLE_MS, int(spare_init.FRESH_S * 1000), filter_template.QUIET_MS
     return _HELLO_HEAD.pack(_HELLO, _HELLO_HEAD.size + len(texts), *times, _ERRORS) + texts

@@ -97,7 +97,8 @@ class Sandboxes(Host):
         # ms), and none to inherit.  Not one per plan: so commands share nothing more than without it.
         self._filtered = {name: FilterTemplate(kernel, libc, name) for name in INHERITED}
         self._compiled = {name: CompiledTemplate(kernel, program, name) for name in INHERITED}
-        self.compiled_roots = CompiledRoots(kernel)
+        self.compiled_roots = CompiledRoots(PlanCache(kernel, filtered=True))
+        self._program = program
         self._supervisors: Supervisors | None = None
         self._warm_up()
 
@@ -297,7 +298,7 @@ class Sandboxes(Host):
             # Imported here: only the zygotes of the shell tool supervise anything.
             from execserver.zygote.supervision.start import Supervisors
 
-            self._supervisors = Supervisors(self.kernel, self.libc)
+            self._supervisors = Supervisors(self.kernel, self.libc, self._program)
         supervisors = self._supervisors
         back_end, supervise = supervisors.prepare(request, descriptors)
         routing = _way_of(self.kernel, back_end, request.env, channel)

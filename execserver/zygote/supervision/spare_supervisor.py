@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from execserver.sandbox.kernel.syscalls import Kernel
+    from execserver.sandbox.rootfs.compiled import CompiledRoot
     from execserver.zygote.confine.back_end import BackEnd
     from execserver.zygote.confine.plan_cache import PlanCache
     from execserver.zygote.confine.spare import Become
+    from execserver.zygote.supervision.watched_template import WatchedTemplate
 
 IDLE_S = 300
 _WHILE_IT_WAITED = frozenset((1, 2, 3, 15, 17))  # what the zygote, and so the spare, blocks
@@ -56,25 +58,32 @@ class SpareSupervisor(Spare):
 
 
 class Inits:
-    """The spare init of a waiting supervisor, which may make one; its owner closes it."""
+    """The spare init of a waiting supervisor, which may make one; its owner closes it.
 
-    def __init__(self, kernel: Kernel, become: Become) -> None:
+    The compiled `template` makes it where it can, and owns it then.
+    """
+
+    def __init__(self, kernel: Kernel, become: Become, template: WatchedTemplate) -> None:
         self._kernel = kernel
         self._become = become
+        self.template = template
         self._spare: SpareInit | None = None
         self._start = b""
 
     @property
     def below(self) -> int:
         """The number below which descriptors have to stay open."""
-        return max(self._spare.descriptors, default=0) + 1 if self._spare is not None else 0
+        spare = [] if self._spare is None else self._spare.descriptors
+        return max(*spare, self.template.descriptor, -1) + 1
 
-    def make(self, back_end: BackEnd, plans: PlanCache, example: bytes) -> None:
-        """Make one for starts like the example, if that is of any use."""
+    def make(self, back_end: BackEnd, root: CompiledRoot | None, plans: PlanCache, example: bytes) -> None:
+        """Make one for starts like the example, if that is of use; `root` is what a compiled one plays."""
         # The questions get this number, and what is opened from here on stays.
         number = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         assert number == KEPT
-        if back_end.recorded is not None:
+        if root is not None:
+            self.template.make_spare(root, back_end.flags)
+        elif back_end.recorded is not None:
             self._spare = SpareInit(self._kernel, self._become, sibling=False)
             self._spare.make(back_end.flags, plans.all_recorded(), example)
 

@@ -18,6 +18,7 @@ from execserver.sandbox.plan import NETWORK_PROXY
 from execserver.zygote.confine.back_end import Host, refused
 from execserver.zygote.confine.child import BESIDE, KEPT, forked, start_child, tell_failure
 from execserver.zygote.confine.command import Command, command_of
+from execserver.zygote.confine.compiled_template import CompiledRoots, hello
 from execserver.zygote.confine.handed_start import handed, start_in
 from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.table import back_end_of
@@ -34,6 +35,7 @@ from execserver.zygote.supervision.supervisor import ShellFailed, Supervisor, To
 from execserver.zygote.supervision.trap import notify
 from execserver.zygote.supervision.trap.forced_exit import ForcedExit
 from execserver.zygote.supervision.trap.install import hand_over
+from execserver.zygote.supervision.watched_template import WatchedTemplate
 from execserver.zygote.supervision.wrapper.wrapper_end import shell_variables
 
 TYPE_CHECKING = False
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from execserver.rules.policy import Policy
     from execserver.sandbox.kernel.syscalls import Kernel
     from execserver.sandbox.plan import Mount, SandboxPlan
+    from execserver.sandbox.rootfs.compiled import CompiledRoot
     from execserver.zygote.confine.back_end import BackEnd
     from execserver.zygote.confine.child import Become, Report
     from execserver.zygote.confine.routing import Routing
@@ -56,7 +59,8 @@ if TYPE_CHECKING:
 class Supervisors:
     """Makes supervisors for one zygote."""
 
-    def __init__(self, kernel: Kernel, libc: Libc) -> None:
+    def __init__(self, kernel: Kernel, libc: Libc, program: bytes = b"") -> None:
+        """`program` is the path of the compiled template, if there is one."""
         # A plan cache of its own: the init of a supervised shell keeps one descriptor more, the channel, so
         # its recorded calls have other descriptor numbers.
         self._host = Host(kernel, libc, PlanCache(kernel, keeping=True))
@@ -65,8 +69,12 @@ class Supervisors:
         self._outside = Outside(kernel)
         self._leave = ForcedExit(kernel)
         notify.prepare(kernel)
+        hello()
         self.spare = SpareSupervisor(kernel, self._become)
-        self._inits = Inits(kernel, self._become_init)  # of a spare
+        self._program = program
+        self._roots = CompiledRoots(self._host.plans)
+        # Of a supervisor, which inherits this one before it has a process.
+        self._inits = Inits(kernel, self._become_init, WatchedTemplate(kernel, libc, program))
         self._identity = Identity()
         self._last: tuple[SpawnRequest, Sequence[Mount]] | None = None
         gc.collect()
@@ -100,7 +108,8 @@ class Supervisors:
         back_end.make_ready()  # in the zygote, so that the recorded calls serve later supervisors, too
         # The supervisor has the request's stdio as its own by then.
         own = (0 if request.pipe_stdin else None, 1, 2)
-        shell = _Shell(kernel, back_end, request, supervision, own, self._inits)
+        root = self._compiled_root(back_end, request, supervision)
+        shell = _Shell(kernel, back_end, request, supervision, own, self._inits, root)
 
         def supervise_it(report: int, covers: Sequence[Mount], routing: Routing | None) -> None:
             def start_shell(channel: int) -> tuple[int, Report]:
@@ -121,6 +130,15 @@ class Supervisors:
             )
 
         return back_end, supervise_it
+
+    def _compiled_root(
+        self, back_end: BackEnd, request: SpawnRequest, supervision: Supervision
+    ) -> CompiledRoot | None:
+        """Return what the compiled init plays for a request; None where Python serves it."""
+        is_recorded = back_end.recorded is not None and not request.listens
+        if not self._program or not is_recorded or supervision.interception != NOTIFY:
+            return None
+        return self._roots.root(request.confinement.plan)
 
     def start(
         self, request: SpawnRequest, descriptors: Sequence[int], covers: Sequence[Mount], supervise: Supervise
@@ -166,8 +184,9 @@ class Supervisors:
     def _rehearse(self, request: SpawnRequest, data: bytes) -> None:
         """Touch what a supervisor will: each page that it writes to is copied now and not in a start."""
         back_end, _ = self.prepare(request, (0,) * (3 + request.pipe_stdin))
-        self._inits.make(back_end, self._host.plans, data)
         supervision, policy = self._decoded(request)
+        root = self._compiled_root(back_end, request, supervision)
+        self._inits.make(back_end, root, self._host.plans, data)
         tools = Tools(self._outside, self._leave, OutsideEnvironment(supervision.server_env))
         # Its descriptors are closed with all others that no start has brought.
         Supervisor(self._host.kernel, self._host.libc, policy, supervision, tools, 1)
@@ -207,8 +226,10 @@ class _Shell:
         supervision: Supervision,
         stdio: Sequence[int | None],
         inits: Inits | None = None,
+        root: CompiledRoot | None = None,
     ) -> None:
         self._kernel = kernel
+        self._root = root  # for the compiled init
         self._back_end = back_end
         self._is_notified = supervision.interception == NOTIFY
         self._inits = inits
@@ -222,6 +243,23 @@ class _Shell:
 
         Raises ShellFailed.
         """
+
+        def by_python(ends: Sequence[int]) -> tuple[int, Report]:
+            *stdio, kept = ends
+            self._command.stdio = (None,) * (3 - len(stdio)) + (*stdio,)
+            return self._start_by_python(covers, kept)
+
+        plan, inits = self._back_end.plan, self._inits
+        if self._root is None or inits is None or plan is None or not inits.template.start():
+            return self._start_by_python(covers, channel)
+        try:
+            return inits.template.begin(self._root, plan, self._command, covers, 0, by_python, (channel,))
+        except OSError as error:
+            raise self._failed(error) from None
+        finally:
+            inits.template.close()
+
+    def _start_by_python(self, covers: Sequence[Mount], channel: int) -> tuple[int, Report]:
         back_end = self._back_end
 
         def begin(report: int) -> int:
@@ -232,10 +270,13 @@ class _Shell:
         try:
             return start_child(begin)
         except OSError as error:
-            reason = strerror(error.errno or errno.EIO)
-            if back_end.flags:
-                reason = f"cannot make namespaces: {reason}"
-            raise ShellFailed(os.fsencode(reason)) from None
+            raise self._failed(error) from None
+
+    def _failed(self, error: OSError) -> ShellFailed:
+        reason = strerror(error.errno or errno.EIO)
+        if self._back_end.flags:
+            reason = f"cannot make namespaces: {reason}"
+        return ShellFailed(os.fsencode(reason))
 
     def watched(self, covers: Sequence[Mount], channel: int) -> Become:
         """Return what a fork does to be the shell or to stand for it."""

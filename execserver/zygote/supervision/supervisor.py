@@ -187,7 +187,8 @@ class Supervisor:
         self._loop.drop(report.descriptor)
         reason = report.hear()
         if reason is not None:
-            raise ShellFailed(reason)
+            self._begin_again(report, reason)
+            return
         if self._source is None and self._is_notified:
             self._take_listener()  # sent before that report, but perhaps after the last look
         # A shell that could not be started has ended already, and needs no watching.
@@ -197,6 +198,15 @@ class Supervisor:
         child.tell_running()
         self._loop.add(report.descriptor, self._hear_more)
         self._take_end_before_others()  # if it came along with that report
+
+    def _begin_again(self, failed: Report, reason: bytes) -> None:
+        """Start the shell by Python, once, if the compiled init could not; else raise ShellFailed."""
+        again = failed.take_again()
+        if again is None:
+            raise ShellFailed(reason)
+        failed.end(0)
+        self._shell, self._report = again()
+        self._loop.add(self._report.descriptor, self._hear)
 
     def _hear_more(self) -> None:
         assert self._report is not None
@@ -237,7 +247,7 @@ class Supervisor:
                 if not is_traced:
                     self._broker.stopped(pid)
             elif pid == self._shell:
-                self._shell_ended(status)
+                self._shell_ended(pid, status)
             elif not self._broker.ended(pid, status):
                 self._messages.ended(pid)
         self._broker.look_for_continued()
@@ -252,10 +262,12 @@ class Supervisor:
         elif not self._lingers:
             self._linger()
 
-    def _shell_ended(self, status: int) -> None:
-        assert self._report is not None
+    def _shell_ended(self, pid: int, status: int) -> None:
         if not self._is_running:
             self._hear()  # reported before its end, but perhaps after the last look
+            if pid != self._shell:
+                return  # another one has taken its place
+        assert self._report is not None
         self._loop.drop(self._report.descriptor)
         status = self._report.end(status)
         if self._status is None:

@@ -176,6 +176,19 @@ def prepare(kernel: Kernel) -> None:
         kernel.programs[_OURS] = program(kernel.machine)
 
 
+def listener_filter(kernel: Kernel) -> tuple[bytes, int, int] | None:
+    """Return the filter program and the flags for its listener: the best, and those that any kernel knows.
+
+    None for a CPU without numbers here.
+    """
+    if _OURS not in kernel.programs:
+        prepare(kernel)
+    code = kernel.programs.get(_OURS)
+    # With it only fatal signals end the wait of a call that was received.
+    more = 0 if WAIT_KILLABLE in kernel.without else _WAIT_KILLABLE_RECV
+    return None if code is None else (code, _NEW_LISTENER | more, _NEW_LISTENER)
+
+
 def install(kernel: Kernel) -> int:
     """Put this thread and all it starts under the filter; return the listener, owned by the caller.
 
@@ -183,22 +196,19 @@ def install(kernel: Kernel) -> int:
     """
     import ctypes
 
-    if _OURS not in kernel.programs:
-        prepare(kernel)
-    code = kernel.programs.get(_OURS)
-    if code is None:
+    found = listener_filter(kernel)
+    if found is None:
         raise OSError(errno.ENOSYS, "no system call numbers for this CPU", kernel.machine)
+    code, flags, plain_flags = found
     instructions = ctypes.create_string_buffer(code, len(code))
     address = ctypes.addressof(instructions)
     head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // _INSTRUCTION.size, address))
-    if WAIT_KILLABLE not in kernel.without:
-        # With it only fatal signals end the wait of a call that was received.
-        try:
-            return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE_RECV, head)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-    return kernel.call("seccomp", _SET_MODE_FILTER, _NEW_LISTENER, head)
+    try:
+        return kernel.call("seccomp", _SET_MODE_FILTER, flags, head)
+    except OSError as error:
+        if error.errno != errno.EINVAL or flags == plain_flags:
+            raise
+    return kernel.call("seccomp", _SET_MODE_FILTER, plain_flags, head)
 
 
 def _when(numbers: tuple[int, int], verdict: int) -> list[tuple[int, int, int, int]]:

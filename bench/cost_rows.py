@@ -70,6 +70,13 @@ def not_found(url: str, folder: Path, times: int) -> None:
                 pass
 
 
+def change(url: str, folder: Path, times: int) -> None:
+    """Write an empty file."""
+    with Client(url) as client:
+        for _ in range(times):
+            client.call("fs/writeFile", {"path": (folder / "changed").as_uri(), "dataBase64": ""})
+
+
 def key(url: str, folder: Path, times: int) -> None:
     """Type a key into `cat` on a terminal, and have its echo."""
     with Client(url) as client:
@@ -161,6 +168,8 @@ ROWS = [
     CostRow("info", "environment/info", 400, info),
     CostRow("metadata", "fs/getMetadata", 400, metadata),
     CostRow("notfound", "fs/getMetadata of nothing", 400, not_found),
+    CostRow("change", "fs/writeFile of nothing", 400, change),
+    CostRow("audited", "the same with an audit log", 400, change, SERVER, ("--audit", "{place}/audit")),
     CostRow("key", "key to echo on a tty", 300, key),
     CostRow("push", "a line pushed by a process", 300, push),
     CostRow("stream", "a MiB of output", 32, stream),

@@ -172,7 +172,8 @@ class Server:
             observers.append(trail)
             self._services.audit = trail
             self._services.sandbox.hide(segments.folder)
-        self._services.observer = self._sessions.observer = Observers(*observers)
+        watching = observers[0] if len(observers) == 1 else Observers(*observers)
+        self._services.observer = self._sessions.observer = watching
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         return {

@@ -146,7 +146,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.handlers.audit": "e2e/test_audit.py",
     "execserver.protocol.audit": "e2e/test_audit.py",
     "execserver.watching": "e2e/test_metrics.py",
-    "execserver.services.audit": "e2e/test_audit.py",
     "execserver.services.account": "e2e/test_limits.py",
     "execserver.services.process_recorder": "e2e/test_recording.py",
     "execserver.services.limit_table": "e2e/test_limits.py",

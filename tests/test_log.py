@@ -93,6 +93,36 @@ def test_the_longer_of_two_nested_secrets_goes_as_a_whole() -> None:
     assert Redactor(["swordfish", "swordfish-2026"])("x swordfish-2026 y") == "x [redacted] y"
 
 
+_PIECES = st.sampled_from(
+    [
+        *(
+            "Bearer",
+            "bearer ",
+            "BASIC ",
+            "://",
+            "a@",
+            "to",
+            "ken",
+            "TOKEN=",
+            "secret",
+            "passwd",
+            "passwrd:",
+            "_",
+        ),
+        *("api", "key", "api-key=", "sk-", "abcdefgh", "xst1.", "0123456789abcdef", ".x", "\u017f", "\u212a"),
+        *(" ", '"', "=", "\n", "PASSWOD=", "paSSword ="),
+    ]
+)
+
+
+@given(st.lists(_PIECES, max_size=9).map("".join) | st.text())
+def test_a_text_that_is_not_tried_with_the_patterns_holds_nothing_they_match(text: str) -> None:
+    tried = text
+    for pattern, replacement in log._PATTERNS:
+        tried = pattern.sub(replacement, tried)
+    assert Redactor()(text) == tried
+
+
 @given(st.text())
 def test_redaction_takes_any_text(text: str) -> None:
     assert isinstance(Redactor(["swordfish1"])(text), str)

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 GENESIS = "0" * 64
 MAX_LINE_BYTES = 64 * 1024
@@ -30,13 +30,25 @@ class Broken(Exception):
     """A line does not belong where it stands; the text says why."""
 
 
-def line_of(number: int, at: str, event: str, members: Mapping[str, object], previous: str) -> bytes:
-    """Return a record as a line, without its line end."""
+def line_of(
+    number: int,
+    at: str,
+    event: str,
+    members: Mapping[str, object],
+    previous: str,
+    encode: Callable[[object], str] | None = None,
+) -> bytes:
+    """Return a record as a line, without its line end; `encode` does what `json_text` does."""
     begin = {"n": number, "at": at, "event": event}
-    text = _json({**begin, **members}) if _is_within(members, *_BOUNDS[0]) else ""
+    text = (encode or json_text)({**begin, **members}) if _is_within(members, *_BOUNDS[0]) else ""
     if not text or len(text) > _MOST:
         text = _bounded_json(begin, members)
     return f'{text[:-1]},"prev":"{previous}"}}'.encode()
+
+
+def line_around(number: int, at: str, members: str, previous: str) -> bytes:
+    """Return the same of members, the event first, that are JSON within all bounds already."""
+    return f'{{"n":{number},"at":"{at}",{members},"prev":"{previous}"}}'.encode()
 
 
 def digest_of(line: bytes) -> str:
@@ -84,16 +96,17 @@ class Checker:
         return record
 
 
-_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+# Makes JSON of printable ASCII only: what is shown obeys no words, and no reader wonders where a line ends.
+json_text = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 
 def _bounded_json(begin: dict[str, object], members: Mapping[str, object]) -> str:
     body = {**begin, **members}
     for bounds in _BOUNDS:
-        text = _json(bounded(body, *bounds))
+        text = json_text(bounded(body, *bounds))
         if len(text) <= _MOST:
             return text
-    return _json({**begin, "cut": True})
+    return json_text({**begin, "cut": True})
 
 
 def _is_within(members: Mapping[str, object], most: int, words: int) -> bool:
@@ -103,8 +116,11 @@ def _is_within(members: Mapping[str, object], most: int, words: int) -> bool:
             if len(value) > most:
                 return False
         elif isinstance(value, list):
-            if len(value) > words or not all(isinstance(each, str) and len(each) <= most for each in value):
+            if len(value) > words:
                 return False
+            for each in value:
+                if not isinstance(each, str) or len(each) > most:
+                    return False
         elif isinstance(value, dict | tuple):
             return False
     return True

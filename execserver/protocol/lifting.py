@@ -56,6 +56,10 @@ class Lifted:
         whole: T = msgspec.structs.replace(found, **{self._member: self._data})
         return whole
 
+    def rest(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """Return what a decoder that skips the base64 makes of the text.  Raises what the decoder raises."""
+        return decoder.decode(self._before + self._after)
+
     def __bytes__(self) -> bytes:
         """Return the whole JSON text: some bytes have just one base64 text."""
         return self._before + base64.encode(self._data) + self._after

@@ -15,21 +15,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Annotated
-from urllib.parse import urlsplit
+from functools import lru_cache
 
-import msgspec
 from gevent.hub import get_hub
-from msgspec.structs import fields
 
-from execserver.audit.chain import digest_of, line_of
+from execserver.audit.chain import digest_of, json_text, line_around, line_of
 from execserver.audit.recording import Recording
 from execserver.audit.segments import Segments
 from execserver.protocol import methods, own_methods
 from execserver.protocol.errors import InternalError
 from execserver.protocol.files import FsOpenMode
-from execserver.protocol.lifting import Lifted
+from execserver.services.audit_facts import facts_of, json_of, quick_text
 from execserver.services.observers import ERROR, SUCCESS, Answered, Started, Who
 from execserver.services.process import Process
 
@@ -38,44 +34,7 @@ _log = logging.getLogger(__name__)
 _SYNC_S = 1.0
 _WARN_S = 10.0
 _SESSION_CHARACTERS = 8
-_STRANGE_BYTES = 200
-_NO_URL, _NO_WORDS = "(no URL)", "(no words)"
-
-
-_NOT_GIVEN = msgspec.Raw()
-
-
-class _Facts(msgspec.Struct, kw_only=True, rename="camel"):
-    """The members of params that are recorded; all others are skipped.
-
-    Not one has a type here: a request may have any members besides its own, and none of them may hide others.
-    """
-
-    argv: msgspec.Raw = _NOT_GIVEN
-    command: msgspec.Raw = _NOT_GIVEN
-    cwd: msgspec.Raw = _NOT_GIVEN
-    path: msgspec.Raw = _NOT_GIVEN
-    source_path: msgspec.Raw = _NOT_GIVEN
-    destination_path: msgspec.Raw = _NOT_GIVEN
-    recursive: msgspec.Raw = _NOT_GIVEN
-    mode: msgspec.Raw = _NOT_GIVEN
-    process_id: msgspec.Raw = _NOT_GIVEN
-    signal: msgspec.Raw = _NOT_GIVEN
-    host: msgspec.Raw = _NOT_GIVEN
-    port: msgspec.Raw = _NOT_GIVEN
-    url: msgspec.Raw = _NOT_GIVEN
-    method: msgspec.Raw = _NOT_GIVEN
-    client_name: msgspec.Raw = _NOT_GIVEN
-    network_proxy: msgspec.Raw = _NOT_GIVEN  # not recorded: it tells whether words may be credentials
-
-
-_READER = msgspec.json.Decoder(_Facts)
-_RECORDED = [each for each in fields(_Facts) if each.name != "network_proxy"]
-_SHOWN = tuple("httpMethod" if each.name == "method" else each.encode_name for each in _RECORDED)
-_GIVEN = attrgetter(*(each.name for each in _RECORDED))
-_MASKED = "(credentials are masked)"
-_NUMBER = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_PLAIN = msgspec.json.Decoder(str | _NUMBER | bool | list[str] | None)
+_NAME_CHARACTERS = 200  # of who asks, in a record made the quick way
 # What a request that ended well is recorded as; one that was refused is a `refusal`.
 EVENTS = {
     methods.INITIALIZE.name: "session",
@@ -196,9 +155,11 @@ class AuditTrail:
         """See `Observer`."""
         method = answered.request.method
         event = EVENTS.get(method)
-        if event is None or (answered.result == SUCCESS and not event):
+        if event is None:
             return
-        facts = self._facts(answered)
+        if answered.result == SUCCESS and (not event or self._is_quickly_told(event, answered)):
+            return
+        facts = facts_of(answered.request, self._redact)
         if method == methods.FS_OPEN.name and facts.get("mode", _READ) == _READ:
             return  # a file that is opened for reading is not changed
         if answered.error is not None:
@@ -259,39 +220,32 @@ class AuditTrail:
         self._is_short = False
         return None
 
-    def _facts(self, answered: Answered) -> dict[str, object]:
-        """Return what is recorded of the params."""
-        params = answered.request.params
-        try:
-            found = params.decoded(_READER) if isinstance(params, Lifted) else _READER.decode(params)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return {"params": "unreadable"}
-        facts = {
-            shown: value
-            for shown, text in zip(_SHOWN, _GIVEN(found), strict=True)
-            if text is not _NOT_GIVEN and (value := _plain(text)) is not None
-        }
-        for name in ("argv", "command"):
-            if isinstance(words := facts.get(name), list):
-                # A start that failed has no stand-ins yet.
-                given = bytes(found.network_proxy)
-                masks = b"credentialMasking" in given or b"\\u" in given  # a name may be written so
-                facts[name] = [self._redact(word) for word in ([*words[:1], _MASKED] if masks else words)]
-            elif name in facts:
-                facts[name] = _NO_WORDS
-        if "url" in facts:
-            facts["url"] = _shown_url(facts["url"])
-        if trace := answered.request.trace:
-            facts["trace"] = (trace.traceparent or "")[:64]
-        return facts
+    def _is_quickly_told(self, event: str, answered: Answered) -> bool:
+        """Write the record that `record` would, if this is one of the many whose members are plain."""
+        request, (session_id, (way, name, _)) = answered.request, answered.who
+        if self._lost or request.method == methods.FS_OPEN.name or len(name) > _NAME_CHARACTERS:
+            return False
+        text = quick_text(request)
+        if text is None:
+            return False
+        said = _said(event, session_id[:_SESSION_CHARACTERS], way, name, request.method)
+        members = f"{said},{text}" if text else said
+        if not self._append(line_around(self._number + 1, self._at(), members, self._head)):
+            self._lost = 1
+        return True
 
     def _write(self, event: str, members: dict[str, object]) -> bool:
+        return self._append(line_of(self._number + 1, self._at(), event, members, self._head, _quick_json))
+
+    def _at(self) -> str:
         now = self._now()
-        if int(now) != self._second:
-            self._second = int(now)
+        second = int(now)
+        if second != self._second:
+            self._second = second
             self._shown_second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-        at = f"{self._shown_second}.{int(now % 1 * 1000):03d}Z"
-        line = line_of(self._number + 1, at, event, members, self._head)
+        return f"{self._shown_second}.{int((now - second) * 1000):03d}Z"
+
+    def _append(self, line: bytes) -> bool:
         try:
             self._segments.append(line)
         except OSError as error:
@@ -331,27 +285,21 @@ def _synced(segments: Segments) -> OSError | None:
 
 def whom(who: Who) -> dict[str, object]:
     """Return the members of a record that say for whom something is done."""
-    members: dict[str, object] = {"session": who.session_id[:_SESSION_CHARACTERS]}
-    if who.identity.way != "none":
-        members["who"] = f"{who.identity.way}:{who.identity.name}"
+    return _whom(who.session_id[:_SESSION_CHARACTERS], who.identity.way, who.identity.name)
+
+
+def _whom(session: str, way: str, name: str) -> dict[str, object]:
+    members: dict[str, object] = {"session": session}
+    if way != "none":
+        members["who"] = f"{way}:{name}"
     return members
 
 
-def _plain(text: msgspec.Raw) -> object:
-    """Return a member's value; of one that no request takes, the beginning of its JSON."""
-    try:
-        return _PLAIN.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return bytes(text)[:_STRANGE_BYTES].decode(errors="backslashreplace")
+@lru_cache(maxsize=256)
+def _said(event: str, session: str, way: str, name: str, method: str) -> str:
+    """Return the members that all records of a session and method begin with, as JSON without the braces."""
+    return json_text({"event": event, **_whom(session, way, name), "method": method})[1:-1]
 
 
-def _shown_url(url: object) -> str:
-    """Return scheme, host and path of a URL: what is behind may be a secret, and so may a user in it."""
-    if not isinstance(url, str):
-        return _NO_URL
-    try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-        return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    except ValueError:
-        return _NO_URL
+def _quick_json(value: object) -> str:
+    return json_of(value, json_text)

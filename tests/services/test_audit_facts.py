@@ -1,0 +1,146 @@
+"""Records made the quick way say what those made the general way do, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from execserver.access.identity import Identity
+from execserver.audit.chain import json_text
+from execserver.audit.segments import Segments
+from execserver.log import Redactor
+from execserver.protocol.envelope import Request, Trace
+from execserver.protocol.errors import InvalidParams
+from execserver.protocol.lifting import LEAST_BYTES, from_client
+from execserver.services import audit
+from execserver.services.audit import EVENTS, AuditTrail
+from execserver.services.audit_facts import facts_of, json_of, quick_text
+from execserver.services.observers import DISCONNECTED, ERROR, SUCCESS, Answered, Who
+
+_NAMES = (
+    *("argv", "command", "cwd", "path", "sourcePath", "destinationPath", "recursive", "mode", "processId"),
+    *("signal", "host", "port", "url", "method", "clientName", "networkProxy", "other", "dataBase64"),
+)
+_STRANGE = st.sampled_from(
+    [
+        *(
+            '"\\ud800"',
+            '"\\u00e9"',
+            '"é"',
+            '"\x7f"',
+            '"\\u0000\\n\\t\\/"',
+            '"\\u2028"',
+            "1.0",
+            "1.5",
+            "1e400",
+        ),
+        *("-0", "9223372036854775808", "-9223372036854775808", "null", "true", "{}", '{"path":"/b"}', "[]"),
+        *('["a",1]', '["a","b"]', '"' + "x" * 2046 + '"', '"' + "x" * 2049 + '"', '"read"', '"replace"'),
+        *('"--password=opensesame1"', '"http://u:pw9@host/a?k=v"', '[["a"]]', '{"credentialMasking":1}'),
+    ]
+)
+_VALUES = st.text(max_size=9).map(json.dumps) | st.integers(-5, 5).map(str) | _STRANGE
+# A name may come twice, and members may be of any type.
+_PARAMS = st.lists(st.tuples(st.sampled_from(_NAMES), _VALUES), max_size=6).map(
+    lambda members: "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+) | st.sampled_from(["[]", "null", "7"])
+_IDENTITIES = st.sampled_from(
+    [
+        Identity("none", ""),
+        Identity("jwt", "ada é"),
+        Identity("token", "x" * 300),
+        Identity("tls", "y" * 3000),
+    ]
+)
+
+
+def _lines(folder: Path, answered: list[Answered], quick: bool, patch: pytest.MonkeyPatch) -> bytes:
+    with patch.context() as patched:
+        if not quick:
+            patched.setattr(audit, "quick_text", lambda request: None)
+            patched.setattr(audit, "_quick_json", json_text)
+        trail = AuditTrail(Segments(str(folder)), Redactor(), lambda: 1_900_000_000.25)
+        for each in answered:
+            trail.answered(each)
+        trail.record("exit", seconds=0.125, why="\x7f")
+        trail.close()
+    written = (folder / "audit-00000001.jsonl").read_bytes()
+    (folder / "audit-00000001.jsonl").unlink()
+    return written
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*EVENTS, "fs/readFile"]),
+            _PARAMS,
+            st.sampled_from([SUCCESS, SUCCESS, SUCCESS, ERROR, DISCONNECTED]),
+            _IDENTITIES,
+            st.sampled_from([None, None, Trace("00-trace", None)]),
+        ),
+        max_size=5,
+    )
+)
+def test_both_ways_write_the_same_log(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: list[tuple[str, str, str, Identity, Trace | None]],
+) -> None:
+    folder = tmp_path_factory.mktemp("log")
+    folder.chmod(0o700)
+    answered = [
+        Answered(
+            Request(1, method, msgspec.Raw(params.encode()), trace),
+            Who("0123456789abcdef", identity),
+            result,
+            InvalidParams("no") if result == ERROR else None,
+            0.0,
+        )
+        for method, params, result, identity, trace in made
+    ]
+    patch = pytest.MonkeyPatch()
+    assert _lines(folder, answered, True, patch) == _lines(folder, answered, False, patch)
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ('{"path":"/a","recursive":true,"dataBase64":"QQ=="}', '"path":"/a","recursive":true'),
+        ('{"processId":"p","signal":"interrupt"}', '"processId":"p","signal":"interrupt"'),
+        ('{"path":null}', ""),
+        ('{"path":"/\\u00e9"}', None),
+        ('{"path":7}', None),
+        ('{"path":"/a","argv":["sh"]}', None),
+        ('{"path":"/a","url":"http://u:p@h/"}', None),
+        ('{"path":"' + "x" * 2048 + '"}', None),
+    ],
+)
+def test_plain_members_are_told_the_quick_way_and_no_others(params: str, text: str | None) -> None:
+    assert quick_text(Request(1, "fs/remove", msgspec.Raw(params.encode()))) == text
+
+
+def test_of_a_large_file_only_the_members_are_read() -> None:
+    message = json.dumps(
+        {"id": 1, "method": "process/write", "params": {"processId": "p", "chunk": "QUJD" * LEAST_BYTES}},
+        separators=(",", ":"),
+    ).encode()
+    lifted = from_client(message)
+    assert lifted is not None
+    request = Request(1, "process/write", lifted)
+    assert quick_text(request) == '"processId":"p"'
+    assert facts_of(request, str) == {"processId": "p"}
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.text(max_size=20) | st.integers() | st.booleans() | st.none() | st.lists(st.text(max_size=5)),
+    )
+)
+def test_json_is_the_general_encoder_s(value: dict[str, Any]) -> None:
+    assert json_of(value, json_text) == json_text(value)

@@ -36,9 +36,9 @@ processes.list {box}  ->  [{session, process_id, name, argv, state, exit_code, s
     writer: whether the console may write, null if nobody has opened it here
 usage.follow {box, on}  ->  {}
     event usage {box, at, processes: [{process_id, cpu_percent, memory_bytes}]}, every 2 s; at as started
-process.start {box, argv?, cwd?, tty?, name?, sandbox?, keep?}  ->  {process_id}
+process.start {box, argv?, cwd?, tty?, name?, sandbox?, keep?, record?}  ->  {process_id}
     no argv: the login shell, on a terminal; sandbox: "read-only", "workspace-write", "danger-full-access";
-    keep: true goes on for 24 h without the console (`run -d`)
+    keep: true goes on for 24 h without the console (`run -d`); record: "output", "all" (`run --record`)
 process.signal {box, process_id, signal}  ->  {}
     signal: "TERM", "INT", "KILL", ...
 log {box, process_id, before?}  ->  {pieces: [{seq, stream, at_ms, data}], before}

@@ -10,6 +10,7 @@ from execserver.box.running import start as start_command
 from execserver.box.web.failing import BUSY, NOT_FOUND, WRONG, CallFailed
 from execserver.box.web.terminals import Terminal
 from execserver.client.policies import POLICIES
+from execserver.protocol.process import RecordedStreams
 from execserver.protocol.watching import SessionProcess
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MAX_LISTED: Final = 1000
 MAX_TERMINALS: Final = 64
 _TERM: Final = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+_RECORDED: Final = tuple(each.value for each in RecordedStreams)
 _SIGNALS: Final = ("HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "CONT", "STOP", "WINCH")
 
 
@@ -66,6 +68,9 @@ def start(link: Link, params: Params) -> dict[str, object]:
     argv, name, sandbox = params.words("argv"), params.maybe_text("name", 64), params.maybe_text("sandbox")
     if sandbox is not None and sandbox not in POLICIES:
         raise CallFailed(f"sandbox is none of {', '.join(POLICIES)}", WRONG)
+    record = params.maybe_text("record")
+    if record not in (None, *_RECORDED):
+        raise CallFailed(f"record is none of {', '.join(_RECORDED)}", WRONG)
     if name is not None and not kept.is_process_name(name):
         raise CallFailed("a name is made of letters, digits, `.`, `_` and `-`, 64 at most", WRONG)
     make_room(link)
@@ -78,6 +83,7 @@ def start(link: Link, params: Params) -> dict[str, object]:
             sandbox=sandbox,
             tty=tty,
             pipe_stdin=not tty,
+            record=record,
         )
         if params.flag("keep"):
             return {"process_id": _start_kept(link, client, command, name)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from execserver.audit.recording import names, read
 from tests.box.boxes import Person
 from tests.box.web.page import Page, Refused, Web, console
 from tests.support.server_process import ServerProcess
@@ -156,6 +158,33 @@ def test_what_cannot_be_started_is_told(page: Page) -> None:
     with pytest.raises(Refused) as refused:
         page.ask("terminal.open", box=OWN, process_id="nothing", cols=80, rows=24)
     assert refused.value.code == "not-found"
+
+
+def test_a_command_is_recorded_where_the_box_has_an_audit_log(person: Person, tmp_path: Path) -> None:
+    folder = tmp_path / "audit"
+    with (
+        ServerProcess(options=("--audit", str(folder))) as server,
+        console(person, server.url) as web,
+        web.page() as page,
+    ):
+        recorded = start(page, "echo hello; read line", server.url, record="all")
+        channel = look(page, recorded, server.url)
+        page.shown(channel, b"hello")
+        page.type(channel, b"typed\r")
+        assert page.event("terminal.exited", channel=channel)["exit_code"] == 0
+        start(page, "true", server.url)
+        wait_until(lambda: b"x" in [code for _, code, _ in read(str(folder), recorded)[1]], 20)
+        assert len(names(f"{folder}/recordings")) == 1
+    chunks = [(code, data) for _, code, data in read(str(folder), recorded)[1]]
+    assert b"".join(data for code, data in chunks if code == b"o").startswith(b"hello\r\n")
+    assert (b"i", b"typed\r") in chunks
+
+
+def test_what_cannot_be_recorded_is_told_and_not_started(page: Page) -> None:
+    with pytest.raises(Refused, match="records no process; its operator can have it do so with --audit"):
+        start(page, "sleep 1000", record="output")
+    with pytest.raises(Refused, match="record is none of output, all"):
+        start(page, "sleep 1000", record="errors")
 
 
 @pytest.fixture

@@ -261,9 +261,12 @@ export async function askStart(fill) {
   const keep = el("input", { type: "checkbox" });
   const sandbox = el("select", {}, ...[["", "the box's own user, no sandbox"], ["read-only", "read-only"],
     ["workspace-write", "workspace-write: writes in its folder"]].map(([value, label]) => el("option", { value }, label)));
+  const record = el("select", {}, ...[["", "nothing"], ["output", "what it prints"],
+    ["all", "what it prints, and what is typed unless the terminal hides it"]].map(([value, label]) => el("option", { value }, label)));
   const fields = [
     field("Command", command, "A line for sh; empty: a login shell."), field("Folder", folder, "Empty: the home."),
     field("Name", name, "By which others find it; may be empty."), field("Sandbox", sandbox),
+    field("Record", record, "Beside the audit log of the box, which needs one (--audit)."),
     el("label", { class: "check" }, tty, "With a terminal"),
     el("label", { class: "check" }, keep, "Goes on for 24 h without this console"),
   ];
@@ -273,5 +276,6 @@ export async function askStart(fill) {
     ...(line ? { argv: ["sh", "-c", line], tty: tty.checked } : { tty: true }),
     ...(folder.value ? { cwd: folder.value } : {}), ...(name.value ? { name: name.value } : {}),
     ...(sandbox.value ? { sandbox: sandbox.value } : {}), ...(keep.checked ? { keep: true } : {}),
+    ...(record.value ? { record: record.value } : {}),
   };
 }

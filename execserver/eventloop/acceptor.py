@@ -12,8 +12,9 @@ from gevent.hub import get_hub
 _READY_READ = 1
 _RETRY_S = 0.1  # after accept failed for want of descriptors
 
-# Takes a connection over at once, in the event loop; the address is as `accept` returns it.
-Accepted = Callable[[socket.socket, Any], object]
+# Takes a connection over at once, in the event loop; connection and address are as `accept` returns them.
+Accepted = Callable[[Any, Any], object]
+Accept = Callable[[], tuple[Any, Any]]
 
 
 class Acceptor:
@@ -29,8 +30,11 @@ class Acceptor:
         accepted: Accepted,
         make_room: Callable[[], None],
         log: logging.Logger,
+        accept: Accept | None = None,
     ) -> None:
+        """`accept` takes the place of the socket's own."""
         self._sock = sock
+        self._take = accept or sock.accept
         self._accepted = accepted
         self._make_room = make_room
         self._log = log
@@ -62,7 +66,7 @@ class Acceptor:
     def _accept(self) -> None:
         """Accept one connection; the loop calls again while more are waiting."""
         try:
-            sock, address = self._sock.accept()
+            sock, address = self._take()
         except (BlockingIOError, ConnectionError):
             return  # it left before it was accepted
         except OSError as error:

@@ -17,6 +17,7 @@ import pytest
 from gevent import socket
 
 from execserver.services.egress import streams
+from execserver.services.egress.ends import End, of_gevent
 from execserver.services.egress.streams import Incoming, _Way, carry, carry_by_two
 from tests.support.waiting import wait_until
 
@@ -61,11 +62,13 @@ def tunnel(way: Carry, first: bytes = b"", said: bytes = b"") -> Iterator[Ends]:
     client, near = socket.socketpair()
     far, server = socket.socketpair()
 
-    def owner() -> None:
-        with near, far:
-            way(Incoming(near, first), Incoming(far, said))
+    inner, outer = of_gevent(near), of_gevent(far)
 
-    with client, near, far, server:
+    def owner() -> None:
+        with inner, outer:
+            way(Incoming(inner, first), Incoming(outer, said))
+
+    with client, inner, outer, server:
         for sock in (client, server):
             sock.settimeout(ANSWER_S)
         carrying = gevent.Greenlet.spawn(owner)
@@ -166,9 +169,9 @@ def test_the_rest_of_a_tunnel_goes_on_while_it_says_something(
 
 @BOTH
 def test_a_tunnel_that_is_killed_leaves_its_sockets_as_they_were(way: Carry) -> None:
-    client, near = socket.socketpair()
-    far, server = socket.socketpair()
-    with client, near, far, server:
+    client, one = socket.socketpair()
+    other, server = socket.socketpair()
+    with client, of_gevent(one) as near, of_gevent(other) as far, server:
         carrying = gevent.Greenlet.spawn(way, Incoming(near), Incoming(far))
         client.sendall(b"a")
         server.settimeout(ANSWER_S)
@@ -176,8 +179,8 @@ def test_a_tunnel_that_is_killed_leaves_its_sockets_as_they_were(way: Carry) -> 
         carrying.kill()
         client.sendall(b"b")
         assert near.recv(10) == b"b"
-        assert near.gettimeout() is None
-        assert far.gettimeout() is None
+        with pytest.raises(TimeoutError):
+            far.recv(10, 0.01)
 
 
 def test_small_pieces_need_one_greenlet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,17 +202,16 @@ def test_small_pieces_need_one_greenlet(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @contextmanager
-def over_tcp() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Yield the two ends of a connection."""
+def over_tcp() -> Iterator[tuple[socket.socket, End]]:
+    """Yield the two ends of a connection; one is the tunnel's."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         one = socket.create_connection(listener.getsockname()[:2])
         other, _ = listener.accept()
-    with one, other:
-        for sock in (one, other):
-            sock.settimeout(ANSWER_S)
-        yield one, other
+    one.settimeout(ANSWER_S)
+    with one, of_gevent(other) as end:
+        yield one, end
 
 
 def reset(sock: socket.socket) -> None:
@@ -223,8 +225,6 @@ def reset(sock: socket.socket) -> None:
 @pytest.mark.parametrize("state", ["new", "used", "client ended", "server ended", "flooded"])
 def test_a_reset_ends_a_tunnel_in_each_state(way: Carry, gone: str, state: str) -> None:
     with over_tcp() as (client, near), over_tcp() as (server, far):
-        near.settimeout(None)
-        far.settimeout(None)
         carrying = gevent.Greenlet.spawn(owned, way, Incoming(near), Incoming(far))
         ends = {"client": client, "server": server}
         leaving = ends.pop(gone)
@@ -269,8 +269,6 @@ def test_an_ended_tunnel_is_freed_without_the_collector(way: Carry, end: str) ->
     gc.disable()
     try:
         with over_tcp() as (client, near), over_tcp() as (server, far):
-            near.settimeout(None)
-            far.settimeout(None)
             incoming = WatchedIncoming(near)
             watched = weakref.ref(incoming)
             carrying = gevent.Greenlet.spawn(owned, way, incoming, Incoming(far))

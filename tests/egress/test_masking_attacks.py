@@ -16,6 +16,7 @@ from gevent.ssl import SSLContext
 
 from execserver.services.egress.authority import Authority
 from execserver.services.egress.ca_bundle import CaBundle
+from execserver.services.egress.ends import of_gevent
 from execserver.services.egress.server_tls import ServerTls
 from execserver.services.egress.streams import Incoming
 from tests.support.masking_scene import HOST, VENDOR, MaskingScene, answer_of, masking_scene
@@ -86,8 +87,8 @@ def agreed() -> Iterator[tuple[ssl.SSLObject, Callable[..., None], ServerTls]]:
     client = ssl.create_default_context(cadata=authority.pem.decode())
     into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = client.wrap_bio(into, out, server_hostname=HOST)
-    near, far = socket.socketpair()
-    with near, far:
+    one, far = socket.socketpair()
+    with of_gevent(one) as near, far:
         with pytest.raises(ssl.SSLWantReadError):
             tls.do_handshake()
         server = ServerTls(Incoming(near, out.read()), authority.context(HOST))

@@ -6,11 +6,11 @@ from typing import cast
 
 import gevent
 import pytest
-from gevent import socket
 
 from execserver.egress.http_bodies import chunk
 from execserver.egress.http_heads import Body
 from execserver.services.egress import http_exchange, streams
+from execserver.services.egress.ends import End
 from tests.support.egress_scene import HELLO, get, rules, scene, upstream
 
 LONG = 20_000  # reads without a pause
@@ -39,7 +39,7 @@ class Ready:
 )
 def test_a_body_that_comes_without_a_pause_leaves_others_their_turn(kind: Body, data: bytes) -> None:
     source = Ready(data)
-    incoming = streams.Incoming(cast(socket.socket, source))
+    incoming = streams.Incoming(cast(End, source))
     copying = gevent.Greenlet.spawn(http_exchange._copy_body, incoming, (kind, 1 << 40), len)
     gevent.sleep(0.002)
     assert 0 < source.reads < LONG
@@ -49,7 +49,7 @@ def test_a_body_that_comes_without_a_pause_leaves_others_their_turn(kind: Body, 
 def test_the_chunks_of_one_read_are_passed_on_as_one() -> None:
     source = Ready(b"1\r\nx\r\n" * 3 + b"0\r\n\r\n")
     sent: list[bytes] = []
-    incoming = streams.Incoming(cast(socket.socket, source))
+    incoming = streams.Incoming(cast(End, source))
     assert http_exchange._copy_body(incoming, (Body.CHUNKED, 0), sent.append)
     assert sent == [b"3\r\nxxx\r\n", b"0\r\n\r\n"]
 

@@ -8,13 +8,13 @@ kernel moves better, is left to the caller as it is then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gevent
 from gevent.hub import get_hub
 
 if TYPE_CHECKING:
-    from gevent import socket
+    from execserver.services.egress.ends import End
 
 _READY_READ = 1
 
@@ -27,11 +27,14 @@ class Direction(Protocol):
     moved: int  # bytes so far
 
     @property
-    def sock(self) -> socket.socket:
-        """Where the bytes come from; it does not wait while they are carried here."""
+    def sock(self) -> End:
+        """Where the bytes come from."""
 
-    def step(self) -> bool:
-        """Pass on what is there, or the end, without waiting; return whether nothing is left to pass on."""
+    def step(self, *, is_last: bool) -> bool:
+        """Pass on what is there, or the end, without waiting; return whether nothing is left to pass on.
+
+        `is_last`: the other direction has ended, and who is told of an end sees it when all is closed.
+        """
 
     def interrupt(self) -> None:
         """Have the other end of the source, and who reads from it, see an end."""
@@ -40,35 +43,42 @@ class Direction(Protocol):
 class Duplex:
     """Both directions of a tunnel; the sockets are the caller's, and nobody else waits for them meanwhile."""
 
-    __slots__ = ("_down", "_hub", "_silence", "_switch", "_up", "_watchers")
+    __slots__ = (
+        "_down",
+        "_hub",
+        "_silence",
+        "_silence_s",
+        "_switch",
+        "_up",
+        "_watching_down",
+        "_watching_up",
+    )
 
     def __init__(self, up: Direction, down: Direction, silence_s: float) -> None:
         """Once one of the two has ended, the other one may be silent for `silence_s` seconds."""
         self._up = up
         self._down = down
-        self._hub = get_hub()
+        self._hub = hub = get_hub()
+        self._silence_s = silence_s
+        self._silence: Any = None  # a timer, once one has ended
         self._switch: Callable[..., object]  # while it carries
-        loop = self._hub.loop
-        self._watchers = {way: loop.io(way.sock.fileno(), _READY_READ) for way in (up, down)}
-        self._silence = loop.timer(silence_s, silence_s)
+        self._watching_up: Any = hub.loop.io(up.sock.fileno(), _READY_READ)
+        self._watching_down: Any = hub.loop.io(down.sock.fileno(), _READY_READ)
 
     def carry(self) -> bool:
         """Carry until both have ended or `up` is broken; return False if the caller has to go on."""
         # No frame holds it: one that a kill ends stays with the greenlet, which would hold itself.
         self._switch = gevent.getcurrent().switch
         try:
-            for way, watcher in self._watchers.items():
-                way.sock.settimeout(0.0)
-                watcher.start(self._switch, way)
+            self._watching_up.start(self._switch, self._up)
+            self._watching_down.start(self._switch, self._down)
             return self._steps()
         finally:
             del self._switch
-            for way, watcher in self._watchers.items():
-                watcher.stop()
-                watcher.close()
-                way.sock.settimeout(None)
-            self._silence.stop()
-            self._silence.close()
+            self._watching_up.close()  # which stops it
+            self._watching_down.close()
+            if self._silence is not None:
+                self._silence.close()
 
     def _steps(self) -> bool:
         up, down, wait = self._up, self._down, self._hub.switch
@@ -79,17 +89,21 @@ class Duplex:
                 if self._left.moved == moved:
                     return True
                 moved = self._left.moved
-            elif not way.step():
+            elif not way.step(is_last=up.ended or down.ended):
                 return False
             elif way.ended:
                 if up.broken or (up.ended and down.ended):
                     return True
-                if way.broken:
-                    up.interrupt()
-                self._watchers[way].stop()
-                self._silence.start(self._switch, None)
+                self._one_has_ended(way)
                 moved = self._left.moved
             way = wait()
+
+    def _one_has_ended(self, way: Direction) -> None:
+        if way.broken:
+            self._up.interrupt()
+        (self._watching_up if way is self._up else self._watching_down).stop()
+        self._silence = self._hub.loop.timer(self._silence_s, self._silence_s)
+        self._silence.start(self._switch, None)
 
     @property
     def _left(self) -> Direction:

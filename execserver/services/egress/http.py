@@ -28,9 +28,8 @@ from execserver.services.egress.tls_guard import TlsGuard
 from execserver.services.egress.upstream_tunnel import opened_tunnel
 
 if TYPE_CHECKING:
-    from gevent import socket
-
     from execserver.http_client.proxy import Proxy
+    from execserver.services.egress.ends import End
 
 HEAD_S = 15.0
 IDLE_S = 300.0  # between two requests
@@ -44,7 +43,7 @@ _HTTPS_PORT = 443
 class HttpConnection:
     """Serves one client until one of the two ends the connection; the socket is the caller's."""
 
-    def __init__(self, sock: socket.socket, client: str, judge: Judge) -> None:
+    def __init__(self, sock: End, client: str, judge: Judge) -> None:
         self._sock = sock
         self._client = client
         self._judge = judge

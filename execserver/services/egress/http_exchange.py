@@ -26,7 +26,7 @@ from execserver.eventloop.turns import give_way
 from execserver.services.egress.streams import READ_BYTES, Incoming
 
 if TYPE_CHECKING:
-    from gevent import socket
+    from execserver.services.egress.ends import End
 
 _ANSWER_S = 3600.0  # until a server begins to answer; the process may give up sooner
 _HEAD_S = 30.0  # then for the rest of its head
@@ -49,9 +49,7 @@ class UpstreamFailed(Exception):
 class Exchange:
     """A request on its way; both sockets are the caller's."""
 
-    def __init__(
-        self, client: Incoming, upstream: socket.socket, request: RequestHead, *, closes: bool
-    ) -> None:
+    def __init__(self, client: Incoming, upstream: End, request: RequestHead, *, closes: bool) -> None:
         self._client = client
         self._upstream = Incoming(upstream)
         self._request = request

@@ -18,6 +18,7 @@ from execserver.egress.http_heads import BadHead, Body, RequestHead, head_length
 from execserver.eventloop.deadline import at_most
 from execserver.http_client.trust import NoTrust
 from execserver.services.egress.dates import http_date
+from execserver.services.egress.ends import End, for_gevent
 from execserver.services.egress.http_exchange import Exchange, Framing, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused, Way
 from execserver.services.egress.server_tls import ServerTls
@@ -25,7 +26,6 @@ from execserver.services.egress.streams import Incoming
 from execserver.services.egress.upstream_tunnel import opened_tunnel
 
 if TYPE_CHECKING:
-    from gevent import socket
     from gevent.ssl import SSLSocket
 
 _HEAD_S = 15.0
@@ -59,7 +59,7 @@ class Interception:
         self._first = first
         self._tls = ServerTls(incoming, judge.masked.authority.context(question.host))
         # It receives and sends as a socket does, and nothing else is asked of it.
-        self._near = Incoming(cast("socket.socket", self._tls))
+        self._near = Incoming(cast(End, self._tls))
 
     def serve(self) -> None:
         """Answer requests until the connection ends.  Raises OSError if it breaks."""
@@ -124,7 +124,7 @@ class Interception:
             except UpstreamFailed as failed:
                 return failed.can_be_answered and self._failed(closes=closes or framing[0] is not Body.NONE)
 
-    def _connected(self) -> socket.socket:
+    def _connected(self) -> End:
         """Return a TLS connection to the host.  Raises Refused, OSError and NoTrust."""
         way, self._first = self._first, None
         if way is None:
@@ -138,10 +138,10 @@ class Interception:
             raise
         found: list[SSLSocket] = []
         with at_most(_HANDSHAKE_S):
-            found.append(tls.wrap(way.sock, self._question.host))
+            found.append(tls.wrap(for_gevent(way.sock), self._question.host))
         if not found:
             raise OSError("the server's handshake takes too long")
-        return cast("socket.socket", found[0])
+        return cast(End, found[0])
 
     def _head(self, request: RequestHead) -> bytes:
         question = self._question

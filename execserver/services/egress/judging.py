@@ -29,6 +29,7 @@ from execserver.egress.decisions import (
 from execserver.egress.name_pace import NamePace
 from execserver.http_client.connect import connect_to
 from execserver.http_client.proxy import Proxy, UnsupportedProxy
+from execserver.services.egress.ends import End, connected, of_gevent
 
 if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy
@@ -58,7 +59,7 @@ class Refused(Exception):
 class Way(NamedTuple):
     """An open connection, which the caller owns: to the host, or to an upstream proxy that leads there."""
 
-    sock: socket.socket
+    sock: End
     proxy: Proxy | None
 
 
@@ -106,7 +107,8 @@ class Judge:
         if proxy is not None:
             places = self._service.connector.addresses(proxy.host, proxy.port)
         with gevent.Timeout(CONNECT_S, TimeoutError(110, "timed out")):
-            return Way(connect_to(places), proxy)
+            one = places[0] if len(places) == 1 else None
+            return Way(of_gevent(connect_to(places)) if one is None else connected(*one), proxy)
 
     def _by_answers(self, question: Question) -> Verdict:
         if self.policy.allow_local_binding and self.policy.machine is None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 import gevent
-from gevent import socket as gevent_socket
 
 from execserver.egress.environment import proxy_environment
 from execserver.eventloop.acceptor import Acceptor
+from execserver.services.egress.ends import End, accepted
 from execserver.services.egress.http import HttpConnection
 from execserver.services.egress.judging import Ask, Judge, Tell
 from execserver.services.egress.socks import SocksConnection
@@ -55,6 +56,7 @@ class EgressProxy:
         self._acceptors: list[Acceptor] = []
         self._is_on_host = False
         self._has_strangers = False
+        self._is_accepting = False
 
     @property
     def environment(self) -> dict[bytes, bytes]:
@@ -92,6 +94,9 @@ class EgressProxy:
 
     def listen_on(self, http: socket.socket, socks: socket.socket | None) -> None:
         """Take listening, non-blocking sockets; whoever can reach them is the process."""
+        for sock in (http, socks):
+            if sock is not None:  # what it accepts inherits that
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._acceptors.append(self._acceptor(http, HttpConnection, self.http_port))
         if socks is not None and self.socks_port is not None:
             self._acceptors.append(self._acceptor(socks, SocksConnection, self.socks_port))
@@ -136,8 +141,9 @@ class EgressProxy:
 
     def settle(self) -> None:
         """Accept, unless this process or all of them have too many connections: further ones wait then."""
+        self._is_accepting = self._may_accept
         for acceptor in self._acceptors:
-            if self._may_accept:
+            if self._is_accepting:
                 acceptor.start()
             else:
                 acceptor.pause()
@@ -152,12 +158,12 @@ class EgressProxy:
         return (self.http_port,) if self.socks_port is None else (self.http_port, self.socks_port)
 
     def _acceptor(self, sock: socket.socket, kind: Serve, port: int) -> Acceptor:
-        def accepted(near: socket.socket, address: tuple[str, int]) -> None:
+        def taken(near: End, address: tuple[str, int]) -> None:
             self._accepted(near, address, kind, port)
 
-        return Acceptor(sock, accepted, lambda: None, _log)
+        return Acceptor(sock, taken, lambda: None, _log, partial(accepted, sock))
 
-    def _accepted(self, near: socket.socket, address: tuple[str, int], kind: Serve, port: int) -> None:
+    def _accepted(self, near: End, address: tuple[str, int], kind: Serve, port: int) -> None:
         if self._is_on_host and not self._service.peers.may_use(address, port, self.leader):
             # Once: whoever else is on the machine could fill the log.
             level = logging.DEBUG if self._has_strangers else logging.WARNING
@@ -165,10 +171,7 @@ class EgressProxy:
             _log.log(level, "a connection to the proxy of process %d was not its own", self.leader)
             near.close()
             return
-        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        kind_of_socket = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP  # named: nothing is asked
-        sock = gevent_socket.socket(*kind_of_socket, fileno=near.detach())
-        greenlet = gevent.Greenlet(self._serve, kind, sock, f"{address[0]}:{address[1]}")
+        greenlet = gevent.Greenlet(self._serve, kind, near, f"{address[0]}:{address[1]}")
         self._greenlets.add(greenlet)
         self._service.places.take()
         greenlet.rawlink(self._ended)
@@ -176,7 +179,7 @@ class EgressProxy:
         if not self._may_accept:
             self.settle()
 
-    def _serve(self, kind: Serve, sock: gevent_socket.socket, client: str) -> None:
+    def _serve(self, kind: Serve, sock: End, client: str) -> None:
         with sock:
             try:
                 kind(sock, client, self._judge).serve()
@@ -186,7 +189,8 @@ class EgressProxy:
     def _ended(self, greenlet: gevent.Greenlet[..., None]) -> None:
         self._greenlets.discard(greenlet)
         self._service.places.give_back()
-        self.settle()
+        if not self._is_accepting:
+            self.settle()
 
 
 def _listening(fd: int) -> socket.socket:

@@ -26,13 +26,15 @@ from execserver.services.egress.tls_guard import TlsGuard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from execserver.services.egress.ends import End
+
 _HANDSHAKE_S = 15.0
 
 
 class SocksConnection:
     """Serves one client until one of the two ends the connection; the socket is the caller's."""
 
-    def __init__(self, sock: socket.socket, client: str, judge: Judge) -> None:
+    def __init__(self, sock: End, client: str, judge: Judge) -> None:
         self._sock = sock
         self._client = client
         self._judge = judge

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 
 import gevent
-from gevent import socket
 
 from execserver.eventloop.deadline import at_most
 from execserver.eventloop.turns import give_way
 from execserver.services.egress.duplex import Duplex
+from execserver.services.egress.ends import READABLE, WRITABLE, End
 
 READ_BYTES = 64 * 1024
 _PIPE_BYTES = 1024 * 1024
@@ -37,7 +38,7 @@ class Incoming:
 
     __slots__ = ("_reads", "buffer", "sock")
 
-    def __init__(self, sock: socket.socket, buffer: bytes = b"") -> None:
+    def __init__(self, sock: End, buffer: bytes = b"") -> None:
         self.sock = sock
         self.buffer = buffer
         self._reads = 0
@@ -64,22 +65,16 @@ class Incoming:
         return b""
 
     def _received(self, most_s: float) -> bytes:
-        """Return the next bytes, none after some seconds.
-
-        Of a plain socket a timer runs only where there are none yet; what speaks TLS looks like one, no more.
-        """
-        if type(self.sock) is not socket.socket:
+        """Return the next bytes, none after some seconds."""
+        if type(self.sock) is not End:  # what speaks TLS looks like one, no more
             found: list[bytes] = []
             with at_most(most_s):
                 found.append(self.sock.recv(READ_BYTES))
             return b"".join(found)
-        self.sock.settimeout(most_s)
         try:
-            return self.sock.recv(READ_BYTES)
+            return self.sock.recv(READ_BYTES, most_s)
         except TimeoutError:
             return b""
-        finally:
-            self.sock.settimeout(None)
 
     def cut(self, length: int) -> bytes:
         """Return the first bytes of the buffer, which are no longer in it."""
@@ -96,9 +91,9 @@ class Incoming:
     def read_now(self) -> bytes | None:
         """Return what is there, nothing at the end of the input; None if that cannot be said without waiting.
 
-        Raises BlockingIOError if nothing is there; the socket is one that does not wait.
+        Raises BlockingIOError if nothing is there.
         """
-        data = self.buffer or self.sock.recv(READ_BYTES)
+        data = self.buffer or self.sock.recv_now(READ_BYTES)
         self.buffer = b""
         return data
 
@@ -108,7 +103,7 @@ class Incoming:
             give_way()
 
 
-def send(sock: socket.socket, data: bytes) -> None:
+def send(sock: End, data: bytes) -> None:
     """Send all of some bytes that nearly always fit; raises OSError."""
     sent = sock.send(data)
     if sent < len(data):
@@ -154,7 +149,7 @@ class _Way:
 
     __slots__ = ("_full", "_sink", "_source", "broken", "ended", "moved")
 
-    def __init__(self, source: Incoming, sink: socket.socket) -> None:
+    def __init__(self, source: Incoming, sink: End) -> None:
         self._source = source
         self._sink = sink
         self._full = 0  # reads without a pause
@@ -162,7 +157,7 @@ class _Way:
         self.moved = 0
 
     @property
-    def sock(self) -> socket.socket:
+    def sock(self) -> End:
         """Where the bytes come from."""
         return self._source.sock
 
@@ -171,8 +166,11 @@ class _Way:
         with suppress(OSError):
             self._source.sock.shutdown(socket.SHUT_RDWR)
 
-    def step(self) -> bool:
-        """Pass on what is there, or the end, without waiting; return whether what follows may go so, too."""
+    def step(self, *, is_last: bool) -> bool:
+        """Pass on what is there, or the end, without waiting; return whether what follows may go so, too.
+
+        An end that `is_last` shows when the socket is closed.
+        """
         try:
             data = self._source.read_now()
         except BlockingIOError:
@@ -183,17 +181,20 @@ class _Way:
             return False
         try:
             if not data:
-                self._sink.shutdown(socket.SHUT_WR)
+                if not is_last:
+                    self._sink.shutdown(socket.SHUT_WR)
                 self.ended = True
                 return True
-            sent = self._sink.send(data)
+            sent = self._sink.send_now(data)
         except BlockingIOError:
             sent = 0
         except OSError:
             return self._break()
-        self._source.buffer = data[sent:]
-        self._count(len(data), sent)
-        return sent == len(data) and self._full < _SPLICED_AFTER
+        size = len(data)
+        if sent < size:
+            self._source.buffer = data[sent:]
+        self._count(size, sent)
+        return sent == size and self._full < _SPLICED_AFTER
 
     def run(self) -> None:
         """Carry until the end of the input, and pass that on."""
@@ -251,17 +252,14 @@ class _Way:
             os.close(out)
             os.close(into)
 
-    def _through(
-        self, source: socket.socket | int, sink: socket.socket | int, *, reads: bool, most: int = _PIPE_BYTES
-    ) -> int:
+    def _through(self, source: End | int, sink: End | int, *, reads: bool, most: int = _PIPE_BYTES) -> int:
         """Move some bytes, waiting for the socket of the two; return how many, 0 at the end."""
         sock = source if reads else sink
-        assert isinstance(sock, socket.socket)
+        assert isinstance(sock, End)
         from_fd = source if isinstance(source, int) else source.fileno()
         to_fd = sink if isinstance(sink, int) else sink.fileno()
         while True:
             try:
                 return os.splice(from_fd, to_fd, most, flags=os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK)
             except BlockingIOError:
-                wait = socket.wait_read if reads else socket.wait_write
-                wait(sock.fileno())
+                sock.wait(READABLE if reads else WRITABLE)

@@ -53,7 +53,7 @@ class TlsGuard(Incoming):
     def read_now(self) -> bytes | None:
         """Return what is there; None where the first bytes need a look that may have to wait."""
         if not self._seen:
-            self.buffer = self.buffer or self.sock.recv(READ_BYTES)
+            self.buffer = self.buffer or self.sock.recv_now(READ_BYTES)
             if self.buffer and not self._is_harmless():
                 return None
             self._seen = True
@@ -73,12 +73,10 @@ class TlsGuard(Incoming):
         deadline = time.monotonic() + _HELLO_S
         try:
             while (hello := hello_of(self.buffer)) is None:
-                self.sock.settimeout(max(0.0, deadline - time.monotonic()))
-                more = self.sock.recv(READ_BYTES)
+                more = self.sock.recv(READ_BYTES, max(0.0, deadline - time.monotonic()))
                 if not more:
                     return
                 self.buffer += more
-            self.sock.settimeout(None)
             name = server_name(hello) if hello else None
         except BadHello as error:
             raise OSError(str(error)) from None

@@ -1,0 +1,131 @@
+"""One end of a connection through a proxy: a socket with the little that a proxy needs of one.
+
+gevent's own socket takes as long to make and to close as all else that a short tunnel needs.  This one never
+blocks.  Its `recv_now` and `send_now` are the system's calls; the other methods wait in the event loop, which
+is told of the socket only then.  Several greenlets may use it, and whoever waits is woken by `close`.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import os
+from typing import Any
+
+from gevent import socket
+from gevent.hub import get_hub
+
+READABLE, WRITABLE = 1, 2
+_INET, _TCP, _PLAIN_STREAM = int(socket.AF_INET), int(socket.IPPROTO_TCP), int(socket.SOCK_STREAM)
+_STREAM = int(socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+# Long silence is normal on an event stream; a peer that is gone is noticed within two minutes.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
+
+Place = tuple[str, int] | tuple[str, int, int, int]  # numeric host, port and the rest
+
+
+class End(_socket.socket):
+    """A socket that does not block; the functions below make it."""
+
+    _waiting: tuple[Any, ...] = ()  # watchers
+
+    recv_now = _socket.socket.recv
+    send_now = _socket.socket.send
+
+    def __enter__(self) -> End:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def recv(self, most: int, limit_s: float | None = None) -> bytes:
+        """Return some bytes, none at the end; waits for them.  Raises OSError, also above the limit."""
+        while True:
+            try:
+                return self.recv_now(most)
+            except BlockingIOError:
+                pass
+            self.wait(READABLE, limit_s)
+
+    def send(self, data: bytes | memoryview) -> int:  # type: ignore[override]
+        """Send some of the bytes, at least one, and return how many; waits for room.  Raises OSError."""
+        while True:
+            try:
+                return self.send_now(data)
+            except BlockingIOError:
+                pass
+            self.wait(WRITABLE)
+
+    def sendall(self, data: bytes) -> None:  # type: ignore[override]
+        """Send everything; waits for room.  Raises OSError."""
+        sent = self.send(data)
+        if sent < len(data):
+            view = memoryview(data)
+            while sent < len(data):
+                sent += self.send(view[sent:])
+
+    def wait(self, event: int, limit_s: float | None = None) -> None:
+        """Wait until it can be read or written.  Raises TimeoutError above the limit."""
+        watcher = get_hub().loop.io(self.fileno(), event)
+        self._waiting = (*self._waiting, watcher)
+        try:
+            socket.wait(watcher, limit_s, TimeoutError(errno.ETIMEDOUT, "timed out"))
+        finally:
+            self._waiting = tuple(other for other in self._waiting if other is not watcher)
+            watcher.close()
+
+    def close(self) -> None:
+        """Close it; who waits gets an OSError first."""
+        if not self._waiting:
+            super().close()
+            return
+        for watcher in self._waiting:
+            socket.cancel_wait(watcher, OSError(errno.EBADF, "closed while somebody waits"))
+        get_hub().loop.run_callback(super().close)
+
+
+def accepted(listener: _socket.socket) -> tuple[End, tuple[str, int]]:
+    """Accept a connection over IPv4; return it, and whose it is.  Raises OSError."""
+    fd, address = listener._accept()  # type: ignore[attr-defined]  # without what `accept` makes of it
+    end = End(_INET, _PLAIN_STREAM, _TCP, fd)  # named: nothing is asked
+    end.setblocking(False)
+    return end, address
+
+
+def connected(family: int, place: Place) -> End:
+    """Return a connection, which the caller owns.  Raises OSError."""
+    end = End(family, _STREAM)
+    try:
+        end.setsockopt(_TCP, socket.TCP_NODELAY, 1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            end.setsockopt(_TCP, option, value)
+        _connect(end, place)
+    except BaseException:
+        end.close()
+        raise
+    return end
+
+
+def _connect(end: End, place: Place) -> None:
+    result = end.connect_ex(place)
+    if result == errno.EINPROGRESS:  # on loopback it often is there already
+        result = end.connect_ex(place)
+    if result in (errno.EINPROGRESS, errno.EALREADY):
+        end.wait(WRITABLE)
+        result = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if result not in (0, errno.EISCONN):
+        raise OSError(result, os.strerror(result))
+
+
+def of_gevent(sock: socket.socket) -> End:
+    """Return a connection that gevent's socket held."""
+    end = End(int(sock.family), _PLAIN_STREAM, _TCP, sock.detach())
+    end.setblocking(False)
+    return end
+
+
+def for_gevent(end: End) -> socket.socket:
+    """Return what a library takes that wants gevent's socket; `end` is not to be used any more."""
+    family, proto = end.family, end.proto
+    return socket.socket(family, socket.SOCK_STREAM, proto, end.detach())

@@ -153,6 +153,17 @@ def test_a_connection_that_takes_a_while_is_waited_for(monkeypatch: pytest.Monke
     assert len(asked) == 2
 
 
+def test_a_connection_that_nobody_answers_is_not_waited_for_too_long() -> None:
+    # A queue that is full: the kernel drops what comes, and says nothing.
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        place = listener.getsockname()
+        with connected(socket.AF_INET, place), pytest.raises(TimeoutError) as raised:
+            connected(socket.AF_INET, place, 0.05)
+    assert raised.value.errno == errno.ETIMEDOUT
+
+
 def test_an_end_becomes_a_socket_of_gevent() -> None:
     with pair() as (end, other), for_gevent(end) as sock:
         assert end.fileno() == -1

@@ -92,27 +92,27 @@ def accepted(listener: _socket.socket) -> tuple[End, tuple[str, int]]:
     return end, address
 
 
-def connected(family: int, place: Place) -> End:
-    """Return a connection, which the caller owns.  Raises OSError."""
+def connected(family: int, place: Place, limit_s: float | None = None) -> End:
+    """Return a connection, which the caller owns.  Raises OSError, also above the limit."""
     end = End(family, _STREAM)
     try:
         end.setsockopt(_TCP, socket.TCP_NODELAY, 1)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             end.setsockopt(_TCP, option, value)
-        _connect(end, place)
+        _connect(end, place, limit_s)
     except BaseException:
         end.close()
         raise
     return end
 
 
-def _connect(end: End, place: Place) -> None:
+def _connect(end: End, place: Place, limit_s: float | None) -> None:
     result = end.connect_ex(place)
     if result == errno.EINPROGRESS:  # on loopback it often is there already
         result = end.connect_ex(place)
     if result in (errno.EINPROGRESS, errno.EALREADY):
-        end.wait(WRITABLE)
+        end.wait(WRITABLE, limit_s)
         result = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     if result not in (0, errno.EISCONN):
         raise OSError(result, os.strerror(result))

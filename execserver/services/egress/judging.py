@@ -106,9 +106,10 @@ class Judge:
         proxy = self._upstream(question, addresses)
         if proxy is not None:
             places = self._service.connector.addresses(proxy.host, proxy.port)
+        if len(places) == 1:
+            return Way(connected(*places[0], CONNECT_S), proxy)
         with gevent.Timeout(CONNECT_S, TimeoutError(110, "timed out")):
-            one = places[0] if len(places) == 1 else None
-            return Way(of_gevent(connect_to(places)) if one is None else connected(*one), proxy)
+            return Way(of_gevent(connect_to(places)), proxy)
 
     def _by_answers(self, question: Question) -> Verdict:
         if self.policy.allow_local_binding and self.policy.machine is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import Context
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from execserver.wire.client_frames import (
@@ -104,9 +105,8 @@ class WebSocketLink(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         """Read again."""
         if self._owner is not None and self._transport is not None:
-            self._transport.resume_reading()
             self._stop_timer()
-            self._wait_for_ping()
+            Context().run(self._resume, self._transport)
 
     def close(self) -> None:
         """Send a Close frame, and end once the peer has taken what was written, or after a second.
@@ -206,6 +206,11 @@ class WebSocketLink(asyncio.BufferedProtocol):
         elif not library.is_open:
             code = library.close_code
             self._fail(f"{self._kind.peer} closed the connection" + (f" ({code})" if code else ""))
+
+    def _resume(self, transport: asyncio.Transport) -> None:
+        """Listen and wait for the next ping; what the event loop notes holds the context, and so its task."""
+        transport.resume_reading()
+        self._wait_for_ping()
 
     def _wait_for_ping(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(PING_INTERVAL_S, self._ping)

@@ -47,7 +47,7 @@ def _cancel_many(url: str, count: int) -> None:
         for first in range(0, count, 50):
             await asyncio.gather(*map(cancelled, range(first, first + 50)))
         await held.aclose()
-        await until(lambda: nothing_runs(box))
+        await until(lambda: nothing_runs(box), limit=120.0)  # kills that wait for their turn come first
         await until(no_errand_is_left)  # the answer to the last kill may come behind the end of its process
 
     with_box(url, use, limit=300.0)

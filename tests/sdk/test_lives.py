@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from execserver.wire.client_frames import ping_frame
+from execserver_client._websocket import WebSocketTransport
 from execserver_client.box import Box
 from execserver_client.errors import CommandFailed, CommandTimeout, OutputGap, OutputTooLarge
 from tests.conftest import LONG
@@ -31,11 +33,26 @@ def freed(url: str, live: Live) -> None:
     with asyncio.Runner() as runner:
         box = runner.run(box_of(url, QUICK).open())
         try:
+            runner.run(_pinged(box))
             assert_freed(
                 lambda _: runner.run(_lived(live, box)), LIVES, settle=lambda: runner.run(_settled(box))
             )
         finally:
             runner.run(box.aclose())
+
+
+async def _pinged(box: Box) -> None:
+    """Exchange a ping: what reads such frames is made at the first, which else may come among the lives."""
+    assert box._session._connection is not None
+    transport = box._session._connection._transport
+    assert isinstance(transport, WebSocketTransport)
+    link = transport._link
+    link.write([ping_frame()])
+
+    async def reads_them() -> bool:
+        return link._library is not None
+
+    await until(reads_them)
 
 
 async def _lived(live: Live, box: Box) -> None:

@@ -7,7 +7,9 @@ import json
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
@@ -226,6 +228,31 @@ def test_a_reader_that_stops_stops_the_server() -> None:
             assert message[:5] == b"%5d" % number
 
     written: list[int] = []
+    between(play, use)
+
+
+def test_who_let_the_server_go_on_is_not_held_by_what_listens() -> None:
+    class Reader:
+        """Somebody whom the context of a task holds."""
+
+    reader: ContextVar[Reader] = ContextVar("reader")
+
+    async def use(transport: WebSocketTransport) -> None:
+        async def go_on() -> ref[Reader]:
+            found = Reader()
+            reader.set(found)
+            transport._link.pause_reading()
+            transport._link.resume_reading()
+            return ref(found)
+
+        held = await asyncio.create_task(go_on())
+        await asyncio.sleep(0)  # the loop lets go of the task with its turn
+        assert held() is None
+
+    async def play(peer: Raw) -> None:
+        await peer.accept()
+        await peer.wait_for_end()
+
     between(play, use)
 
 

@@ -4,7 +4,8 @@
 
 Unlike times, instructions hardly depend on the machine and on what else it does: two runs differ by some 2 %.
 They are of one process alone, in user mode; what the zygote and the kernel do for it is not in them.  That is
-the server, or of the rows through a relay the executor or the relay.  Starts are counted whole.
+the server, of the rows through a relay the executor or the relay, and of some the client.  Starts are counted
+whole.
 Calls and switches depend a little on what arrives together.  Instructions are counted by callgrind, system
 calls by strace; a column whose tool is missing stays empty.  Each figure is the difference between N and 2N
 operations, so that whatever happens once cancels out, and the median of three such differences.
@@ -32,6 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from bench.cost_client import CLIENT, ClientEnds, serving_client
 from bench.cost_doors import DOORS, lay_files
 from bench.cost_egress import EGRESS
 from bench.cost_remote import PROGRAM, RemoteEnds, serving_remote
@@ -58,6 +60,7 @@ _SETTLED_S = (
 Cost = dict[str, float]
 AnyRow = CostRow | StartRow | TrappedRow
 Measure = Callable[[CostRow], float]
+Ends = Server | RemoteEnds | ClientEnds
 
 
 def main(argv: list[str]) -> int:
@@ -215,16 +218,18 @@ def _difference(row: CostRow, count: Callable[[CostRow, int], float]) -> float:
 
 
 @contextmanager
-def _serving(subject: str, program: Sequence[str], options: Sequence[str]) -> Iterator[Server | RemoteEnds]:
+def _serving(subject: str, program: Sequence[str], options: Sequence[str]) -> Iterator[Ends]:
     # Without a fixed seed the order of sets, and so the work, would differ from run to run.
     before = os.environ.get("PYTHONHASHSEED")
     os.environ["PYTHONHASHSEED"] = "0"
     try:
-        starting: AbstractContextManager[Server | RemoteEnds] = (
-            Server("ours", shlex.join([*program, *_LISTEN, *options]), None)
-            if subject == SERVER
-            else serving_remote(subject, program)
-        )
+        starting: AbstractContextManager[Ends]
+        if subject == SERVER:
+            starting = Server("ours", shlex.join([*program, *_LISTEN, *options]), None)
+        elif subject == CLIENT:
+            starting = serving_client(program)
+        else:
+            starting = serving_remote(subject, program)
         with starting as server:
             time.sleep(_SETTLED_S)
             yield server

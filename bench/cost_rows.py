@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from bench import cost_remote
+from bench import cost_client, cost_remote
 from bench.client import Client, Refused
+from bench.cost_client import CLIENT
 from bench.cost_remote import EXECUTOR, RELAY
 
 MIB = 1 << 20
@@ -179,6 +180,7 @@ ROWS = [
     CostRow("start", "/bin/true, start to closed", 60, start_true),
     CostRow("sb_start", "the same in a sandbox", 80, sandboxed_true),
     CostRow("sb_metadata", "fs/getMetadata in a sandbox", 200, sandboxed_metadata),
+    CostRow("client_key", "key to echo, the person's client", 300, cost_client.key, CLIENT),
     CostRow("x_info", "info through a relay, the executor", 150, cost_remote.info, EXECUTOR),
     CostRow("x_metadata", "metadata through a relay, the executor", 150, cost_remote.metadata, EXECUTOR),
     CostRow("x_key", "key through a relay, the executor", 150, cost_remote.key, EXECUTOR),

@@ -52,7 +52,6 @@ COVERED_BY: dict[str, str] = {
     "execserver.box.web.": "box/web/test_console.py",
     "execserver.client.batch_log": "client/test_file_watch_limits.py",
     "execserver.client.port_window": "client/test_ports.py",
-    "execserver.client.request_window": "client/test_pipelining.py",
     "execserver.client.operations.watches": "client/test_file_watches.py",
     "execserver.client.careful_upgrade": "client/test_websocket_connecting.py",
     "execserver.client.sockets": "client/test_websocket_connecting.py",

@@ -24,7 +24,7 @@ from execserver.box.manner import LOST, Ending, Manner
 from execserver.box.notices import Notices
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, OutputGap, TransportClosed
-from execserver.client.event_log import UNKNOWN_EXIT, Exited, Output
+from execserver.client.event_log import UNKNOWN_EXIT, Event, Exited, Output
 from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Conversation:
         code, ended = UNKNOWN_EXIT, None
         while True:
             try:
-                event = self._process.next_event()
+                event = self._next_event(stdout, stderr)
             except OutputGap as gap:
                 self._notices.say(f"some output is lost ({gap.lost_bytes or 'an unknown number of'} bytes)")
                 continue
@@ -133,6 +133,23 @@ class Conversation:
         if code == UNKNOWN_EXIT:
             return Ending(LOST, "the command ended, and the box does not know how")
         return Ending(code & 0xFF, ended=ended)
+
+    def _next_event(self, stdout: Sink, stderr: Sink) -> Event | None:
+        """Wait for the next event; meanwhile output is written where it arrives."""
+        self._process.take_at_once(lambda output: self._rest_of(output, stdout, stderr))
+        try:
+            return self._process.next_event()
+        finally:
+            self._process.take_at_once(None)
+
+    def _rest_of(self, output: Output, stdout: Sink, stderr: Sink) -> Output | None:
+        """Write output without waiting; return what is left of it."""
+        if not self._replayed.is_set():
+            return output
+        written = (stderr if output.stream == "stderr" else stdout).write_at_once(output.data)
+        if written == len(output.data):
+            return None
+        return Output(output.seq, output.stream, output.data[written:])
 
     def _follow_size(self) -> None:
         assert self._manner.terminal is not None

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Callable
 from typing import Final
 
+from gevent.event import AsyncResult
 from gevent.hub import get_hub
 
 from execserver.leaving import Leave, failure
@@ -40,6 +42,45 @@ class Source:
         except OSError:
             return b""
 
+    def read_at_once(self, take: Callable[[bytes], object], may_read: Callable[[], bool]) -> bool:
+        """Have what comes taken in the event loop, where nothing may block; this greenlet waits.
+
+        Returns True at the end, False when `may_read` has returned False.  Of a file nothing is taken so.
+        """
+        if self._watcher is None:
+            return False
+        over: AsyncResult[bool] = AsyncResult()
+        self._watcher.start(self._arrived, take, may_read, over)
+        try:
+            return bool(over.get())
+        finally:
+            if self._watcher is not None:
+                self._watcher.stop()
+
+    def _arrived(
+        self, take: Callable[[bytes], object], may_read: Callable[[], bool], over: AsyncResult[bool]
+    ) -> None:
+        if over.ready():
+            return
+        if not may_read():
+            over.set(False)
+            return
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            take(data)
+        else:
+            over.set(True)
+
+    @property
+    def is_file(self) -> bool:
+        """True for what is always readable, so that it cannot be waited for."""
+        return self._watcher is None
+
     def close(self) -> None:
         """Watch the descriptor no longer."""
         if self._watcher is not None:
@@ -65,6 +106,15 @@ class Sink:
                 rest = rest[self._some(rest) :]
             except BlockingIOError:
                 _wait(self._fd if self._own is None else self._own, _WRITABLE)
+
+    def write_at_once(self, data: bytes) -> int:
+        """Write what can be written without waiting; return how many bytes that was, 0 also for an error."""
+        if self._own is None:
+            return 0
+        try:
+            return os.write(self._own, data)
+        except OSError:
+            return 0  # it takes nothing now, or no more, which `write` tells
 
     def _some(self, rest: memoryview) -> int:
         if self._own is not None:

@@ -1,7 +1,7 @@
 """Standard input on its way to a process: in order, with its end, without the keys for the client.
 
-Reading and sending are two greenlets, so that keys for the client count while the box does not answer.
-Between them wait eight pieces, 1 MiB together; then reading stops.
+The event loop reads, so that keys for the client count while the box does not answer, and sends what is short
+at once.  Everything else waits for a greenlet: eight pieces, 1 MiB together; then reading stops.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gevent.event import Event
 from execserver.box.descriptors import Source
 from execserver.box.escapes import Asked, Escapes
 from execserver.box.manner import Ending
+from execserver.client import quick_writes  # noqa: F401  used by the process, and loaded now, in time
 from execserver.client.errors import ExecServerError, UnsupportedByServer
 from execserver.client.recovery import SessionState
 
@@ -53,13 +54,18 @@ class Keyboard:
         self._pieces: deque[bytes] = deque()
         self._came = Event()
         self._room = Event()
+        self._is_idle = False  # the greenlet that sends waits for something to send
+        self._quick = process.quick_writes(self._came.set)
 
     def run(self) -> None:
         """Read until the end of the input; a killed one stops reading at once."""
         sender, source = gevent.spawn(self._send), Source(0)
         try:
-            while typed := source.read():
+            while source.is_file and (typed := source.read()):
+                self._wait_for_room()
                 self._take(typed)
+            while not (source.is_file or source.read_at_once(self._take, self._has_room)):
+                self._wait_for_room()
             self._put(b"")
             sender.join()
         finally:
@@ -79,10 +85,18 @@ class Keyboard:
         for each in asked:
             self._answer(each)
 
-    def _put(self, piece: bytes) -> None:
-        while len(self._pieces) >= _PIECES:
+    def _has_room(self) -> bool:
+        return len(self._pieces) < _PIECES
+
+    def _wait_for_room(self) -> None:
+        while not self._has_room():
             self._room.clear()
             self._room.wait()
+
+    def _put(self, piece: bytes) -> None:
+        """Send a piece, or keep it for the greenlet that sends; never waits."""
+        if self._is_idle and not self._pieces and self._quick.send(piece):
+            return
         self._pieces.append(piece)
         self._came.set()
 
@@ -107,7 +121,9 @@ class Keyboard:
     def _send(self) -> None:
         try:
             while data := self._joined():
+                self._quick.finish()
                 self._process.write(data)
+            self._quick.finish()
             self._send_end()
         except ExecServerError:
             pass  # the process takes no more, or the session has ended: the output tells which
@@ -115,8 +131,13 @@ class Keyboard:
     def _joined(self) -> bytes:
         """Return what waits, at least one piece; b"" for the end, which comes alone."""
         while not self._pieces:
+            if self._quick.needs_finish:
+                self._quick.finish()
+                continue
             self._came.clear()
+            self._is_idle = True
             self._came.wait()
+            self._is_idle = False
         taken: list[bytes] = []
         while self._pieces and (self._pieces[0] or not taken):
             taken.append(self._pieces.popleft())

@@ -7,7 +7,7 @@ reason, every waiting caller gets `TransportClosed`, the transport is closed and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 import gevent
 from gevent.event import AsyncResult
@@ -22,6 +22,15 @@ from execserver.eventloop.locks import BoundedSemaphore
 from execserver.protocol.lifting import JsonText
 
 _Answer: TypeAlias = "AsyncResult[Outcome]"
+
+
+class Waiter(Protocol):
+    """Who waits for an answer."""
+
+    def set(self, value: Outcome) -> object:
+        """Take the answer, or the error in its place; must not block."""
+
+
 OnLost: TypeAlias = Callable[["Connection", ExecServerError], None]
 
 
@@ -41,12 +50,13 @@ class Connection:
         self._transport = transport
         self._gate = gate
         self._slots = BoundedSemaphore(max_in_flight)
-        self._calls: Calls[_Answer] = Calls(AsyncResult.set, on_notification, on_output)
+        self._calls: Calls[Waiter] = Calls(_settle, on_notification, on_output)
         self._on_lost = on_lost
         self._reader: gevent.Greenlet[[], None] | None = None
 
     def start(self) -> None:
         """Start reading."""
+        self._transport.take_at_once(self._take_at_once)
         self._reader = gevent.spawn(self._read)
 
     def request(self, method: str, params: object, timeout: float | None = None) -> JsonText:
@@ -86,6 +96,21 @@ class Connection:
             raise
         return Posted(answer, self._gate)
 
+    def send_at_once(self, method: str, params: object, waiter: Waiter) -> bool:
+        """Send a short request without waiting; return False, with nothing sent, where that cannot be.
+
+        The answer, or the error in its place, goes to `waiter` in the event loop, where nothing may block.
+        """
+        slots = self._slots
+        if self.lost is not None or not slots.acquire(blocking=False):
+            return False
+        call_id, message = self._calls.begin(method, params, _Slotted(waiter, slots))
+        if self._transport.send_at_once(message):
+            return True
+        self._calls.forget(call_id)
+        slots.release()
+        return False
+
     def notify(self, method: str, params: object) -> None:
         """Send a notification.  Raises `TransportClosed`."""
         self._send(wire.encode_notification(method, params))
@@ -117,6 +142,16 @@ class Connection:
         finally:
             self._finish(end)
 
+    def _take_at_once(self, message: bytes) -> bool:
+        """Take a message in the event loop, unless the reader has to stop, or something is wrong with it."""
+        if not self._gate.is_free:
+            return False
+        try:
+            self._calls.take(message)
+        except ExecServerError:
+            return False  # nothing was done with it, and `_read` meets the error again
+        return True
+
     def _finish(self, error: ExecServerError) -> None:
         if self.lost is not None:
             return
@@ -132,6 +167,25 @@ class Connection:
 
 def _limit(method: str, timeout: float | None) -> WaitTimeout | None:
     return None if timeout is None else too_late(method, timeout)
+
+
+def _settle(waiter: Waiter, outcome: Outcome) -> None:
+    waiter.set(outcome)
+
+
+class _Slotted:
+    """Gives the slot of a request back before its answer is taken."""
+
+    __slots__ = ("_slots", "_waiter")
+
+    def __init__(self, waiter: Waiter, slots: BoundedSemaphore) -> None:
+        self._waiter = waiter
+        self._slots = slots
+
+    def set(self, value: Outcome) -> None:
+        """See `Waiter`."""
+        self._slots.release()
+        self._waiter.set(value)
 
 
 class Posted:

@@ -110,6 +110,15 @@ class EventLog:
             self.exit = event
         self._keep(event)
 
+    def is_next(self, output: Output) -> bool:
+        """Return whether output would be all that there is to take."""
+        alone = not (self._ready or self._ahead or self.complete)
+        return alone and output.seq == self._next and self._collect_output
+
+    def pass_by(self, output: Output) -> None:
+        """Note output that `is_next`, and that somebody has taken already."""
+        self._next = output.seq + 1
+
     def _keep(self, event: Event) -> None:
         self._ahead[event.seq] = event
         self.held += _size(event)

@@ -59,6 +59,11 @@ class FlowRule(ABC, Generic[P]):
         self._takes = 0
         self._changes = 0
 
+    @property
+    def is_free(self) -> bool:
+        """True while nothing is full, so that nobody has to be asked before the next message is taken."""
+        return not self._full
+
     @abstractmethod
     def is_over(self, party: P) -> bool:
         """Return whether nothing more comes of somebody."""

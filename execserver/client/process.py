@@ -17,7 +17,7 @@ from gevent.event import Event as Signal
 from execserver.client.collecting import MAX_COLLECTED, CompletedProcess
 from execserver.client.communicate import communicate
 from execserver.client.errors import ExecServerError, TransportClosed, WaitTimeout
-from execserver.client.event_log import Event, Exited, ReadState
+from execserver.client.event_log import Event, Exited, Output, ReadState
 from execserver.client.flow import Gate, Inlet
 from execserver.client.operations import processes as operations
 from execserver.client.operations.call import drive
@@ -27,6 +27,7 @@ from execserver.eventloop.locks import BoundedSemaphore
 from execserver.protocol.process_methods import PROCESS_CLOSE_STDIN, PROCESS_SIGNAL
 
 if TYPE_CHECKING:
+    from execserver.client.quick_writes import QuickWrites
     from execserver.protocol.watching import LogResponse
 
 
@@ -58,6 +59,7 @@ class RemoteProcess:
             process_id, sandboxed=sandboxed, collect_output=collect_output, after_seq=after_seq
         )
         self._changed = Signal()
+        self._take_at_once: Callable[[Output], Output | None] | None = None
         self._write_lock = BoundedSemaphore(1)
 
     def __repr__(self) -> str:
@@ -225,8 +227,28 @@ class RemoteProcess:
         self._known.skip(first_seq, last_seq, lost_bytes)
         self._update()
 
+    def take_at_once(self, take: Callable[[Output], Output | None] | None) -> None:
+        """Have output that is next, while none waits, taken where it arrives; None ends that.
+
+        `take` must not block, and returns what it leaves to be taken as all events are.
+        """
+        self._take_at_once = take
+
+    def quick_writes(self, attention: Callable[[], object]) -> QuickWrites:
+        """Return a way to write without waiting, for a caller who alone writes to this process."""
+        from execserver.client.quick_writes import QuickWrites  # late: few type
+
+        return QuickWrites(self._session, self._known, attention)
+
     def deliver(self, event: Event) -> None:
         """Add an event that the server sent."""
+        take = self._take_at_once
+        if take is not None and isinstance(event, Output) and self._known.is_next(event):
+            rest = take(event)
+            if rest is None:
+                self._known.pass_by(event)
+                return
+            event = rest
         self._known.deliver(event, self._gate.hard_limit)
         self._update()
 

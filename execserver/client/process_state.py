@@ -12,7 +12,7 @@ from typing import Final
 
 from execserver.client import wire
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable, kept
-from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, Exited, ReadState
+from execserver.client.event_log import UNKNOWN_EXIT, Event, EventLog, Exited, Output, ReadState
 from execserver.protocol.process import ReadParams, WriteParams, WriteStatus
 
 _WRITE_PIECE: Final = 1024 * 1024
@@ -84,6 +84,14 @@ class ProcessState:
         self._log.add(event)
         if self._log.held > hard_limit:
             self._log.shed(hard_limit)
+
+    def is_next(self, output: Output) -> bool:
+        """Return whether output comes right behind all that is known, and nothing waits to be taken."""
+        return self._log.is_next(output)
+
+    def pass_by(self, output: Output) -> None:
+        """Note output that `is_next`, and that somebody has taken already."""
+        self._log.pass_by(output)
 
     def skip(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
         """Note that events will not come: this client was too slow for a process that it watches."""

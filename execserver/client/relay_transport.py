@@ -23,6 +23,7 @@ from execserver.client.errors import ConnectFailed, ExecServerError, TransportCl
 from execserver.client.relay_access import RelayAccess
 from execserver.client.relay_connector import RelayConnector
 from execserver.client.relay_course import RelayCourse, silence, way_lost
+from execserver.client.transport import Waiting
 from execserver.remote.registry_answers import Bundle
 from execserver.remote.rendezvous import ConnectionEnded, RendezvousSocket
 from execserver.wire.relay_frames import InvalidFrame
@@ -32,7 +33,7 @@ _LEAST_PAUSE_S: Final = 0.001
 _FOREVER: Final = float("inf")
 
 
-class RelayTransport:
+class RelayTransport(Waiting):
     """A `Transport` over one virtual stream; owns the stream, its sockets and its greenlets."""
 
     def __init__(self, connector: RelayConnector, bundle: Bundle, socket: RendezvousSocket) -> None:

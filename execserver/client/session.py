@@ -165,6 +165,11 @@ class Session:
         """
         return self._usable("a request", None)
 
+    @property
+    def at_hand(self) -> Connection | None:
+        """The live connection; None where one would have to wait for it."""
+        return self._connection if self._rules.state is SessionState.OPEN else None
+
     def close(self) -> None:
         """End the connection and the session object; the server keeps the session for its retention time."""
         if self.state is SessionState.ENDED:

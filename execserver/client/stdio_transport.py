@@ -19,6 +19,7 @@ from gevent.hub import get_hub
 
 from execserver.client import children
 from execserver.client.errors import ProtocolViolation, TransportClosed, WaitTimeout
+from execserver.client.transport import Waiting
 from execserver.eventloop.locks import BoundedSemaphore
 from execserver.wire.lines import LineSplitter, LineTooLong
 
@@ -26,7 +27,7 @@ _READ_SIZE: Final = 128 * 1024
 _END_S: Final = 1.0  # between the end of a child's output and its own
 
 
-class StdioTransport:
+class StdioTransport(Waiting):
     """One child and the two pipe ends to it; owns all three."""
 
     def __init__(

@@ -5,6 +5,7 @@ Everything above it (requests, sessions, resuming, processes) knows only this.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -24,5 +25,27 @@ class Transport(Protocol):
     def send(self, message: bytes) -> None:
         """Send one whole message; blocks while the peer does not read.  Raises `TransportClosed`."""
 
+    def take_at_once(self, take: Callable[[bytes], bool]) -> None:
+        """Have messages taken in the event loop, where this transport can; `receive` returns the others.
+
+        `take` returns False for a message that it leaves to `receive`; it must not block.
+        """
+
+    def send_at_once(self, message: bytes) -> bool:
+        """Send a short message without waiting; return False, with nothing sent, where that cannot be."""
+
     def close(self) -> None:
         """Close the connection.  May be called again."""
+
+
+class Waiting:
+    """A transport on which whoever sends or receives may have to wait, so that nothing is done at once."""
+
+    __slots__ = ()
+
+    def take_at_once(self, take: Callable[[bytes], bool]) -> None:
+        """See `Transport`."""
+
+    def send_at_once(self, message: bytes) -> bool:
+        """See `Transport`."""
+        return False

@@ -5,6 +5,9 @@ library, which is loaded then.  This module moves the bytes.  Nothing is compres
 fragment size are sent as continuation frames.  Received ones may be cut anywhere; their size is bounded per
 frame and per message, and fragments are joined as they come, so that their number does not matter.
 
+On a socket without TLS the event loop itself reads, and short messages go on from there: a key's echo would
+wait for two greenlets otherwise.  The reader is woken for what is not taken so.
+
 The reader never waits for a writer: a greenlet of its own sends the answer to a ping, and while one waits for
 the socket only the newest answer is kept.
 """
@@ -12,10 +15,13 @@ the socket only the newest answer is kept.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 from gevent import socket
+from gevent.event import Event
+from gevent.hub import get_hub
 
 from execserver.client.credentials import headers_for
 from execserver.client.errors import (
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 _HEAD_READ_BYTES: Final = 16 * 1024
 _ODD_READ_SIZE: Final = 8 * 1024  # while frames come that complete no message
 _CLOSE_PATIENCE: Final = 1.0  # seconds until the Close frame is written
+_READABLE: Final = 1
 
 
 class WebSocketTransport:
@@ -56,6 +63,10 @@ class WebSocketTransport:
         self._sending = BoundedSemaphore(1)
         self._control: list[bytes] = []
         self._control_queued = False
+        self._take: Callable[[bytes], bool] | None = None
+        self._watcher: Any = None  # with `_take`: of the socket, started while `receive` waits
+        self._broken: OSError | None = None  # what the watcher's read met
+        self._for_reader = Event()
         most = min(options.max_message_bytes, options.max_frame_bytes)
         self._frames = ClientFrames(TEXT_MESSAGE, most, self._messages.append, self._feed_library)
         self._frames.take(early)
@@ -93,16 +104,62 @@ class WebSocketTransport:
             if self._is_odd:
                 gevent.sleep(0)  # pings without pause must not hold up timeouts and other greenlets
                 space = space[:_ODD_READ_SIZE]
+            if self._watcher is not None and not self._is_odd:
+                self._wait_for_others()
+                continue
             try:
                 count = self._socket.recv_into(space)
             except OSError as error:
                 raise TransportClosed(f"the connection broke: {error}") from error
-            self._is_odd = False
-            if count:
-                self._frames.arrived(count)
-            else:
-                self._ended = True
+            self._arrived(count)
         return self._messages.popleft()
+
+    @property
+    def _unwaited(self) -> Any:
+        """The socket whose calls never wait."""
+        return self._socket._sock  # type: ignore[attr-defined]  # gevent's own; a file object apart costs a dup
+
+    def _arrived(self, count: int) -> None:
+        self._is_odd = False
+        if count:
+            self._frames.arrived(count)
+        else:
+            self._ended = True
+
+    def take_at_once(self, take: Callable[[bytes], bool]) -> None:
+        """Have messages taken in the event loop (see `Transport`); not over TLS."""
+        if type(self._socket) is socket.socket and not self._closed:
+            self._take = take
+            self._watcher = get_hub().loop.io(self._socket.fileno(), _READABLE)
+
+    def _wait_for_others(self) -> None:
+        """Wait for a message that is not taken at once, for odd frames, or the end."""
+        self._for_reader.clear()
+        self._watcher.start(self._read_at_once)
+        try:
+            self._for_reader.wait()
+        finally:
+            if self._watcher is not None:
+                self._watcher.stop()
+        broken, self._broken = self._broken, None
+        if broken is not None:
+            raise TransportClosed(f"the connection broke: {broken}") from broken
+
+    def _read_at_once(self) -> None:
+        """Read what has come, in the event loop."""
+        take = self._take
+        try:
+            self._arrived(self._unwaited.recv_into(self._frames.space))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._broken = error.with_traceback(None)
+        messages = self._messages
+        while messages and take is not None and take(messages[0]):
+            messages.popleft()
+        if messages or self._ended or self._is_odd or self._broken is not None:
+            self._watcher.stop()
+            self._for_reader.set()
 
     def _raise_if_broken(self) -> None:
         """Raise `ProtocolViolation` if the server broke a rule; a mere abrupt end is common and no error."""
@@ -143,6 +200,33 @@ class WebSocketTransport:
         except OSError as error:
             raise TransportClosed(f"the connection broke: {error}") from error
 
+    def send_at_once(self, message: bytes) -> bool:
+        """Send a short message without waiting (see `Transport`)."""
+        is_open = self._watcher is not None and (self._library is None or self._library.is_open)
+        if not (is_open and self._sending.acquire(blocking=False)):
+            return False
+        frame = b"".join(text_frames(message, self._options.send_fragment_bytes))
+        sent = 0
+        try:
+            sent = self._unwaited.send(frame)
+        except OSError:
+            return False  # it is full, or broken, which `send` tells
+        finally:
+            if sent in (0, len(frame)):
+                self._sending.release()
+        if sent < len(frame):
+            gevent.spawn(self._send_rest, memoryview(frame)[sent:])
+        return True
+
+    def _send_rest(self, rest: memoryview) -> None:
+        """Send what the socket did not take at once; nobody else sends meanwhile."""
+        try:
+            self._socket.sendall(rest)
+        except OSError:
+            pass  # the reader notices it by itself
+        finally:
+            self._sending.release()
+
     def _send_control(self, data: bytes) -> None:
         """Queue a pong or the echo of a Close without waiting for the socket."""
         # RFC 6455 lets an end answer only the newest of several pings.
@@ -168,6 +252,10 @@ class WebSocketTransport:
             self._send_shutdown_notice()
             self._sending.release()
         self._closed = self._ended = True
+        watcher, self._watcher, self._take = self._watcher, None, None
+        if watcher is not None:
+            watcher.close()
+            self._for_reader.set()
         _close(self._socket)
         self._frames.let_go()
         if self._library is not None:

@@ -15,6 +15,7 @@ from gevent.event import Event
 from gevent.queue import Queue
 
 from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed, kept
+from execserver.client.transport import Waiting
 
 SESSION = "00000000-0000-4000-8000-000000000001"
 
@@ -40,7 +41,7 @@ class Request(NamedTuple):
     params: Any
 
 
-class FakeCarrier:
+class FakeCarrier(Waiting):
     """One connection to the fake; the test talks through `push`, `reply` and `drop`."""
 
     def __init__(self, server: FakeServer, number: int) -> None:
@@ -59,6 +60,12 @@ class FakeCarrier:
         if self.closed:
             raise TransportClosed("the fake connection is closed")
         self._server.take(self, self._number, json.loads(message))
+
+    def send_at_once(self, message: bytes) -> bool:
+        if self.closed or not self._server.sends_at_once:
+            return False
+        self.send(message)
+        return True
 
     def close(self) -> None:
         self.closed = True
@@ -93,6 +100,7 @@ class FakeServer:
         self.carriers: list[FakeCarrier] = []
         self.requests: list[Request] = []
         self.unreachable = False
+        self.sends_at_once = False
         self._something = Event()
 
     def open_transport(self, timeout: float) -> FakeCarrier:

@@ -56,6 +56,11 @@ class Raw:
             payload[index::4] = payload[index::4].translate(bytes(byte ^ mask[index] for byte in range(256)))
         return first, bytes(payload)
 
+    def break_off(self) -> None:
+        """End the connection so that the client sees an error."""
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._sock.close()
+
     def wait_for_end(self) -> None:
         """Read until the client has closed."""
         while True:

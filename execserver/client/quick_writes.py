@@ -1,0 +1,114 @@
+"""Short writes that go out at once, also from the event loop: a key waits for no greenlet, and no answer.
+
+At most `WINDOW_REQUESTS` are under way.  Where one cannot go out at once, its caller writes it the usual way,
+after `finish`.  When a connection is lost, `finish` sends again what was not answered, in order, under the
+same ids; `attention` is called then, and when a write was refused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from gevent.event import Event
+
+from execserver.client import wire
+from execserver.client.calls import Outcome
+from execserver.client.errors import ExecServerError, TransportClosed, kept
+from execserver.client.process_state import ProcessState
+from execserver.client.request_window import WINDOW_REQUESTS
+from execserver.client.session import Session
+from execserver.protocol.process import WriteParams
+from execserver.protocol.process_methods import PROCESS_WRITE
+
+SHORT_BYTES: Final = 4096  # 64 KiB under way, which a socket takes
+_USUAL: Final = b'{"status":"accepted"}'
+
+
+class QuickWrites:
+    """The writes of one caller to one process."""
+
+    def __init__(self, session: Session, known: ProcessState, attention: Callable[[], object]) -> None:
+        self._session = session
+        self._known = known
+        self._attention = attention
+        self._under_way: deque[_Write] = deque()
+        self._failure: ExecServerError | None = None
+        self._is_lost = False
+        self._settled = Event()
+
+    @property
+    def needs_finish(self) -> bool:
+        """True if a write was lost or refused."""
+        return self._is_lost or self._failure is not None
+
+    def send(self, data: bytes) -> bool:
+        """Send a write; return False, with nothing sent, where that cannot be now."""
+        connection = self._session.at_hand
+        if connection is None or self.needs_finish or not 0 < len(data) <= SHORT_BYTES:
+            return False
+        if len(self._under_way) >= WINDOW_REQUESTS:
+            return False
+        (params,) = self._known.writing(data)
+        write = _Write(params, self._answered)
+        self._under_way.append(write)
+        if connection.send_at_once(PROCESS_WRITE.name, params, write):
+            return True
+        self._under_way.remove(write)
+        return False
+
+    def finish(self) -> None:
+        """Wait until everything is answered, and send again what was lost.  Raises as a write does."""
+        while self._under_way or self._failure is not None:
+            if self._failure is not None:
+                raise kept(self._failure)
+            if self._is_lost:
+                self._send_again()
+            else:
+                self._settled.clear()
+                with self._session.waiting():
+                    self._settled.wait()
+        self._is_lost = False
+
+    def _send_again(self) -> None:
+        while self._under_way:
+            params = self._under_way[0].params
+            answer = self._session.call(PROCESS_WRITE, params, resend=True)
+            self._under_way.popleft()
+            self._known.check_written(answer.status)
+
+    def _answered(self, write: _Write, outcome: Outcome) -> None:
+        if isinstance(outcome, TransportClosed):
+            self._is_lost = True  # it stays under way
+        else:
+            self._under_way.remove(write)
+            if isinstance(outcome, ExecServerError):
+                self._failure = self._failure or kept(outcome)
+            elif bytes(outcome) != _USUAL:
+                self._check(outcome)
+        if self.needs_finish:
+            self._attention()
+        if self.needs_finish or not self._under_way:
+            self._settled.set()
+
+    def _check(self, outcome: Outcome) -> None:
+        try:
+            answer = wire.decode(PROCESS_WRITE.result, outcome, PROCESS_WRITE.name)  # type: ignore[arg-type]
+            self._known.check_written(answer.status)
+        except ExecServerError as error:
+            self._failure = self._failure or kept(error)
+
+
+class _Write:
+    """One write under way."""
+
+    __slots__ = ("_answered", "params")
+
+    def __init__(self, params: WriteParams, answered: Callable[[_Write, Outcome], None]) -> None:
+        self.params = params
+        self._answered = answered
+
+    def set(self, value: Outcome) -> None:
+        """Take the answer (see `connection.Waiter`)."""
+        self._answered(self, value)

@@ -7,28 +7,30 @@ kernel queues connections.  In remote mode the registry is asked before the serv
 
 from __future__ import annotations
 
+import _socket
 import os
-import socket
-from collections.abc import Callable
 
 from execserver.leaving import failure
 from execserver.listen_url import Listen, UnixListen, WsListen, listen_url
-from execserver.listening import bind, bind_unix
+from execserver.listening import bind, bind_plain, bind_unix, with_methods
 from execserver.runtime_paths import STATE_VARIABLE, ExecServerRuntimePaths
 from execserver.settings import LIMIT_SETTINGS, Settings
-from execserver.unix_socket import BoundFile
 from execserver.zygote.launch import start_zygote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
     from execserver.access.entry import Entry
     from execserver.audit.segments import Segments
     from execserver.egress.rules_file import NetworkRules
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.resources.hierarchy import Hierarchy
+    from execserver.unix_socket import BoundFile
     from execserver.watching import WatchOptions
 
-Announce = Callable[[str | None], None]
+    Announce = Callable[[str | None], None]
 
 # What remote mode loads while it waits for the registry, in portions that take some milliseconds each.
 _AFTER_REGISTERING = (
@@ -75,7 +77,9 @@ def serve(
         server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy, rules)
         if watching is not None and options is not None:
             server.be_watched(*watching, is_required=options.is_required)
-        return server.run_stdio() if sock is None else server.run_websocket(sock, entry, file)
+        if sock is None:
+            return server.run_stdio()
+        return server.run_websocket(with_methods(sock), entry, file)
     finally:
         if file is not None:
             file.remove()
@@ -183,11 +187,11 @@ def _control_groups(settings: Settings) -> Hierarchy | None:
         raise failure(str(blocked), blocked.cure) from None
 
 
-def _bind(listen: Listen, settings: Settings) -> tuple[socket.socket | None, BoundFile | None]:
+def _bind(listen: Listen, settings: Settings) -> tuple[_socket.socket | None, BoundFile | None]:
     """Return the listening socket, None on stdio, and its file if it has one."""
     if isinstance(listen, UnixListen):
         return bind_unix(listen, settings)
-    return (bind(listen, settings), None) if isinstance(listen, WsListen) else (None, None)
+    return (bind_plain(listen, settings), None) if isinstance(listen, WsListen) else (None, None)
 
 
 def serve_remote(
@@ -255,8 +259,8 @@ def open_files_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _url_of(sock: socket.socket, *, tls: bool) -> str:
-    if sock.family == socket.AF_UNIX:
+def _url_of(sock: _socket.socket, *, tls: bool) -> str:
+    if sock.family == _socket.AF_UNIX:
         return f"unix://{sock.getsockname()}"
     host, port, *rest = sock.getsockname()
     return listen_url(host, port, rest[1] if rest else 0, tls=tls)

@@ -6,13 +6,14 @@ abbreviations and guesses nothing, and a value never starts with a dash.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from execserver.leaving import WRONG_USAGE, Leave
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NamedTuple
+else:
+    from execserver.tuples import NamedTuple
 
 _CLOSING = "\nFor more information, try '--help'.\n"
 _LEAVE_AT_ONCE = frozenset({"--help", "--version"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
 
 from execserver.access.command_line import OPTIONS as ACCESS_OPTIONS
 from execserver.access.command_line import check_secure, check_values, listen_and_entry
@@ -32,11 +31,14 @@ from execserver.zygote.launch import ensure_stdio
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NamedTuple
 
     from execserver.access.entry import Entry
     from execserver.listen_url import Listen
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.watching import WatchOptions
+else:
+    from execserver.tuples import NamedTuple
 
 _NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log

@@ -5,7 +5,13 @@ Accepts only an exact socket address: no host names, no path, no other spelling 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import _socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from execserver.tuples import NamedTuple
 
 DEFAULT_LISTEN_URL = "ws://127.0.0.1:0"
 
@@ -76,11 +82,9 @@ class WsListen(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """True if only this machine can connect to the address."""
-        import socket  # late: stdio mode does not need it
-
         if not self.is_ipv6:
             return self.host.startswith("127.")
-        packed = socket.inet_pton(socket.AF_INET6, self.host.partition("%")[0])
+        packed = _socket.inet_pton(_socket.AF_INET6, self.host.partition("%")[0])
         return packed == _IPV6_LOOPBACK or packed.startswith(_MAPPED_LOOPBACK)
 
 
@@ -163,10 +167,8 @@ def _number(text: str, maximum: int) -> int | None:
 
 def _is_address(text: str, *, ipv6: bool) -> bool:
     """Return whether the C library reads this as a numeric address; it refuses leading zeros, as it must."""
-    import socket  # late: stdio mode does not need it
-
     try:
-        socket.inet_pton(socket.AF_INET6 if ipv6 else socket.AF_INET, text)
+        _socket.inet_pton(_socket.AF_INET6 if ipv6 else _socket.AF_INET, text)
     except (OSError, ValueError):
         return False
     return True

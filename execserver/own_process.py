@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import _signal  # type: ignore[import-not-found]
 import gc
 import os
-import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ _MAPPED_BYTES, _KEPT_BYTES = 32 * 1024 * 1024, 128 * 1024 * 1024
 _MAPPED_BLINDLY_BYTES, _KEPT_BLINDLY_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
 _ARENAS = 2  # one for the event loop, one for the threads of file calls
 
+_heap_types: list[type[ctypes.Structure]] = []  # what the C library says of its heaps, once it was asked
+
 
 def end_at_once_on_signals() -> None:
     """Exit with 0 on SIGTERM and SIGINT until the server, which takes a while to import, handles them."""
@@ -33,8 +34,8 @@ def end_at_once_on_signals() -> None:
     def end(number: int, frame: object) -> None:
         os._exit(0)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    for number in (_signal.SIGTERM, _signal.SIGINT):  # without the enumerations of `signal`
+        _signal.signal(number, end)
 
 
 def raise_open_files_limit() -> None:
@@ -73,11 +74,12 @@ def free_memory() -> int | None:
     ask = _of_c_library("mallinfo2")
     if ask is None:
         return None
-    ask.restype = _mallinfo2()  # type: ignore[attr-defined]
+    if not _heap_types:
+        _heap_types.append(_mallinfo2())
+    ask.restype = _heap_types[0]  # type: ignore[attr-defined]
     return int(ask().fordblks)  # type: ignore[attr-defined]
 
 
-@functools.cache
 def _mallinfo2() -> type[ctypes.Structure]:
     """Return the type of what the C library says of its heaps."""
     import ctypes

@@ -62,6 +62,7 @@ LEAVES = {
     "private_file",
     "runtime_paths",
     "settings",
+    "tuples",
     "unix_socket",
     "version",
     "watching",
@@ -350,6 +351,9 @@ def test_the_url_is_printed_before_the_server_is_loaded() -> None:
         server.terminate()
         server.stdout.read()
     assert "execserver.app" in before
+    ours = before[before.index("execserver.dispatch") :]  # what comes earlier is the interpreter's
+    late = {"typing", "re", "enum", "collections", "contextlib", "functools", "socket", "signal", "struct"}
+    assert {name for name in ours if name.split(".")[0] in late | HEAVY} == set()
     assert {name for name in before if name.split(".")[0] in THIRD_PARTY} == set()
 
 

@@ -148,7 +148,7 @@ class RunningCall:
 class _Unhindered:
     """Lets a pump read on: the capture drops what is too much."""
 
-    may_go_on = True
+    has_room = may_go_on = True
 
     def wait_for_room(self) -> None:
         """Return at once."""

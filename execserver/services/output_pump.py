@@ -6,7 +6,9 @@ to be room at the client.  If the client does not read, the data stays in the pi
 its writes.
 
 A short chunk is published by a callback of the event loop, one for each time the loop looks.  Where much
-comes, or the pump has to wait, a greenlet goes on until little is left.
+comes, or the pump has to wait, a greenlet goes on until little is left; now and then it lets the loop
+look for keys and requests.  A little is published also while floods wait until a client has read: the echo
+of a key must not wait with them.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from execserver.services.sink import Pace
 
 CHUNK_BYTES = 64 * 1024  # all that a pipe holds; the reference server sends 8 KiB a message
 _SHORT_BYTES = 4096  # a larger chunk may have more behind it: others get their turn, then it is read on
+_BYTES_A_LOOK = 4 * CHUNK_BYTES  # until the loop looks for what has arrived, which costs a tenth of a chunk
+_AHEAD_BYTES = 4096  # published while others let a slow client read; more than any echo, and little for it
 _TTY_JOIN_BYTES = 2000  # a terminal returns at most 4 KiB a read; a read this full means that more is waiting
 _REOPENED_S = 0.05
 _READY_READ = 1
@@ -49,8 +53,10 @@ class OutputPump:
         self._on_end = on_end
         self._may_end = may_end
         self._is_terminal = stream == "pty"
-        self._watcher = get_hub().loop.io(fd, _READY_READ)
+        self._hub = get_hub()
+        self._watcher = self._hub.loop.io(fd, _READY_READ)
         self._greenlet: Greenlet[[], None] | None = None  # while the loop does not watch
+        self._ahead = _AHEAD_BYTES  # that it may publish while it should wait
 
     def start(self) -> None:
         """Start reading."""
@@ -94,10 +100,15 @@ class OutputPump:
 
     def _readable(self) -> None:
         """Publish one chunk.  Called in the event loop, which must not wait."""
-        if not self.pace.may_go_on:
+        if self.pace.may_go_on:
+            data = self._read()
+            self._ahead = _AHEAD_BYTES if len(data or b"") <= _SHORT_BYTES else 0
+        elif self._ahead and self.pace.has_room:
+            data = self._read(self._ahead)
+            self._ahead -= len(data or b"")
+        else:
             self._go_on_in_greenlet()
             return
-        data = self._read()
         if data:
             self._publish_now(data)
             if len(data) > _SHORT_BYTES and not self.ended:
@@ -122,6 +133,7 @@ class OutputPump:
 
     def _run(self) -> None:
         """Read until little is left or the output ends."""
+        unlooked = 0
         while True:
             self.pace.wait_for_room()
             if self.ended:  # stopped meanwhile: the closed descriptor's number may name another file by now
@@ -131,7 +143,12 @@ class OutputPump:
                 self._publish(self.stream, data)
                 if len(data) <= _SHORT_BYTES:
                     break
-                sleep(0)
+                unlooked += len(data)
+                if unlooked < _BYTES_A_LOOK:
+                    sleep(0)
+                else:  # gevent would resume fifty such sleeps and more before the loop looks again
+                    unlooked = 0
+                    self._hub.wait(self._watcher)
             elif data is None:
                 break
             elif self._is_kept_open():
@@ -149,23 +166,23 @@ class OutputPump:
         # wait for an open, so a greenlet tries now and then.
         return self._is_terminal and not self._may_end()
 
-    def _read(self) -> bytes | None:
+    def _read(self, most: int = CHUNK_BYTES) -> bytes | None:
         """Return a chunk, empty bytes at the end of the output, or None if nothing can be read now."""
         try:
-            data = os.read(self._fd, CHUNK_BYTES)
+            data = os.read(self._fd, most)
         except BlockingIOError:
             return None
         except OSError:
             return b""  # a terminal that no process has open any more answers EIO
         if self._is_terminal and len(data) >= _TTY_JOIN_BYTES:
-            return self._joined(data)
+            return self._joined(data, most)
         return data
 
-    def _joined(self, data: bytes) -> bytes:
+    def _joined(self, data: bytes, most: int) -> bytes:
         parts, size = [data], len(data)
-        while size < CHUNK_BYTES:
+        while size < most:
             try:
-                more = os.read(self._fd, CHUNK_BYTES - size)
+                more = os.read(self._fd, most - size)
             except OSError:
                 break  # nothing left for now, or the end; the next read returns the same error again
             if not more:

@@ -43,6 +43,10 @@ class Pace(Protocol):
     """How fast a producer of output may go on."""
 
     @property
+    def has_room(self) -> bool:
+        """Return whether little is queued, though the client may lag behind."""
+
+    @property
     def may_go_on(self) -> bool:
         """Return whether `wait_for_room` would return at once."""
 

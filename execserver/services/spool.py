@@ -221,6 +221,11 @@ class SpoolPace:
         self._spool = spool
 
     @property
+    def has_room(self) -> bool:
+        """Return whether little is queued, here and there."""
+        return self._spool.has_room and self._attachment.has_room
+
+    @property
     def may_go_on(self) -> bool:
         """Return whether `wait_for_room` would return at once."""
         return self._spool.has_room and self._attachment.may_go_on

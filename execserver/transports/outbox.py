@@ -29,6 +29,10 @@ _WRITE_BUFFERS = 64  # buffers passed to one writev; the kernel's limit is 1,024
 _READY_WRITE = 2
 UNREAD_BYTES = 1024 * 1024  # reading this much takes a client longer than an echo takes at the reference
 _LOOK_BYTES = 128 * 1024  # queued between two looks at how much the peer has not read
+# While a peer asks for something amid a flood, less may be ahead of the answer; that costs the flood speed.
+HASTE_BYTES = 32 * 1024 * 1024  # of output from one request on, a tenth of a second of a fast flood
+_HASTE_QUEUED_BYTES = 64 * 1024
+HASTE_UNREAD_BYTES = 256 * 1024
 _PAUSE_S = 0.001
 _MAX_PAUSES = 20
 _LARGE_BYTES = 32 * 1024  # a message this large is written at once instead of in the loop's next callback
@@ -70,6 +74,9 @@ class Outbox:
         self._held: deque[bytes | memoryview] | None = None
         self._held_bytes = 0
         self._unlooked = 0  # bytes queued since the last look at the peer's window
+        self._since_asked = 0  # bytes queued since the peer has sent something
+        self._haste = 0  # bytes to queue until there is no haste any more
+        self._most_queued, self._most_unread = HIGH_WATER_BYTES, UNREAD_BYTES
         self._flush_due = False  # a callback of the loop will flush
         self._blocked = False  # the kernel takes nothing; the watcher tells when it does again
         self._loop = get_hub().loop
@@ -82,6 +89,14 @@ class Outbox:
     def has_room(self) -> bool:
         """Return whether at most the high-water mark is queued."""
         return self.queued <= HIGH_WATER_BYTES
+
+    def asked(self) -> None:
+        """Note that the peer has sent something: if it lags behind, the answer must not wait behind much."""
+        # Only amid other output, so that a request costs no system call.
+        if self._since_asked > _LARGE_BYTES and (self._queued or self._unread() > HASTE_UNREAD_BYTES):
+            self._haste = HASTE_BYTES
+            self._most_queued, self._most_unread = _HASTE_QUEUED_BYTES, HASTE_UNREAD_BYTES
+        self._since_asked = 0
 
     @property
     def queued(self) -> int:
@@ -150,7 +165,7 @@ class Outbox:
 
         Also gives a peer that lags behind a moment to read, at most once for every `_LOOK_BYTES`.
         """
-        while not self.has_room and not self.closed:
+        while self.queued > self._most_queued and not self.closed:
             # Held messages leave only after the last piece, so a flush would make no room for them.
             if self._blocked or self._held is not None:
                 self._wait()
@@ -163,13 +178,13 @@ class Outbox:
     @property
     def may_go_on(self) -> bool:
         """Return whether `wait_for_room` would return True at once."""
-        if self.closed or not self.has_room:
+        if self.closed or self.queued > self._most_queued:
             return False
         if self._unlooked > _LOOK_BYTES:
-            if self._unread() > UNREAD_BYTES:
+            if self._unread() > self._most_unread:
                 return False
             # Looked now, so `wait_for_room` need not: an echo beside a flood goes on at once.
-            self._unlooked = 0
+            self._looked()
         return True
 
     @property
@@ -259,11 +274,18 @@ class Outbox:
         At most 20 ms: a peer that reads nothing at all closes its TCP window, which stops the writer anyway.
         """
         # Kernels buffer megabytes of a fast stream, and the echo of a keystroke would wait behind them.
-        self._unlooked = 0
+        self._looked()
         for _ in range(_MAX_PAUSES):
-            if self.closed or self._unread() <= UNREAD_BYTES:
+            if self.closed or self._unread() <= self._most_unread:
                 return
             sleep(_PAUSE_S)
+
+    def _looked(self) -> None:
+        if self._haste:
+            self._haste = max(0, self._haste - self._unlooked)
+            if not self._haste:
+                self._most_queued, self._most_unread = HIGH_WATER_BYTES, UNREAD_BYTES
+        self._unlooked = 0
 
     def _queue_piece(self, piece: bytes, *, first: bool, final: bool) -> None:
         before, after = self._framing.piece(len(piece), first=first, final=final)
@@ -273,6 +295,7 @@ class Outbox:
     def _added(self, size: int) -> None:
         self._queued += size
         self._unlooked += size
+        self._since_asked += size
         # A large message fills segments by itself, so there is nothing to gain from waiting for others.
         if size >= _LARGE_BYTES and not self._blocked:
             self._write()
@@ -307,7 +330,7 @@ class Outbox:
         except OSError:
             self._break()
         # The mark for waking lies below the one for waiting: else producers would wake after each write.
-        if self._room is not None and self._queued <= HIGH_WATER_BYTES // 2:
+        if self._room is not None and self._queued <= self._most_queued // 2:
             self._wake()
 
     def _unblocked(self) -> None:

@@ -24,6 +24,7 @@ class FakeSink:
         self.closed = False
         self.waits = 0
         self.held = False
+        self.lags = False  # the client has not read much of what it received
         self._room = Event()
         self._room.set()
         self.on_send: Callable[[], None] = lambda: None
@@ -56,7 +57,7 @@ class FakeSink:
 
     @property
     def may_go_on(self) -> bool:
-        return self.has_room and not self.closed
+        return self.has_room and not (self.lags or self.closed)
 
     def hold(self) -> None:
         assert not self.held, "held twice"

@@ -114,6 +114,74 @@ def test_short_output_needs_no_greenlet_and_leaves_at_once(pipe: Pipe) -> None:
     assert started == [(True, None)] * 2
 
 
+@pytest.mark.parametrize("waited", [False, True])
+def test_after_a_few_chunks_of_a_flood_the_loop_looks_for_others(pipe: Pipe, waited: bool) -> None:
+    fcntl.fcntl(pipe.writer, fcntl.F_SETPIPE_SZ, 8 * CHUNK_BYTES)
+    one = pipe.pumped
+    if waited:
+        one.sink.fill()
+    events: list[str] = []
+    key, typed = os.pipe()
+    watcher = gevent.get_hub().loop.io(key, 1)
+
+    def take() -> None:
+        os.read(key, 1)
+        events.append("key")
+
+    def published() -> None:
+        events.append("chunk")
+        if events == ["chunk"]:
+            os.write(typed, b"x")
+
+    one.on_publish = published
+    watcher.start(take)
+    try:
+        one.output_pump.start()
+        assert os.write(pipe.writer, bytes(8 * CHUNK_BYTES)) == 8 * CHUNK_BYTES
+        turns()
+        one.sink.read()
+        wait_until(lambda: events.count("chunk") == 8, pause=gevent.sleep)
+    finally:
+        watcher.stop()
+        os.close(key)
+        os.close(typed)
+    assert "key" in events[:6]
+
+
+def test_a_little_is_published_while_floods_wait_for_a_slow_client(pipe: Pipe) -> None:
+    one = pipe.pumped
+    one.output_pump.start()
+    one.sink.lags = True
+    for piece in (b"echo", bytes(5000)):
+        pipe.write(piece)
+    assert [len(chunk) for chunk in one.chunks] == [4, 4092, 908]
+    assert one.sink.waits == 1  # for the last only
+    one.sink.lags = False
+    pipe.write(b"x")
+    one.sink.lags = True
+    pipe.write(b"y")  # again ahead
+    assert (one.chunks[3:], one.sink.waits) == ([b"x", b"y"], 1)
+
+
+def test_a_flood_is_not_ahead_of_other_output(pipe: Pipe) -> None:
+    one = pipe.pumped
+    one.output_pump.start()
+    pipe.write(bytes(10_000))
+    waits = one.sink.waits
+    one.sink.lags = True
+    pipe.write(bytes(10_000))
+    assert [len(chunk) for chunk in one.chunks] == [10_000, 10_000]
+    assert one.sink.waits > waits
+
+
+def test_nothing_is_ahead_without_room(pipe: Pipe) -> None:
+    one = pipe.pumped
+    one.output_pump.start()
+    one.sink.fill()
+    pipe.write(b"echo")
+    assert (one.chunks, one.sink.waits) == ([], 1)
+
+
 def test_nothing_is_read_before_the_start(pipe: Pipe) -> None:
     pipe.write(b"early")
     assert (pipe.pumped.chunks, pipe.pumped.unread()) == ([], 5)

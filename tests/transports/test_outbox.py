@@ -9,7 +9,13 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from execserver.transports.outbox import HIGH_WATER_BYTES, UNREAD_BYTES, Outbox
+from execserver.transports.outbox import (
+    HASTE_BYTES,
+    HASTE_UNREAD_BYTES,
+    HIGH_WATER_BYTES,
+    UNREAD_BYTES,
+    Outbox,
+)
 from tests.support.greenlets import is_active, turns
 from tests.transports.outboxes import (
     LOW_WATER_BYTES,
@@ -114,6 +120,56 @@ def test_who_may_go_on_would_not_wait(pair: Pair) -> None:
     assert not may_go_on(outbox)
     outbox.close()
     assert not may_go_on(outbox)
+
+
+def test_amid_a_flood_less_may_be_ahead_of_an_answer(pair: Pair) -> None:
+    unread = HASTE_UNREAD_BYTES + 1
+    outbox = outbox_on(pair[0], unread=lambda: unread)
+
+    def flood() -> bool:
+        """Queue and send what makes a look at the peer's window due; return whether more may follow."""
+        outbox.send(b"x" * 150_000)
+        take(pair[1])
+        assert not outbox.queued
+        return outbox.may_go_on
+
+    assert flood()
+    outbox.asked()
+    assert not flood()
+    unread = HASTE_UNREAD_BYTES
+    assert flood()
+    for _ in range(HASTE_BYTES // 150_000 + 1):
+        assert flood()
+    unread = HASTE_UNREAD_BYTES + 1  # so much output later, speed is worth more
+    assert flood()
+    outbox.close()
+
+
+def test_a_flood_in_haste_queues_less(pair: Pair) -> None:
+    outbox = outbox_on(pair[0], unread=lambda: HASTE_UNREAD_BYTES + 1)
+    outbox.send(b"x" * 40_000)
+    take(pair[1])
+    outbox.asked()
+    fill(outbox)
+    read_until = 100_000
+    data = b""
+    while outbox.queued > read_until:
+        data += take(pair[1])
+        gevent.sleep(0.001)
+    assert outbox.has_room
+    assert not may_go_on(outbox)
+    outbox.close()
+
+
+def test_a_request_amid_no_output_costs_no_look(pair: Pair) -> None:
+    def unread() -> int:
+        raise AssertionError("looked")
+
+    outbox = outbox_on(pair[0], unread=unread)
+    for _ in range(100):
+        outbox.send(b"x" * 1000)
+        outbox.asked()
+    outbox.close()
 
 
 def test_what_is_held_leaves_in_one_write_when_it_is_released(packets: Pair) -> None:

@@ -82,6 +82,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_a_module_leaves_is_kept_out_of_collections() -> Iterator[None]:
+    """Keep samples and reports of ended tests from being traversed by each collection of later ones.
+
+    After the long tests of memory these are gigabytes, and a collection takes more than a second.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which more descriptors are open, or more children exist, than before it.

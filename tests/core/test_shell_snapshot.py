@@ -151,7 +151,7 @@ def test_functions_come_back_and_no_trace_of_the_way() -> None:
 
 
 def test_a_state_of_many_parts_comes_back() -> None:
-    setup = "for n in $(seq 2500); do eval \"f$n() { echo $n $(printf '%080d' $n); }\"; done"
+    setup = 'for n in $(seq 2500); do printf -v long %080d $n; eval "f$n() { echo $n $long; }"; done'
     assert shell_says("bash", setup, "f1 | cut -c1-2; f2500 | cut -c1-5")[0] == "1 \n2500 \n"
 
 

@@ -142,6 +142,7 @@ def starter() -> Iterator[Spawner]:
     """Run a Spawner with a zygote; everything is ended afterwards."""
     command = ExecServerRuntimePaths.detect().zygote_command()
     made = Spawner(command, start_zygote(command, 1024), 1024, Settings())
+    made._patience_s = 30.0  # else a busy machine has the zygote replaced, and more is there than before
     try:
         yield made
     finally:

@@ -3,6 +3,7 @@
     python3 build.py bench cost [--only ROW,ROW] [--check] [--write]
 
 Unlike times, instructions hardly depend on the machine and on what else it does: two runs differ by some 2 %.
+Those of `start` differ by up to 8 %, with the same number of calls of functions: look at several runs there.
 They are of one process alone, in user mode; what the zygote and the kernel do for it is not in them.  That is
 the server, of the rows through a relay the executor or the relay, and of some the client.  Starts are counted
 whole.

@@ -203,7 +203,7 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     refuse_direct(parsed.words)
     if (mistake := wrong_value(parsed.words)) is not None:
         raise program.mistaken(mistake)
-    values = _values(parsed)
+    values = options_of(parsed)
     if own := {name: parsed.options[name] for name in _OWN if name in parsed.options}:
         from execserver.own_options import overrides
 
@@ -238,7 +238,7 @@ def from_environment(program: Program, argv: list[str]) -> list[str]:
     return found
 
 
-def _values(parsed: Parsed) -> Options:
+def options_of(parsed: Parsed) -> Options:
     """Return what `parse` has found free of mistakes as values; tests compare it with docopt's reading."""
     given = parsed.options
     return Options(

@@ -11,6 +11,7 @@ from functools import lru_cache
 from execserver.egress.addresses import literal
 
 MAX_HOST_BYTES = 253
+_MAX_WRITTEN = 2 * MAX_HOST_BYTES  # with brackets and dots at the end; a bound of what is remembered, too
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_")
 
 
@@ -21,6 +22,8 @@ class BadHost(ValueError):
 @lru_cache(maxsize=256)
 def normal_host(text: str) -> str:
     """Return a host in lower case, without brackets and trailing dots.  Raises BadHost."""
+    if len(text) > _MAX_WRITTEN:
+        raise BadHost("longer than any host name")
     host = text.rstrip(".").lower()
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:

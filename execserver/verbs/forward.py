@@ -9,14 +9,13 @@ from __future__ import annotations
 import sys
 
 from execserver.arguments import Parsed, Program, missing, read_table
-from execserver.cli import Options, from_environment, run_forward
+from execserver.cli import Options, from_environment, options_of, run_forward
 from execserver.codex_options import refuse_direct, wrong_value
 from execserver.leaving import until_left
 from execserver.version import __version__
 
 _REQUIRED = {"--remote": "<URL>", "--environment-id": "<ID>", "--connect": "<URL>"}
 _USAGE = " ".join(f"{name} {value}" for name, value in _REQUIRED.items())
-_STDIN = ("registration-bearer", "executor-credential")
 HELP = f"""\
 Register an exec-server that runs elsewhere as a remote environment.
 
@@ -93,20 +92,6 @@ def parse(argv: list[str]) -> Parsed:
 
 
 def options(parsed: Parsed) -> Options:
-    """Return the options as the server's own, as far as they are about registering."""
-    given = parsed.options
-    return Options(
-        listen="",
-        remote=given["--remote"],
-        environment_id=given["--environment-id"],
-        executor_id=None,
-        name=given.get("--name"),
-        use_agent_identity_auth="--use-agent-identity-auth" in given,
-        config=[word.partition("=")[2] for word in parsed.words if word.startswith("--config=")],
-        strict_config="--strict-config" in given,
-        log_level=given.get("--log-level"),
-        log_format=given.get("--log-format", "text"),
-        exit_on_stdin_close="--exit-on-stdin-close" in given,
-        stdin_credential=next((kind for kind in _STDIN if f"--{kind}-stdin" in given), None),
-        api_key_host=given.get("--api-key-host"),
-    )
+    """Return the options as the server's own, without those that have no effect here."""
+    found = options_of(parsed)
+    return found._replace(listen="", inherit_pid_namespace=False, private_ips_via_upstream=False)

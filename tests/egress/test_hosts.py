@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from execserver.egress.addresses import literal
 from execserver.egress.hosts import BadHost, has_port, normal_host, shown, split_authority
 
 
@@ -60,6 +61,14 @@ BAD = [
 def test_what_two_programs_could_read_in_two_ways_is_no_host(text: str) -> None:
     with pytest.raises(BadHost):
         normal_host(text)
+
+
+@pytest.mark.parametrize("text", ["a" + "." * 506, "1:" * 254, "0" * 507])
+def test_what_is_longer_than_any_name_is_refused_and_not_remembered(text: str) -> None:
+    literal.cache_clear()
+    with pytest.raises(BadHost):
+        normal_host(text)
+    assert literal.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from execserver.mcp.elicitation import Answer, HostQuestion, Question, message_o
 from execserver.mcp.tool import ToolError
 from execserver.sandbox.backends import bwrap
 from execserver.sandbox.backends.bwrap import Bwrap
+from execserver.sandbox.backends.probe_bwrap import try_bwrap
 from execserver.sandbox.proxy.routes import HTTP_PORT
-from execserver.zygote.confinement import BUBBLEWRAP, Confinement
+from execserver.zygote.confinement import BUBBLEWRAP, NATIVE, Confinement
 from tests.mcp.calling import Calls, Person, allow, forbid, nobody, prompt
 
 FULL = {"type": "danger-full-access"}
@@ -58,6 +59,26 @@ class Web:
     def close(self) -> None:
         self._greenlet.kill()
         self._sock.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bubblewrap() -> Bwrap | None:
+    """The bubblewrap of this machine, if its networks can be joined.
+
+    Tried before there is a spawner, whose process would inherit what the trial leaves to init.
+    """
+    found, _ = try_bwrap(b"/usr/bin:/bin:/usr/local/bin", b"/")
+    return found if found is not None and found.joinable else None
+
+
+@pytest.fixture(params=[NATIVE, BUBBLEWRAP], autouse=True)
+def back_end(request: pytest.FixtureRequest, calls: Calls, bubblewrap: Bwrap | None) -> None:
+    """Have each of both make the sandboxes of the calls."""
+    if request.param == BUBBLEWRAP:
+        if bubblewrap is None:
+            pytest.skip("there is no bubblewrap here whose networks can be joined")
+        confinement = Confinement(BUBBLEWRAP, b"", bwrap.encode(bubblewrap))
+        calls.choose = lambda plan: confinement
 
 
 @pytest.fixture
@@ -175,17 +196,20 @@ def test_rules_decide_about_programs_of_a_shell_whose_network_is_managed(calls: 
     calls.wait_until_nothing_is_left()
 
 
-def test_where_bubblewrap_makes_the_sandbox_a_shell_with_a_managed_network_is_refused(
+def test_a_shell_has_nothing_open_that_leads_to_its_proxy_or_its_supervisor(calls: Calls, web: Web) -> None:
+    script = "for one in /proc/self/fd/*; do test -e $one && echo ${one##*/}; done"
+    done = calls.run(script, policy=ONLINE, network_rules=rules(web, "allow"))
+    assert done.output.split() == ["0", "1", "2"]
+
+
+def test_where_the_networks_of_bubblewrap_cannot_be_entered_the_shell_is_refused(
     calls: Calls, web: Web
 ) -> None:
-    """A bubblewrap that is watched has nobody in its network who would make the proxy's ports.
-
-    None is started, so there need be none.
-    """
-    program = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), False, "0.8.0", joinable=True)
+    """Nobody could make the proxy's ports there.  None is started, so there need be no bubblewrap."""
+    program = Bwrap(b"/usr/bin/bwrap", (1, 2, 3, 4), False, "0.8.0", joinable=False)
     confinement = Confinement(BUBBLEWRAP, b"", bwrap.encode(program))
     calls.choose = lambda plan: confinement
-    with pytest.raises(ToolError, match="a shell cannot be supervised behind a network proxy in this kind"):
+    with pytest.raises(ToolError, match="the networks of this bubblewrap cannot be joined"):
         calls.run("echo here", allow("/usr/bin/env"), policy=ONLINE, network_rules=rules(web, "allow"))
     calls.wait_until_nothing_is_left()
     assert web.requests == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from execserver.rules.policy import Policy
+from execserver.rules.policy_record import encode_policy
 from execserver.sandbox.backends import bwrap
 from execserver.sandbox.files import worker_records as records
 from execserver.sandbox.kernel import landlock
@@ -23,6 +25,7 @@ from execserver.zygote.confinement import BUBBLEWRAP, Confinement
 from execserver.zygote.libc import Libc
 from execserver.zygote.records import STAGE_ROOT, SpawnRequest, WorkerRequest
 from execserver.zygote.spawn import SpawnFailure
+from execserver.zygote.supervision.records import Supervision, encode_supervision
 from tests.support.proc import children_of
 from tests.support.roots import ENV, REFUSED, give, identity, mount, plan
 from tests.support.started import start, start_worker
@@ -261,8 +264,9 @@ def test_what_bubblewrap_cannot_do_is_told_before_anything_runs(confinement: San
     assert failure.value.details == [b"the networks of this bubblewrap cannot be joined"]
 
 
+@pytest.mark.parametrize("is_watched", [False, True])
 def test_a_network_that_cannot_be_entered_ends_what_was_begun(
-    confinement: Sandboxes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    confinement: Sandboxes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_watched: bool
 ) -> None:
     def refuse(kernel: Kernel, pid: int) -> None:
         raise OSError(errno.EPERM, "refused", None)
@@ -271,9 +275,11 @@ def test_a_network_that_cannot_be_entered_ends_what_was_begun(
     confined = wrapped(plan(mount(WRITE, tmp_path), network="proxy", syscall_filter="proxy-routed"))
     env = [*ENV, b"HTTP_PROXY=http://127.0.0.1:9"]
     argv = [b"/bin/touch", os.fsencode(tmp_path / "ran")]
-    request = SpawnRequest(1, argv, env, b"/", confinement=confined, listens=True)
+    supervision = encode_supervision(Supervision(encode_policy(Policy(())))) if is_watched else b""
+    request = SpawnRequest(1, argv, env, b"/", confinement=confined, listens=True, supervision=supervision)
+    questions = [0] if is_watched else []
     with pytest.raises(SpawnFailure) as failure:
-        wait_for_start(confinement, start(confinement, request, [1, 2, 0]))
+        wait_for_start(confinement, start(confinement, request, [1, 2, *questions, 0]))
     assert failure.value.details == [b"bubblewrap: cannot listen in its network: Operation not permitted"]
     assert not (tmp_path / "ran").exists()
 

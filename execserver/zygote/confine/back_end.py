@@ -58,7 +58,6 @@ class BackEnd:
     builders = 0
     has_root = False
     is_quick = False
-    watches_routed = False  # a command that is watched can have a way to proxies, too
     needs_cwd = True  # the fork is made in the command's cwd, which must exist
     plan: SandboxPlan | None = None
     recorded: RecordedRoot | None = None

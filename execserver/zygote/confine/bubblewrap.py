@@ -25,7 +25,7 @@ from execserver.sandbox.rootfs import landlock_rules
 from execserver.zygote.confine import child
 from execserver.zygote.confine.back_end import BackEnd, refused
 from execserver.zygote.confine.bubblewrap_arguments import Wrapper, readable_memory
-from execserver.zygote.confine.child import EVERY_SIGNAL, EXIT_NOT_PREPARED, KEPT
+from execserver.zygote.confine.child import EVERY_SIGNAL, EXIT_NOT_PREPARED, KEPT, REPORT
 from execserver.zygote.confine.command import take_stdio
 from execserver.zygote.confine.held_start import HeldStart
 
@@ -87,9 +87,9 @@ class Bubblewrap(BackEnd):
         self, command: Command, covers: Sequence[Mount], channel: int, watch: Callable[[], None]
     ) -> Become:
         """Return the same, with bubblewrap itself watched: nothing of ours runs behind it."""
-        host, program, plan = self._host, self._program, self.plan
+        host, program, plan, routing = self._host, self._program, self.plan, self._routing
         return lambda report, _: monitor_command(
-            *(host, program, plan, command, covers, report, channel), watch
+            *(host, program, plan, command, covers, report, channel), watch, routing
         )
 
     def worker(self, socket: int, serve: Callable[[int], None]) -> Become:
@@ -119,16 +119,15 @@ def monitor_command(
     """Be the bubblewrap monitor of a command until it ends; never returns.
 
     `watch` is called before bubblewrap is started, and finds the descriptor `kept` as KEPT.  With a `routing`
-    the command, which is not watched then, starts once its network leads to proxies.
+    the command starts once its network leads to proxies.
     """
     status, kernel = EXIT_NOT_PREPARED, host.kernel
     try:
         _begin(kernel, report)
         # Stdio first: `keep_only` takes numbers 3 and 4, and closes what the command's stdio came as.
         take_stdio(command)
-        if routing is not None:
-            kept, routing.channel = routing.channel, KEPT
-        report = child.keep_only(kernel, report, kept)
+        channels = _keep_only(kernel, report, kept, routing)
+        report = REPORT
         if watch is not None:
             watch()
         wrapper = Wrapper(kernel, program, plan)
@@ -145,7 +144,7 @@ def monitor_command(
             held.go(pid, inside)
         child.tell_running(inside)
         # Copies in the monitor would keep the command's pipes open after it has closed its own.
-        for number in (0, 1, 2) if kept < 0 else (0, 1, 2, KEPT):
+        for number in (0, 1, 2, *channels):
             os.close(number)
         ended = _wait_for(pid, inside)
         child.tell_ended(_true_status(ended, first + _rest(told)))
@@ -154,6 +153,16 @@ def monitor_command(
         _tell_failure(report, error)
     finally:
         os._exit(status)
+
+
+def _keep_only(kernel: Kernel, report: int, kept: int, routing: Routing | None) -> range:
+    """Keep stdio, the report and the channels of a monitor; return the numbers of these, KEPT first."""
+    channels = [kept] if kept >= 0 else []
+    if routing is not None:
+        channels.append(routing.channel)
+        routing.channel = REPORT + len(channels)  # its number from here on
+    child.keep_only(kernel, report, *channels)
+    return range(KEPT, KEPT + len(channels))
 
 
 def _status_pipe() -> tuple[int, int]:

@@ -29,7 +29,6 @@ class Native(BackEnd):
     """Sandbox roots for the commands and file workers of one plan; each process gets its own."""
 
     has_root = True
-    watches_routed = True
     plan: SandboxPlan
 
     def __init__(self, host: Host, confinement: Confinement) -> None:

@@ -90,12 +90,11 @@ class Supervisors:
         # Stdio and the question socket; the kernel drops what finds no free number in this process.
         if len(descriptors) != 3 + request.pipe_stdin:
             raise SpawnFailure(STAGE_EXEC, errno.EMFILE)
-        # The environment of a bridge's command is another one than the request's.
-        can_be_routed = request.listens and back_end.watches_routed
         if request.slave:
             raise refused("a shell cannot be supervised on a terminal")
-        if _is_proxied(back_end.plan) and not can_be_routed:
-            raise refused("a shell cannot be supervised behind a network proxy in this kind of sandbox")
+        # The environment of a bridge's command is another one than the request's.
+        if _is_proxied(back_end.plan) and not request.listens:
+            raise refused("a shell cannot be supervised behind a proxy that is not the server's")
         supervision, policy = self._decoded(request)
         if why := back_end.unwatchable(supervision.interception == NOTIFY):
             raise refused(why)

@@ -95,6 +95,9 @@ class StreamOutbox:
         """True if `wait_for_room` would return True at once."""
         return self.has_room and not self.closed
 
+    def asked(self) -> None:
+        """Do nothing: a stream's window bounds what is ahead of an answer."""
+
     def hold(self) -> None:
         """Do nothing: what is queued is written later in any case."""
 

@@ -41,6 +41,7 @@ from execserver.protocol.envelope import (
     parse_message,
 )
 from execserver.protocol.errors import InternalError, InvalidRequest, RpcError
+from execserver.protocol.own_methods import PORT_ACK
 from execserver.protocol.record import encode_record
 from execserver.transports.inbox import Inbox
 from execserver.transports.transport import Transport
@@ -208,6 +209,7 @@ class Connection:
         return False
 
     def _answer_at_once(self, request: Request) -> bool:
+        self._asked(request)
         answer = self._dispatched(request)
         if answer is None:
             return True
@@ -235,6 +237,7 @@ class Connection:
             self._outbox.send(encode_error(MALFORMED_ID, reason))
             return
         if isinstance(message, Request):
+            self._asked(message)
             self._in_hand = message
             self._answer(message)
             self._in_hand = None
@@ -251,6 +254,11 @@ class Connection:
             return False
         answers = self._call.connection.questions
         return isinstance(message, Response | ErrorMessage) and answers.answered(message)
+
+    def _asked(self, request: Request) -> None:
+        # Nobody waits for the answer to an acknowledgment: a stream would be slowed down by its own.
+        if request.method != PORT_ACK.name:
+            self._outbox.asked()
 
     def _answer(self, request: Request) -> None:
         answer = self._dispatched(request)

@@ -74,7 +74,7 @@ class Outbox:
         self._held: deque[bytes | memoryview] | None = None
         self._held_bytes = 0
         self._unlooked = 0  # bytes queued since the last look at the peer's window
-        self._since_asked = 0  # bytes queued since the peer has sent something
+        self._since_asked = 0  # bytes queued since the peer has asked for something
         self._haste = 0  # bytes to queue until there is no haste any more
         self._most_queued, self._most_unread = HIGH_WATER_BYTES, UNREAD_BYTES
         self._flush_due = False  # a callback of the loop will flush
@@ -91,7 +91,7 @@ class Outbox:
         return self.queued <= HIGH_WATER_BYTES
 
     def asked(self) -> None:
-        """Note that the peer has sent something: if it lags behind, the answer must not wait behind much."""
+        """Note a request: if the peer lags behind, the answer must not wait behind much."""
         # Only amid other output, so that a request costs no system call.
         if self._since_asked > _LARGE_BYTES and (self._queued or self._unread() > HASTE_UNREAD_BYTES):
             self._haste = HASTE_BYTES

@@ -15,6 +15,9 @@ class Outgoing(MessageSink, Protocol):
     def queued(self) -> int:
         """Bytes that wait to be written."""
 
+    def asked(self) -> None:
+        """Note a request: if the peer lags behind, the answer must not wait behind much."""
+
     def flush(self) -> None:
         """Write what can be written now."""
 

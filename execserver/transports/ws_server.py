@@ -143,7 +143,6 @@ class WebSocketTransport:
         frames = self.frames
         messages = frames.feed(data)
         if messages and self._receiver is not None:
-            self.outbox.asked()
             self._receiver.receive(messages)
         if frames.finished:
             self._send_shutdown_notice()

@@ -6,9 +6,10 @@ import gevent
 import pytest
 
 from execserver.handlers.replies import InParts, Reply, Result
+from execserver.protocol.own_methods import PORT_ACK, PORT_DATA
 from execserver.transports.inbox import INBOX_BYTES, REPLY_BYTES
 from tests.support.greenlets import turns
-from tests.transports.scene import Gate, Play, ids, result
+from tests.transports.scene import Gate, Play, at_once, ids, result, scene
 
 
 def test_requests_are_answered_in_order(play: Play) -> None:
@@ -70,6 +71,20 @@ def test_what_is_no_message_is_answered_with_id_minus_one(play: Play) -> None:
     reason = "cannot read: EOF while parsing an object at line 1 column 1"
     assert malformed == {"error": {"code": -32600, "message": reason}, "id": -1}
     assert echoed["id"] == 1
+
+
+@pytest.mark.parametrize("at_a_time", [0, 4])
+def test_an_acknowledgment_makes_no_haste_and_every_other_request_does(
+    monkeypatch: pytest.MonkeyPatch, at_a_time: int
+) -> None:
+    for handler in (at_once(lambda _: result()), lambda _: result()):
+        with scene(monkeypatch, at_a_time, **{PORT_ACK.name: handler, PORT_DATA.name: handler}) as one:
+            asked: list[str] = []
+            monkeypatch.setattr(one.outbox, "asked", lambda asked=asked: asked.append("asked"))
+            one.ask(PORT_ACK.name)
+            assert asked == []
+            one.ask(PORT_ACK.name, None, PORT_DATA.name, PORT_ACK.name)
+            assert (asked, len(one.answers())) == (["asked"], 4)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,10 @@ def folder(tmp_path: Path) -> str:
         ("network", {"process": "p", "host": "a.example", "port": 443, "protocol": "https_connect"}),
         ("network", {"process": "q", "host": "2001:db8::1", "port": 22, "protocol": "socks5_tcp"}),
         ("network", {"process": "q", "others": True, "times": 10}),
+        (
+            "network",
+            {"process": "r", "host": "b.example", "port": 80, "protocol": "http", "rule": "http://b.example"},
+        ),
     ]
     for number, (event, members) in enumerate(records, 1):
         if "host" in members:
@@ -49,7 +53,9 @@ def test_each_connection_is_a_line(
         0,
         "2026-01-02T00:00:00.000Z  p             allow  https://a.example:443\n"
         "2026-01-03T00:00:00.000Z  q             deny   socks5://[2001:db8::1]:22  (denied)\n"
-        "2026-01-04T00:00:00.000Z  q             further destinations  10 times\n",
+        "2026-01-04T00:00:00.000Z  q             further destinations  10 times\n"
+        "2026-01-05T00:00:00.000Z  r             deny   http://b.example:80  (denied); "
+        'to let it through: allow = ["http://b.example"]\n',
     )
 
 
@@ -59,7 +65,7 @@ def test_one_can_look_for_a_process_and_for_refusals(
     _, of_p = shown(monkeypatch, capfd, "log", folder, "--process", "p", "--json")
     assert [json.loads(line)["host"] for line in of_p.splitlines()] == ["a.example"]
     _, refused = shown(monkeypatch, capfd, "log", folder, "--refused")
-    assert [line.split()[1] for line in refused.splitlines()] == ["q", "q"]
+    assert [line.split()[1] for line in refused.splitlines()] == ["q", "q", "r"]
     assert shown(monkeypatch, capfd, "log", folder, "--since", "1s") == (0, "")
 
 

@@ -1,4 +1,8 @@
-"""What a process reads that is refused: the wire contract's answers, byte for byte (section 8.9)."""
+"""What a process reads that is refused: the wire contract's answers, byte for byte (section 8.9).
+
+Where the machine's own rules refuse a tunnel, the note about it is in the status line, too: most programs
+show nothing else of such an answer.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ def blocked(verdict: Verdict, question: Question, date: bytes, *, closes: bool) 
 def tunnel_blocked(verdict: Verdict, date: bytes, *, closes: bool) -> bytes:
     """Return the answer to CONNECT."""
     label, text = verdict.error_label.encode(), verdict.message.encode()
-    return _answer(403, date, _TEXT, text, closes=closes, label=label)
+    return _answer(403, date, _TEXT, text, closes=closes, label=label, note=verdict.note.encode("ascii"))
 
 
 def plain(status: int, text: str, date: bytes, *, closes: bool) -> bytes:
@@ -58,11 +62,21 @@ def connected(date: bytes) -> bytes:
     return written(b"HTTP/1.1 200 OK", [(b"date", date)])
 
 
-def _answer(status: int, date: bytes, kind: bytes, body: bytes, *, closes: bool, label: bytes = b"") -> bytes:
+def _answer(
+    status: int,
+    date: bytes,
+    kind: bytes,
+    body: bytes,
+    *,
+    closes: bool,
+    label: bytes = b"",
+    note: bytes = b"",
+) -> bytes:
     fields = [(b"content-type", kind)]
     if label:
         fields.append((b"x-proxy-error", label))
     if closes:
         fields.append((b"connection", b"close"))
     fields += [(b"content-length", b"%d" % len(body)), (b"date", date)]
-    return written(b"HTTP/1.1 %d %b" % (status, _REASONS[status]), fields) + body
+    reason = _REASONS[status] + (b": " + note if note else b"")
+    return written(b"HTTP/1.1 %d %b" % (status, reason), fields) + body

@@ -5,6 +5,7 @@ from __future__ import annotations
 from execserver.egress.decisions import (
     DENIED,
     NOT_ALLOWED,
+    NOT_ALLOWED_LOCAL,
     Action,
     DecisionRecord,
     Protocol,
@@ -44,18 +45,38 @@ class MachineRules:
             return Verdict(Action.DENY, DENIED, note=f"{question.host} is denied by {_THE_RULES}.")
         if self.rule_set.allows(question) or self._review.allows(question):
             return None
-        cure = f"to let it through: {smallest_rule(question)}"
-        return Verdict(
-            Action.DENY, NOT_ALLOWED, note=f"{question.host} is in no list of {_THE_RULES}; {cure}"
-        )
+        return _for_want_of(question, NOT_ALLOWED, f"is in no list of {_THE_RULES}")
+
+    def local_refusal(self, question: Question) -> Verdict:
+        """Return the refusal of a local host that `refusal` lets pass, as a pattern would let it."""
+        if self.rule_set.allow.name(question.host, question):
+            return Verdict(Action.DENY, NOT_ALLOWED_LOCAL)  # a client's rules do not name it
+        return _for_want_of(question, NOT_ALLOWED_LOCAL, f"has to be named exactly by {_THE_RULES}")
+
+
+def _for_want_of(question: Question, reason: str, why: str) -> Verdict:
+    note = f"{question.host} {why}; {cure(smallest_rule(question))}"
+    return Verdict(Action.DENY, reason, note=note)
 
 
 def smallest_rule(question: Question) -> str:
-    """Return the line that lets through what was asked for, and as little else as possible."""
+    """Return the rule that lets through what was asked for, and as little else as possible."""
     word = word_of(question.protocol)
     host = f"[{question.host}]" if ":" in question.host else question.host
     port = "" if OWN_PORTS.get(question.protocol) == question.port else f":{question.port}"
-    return f'allow = ["{word}://{host}{port}"]'
+    return f"{word}://{host}{port}"
+
+
+def missing_rule(record: DecisionRecord) -> str:
+    """Return the rule for want of which something was refused; "" where one would not help."""
+    # Else another rule denies it, or a person has said no, or a client's own rules do not allow it.
+    is_for_want = record.verdict.note and record.verdict.reason in (NOT_ALLOWED, NOT_ALLOWED_LOCAL)
+    return smallest_rule(record.question) if is_for_want else ""
+
+
+def cure(rule: str) -> str:
+    """Return what to do about a missing rule."""
+    return f'to let it through: allow = ["{rule}"]'
 
 
 def word_of(protocol: Protocol) -> str:
@@ -78,9 +99,8 @@ class Refusals:
             return ""
         question, verdict = record.question, record.verdict
         line = f"[network] {question.host}:{question.port} was refused ({verdict.reason})"
-        # Elsewhere a rule would not help: another one denies, or a person has said no.
-        if verdict.note and verdict.reason == NOT_ALLOWED:
-            line += f"; to let it through: {smallest_rule(question)}"
+        if rule := missing_rule(record):
+            line += f"; {cure(rule)}"
         if line in self._told:
             return ""
         self._told.add(line)

@@ -174,7 +174,7 @@ class EgressPolicy:
         if self._denies(question, question.host, address):
             return _DENIED
         if _is_local(question.host, address) and not self._names(question):
-            return _LOCAL
+            return _LOCAL if self.machine is None else self.machine.local_refusal(question)
         return ALLOW if all(rules.allows(question) for rules in self.rule_sets) else _NOT_ALLOWED
 
     def _judge_answers(self, question: Question, answers: Sequence[Address]) -> Verdict:

@@ -7,6 +7,7 @@ import sys
 
 from execserver.arguments import Mistake, Program, read_table
 from execserver.audit.reading import NotIntact
+from execserver.egress.machine_rules import cure
 from execserver.leaving import Leave, failure, until_left
 from execserver.protocol.errors import os_error_text
 from execserver.verbs.audit import moment, printable, read_log
@@ -90,6 +91,8 @@ def _line(record: dict[str, object]) -> str:
         shown = f"[{host}]" if ":" in host else host
         where = f"{_SCHEMES.get(str(record.get('protocol')), '')}{shown}:{record.get('port')}"
         why = "" if record.get("decision") == "allow" else f"  ({record.get('reason')})"
+        if rule := record.get("rule"):
+            why += f"; {cure(str(rule))}"
         what = f"{record.get('decision')!s:<5}  {where}{why}"
     times = f"  {record['times']} times" if "times" in record else ""
     return printable(f"{record['at']}  {record.get('process')!s:<12}  {what}{times}")

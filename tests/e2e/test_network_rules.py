@@ -105,7 +105,7 @@ def test_a_command_reaches_what_is_allowed_and_reads_why_not_the_rest(
     peer: Peer, web: Web, sandbox: Json | None
 ) -> None:
     urls = (f"http://127.0.0.1:{web.port}/x?secret=1", "http://other.example/", "http://bad.example/")
-    allowed, other, bad = fetched(peer, sandbox, *urls)
+    allowed, other, bad, tunnel = fetched(peer, sandbox, *urls, "https://other.example/")
     assert allowed == "GET /x?secret=1 HTTP/1.1"
     assert other.startswith("403 ")
     assert (
@@ -113,6 +113,10 @@ def test_a_command_reaches_what_is_allowed_and_reads_why_not_the_rest(
         'to let it through: allow = [\\"http://other.example\\"]'
     ) in other
     assert "bad.example is denied by the network rules of this machine." in bad
+    assert tunnel == (
+        "<urlopen error Tunnel connection failed: 403 Forbidden: other.example is in no list of the network "
+        'rules of this machine; to let it through: allow = ["https://other.example"]>'
+    )
 
 
 def test_what_was_decided_is_in_the_audit_log_without_paths(peer: Peer, web: Web, audit: Path) -> None:
@@ -127,7 +131,7 @@ def test_what_was_decided_is_in_the_audit_log_without_paths(peer: Peer, web: Web
     last = [" ".join(line.split()[1:]) for line in shown.splitlines()][-2:]
     assert last == [
         f"p allow http://127.0.0.1:{web.port}",
-        "p deny http://other.example:80 (not_allowed)",
+        'p deny http://other.example:80 (not_allowed); to let it through: allow = ["http://other.example"]',
     ]
     assert "secret" not in shown
 

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from execserver.egress.decisions import DENIED, NOT_ALLOWED, DecisionRecord, Protocol, Question
+from execserver.egress.config import domain_rules
+from execserver.egress.decisions import (
+    DENIED,
+    NOT_ALLOWED,
+    NOT_ALLOWED_LOCAL,
+    DecisionRecord,
+    Protocol,
+    Question,
+)
 from execserver.egress.machine_rules import MachineRules, Refusals, smallest_rule
 from execserver.egress.policy import EgressPolicy
 from execserver.egress.rules_file import MAX_RULES, RulesFileError, parse_rules
@@ -80,8 +88,8 @@ def test_a_refusal_names_the_smallest_rule_that_would_let_it_through(
     protocol: Protocol, host: str, port: int, rule: str
 ) -> None:
     question = Question(protocol, host, port)
-    line = smallest_rule(question)
-    assert line == f'allow = ["{rule}"]'
+    assert smallest_rule(question) == rule
+    line = f'allow = ["{rule}"]'
     refusal = parse_rules("").of("").refusal(question)
     assert refusal is not None
     assert refusal.message == (
@@ -109,6 +117,26 @@ def test_a_rule_is_suggested_only_where_it_would_help() -> None:
     assert told("other.example") == f'{refused}; to let it through: allow = ["https://other.example"]'
     assert told("other.example") == ""
     assert [bool(told(f"n{number}.example")) for number in range(3)] == [True, False, False]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.5", "::1"])
+def test_a_local_host_that_a_pattern_would_allow_is_refused_with_the_rule_that_names_it(host: str) -> None:
+    question = Question(HTTP, host, 8080)
+    verdict = EgressPolicy((), machine=parse_rules('allow = ["*"]').of("")).judge(question)
+    line = f'allow = ["{smallest_rule(question)}"]'
+    assert (verdict.reason, verdict.message) == (
+        NOT_ALLOWED_LOCAL,
+        f"Sandbox policy blocks local/private network addresses. {host} has to be named exactly by the "
+        f"network rules of this machine; to let it through: {line}",
+    )
+    assert EgressPolicy((), machine=parse_rules(line).of("")).judge(question).allows
+
+
+def test_where_a_client_does_not_name_a_local_host_no_rule_of_the_machine_is_missing() -> None:
+    machine = parse_rules('allow = ["http://127.0.0.1:8080"]').of("")
+    policy = EgressPolicy((domain_rules(["*"], [], []),), machine=machine)
+    verdict = policy.judge(Question(HTTP, "127.0.0.1", 8080))
+    assert (verdict.reason, verdict.note) == (NOT_ALLOWED_LOCAL, "")
 
 
 def test_an_empty_file_allows_nothing() -> None:

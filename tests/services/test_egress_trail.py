@@ -15,6 +15,7 @@ from execserver.egress.decisions import (
     Question,
     Verdict,
 )
+from execserver.egress.rules_file import parse_rules
 from execserver.services.egress.trail import MAX_DESTINATIONS, NetworkTrail
 
 REFUSED = Verdict(Action.DENY, NOT_ALLOWED)
@@ -54,6 +55,16 @@ def test_a_destination_is_told_with_what_was_decided(trail: NetworkTrail, log: L
         {**common, "host": "a.example", "decision": "allow", "reason": "allow"},
         {**common, "host": "b.example", "decision": "deny", "reason": "not_allowed"},
     ]
+
+
+def test_a_refusal_for_want_of_a_rule_names_it(trail: NetworkTrail, log: Log) -> None:
+    machine = parse_rules('deny = ["c.example"]').of("")
+    for host in ("b.example", "c.example"):
+        question = Question(Protocol.HTTPS_CONNECT, host, 443)
+        refusal = machine.refusal(question)
+        assert refusal is not None
+        trail.decided(DecisionRecord(refusal, question, "CONNECT", "127.0.0.1:1"))
+    assert [each.get("rule") for each in log.told] == ["https://b.example", None]
 
 
 def test_what_comes_over_and_over_is_told_ever_more_seldom(trail: NetworkTrail, log: Log) -> None:

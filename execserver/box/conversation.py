@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import gevent
@@ -136,13 +137,13 @@ class Conversation:
 
     def _next_event(self, stdout: Sink, stderr: Sink) -> Event | None:
         """Wait for the next event; meanwhile output is written where it arrives."""
-        self._process.take_at_once(lambda output: self._rest_of(output, stdout, stderr))
+        self._process.take_at_once(partial(self._rest_of, stdout, stderr))
         try:
             return self._process.next_event()
         finally:
             self._process.take_at_once(None)
 
-    def _rest_of(self, output: Output, stdout: Sink, stderr: Sink) -> Output | None:
+    def _rest_of(self, stdout: Sink, stderr: Sink, output: Output) -> Output | None:
         """Write output without waiting; return what is left of it."""
         if not self._replayed.is_set():
             return output

@@ -18,6 +18,7 @@ from gevent.hub import get_hub
 from execserver.leaving import Leave, failure
 
 READ_BYTES: Final = 128 * 1024
+_TERMINAL_BYTES: Final = 4096  # the kernel keeps no more; room for more would be mapped anew for each key
 _READABLE, _WRITABLE = 1, 2
 _WITHOUT_BLOCKING: Final = 4096  # PIPE_BUF: a pipe that poll calls writable takes so much at once
 
@@ -29,6 +30,7 @@ class Source:
         self._fd = fd
         # For all reads: making one takes a sixth of what this program does for a key.
         self._watcher = None if _is_file(fd) else get_hub().loop.io(fd, _READABLE)
+        self._most = _TERMINAL_BYTES if os.isatty(fd) else READ_BYTES
 
     def read(self, limit: int = READ_BYTES) -> bytes:
         """Return the next bytes, b"" at the end, also of a terminal that is gone.
@@ -66,7 +68,7 @@ class Source:
             over.set(False)
             return
         try:
-            data = os.read(self._fd, READ_BYTES)
+            data = os.read(self._fd, self._most)
         except BlockingIOError:
             return
         except OSError:

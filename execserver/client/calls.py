@@ -57,6 +57,10 @@ class Calls(Generic[W]):
         if output is not None:
             self._on_output(*output)
             return
+        accepted = wire.accepted_call(message)
+        if accepted is not None:
+            self._answer(accepted, wire.ACCEPTED)
+            return
         found = wire.decode_message(message)
         if isinstance(found, wire.Notification):
             self._on_notification(found.method, found.params)

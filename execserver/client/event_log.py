@@ -9,7 +9,7 @@ nor a notification brought is an `OutputGap`.  No I/O; the owner bounds the memo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -110,14 +110,16 @@ class EventLog:
             self.exit = event
         self._keep(event)
 
-    def is_next(self, output: Output) -> bool:
-        """Return whether output would be all that there is to take."""
-        alone = not (self._ready or self._ahead or self.complete)
-        return alone and output.seq == self._next and self._collect_output
-
-    def pass_by(self, output: Output) -> None:
-        """Note output that `is_next`, and that somebody has taken already."""
-        self._next = output.seq + 1
+    def pass_by(self, output: Output, take: Callable[[Output], Output | None]) -> Output | None:
+        """Give output to `take` if it would be all that there is to take; return what is left to be added."""
+        if self._ready or self._ahead or self.complete or not self._collect_output:
+            return output
+        if output.seq != self._next:
+            return output
+        rest = take(output)
+        if rest is None:
+            self._next += 1
+        return rest
 
     def _keep(self, event: Event) -> None:
         self._ahead[event.seq] = event

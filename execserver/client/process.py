@@ -240,17 +240,17 @@ class RemoteProcess:
 
         return QuickWrites(self._session, self._known, attention)
 
-    def deliver(self, event: Event) -> None:
-        """Add an event that the server sent."""
+    def deliver(self, event: Event) -> bool:
+        """Add an event that the server sent; return whether nothing more can come."""
         take = self._take_at_once
-        if take is not None and isinstance(event, Output) and self._known.is_next(event):
-            rest = take(event)
+        if take is not None and isinstance(event, Output):
+            rest = self._known.pass_by(event, take)
             if rest is None:
-                self._known.pass_by(event)
-                return
+                return False
             event = rest
         self._known.deliver(event, self._gate.hard_limit)
         self._update()
+        return self._known.finished
 
     def catch_up(self, settled: Callable[[RemoteProcess], None]) -> None:
         """Ask the server for everything after the last known event; called on each new connection.

@@ -7,7 +7,7 @@ waits; this says what to send, and what an answer means.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from execserver.client import wire
@@ -85,13 +85,12 @@ class ProcessState:
         if self._log.held > hard_limit:
             self._log.shed(hard_limit)
 
-    def is_next(self, output: Output) -> bool:
-        """Return whether output comes right behind all that is known, and nothing waits to be taken."""
-        return self._log.is_next(output)
+    def pass_by(self, output: Output, take: Callable[[Output], Output | None]) -> Output | None:
+        """Have output taken that comes right behind all that is known, while nothing waits to be taken.
 
-    def pass_by(self, output: Output) -> None:
-        """Note output that `is_next`, and that somebody has taken already."""
-        self._log.pass_by(output)
+        Returns what is left to be delivered: what `take` has left, or the output if it has to wait.
+        """
+        return self._log.pass_by(output, take)
 
     def skip(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
         """Note that events will not come: this client was too slow for a process that it watches."""
@@ -151,12 +150,13 @@ class ProcessState:
         """Cut input into pieces of 1 MiB, each with a write id of its own; no bytes are one empty piece."""
         wire.check_bytes(data)
         for start in range(0, len(data) or 1, _WRITE_PIECE):
-            self._writes += 1
-            yield WriteParams(
-                process_id=self.process_id,
-                chunk=data[start : start + _WRITE_PIECE],
-                write_id=f"{self._write_prefix}-{self._writes}",
-            )
+            yield self.writing_piece(data[start : start + _WRITE_PIECE])
+
+    def writing_piece(self, data: bytes) -> WriteParams:
+        """Return what writes at most 1 MiB, with a write id of its own."""
+        self._writes += 1
+        write_id = f"{self._write_prefix}-{self._writes}"
+        return WriteParams(process_id=self.process_id, chunk=data, write_id=write_id)
 
     def check_written(self, status: WriteStatus) -> None:
         """Raise `StdinUnavailable` if the server did not take a piece of input."""

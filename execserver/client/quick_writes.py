@@ -23,7 +23,6 @@ from execserver.protocol.process import WriteParams
 from execserver.protocol.process_methods import PROCESS_WRITE
 
 SHORT_BYTES: Final = 4096  # 64 KiB under way, which a socket takes
-_USUAL: Final = b'{"status":"accepted"}'
 
 
 class QuickWrites:
@@ -46,11 +45,13 @@ class QuickWrites:
     def send(self, data: bytes) -> bool:
         """Send a write; return False, with nothing sent, where that cannot be now."""
         connection = self._session.at_hand
-        if connection is None or self.needs_finish or not 0 < len(data) <= SHORT_BYTES:
+        if connection is None or self._is_lost or self._failure is not None:
+            return False
+        if type(data) is not bytes or not 0 < len(data) <= SHORT_BYTES:
             return False
         if len(self._under_way) >= WINDOW_REQUESTS:
             return False
-        (params,) = self._known.writing(data)
+        params = self._known.writing_piece(data)
         write = _Write(params, self._answered)
         self._under_way.append(write)
         if connection.send_at_once(PROCESS_WRITE.name, params, write):
@@ -85,11 +86,12 @@ class QuickWrites:
             self._under_way.remove(write)
             if isinstance(outcome, ExecServerError):
                 self._failure = self._failure or kept(outcome)
-            elif bytes(outcome) != _USUAL:
+            elif outcome is not wire.ACCEPTED:
                 self._check(outcome)
-        if self.needs_finish:
+        is_over = self.needs_finish
+        if is_over:
             self._attention()
-        if self.needs_finish or not self._under_way:
+        if is_over or not self._under_way:
             self._settled.set()
 
     def _check(self, outcome: Outcome) -> None:

@@ -37,8 +37,8 @@ class Followed(Follower, Protocol):
     def finished(self) -> bool:
         """True once nothing more can come."""
 
-    def deliver(self, event: Event) -> None:
-        """Take an event; must not block."""
+    def deliver(self, event: Event) -> bool:
+        """Take an event, without blocking; return whether nothing more can come."""
 
     def deliver_gap(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
         """Note that events will not come."""
@@ -153,8 +153,7 @@ class Router:
 
     def _deliver(self, process_id: str, event: Event) -> None:
         process = self.processes.get(process_id)
-        if process is not None:
-            process.deliver(event)
+        if process is not None and process.deliver(event):
             self.forget_if_finished(process)
 
     def on_lost(self, error: ExecServerError) -> None:

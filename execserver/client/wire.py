@@ -137,6 +137,8 @@ def decode_output(message: bytes) -> tuple[str, Output] | None:
     One pass over the bytes instead of the four of `decode_message` and `decode_event`: output is nearly all a
     client receives.
     """
+    if not message.startswith(_OUTPUT_START):
+        return None
     return _usual_output(message) or _any_output(message)
 
 
@@ -156,13 +158,24 @@ def _usual_output(message: bytes) -> tuple[str, Output] | None:
 
 
 def _any_output(message: bytes) -> tuple[str, Output] | None:
-    if not message.startswith(_OUTPUT_START):
-        return None
     try:
         note = _decode_output(message).params
     except (msgspec.DecodeError, RecursionError, ValueError, TypeError):
         return None  # the slow path reports what is wrong
     return note.process_id, Output(note.seq, note.stream.value, note.chunk)
+
+
+ACCEPTED: Final = msgspec.Raw(b'{"status":"accepted"}')
+_accepted = re.compile(rb'\{"id":(0|[1-9][0-9]{0,17}),"result":%b\}' % re.escape(bytes(ACCEPTED))).fullmatch
+
+
+def accepted_call(message: bytes) -> int | None:
+    """Return the id of a call that is answered with `ACCEPTED`, as every key is; None for anything else.
+
+    A test compares it with `decode_message`, which takes ten times as long.
+    """
+    found = _accepted(message)
+    return None if found is None else int(found[1])
 
 
 @lru_cache(maxsize=128)

@@ -135,23 +135,25 @@ class ClientFrames:
             self._small_reads = 0
 
     def _take_short(self, end: int) -> int:
-        """Take a short message in one frame at the front of the buffer; return where it ends, 0 if none is.
+        """Take the short messages in one frame each at the front of the buffer; return where they end.
 
-        It is what `_step` would do with it, at a third of the cost.  A test compares the two.
+        It is what `_step` would do with them, at a third of the cost.  A test compares the two.
         """
-        data = self._bytes
-        if self._owed or self._in_fragments or end < _MAX_HEAD or data[0] != self._whole:
+        data, at = self._bytes, 0
+        if self._owed or self._in_fragments:
             return 0
-        begin, length = 2, data[1]  # with a mask it is above 127
-        if length > _MEDIUM:
-            return 0
-        if length == _MEDIUM:
-            begin, length = 4, data[2] << 8 | data[3]
-        after = begin + length
-        if after > end or length > self._max_bytes:
-            return 0
-        self._message(self._buffer[begin:after].tobytes())
-        return after
+        while end - at >= _MAX_HEAD and data[at] == self._whole:
+            begin, length = at + 2, data[at + 1]  # with a mask it is above 127
+            if length > _MEDIUM:
+                break
+            if length == _MEDIUM:
+                begin, length = at + 4, data[at + 2] << 8 | data[at + 3]
+            after = begin + length
+            if after > end or length > self._max_bytes:
+                break
+            self._message(self._buffer[begin:after].tobytes())
+            at = after
+        return at
 
     def _step(self, at: int, end: int) -> int:
         """Take the frame that begins at `at`, or a part of it; return where the next step begins.

@@ -309,10 +309,11 @@ class Process:
     ) -> None:
         await self.aclose()
 
-    def deliver(self, event: Event) -> None:
-        """Add an event that the server sent."""
+    def deliver(self, event: Event) -> bool:
+        """Add an event that the server sent; return whether nothing more can come."""
         self._known.deliver(event, self._gate.hard_limit)
         self._update()
+        return self._known.finished
 
     def deliver_gap(self, first_seq: int, last_seq: int, lost_bytes: int | None) -> None:
         """Note that events will not come: this client was too slow for a process that it watches."""
@@ -357,7 +358,6 @@ class Process:
         self._changed.beat()
 
     def _record_held(self) -> None:
-        # A process that has ended must not stop the connection: nothing more can come from it.
         self._gate.update(self._inlet, self._known.held)
 
     async def _await(self, ready: Callable[[], bool], timeout: float | None) -> None:

@@ -151,9 +151,10 @@ class Handle:
         self.watched, self.writer, self.finished = False, True, False
         self.told: list[object] = []
 
-    def deliver(self, event: object) -> None:
+    def deliver(self, event: object) -> bool:
         self.told.append(event)
         self.finished = isinstance(event, Closed)
+        return self.finished
 
     def deliver_gap(self, *gap: object) -> None:
         self.told.append(gap)

@@ -67,6 +67,28 @@ class TestOutput:
         assert wire.decode_event("process/output", raw(OUTPUT)) == ("p", Output(1, "stdout", b"x"))
 
 
+class TestAccepted:
+    def test_the_short_way_finds_what_the_general_one_finds_in_changed_messages(self) -> None:
+        chance, found = random.Random(14), 0
+        for _ in range(5000):
+            number = chance.choice(["0", "7", "16", "-1", "01", "1.0", "1e3", '"7"', "9" * 18, "9" * 19])
+            message = bytearray(b'{"id":%b,"result":{"status":"accepted"}}' % number.encode())
+            for _ in range(chance.choice([0, 0, 1, 2])):
+                at = chance.randrange(len(message))
+                message[at : at + chance.choice([0, 1])] = chance.choice(
+                    [b"", b" ", b"1", b"}", b"\\", b"\n"]
+                )
+            accepted = wire.accepted_call(bytes(message))
+            if accepted is not None:
+                found += 1
+                assert wire.decode_message(bytes(message)) == wire.Response(accepted, wire.ACCEPTED)
+        assert found > 1000
+
+    def test_the_short_way_is_the_one_of_an_accepted_write(self) -> None:
+        assert wire.accepted_call(b'{"id":12,"result":{"status":"accepted"}}') == 12
+        assert wire.accepted_call(b'{"id":12,"result":{"status":"stdinClosed"}}') is None
+
+
 class TestEvents:
     def test_exit_and_end(self) -> None:
         exited = {"processId": "p", "seq": 2, "exitCode": -1, "somethingNew": []}

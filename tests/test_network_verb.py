@@ -25,7 +25,13 @@ def folder(tmp_path: Path) -> str:
         ("network", {"process": "q", "others": True, "times": 10}),
         (
             "network",
-            {"process": "r", "host": "b.example", "port": 80, "protocol": "http", "rule": "http://b.example"},
+            {
+                "process": "r",
+                "host": "b.example",
+                "port": 80,
+                "protocol": "http",
+                "rules": ["http://b.example"],
+            },
         ),
     ]
     for number, (event, members) in enumerate(records, 1):

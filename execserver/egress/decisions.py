@@ -75,10 +75,11 @@ class Verdict:
     """One decision and its reason.
 
     `override`: a client allowed what the policy does not.  A refusal with a `note` is final: no client is
-    asked, and the note tells the process more.
+    asked, and the note tells the process more.  `rules` are those of the machine for want of which it is
+    refused, none where they would not help.
     """
 
-    __slots__ = ("action", "note", "override", "reason", "scope", "source")
+    __slots__ = ("action", "note", "override", "reason", "rules", "scope", "source")
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class Verdict:
         scope: Scope = Scope.DOMAIN,
         override: bool = False,
         note: str = "",
+        rules: tuple[str, ...] = (),
     ) -> None:
         self.action = action
         self.reason = reason
@@ -95,6 +97,7 @@ class Verdict:
         self.scope = scope
         self.override = override
         self.note = note
+        self.rules = rules
 
     @property
     def allows(self) -> bool:

@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from execserver.egress.addresses import Address
+
 # How a file of rules spells the protocols, and the ports that some of them mean where none is named.
 WORDS = {
     "http": Protocol.HTTP,
@@ -27,6 +29,7 @@ WORDS = {
 }
 OWN_PORTS = {Protocol.HTTP: 80, Protocol.HTTPS_CONNECT: 443}
 _THE_RULES = "the network rules of this machine"
+_NAMED = f"to be named exactly by {_THE_RULES}"
 
 
 class MachineRules:
@@ -45,18 +48,36 @@ class MachineRules:
             return Verdict(Action.DENY, DENIED, note=f"{question.host} is denied by {_THE_RULES}.")
         if self.rule_set.allows(question) or self._review.allows(question):
             return None
-        return _for_want_of(question, NOT_ALLOWED, f"is in no list of {_THE_RULES}")
+        return _for_want_of(f"{question.host} is in no list of {_THE_RULES}", NOT_ALLOWED, question)
 
     def local_refusal(self, question: Question) -> Verdict:
         """Return the refusal of a local host that `refusal` lets pass, as a pattern would let it."""
         if self.rule_set.allow.name(question.host, question):
             return Verdict(Action.DENY, NOT_ALLOWED_LOCAL)  # a client's rules do not name it
-        return _for_want_of(question, NOT_ALLOWED_LOCAL, f"has to be named exactly by {_THE_RULES}")
+        return _for_want_of(f"{question.host} has {_NAMED}", NOT_ALLOWED_LOCAL, question)
+
+    def names(self, question: Question, address: Address) -> bool:
+        """Return whether rules let pass exactly this host and exactly the address that it leads to.
+
+        Not by a pattern: whoever answers for a name below it could lead an honest program to the address.
+        """
+        lists, there = self.rule_set, address.text
+        are_named = lists.allow.name(question.host, question) and lists.allow.name(there, question)
+        return are_named and not lists.review.match(there, question)
+
+    def refusal_of_answers(self, question: Question, answers: Iterable[Address]) -> Verdict:
+        """Return the refusal of a host that leads nowhere, or to a local address that no rules name."""
+        for address in answers:
+            if not (address.is_public or self.names(question, address)):
+                there = Question(question.protocol, address.text, question.port)
+                why = f"{question.host} leads to {there.host}, and both have {_NAMED}"
+                return _for_want_of(why, NOT_ALLOWED_LOCAL, question, there)
+        return Verdict(Action.DENY, NOT_ALLOWED_LOCAL, note=f"No address of {question.host} is known.")
 
 
-def _for_want_of(question: Question, reason: str, why: str) -> Verdict:
-    note = f"{question.host} {why}; {cure(smallest_rule(question))}"
-    return Verdict(Action.DENY, reason, note=note)
+def _for_want_of(why: str, reason: str, *questions: Question) -> Verdict:
+    rules = tuple(smallest_rule(question) for question in questions)
+    return Verdict(Action.DENY, reason, note=f"{why}; {cure(rules)}", rules=rules)
 
 
 def smallest_rule(question: Question) -> str:
@@ -67,16 +88,10 @@ def smallest_rule(question: Question) -> str:
     return f"{word}://{host}{port}"
 
 
-def missing_rule(record: DecisionRecord) -> str:
-    """Return the rule for want of which something was refused; "" where one would not help."""
-    # Else another rule denies it, or a person has said no, or a client's own rules do not allow it.
-    is_for_want = record.verdict.note and record.verdict.reason in (NOT_ALLOWED, NOT_ALLOWED_LOCAL)
-    return smallest_rule(record.question) if is_for_want else ""
-
-
-def cure(rule: str) -> str:
-    """Return what to do about a missing rule."""
-    return f'to let it through: allow = ["{rule}"]'
+def cure(rules: Iterable[str]) -> str:
+    """Return what to do about missing rules."""
+    listed = ", ".join(f'"{rule}"' for rule in rules)
+    return f"to let it through: allow = [{listed}]"
 
 
 def word_of(protocol: Protocol) -> str:
@@ -99,8 +114,8 @@ class Refusals:
             return ""
         question, verdict = record.question, record.verdict
         line = f"[network] {question.host}:{question.port} was refused ({verdict.reason})"
-        if rule := missing_rule(record):
-            line += f"; {cure(rule)}"
+        if verdict.rules:
+            line += f"; {cure(verdict.rules)}"
         if line in self._told:
             return ""
         self._told.add(line)

@@ -121,6 +121,7 @@ class EgressPolicy:
     __slots__ = (
         "_by_answers",
         "_by_host",
+        "_local_rules",
         "allow_local_binding",
         "machine",
         "mode",
@@ -148,6 +149,8 @@ class EgressPolicy:
         self.socks_udp = socks_udp
         self.allow_local_binding = allow_local_binding
         self.upstream = upstream
+        # Who alone decides about local addresses, if that is the machine.
+        self._local_rules = None if rule_sets and not allow_local_binding else machine
         self._by_host: dict[_Asked, Verdict] = {}
         self._by_answers: dict[tuple[_Asked, tuple[Address, ...]], Verdict] = {}
 
@@ -182,7 +185,10 @@ class EgressPolicy:
             return _DENIED
         if self.allow_local_binding and self.machine is None:
             return ALLOW
-        return ALLOW if answers and self._may_be(question, answers) else _LOCAL
+        if answers and self._may_be(question, answers):
+            return ALLOW
+        rules = self._local_rules
+        return _LOCAL if rules is None else rules.refusal_of_answers(question, answers)
 
     def judge_mode(self, question: Question, method: str | None) -> Verdict:
         """Decide by the mode, after everything else has allowed it."""
@@ -219,7 +225,10 @@ class EgressPolicy:
             return True  # `judge` has looked at it, and it leads nowhere else
         if question.host == LOCALHOST:
             return all(address.is_loopback for address in answers)
-        return all(address.is_public for address in answers)
+        rules = self._local_rules
+        return all(
+            address.is_public or (rules is not None and rules.names(question, address)) for address in answers
+        )
 
 
 def _remembered(decisions: dict[_Key, Verdict], asked: _Key, verdict: Verdict) -> Verdict:

@@ -91,8 +91,8 @@ def _line(record: dict[str, object]) -> str:
         shown = f"[{host}]" if ":" in host else host
         where = f"{_SCHEMES.get(str(record.get('protocol')), '')}{shown}:{record.get('port')}"
         why = "" if record.get("decision") == "allow" else f"  ({record.get('reason')})"
-        if rule := record.get("rule"):
-            why += f"; {cure(str(rule))}"
+        if isinstance(rules := record.get("rules"), list):
+            why += f"; {cure(map(str, rules))}"
         what = f"{record.get('decision')!s:<5}  {where}{why}"
     times = f"  {record['times']} times" if "times" in record else ""
     return printable(f"{record['at']}  {record.get('process')!s:<12}  {what}{times}")

@@ -13,6 +13,7 @@ from gevent import socket
 
 from execserver.egress.decisions import BY_CLIENT, Question, Verdict
 from execserver.egress.policy import EgressPolicy
+from execserver.egress.rules_file import parse_rules
 from tests.egress.test_tls_hello import hello
 from tests.support.egress_scene import (
     HELLO,
@@ -130,6 +131,22 @@ def test_the_connection_goes_to_the_judged_address_and_asks_no_third_time() -> N
     with scene(rules("localhost"), names) as here, upstream() as server:
         assert here.status(get(f"localhost:{server.port}")) == 200
         assert names.asked == ["localhost"] * 2
+
+
+def test_a_name_is_reached_at_the_local_address_that_the_machine_names_with_it_and_at_no_other() -> None:
+    with upstream() as server:
+        text = f'allow = ["http://{{}}:{server.port}", "http://127.0.0.1:{server.port}"]'
+        machine = parse_rules(text.format("index.corp")).of("")
+        names = Names(index_corp=[["127.0.0.1"], ["127.0.0.1"], ["127.0.0.1"], ["127.0.0.2"]])
+        with scene(EgressPolicy((), machine=machine), names) as here:
+            assert here.status(get(f"index.corp:{server.port}")) == 200
+            assert here.status(get(f"index.corp:{server.port}")) == 403
+            assert here.reasons == ["allow", "allow", "policy_denied"]
+        machine = parse_rules(text.format("*.corp")).of("")
+        with scene(EgressPolicy((), machine=machine), Names(evil_corp=[["127.0.0.1"]])) as here:
+            assert here.status(get(f"evil.corp:{server.port}")) == 403
+            assert here.reasons == ["not_allowed_local"]
+        assert len(server.received) == 1
 
 
 def test_an_alias_of_a_private_name_is_judged_by_its_address() -> None:

@@ -10,6 +10,7 @@ from execserver.egress.decisions import Action, Mode, Protocol, Question
 from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import Pattern
 from execserver.egress.policy import MAX_REMEMBERED, EgressPolicy, Rule, RuleSet
+from execserver.egress.rules_file import parse_rules
 
 
 def ask(host: str, port: int = 80, protocol: Protocol = Protocol.HTTP) -> Question:
@@ -162,6 +163,63 @@ def test_no_client_lifts_what_the_machine_says_of_names_that_lead_to_local_addre
     assert rules.judge_answers(ask("a.example"), addresses("93.184.216.34")).allows
     for inside in ("127.0.0.1", "169.254.169.254", "10.0.0.1"):
         assert rules.judge_answers(ask("a.example"), addresses(inside)).reason == "not_allowed_local"
+
+
+ONE = "https://index.corp"
+BOTH = f'allow = ["{ONE}", "https://10.0.0.5"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "answers", "passes"),
+    [
+        (BOTH, "index.corp", 443, ("10.0.0.5",), True),
+        (BOTH, "index.corp", 443, ("10.0.0.5", "93.184.216.34"), True),
+        (BOTH, "index.corp", 443, ("10.0.0.5", "10.0.0.6"), False),
+        (BOTH, "index.corp", 443, ("::ffff:10.0.0.5",), False),
+        ('allow = ["index.corp:22", "https://10.0.0.5"]', "index.corp", 22, ("10.0.0.5",), False),
+        ('allow = ["index.corp", "http://10.0.0.5:443"]', "index.corp", 443, ("10.0.0.5",), False),
+        (f'allow = ["{ONE}", "10.*"]', "index.corp", 443, ("10.0.0.5",), False),
+        ('allow = ["*.corp", "10.0.0.5"]', "evil.corp", 443, ("10.0.0.5",), False),
+        (f'allow = ["{ONE}"]\nreview = ["10.0.0.5"]', "index.corp", 443, ("10.0.0.5",), False),
+        (f'{BOTH}\ndeny = ["10.0.0.5"]', "index.corp", 443, ("10.0.0.5",), False),
+    ],
+)
+def test_rules_of_the_machine_may_name_a_host_and_the_local_address_that_it_leads_to(
+    text: str, host: str, port: int, answers: tuple[str, ...], passes: bool
+) -> None:
+    rules = EgressPolicy((), machine=parse_rules(text).of(""))
+    question = ask(host, port, Protocol.HTTPS_CONNECT)
+    assert rules.judge(question).allows
+    assert rules.judge_answers(question, addresses(*answers)).allows is passes
+
+
+@pytest.mark.parametrize(("is_lifted", "reason"), [(False, "not_allowed_local"), (True, "allow")])
+def test_a_client_that_has_not_lifted_its_own_rules_is_kept_to_them(is_lifted: bool, reason: str) -> None:
+    client = domain_rules(["index.corp", "10.0.0.5"])
+    machine = parse_rules(BOTH).of("")
+    rules = EgressPolicy([client], allow_local_binding=is_lifted, machine=machine)
+    verdict = rules.judge_answers(ask("index.corp", 443, Protocol.HTTPS_CONNECT), addresses("10.0.0.5"))
+    assert (verdict.reason, verdict.note) == (reason, "")
+
+
+def test_a_name_that_leads_to_a_local_address_is_refused_with_the_rules_that_let_it_through() -> None:
+    question = ask("a.corp", 443, Protocol.HTTPS_CONNECT)
+    verdict = EgressPolicy((), machine=parse_rules('allow = ["*.corp"]').of("")).judge_answers(
+        question, addresses("93.184.216.34", "10.0.0.5")
+    )
+    assert verdict.rules == ("https://a.corp", "https://10.0.0.5")
+    assert verdict.message == (
+        "Sandbox policy blocks local/private network addresses. a.corp leads to 10.0.0.5, and both have to "
+        "be named exactly by the network rules of this machine; "
+        'to let it through: allow = ["https://a.corp", "https://10.0.0.5"]'
+    )
+
+
+def test_a_name_without_addresses_is_said_to_have_none() -> None:
+    verdict = EgressPolicy((), machine=parse_rules('allow = ["a.corp"]').of("")).judge_answers(
+        ask("a.corp"), []
+    )
+    assert (verdict.note, verdict.rules) == ("No address of a.corp is known.", ())
 
 
 def test_a_remembered_decision_is_the_one_that_is_made_anew() -> None:

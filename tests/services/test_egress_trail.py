@@ -64,7 +64,7 @@ def test_a_refusal_for_want_of_a_rule_names_it(trail: NetworkTrail, log: Log) ->
         refusal = machine.refusal(question)
         assert refusal is not None
         trail.decided(DecisionRecord(refusal, question, "CONNECT", "127.0.0.1:1"))
-    assert [each.get("rule") for each in log.told] == ["https://b.example", None]
+    assert [each.get("rules") for each in log.told] == [("https://b.example",), None]
 
 
 def test_what_comes_over_and_over_is_told_ever_more_seldom(trail: NetworkTrail, log: Log) -> None:

@@ -4,14 +4,12 @@ Each destination is recorded once for each decision, when it first comes, and ag
 as often as it was last told.  Beyond `MAX_DESTINATIONS` further ones are counted together.  So a process that
 asks in a loop, or for ever new names, adds no more to the log than a few thousand lines, and pushes nothing
 older out of it.  Recorded are host, port and protocol, never a path, a query or a header, and of a refusal
-the rule that was missing, if that is why.
+the rules that were missing, if that is why.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-from execserver.egress.machine_rules import missing_rule
 
 if TYPE_CHECKING:
     from execserver.egress.decisions import DecisionRecord
@@ -42,16 +40,16 @@ class NetworkTrail:
             key = _OTHERS
         times = self._times[key] = self._times.get(key, 0) + 1
         if _is_told(times):
-            self._record(key, verdict.source.value, missing_rule(record), times)
+            self._record(key, verdict.source.value, verdict.rules, times)
 
-    def _record(self, key: _Destination, source: str, rule: str, times: int) -> None:
+    def _record(self, key: _Destination, source: str, rules: tuple[str, ...], times: int) -> None:
         host, port, protocol, decision, reason = key
         repeated = {"times": times} if times > 1 else {}
         if key == _OTHERS:
             members: dict[str, object] = {"others": True}
         else:
             members = {"host": host, "port": port, "protocol": protocol, "decision": decision}
-            members |= {"reason": reason, "source": source, **({"rule": rule} if rule else {})}
+            members |= {"reason": reason, "source": source, **({"rules": rules} if rules else {})}
         self._log.record("network", **self._whom, process=self._process_id, **members, **repeated)
 
 

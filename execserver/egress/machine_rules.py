@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from execserver.egress.decisions import (
     DENIED,
     NOT_ALLOWED,
@@ -35,19 +37,29 @@ _NAMED = f"to be named exactly by {_THE_RULES}"
 class MachineRules:
     """Three lists of rules; what is in `review` needs a person's yes, what is in none is refused."""
 
-    __slots__ = ("_review", "rule_set")
+    __slots__ = ("_asks", "_review", "rule_set")
 
     def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = (), review: Iterable[Rule] = ()) -> None:
         reviewed = tuple(review)
         self.rule_set = RuleSet((*allow, *reviewed), deny, reviewed)
         self._review = RuleSet(reviewed)
+        self._asks = True
+
+    def unasked(self) -> MachineRules:
+        """Return the same rules where nobody can be asked: what is in `review` is refused, and told so."""
+        rules = copy(self)
+        rules._asks = False
+        return rules
 
     def refusal(self, question: Question) -> Verdict | None:
         """Return why a host is refused, for which nobody is asked; None if it is allowed or in review."""
         if self.rule_set.deny.match(question.host, question):
             return Verdict(Action.DENY, DENIED, note=f"{question.host} is denied by {_THE_RULES}.")
-        if self.rule_set.allows(question) or self._review.allows(question):
+        if self.rule_set.allows(question):
             return None
+        if self._review.allows(question):
+            why = f"{question.host} is in review in {_THE_RULES}, and nobody is asked here."
+            return None if self._asks else Verdict(Action.DENY, NOT_ALLOWED, note=why)
         return _for_want_of(f"{question.host} is in no list of {_THE_RULES}", NOT_ALLOWED, question)
 
     def local_refusal(self, question: Question) -> Verdict:

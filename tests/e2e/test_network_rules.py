@@ -74,7 +74,9 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(web: Web, audit: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     rules = tmp_path_factory.mktemp("rules") / "rules.toml"
     # Addresses of this machine are reached only where a rule names exactly them.
-    rules.write_text(f'allow = ["http://127.0.0.1:{web.port}"]\ndeny = ["bad.example"]\n')
+    rules.write_text(
+        f'allow = ["http://127.0.0.1:{web.port}"]\ndeny = ["bad.example"]\nreview = ["review.example"]\n'
+    )
     with ServerProcess(options=("--network-rules", str(rules), "--audit", str(audit))) as running:
         yield running
 
@@ -105,7 +107,8 @@ def test_a_command_reaches_what_is_allowed_and_reads_why_not_the_rest(
     peer: Peer, web: Web, sandbox: Json | None
 ) -> None:
     urls = (f"http://127.0.0.1:{web.port}/x?secret=1", "http://other.example/", "http://bad.example/")
-    allowed, other, bad, tunnel = fetched(peer, sandbox, *urls, "https://other.example/")
+    more = ("https://other.example/", "http://review.example/")
+    allowed, other, bad, tunnel, review = fetched(peer, sandbox, *urls, *more)
     assert allowed == "GET /x?secret=1 HTTP/1.1"
     assert other.startswith("403 ")
     assert (
@@ -113,6 +116,7 @@ def test_a_command_reaches_what_is_allowed_and_reads_why_not_the_rest(
         'to let it through: allow = [\\"http://other.example\\"]'
     ) in other
     assert "bad.example is denied by the network rules of this machine." in bad
+    assert "review.example is in review in the network rules of this machine, and nobody is asked" in review
     assert tunnel == (
         "<urlopen error Tunnel connection failed: 403 Forbidden: other.example is in no list of the network "
         'rules of this machine; to let it through: allow = ["https://other.example"]>'

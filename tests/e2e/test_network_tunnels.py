@@ -1,18 +1,20 @@
-"""As many tunnels at once as a process may have, and one more."""
+"""As many tunnels at once as a process may have, and one more; and none behind the end of a process."""
 
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import resource
 import sys
+from pathlib import Path
 
 import pytest
 
 from execserver.services.egress.proxy import MAX_CONNECTIONS
 from tests.support.peer import Peer
 from tests.support.proxy_settings import proxy_settings
-from tests.support.running import start, take_where, terminate, write
+from tests.support.running import run, start, take_where, terminate, write
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
@@ -94,6 +96,39 @@ def test_a_process_has_its_most_tunnels_at_once_and_another_one_waits_for_a_plac
         assert _said(peer) == b"left\n"
         wait_until(lambda: _descriptors(server.pid) <= before + 8)
         terminate(peer, "p")
+
+
+# Its argument is a file for what it finds out behind its parent's end.
+LEFT_BEHIND = """
+import os, socket, sys
+host, _, port = os.environ["HTTP_PROXY"].rpartition("//")[2].rpartition(":")
+kept = socket.create_connection((host, int(port)))
+if os.fork():
+    os._exit(0)
+os.setsid()
+null = os.open("/dev/null", os.O_RDWR)
+for number in (0, 1, 2):
+    os.dup2(null, number)
+try:
+    heard = kept.recv(1)
+except ConnectionResetError:
+    heard = b""
+found = socket.socket().connect_ex((host, int(port)))
+with open(sys.argv[1] + ".new", "w") as file:
+    file.write("%r %d" % (heard, found))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+"""
+
+
+@pytest.mark.ours_only("0.142.0 has no network proxy")
+def test_what_outlives_its_process_loses_the_proxy_with_it(server: ServerProcess, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    with server.connect() as peer:
+        peer.open_session()
+        argv = [sys.executable, "-c", LEFT_BEHIND, str(told)]
+        assert run(peer, "p", argv, networkProxy={"proxy": proxy_settings("127.0.0.1")}).exit_code == 0
+        wait_until(told.exists)
+    assert told.read_text() == f"{b''!r} {errno.ECONNREFUSED}"
 
 
 def _said(peer: Peer) -> bytes:

@@ -119,6 +119,18 @@ def test_a_rule_is_suggested_only_where_it_would_help() -> None:
     assert [bool(told(f"n{number}.example")) for number in range(3)] == [True, False, False]
 
 
+def test_where_nobody_is_asked_what_is_in_review_is_refused_and_told_so() -> None:
+    rules = parse_rules(TEXT).of("")
+    github, index = Question(CONNECT, "github.com", 443), Question(CONNECT, "index.example.org", 443)
+    refusal = rules.unasked().refusal(github)
+    assert refusal is not None
+    assert (refusal.reason, refusal.rules) == (NOT_ALLOWED, ())
+    assert refusal.note == (
+        "github.com is in review in the network rules of this machine, and nobody is asked here."
+    )
+    assert (rules.refusal(github), rules.unasked().refusal(index)) == (None, None)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.5", "::1"])
 def test_a_local_host_that_a_pattern_would_allow_is_refused_with_the_rule_that_names_it(host: str) -> None:
     question = Question(HTTP, host, 8080)

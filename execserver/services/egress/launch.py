@@ -78,6 +78,8 @@ def proxy_of(
 
     `launch` is None where only the machine has rules.  Raises ConfigError.
     """
+    if machine is not None and (launch is None or launch.policy_decision_timeout_ms is None):
+        machine = machine.unasked()
     policy = EgressPolicy((), machine=machine) if launch is None else policy_of(launch.proxy, machine)
     # A client that asked for no proxy knows no notification about one.
     client = None if launch is None else place.attachment

@@ -32,7 +32,7 @@ def main() -> int:
     Libc().set_undumpable()
     channel, rules = (int(text) for text in sys.argv[-2:])
     with open(rules, "rb") as file:
-        machine = parse_rules(file.read().decode()).of("")
+        machine = parse_rules(file.read().decode()).of("").unasked()
     refusals = Refusals()
 
     def tell(record: DecisionRecord) -> None:

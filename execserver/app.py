@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from execserver.egress.rules_file import NetworkRules
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.resources.hierarchy import Hierarchy
+    from execserver.server import Server
     from execserver.unix_socket import BoundFile
+    from execserver.upgrading.resuming import TakenOver
     from execserver.watching import WatchOptions
 
     Announce = Callable[[str | None], None]
@@ -93,6 +95,19 @@ def _go_on(
     options: WatchOptions | None,
 ) -> int:
     """Serve in the place of the program that has executed this one, with all that it was doing."""
+    taken_over = _taken_over(announce)
+    file = taken_over.file
+    try:
+        sock = taken_over.listening_socket()
+        server = _succeeding(taken_over, settings, runtime_paths, options)
+        return server.run_websocket(sock, entry, file, taken_over)
+    finally:
+        if file is not None:
+            file.remove()
+
+
+def _taken_over(announce: Announce) -> TakenOver:
+    """Return what has come along with the exec.  Raises Leave for a state that is none."""
     import gc  # a part of the interpreter
 
     from execserver.handover.carrier import HandoverError, received
@@ -105,39 +120,51 @@ def _go_on(
     except HandoverError as error:
         raise failure(f"this server cannot go on: {error}") from None
     assert incoming is not None  # the variable is there
-    inherited = dict(os.environb)
-    command = zygote_command(runtime_paths, inherited)
     announce(None)
 
-    from execserver.server import Server
     from execserver.upgrading.resuming import TakenOver
 
-    taken_over = TakenOver(incoming, incoming.state())
-    file = taken_over.file
-    try:
-        sock = taken_over.listening_socket()
-        doctor = runtime_paths.doctor_command()
-        hierarchy = _control_groups(settings)
-        rules = _rules(options)
-        # The zygote comes later: clients wait, and 10 ms for its exec would be a tenth of the pause.
-        server = Server(settings, command, doctor, None, incoming.soft_nofile, inherited, hierarchy, rules)
-        watching = _opened(options, settings, taken_over.metrics_socket())
-        if watching is not None and options is not None:
-            server.be_watched(*watching, is_required=options.is_required, is_upgraded=True)
-        return server.run_websocket(sock, entry, file, taken_over)
-    finally:
-        if file is not None:
-            file.remove()
+    return TakenOver(incoming, incoming.state())
 
 
-def load() -> None:
-    """Load what serves a listening socket, and what goes on in the place of another program."""
+def _succeeding(
+    taken_over: TakenOver,
+    settings: Settings,
+    runtime_paths: ExecServerRuntimePaths,
+    options: WatchOptions | None,
+) -> Server:
+    """Return the server that is to go on."""
+    from execserver.server import Server
+
+    inherited = dict(os.environb)
+    command, doctor = zygote_command(runtime_paths, inherited), runtime_paths.doctor_command()
+    hierarchy, rules = _control_groups(settings), _rules(options)
+    soft_nofile = taken_over.incoming.soft_nofile
+    # The zygote comes later: clients wait, and 10 ms for its exec would be a tenth of the pause.
+    server = Server(settings, command, doctor, None, soft_nofile, inherited, hierarchy, rules)
+    watching = _opened(options, settings, taken_over.metrics_socket())
+    if watching is not None and options is not None:
+        server.be_watched(*watching, is_required=options.is_required, is_upgraded=True)
+    return server
+
+
+def load(config: RemoteEnvironmentConfig | RemoteExecutorConfig | None = None) -> None:
+    """Load what serves a listening socket, or an environment, and what goes on in another program's place.
+
+    Raises RemoteError for a configuration that such an environment would not go on with.
+    """
     import execserver.server
     import execserver.transports.listener
-    import execserver.upgrading.resuming  # noqa: F401
+    import execserver.upgrading.resuming
     from execserver.handlers import load_handlers
 
     load_handlers()
+    if config is not None:
+        import execserver.remote.auth.handed_over
+        import execserver.remote.serving  # noqa: F401
+        from execserver.remote.beginning import check_resuming
+
+        check_resuming(config)
 
 
 def _rules(options: WatchOptions | None) -> NetworkRules | None:
@@ -208,6 +235,8 @@ def serve_remote(
     Raises RemoteError if the server cannot go on, OSError if what it is watched by cannot be opened; nothing
     is left running then.
     """
+    if STATE_VARIABLE in os.environ:
+        return _go_on_remotely(config, settings, runtime_paths, announce, ends_with_stdin, options)
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     watching, rules = _opened(options, settings), _rules(options)
@@ -227,6 +256,24 @@ def serve_remote(
     if watching is not None and options is not None:
         server.be_watched(*watching, is_required=options.is_required)
     return server.run_remote(beginning)
+
+
+def _go_on_remotely(
+    config: RemoteEnvironmentConfig | RemoteExecutorConfig,
+    settings: Settings,
+    runtime_paths: ExecServerRuntimePaths,
+    announce: Announce,
+    ends_with_stdin: bool,
+    options: WatchOptions | None,
+) -> int:
+    """Serve an environment in the place of the program that has executed this one."""
+    taken_over = _taken_over(announce)
+
+    from execserver.remote.beginning import begin
+
+    server = _succeeding(taken_over, settings, runtime_paths, options)
+    beginning = begin(config, ends_with_stdin, taken_over.remote, taken_over.incoming.beside)
+    return server.run_remote(beginning, taken_over)
 
 
 def forward(

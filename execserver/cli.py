@@ -20,6 +20,7 @@ from execserver.listen_url import (
     DEFAULT_LISTEN_URL,
     ExecServerListenUrlParseError,
     InsecureListenUrl,
+    Stdio,
     parse_listen_url,
 )
 from execserver.own_process import end_at_once_on_signals
@@ -143,11 +144,29 @@ def prepared(argv: list[str], name: str = _NAME) -> Prepared:
     return Prepared(options, listen, entry, settings)
 
 
-def load() -> None:
-    """Load all that a server is made of, and make none."""
-    from execserver.app import load as load_parts
+def check_resuming(argv: list[str], name: str = _NAME) -> None:
+    """Load all that a server by these arguments is made of, and make none.
 
-    load_parts()
+    Raises Leave for arguments that are mistaken, and for those of a server that is not upgraded in place.
+    """
+    options, listen, _, _ = prepared(argv, name)
+    if options.remote is None and isinstance(listen, Stdio):
+        raise failure("a server on stdio cannot be upgraded in place")
+    if options.watched_by is not None and options.watched_by.network_rules is not None:
+        from execserver.egress.rules_reading import rules_of_file
+
+        rules_of_file(options.watched_by.network_rules)
+    from execserver.app import load
+
+    if options.remote is None:
+        load()
+        return
+    from execserver.remote.errors import RemoteError
+
+    try:
+        load(remote_config(options, options.remote))
+    except RemoteError as error:
+        raise failure(error.report) from None
 
 
 def run_main(runtime_paths: ExecServerRuntimePaths | None = None) -> int:

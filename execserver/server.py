@@ -50,6 +50,7 @@ from execserver.services.stale_masks import StaleMasks
 from execserver.settings import Settings
 from execserver.transports.arrival import Arrival
 from execserver.transports.connection import connection_over
+from execserver.transports.front import Front
 from execserver.version import __version__
 from execserver.zygote.launch import ZygoteProcess
 from execserver.zygote.libc import Libc
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from execserver.eventloop.signals import EndSignals
     from execserver.remote.beginning import Beginning
     from execserver.resources.hierarchy import Hierarchy
-    from execserver.transports.listener import WebSocketListener
     from execserver.transports.metrics_endpoint import MetricsEndpoint
     from execserver.unix_socket import BoundFile
     from execserver.upgrading.door import UpgradeDoor
@@ -200,8 +200,7 @@ class Server:
         from execserver.transports.listener import WebSocketListener
 
         arrival = None if entry is None or entry.tls is None else self._tls_arrival(entry.tls)
-        spared = arrival is not None or self._settings.upgrade_on_hup
-        signals = on_end_signals(self._stop.set, (signal.SIGTERM, signal.SIGINT) if spared else END_SIGNALS)
+        signals = on_end_signals(self._stop.set, self._end_signals(spared=arrival is not None))
         if sock.family != socket.AF_UNIX:
             self._services.own_address = sock.getsockname()[:2]
         door = Door(None if entry is None else entry.authenticator, loopback=is_loopback(sock))
@@ -217,18 +216,21 @@ class Server:
         spawn(self._stale_masks.clean)
         if taken_over is None:
             self._settle()
-        self._be_upgradable(partial(self._made_upgrade, listener, signals, file))
+        front = Front(listener.open, lambda out: listener.pack(out, file))
+        self._be_upgradable(partial(self._made_upgrade, front, signals))
         self._ready()
         if taken_over is not None:
-            taken_over.finish(signals)
-            gevent.spawn_later(_ZYGOTE_LATER_S, self._spawner.prepare)
-            gevent.spawn_later(_SETTLE_LATER_S, self._settle)
+            self._taken_over(taken_over, signals)
         self._stop.wait()
         if self._door is not None:
             self._door.close()
         listener.close()
         self._end()
         return 0
+
+    def _end_signals(self, *, spared: bool = False) -> tuple[signal.Signals, ...]:
+        """Return the signals that end the server: SIGHUP not, if it is `spared` or means an upgrade."""
+        return END_SIGNALS[:2] if spared or self._settings.upgrade_on_hup else END_SIGNALS
 
     def _be_upgradable(self, upgrade: Callable[[], Upgrade]) -> None:
         """Let the server's user put another program in its place."""
@@ -241,20 +243,24 @@ class Server:
         except OSError as error:
             _log.warning("execserver upgrade cannot reach this server: %s", error)
 
-    def _made_upgrade(
-        self, listener: WebSocketListener, signals: EndSignals, file: BoundFile | None
-    ) -> Upgrade:
+    def _made_upgrade(self, front: Front, signals: EndSignals) -> Upgrade:
         """Return the way to another program, loaded when somebody asks for it."""
         from execserver.upgrading.server_state import Parts, ServerState
         from execserver.upgrading.upgrade import Upgrade
 
         if self._upgrade is None:
             parts = Parts(
-                *(listener, self._spawner, self._services, self._manager),
-                *(self._soft_nofile, file, self._metrics_sock),
+                *(front, self._spawner, self._services, self._manager),
+                *(self._soft_nofile, self._metrics_sock),
             )
             self._upgrade = Upgrade(ServerState(parts), signals, self._stop.is_set)
         return self._upgrade
+
+    def _taken_over(self, taken_over: TakenOver, signals: EndSignals) -> None:
+        """Serve, and see to what can come behind the pause."""
+        taken_over.finish(signals)
+        gevent.spawn_later(_ZYGOTE_LATER_S, self._spawner.prepare)
+        gevent.spawn_later(_SETTLE_LATER_S, self._settle)
 
     def _tls_arrival(self, files: TlsFiles) -> Arrival:
         """Return the way connections with TLS arrive; SIGHUP reads its files again."""
@@ -286,23 +292,36 @@ class Server:
         transport.restore()
         return 0
 
-    def run_remote(self, beginning: Beginning) -> int:
+    def run_remote(self, beginning: Beginning, taken_over: TakenOver | None = None) -> int:
         """Serve as a remote environment until a signal; return the exit status.
 
-        Raises RemoteError when that cannot go on; everything has ended then.
+        With `taken_over` the server goes on with all that another program has left in this process.  Raises
+        RemoteError when that cannot go on; everything has ended then.
         """
         from execserver.remote.serving import RemoteServing  # late: only remote mode pays for it
         from execserver.remote.stdin_input import CredentialInput
 
         self._stop, stdin = beginning.stop, beginning.stdin
-        on_end_signals(self._stop.set)
         serving = RemoteServing(beginning, self._settings, self._remote_call)
+        signals = on_end_signals(
+            self._stop.set, self._end_signals() if serving.may_be_handed_over else END_SIGNALS
+        )
+        if taken_over is not None:
+            taken_over.take_sessions(self._spawner, self._services)
         self._sandbox_reports.start()
         worker = spawn(serving.run, self._stop.set)
         spawn(self._stale_masks.clean)
-        self._settle_memory()
+        if taken_over is None:
+            self._settle_memory()
+        if serving.may_be_handed_over:
+            front = Front(serving.open, serving.pack)
+            self._be_upgradable(partial(self._made_upgrade, front, signals))
         self._ready()
+        if taken_over is not None:
+            self._taken_over(taken_over, signals)
         self._stop.wait()
+        if self._door is not None:
+            self._door.close()
         if stdin is not None:
             stdin.close()
         serving.close()

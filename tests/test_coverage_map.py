@@ -150,6 +150,8 @@ COVERED_BY: dict[str, str] = {
     "execserver.services.limit_table": "e2e/test_limits.py",
     "execserver.services.limiting": "e2e/test_limits.py",
     "execserver.services.watching": "handlers/test_watching.py",
+    "execserver.transports.front": "e2e/test_upgrade.py",
+    "execserver.transports.open_connections": "e2e/test_upgrade.py",
     "execserver.transports.metrics_endpoint": "e2e/test_metrics.py",
     "execserver.transports.transport": "transports/test_connection.py",
     "execserver.verbs.box": "box/test_run.py",

@@ -48,6 +48,7 @@ def test_a_program_agrees_to_arguments_that_it_can_serve_by(tmp_path: Path) -> N
     assert asked() == agreed
     assert asked("--listen", "ws://127.0.0.1:4567", "--metrics", "127.0.0.1:9464") == agreed
     assert asked("exec-server", "--listen", "ws://127.0.0.1:4567") == agreed
+    assert asked("--remote", "https://relay.example", "--environment-id", "e") == agreed
     token = tmp_path / "token"
     words = ("--ws-auth", "capability-token", "--ws-token-file", str(token))
     status, _, why = asked(*words)
@@ -59,8 +60,10 @@ def test_a_program_agrees_to_arguments_that_it_can_serve_by(tmp_path: Path) -> N
 def test_a_program_does_not_agree_to_what_it_does_not_know_or_cannot_do() -> None:
     assert asked("--an-option-of-the-future")[0] == 2
     assert asked("doctor") == (1, "", "Error: these are no arguments of a server\n")
-    only = "Error: only a server that listens can be upgraded in place\n"
-    assert asked("--listen", "stdio") == (1, "", only)
-    remote = ("--remote", "https://relay.example", "--environment-id", "e")
-    assert asked(*remote) == (1, "", only)
+    assert asked("--listen", "stdio") == (1, "", "Error: a server on stdio cannot be upgraded in place\n")
+    older = ("--remote", "https://relay.example", "--executor-id", "e")
+    only = "Error: an executor of the older form (--executor-id) cannot be upgraded in place\n"
+    assert asked(*older) == (1, "", only)
+    status, _, why = asked("--remote", "https://relay.example", "--environment-id", "a/b")
+    assert (status, "environment id `a/b` cannot be used" in why) == (1, True)
     assert call("--execserver-can-resume").returncode == 1

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-STATE_VERSION: Final = 4
+STATE_VERSION: Final = 5
 
 
 class PackedLog(msgspec.Struct, array_like=True, frozen=True):
@@ -290,7 +290,7 @@ class PackedConnection(msgspec.Struct, array_like=True, frozen=True):
     questions: tuple[int, list[int]]
 
 
-class PackedListener(msgspec.Struct, array_like=True, frozen=True):
+class PackedListener(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """A listening socket, the file it is bound to (path, device, inode), and all that came by it.
 
     `silent` are those that have not sent anything.
@@ -300,6 +300,46 @@ class PackedListener(msgspec.Struct, array_like=True, frozen=True):
     file: tuple[str, int, int] | None
     connections: list[PackedConnection]
     silent: list[int]
+
+
+class PackedSignIn(msgspec.Struct, array_like=True, frozen=True):
+    """`remote.auth.kinds.Auth`: its kind, and the texts from which it is made anew, secrets among them."""
+
+    kind: str
+    texts: list[str]
+
+
+class PackedInputCredential(msgspec.Struct, array_like=True, frozen=True):
+    """`remote.auth.stdin_credentials.StdinCredential`: an unfinished line, and what came before it."""
+
+    held: bytes
+    token: str
+    expires_at: int
+
+
+class PackedRegistered(msgspec.Struct, array_like=True, frozen=True):
+    """`remote.registering.Registered`: how it signs in, unless by stdin, and what the registry has answered.
+
+    That is the environment's id, the URL and the registration's id.  The secret keys lie beside the records
+    from `keys_at` on.
+    """
+
+    sign_in: PackedSignIn | None
+    registration: tuple[str, str, str]
+    keys_at: int
+
+
+class PackedRemote(msgspec.Struct, array_like=True, frozen=True, tag=True):
+    """Remote mode without its WebSocket, which is opened anew.
+
+    `variables` are the credentials of the environment.  `registered` is None before the first registration.
+    `streams` are the ids of those that end.
+    """
+
+    variables: dict[str, str]
+    stdin: PackedInputCredential | None
+    registered: PackedRegistered | None
+    streams: list[str]
 
 
 class PackedLink(msgspec.Struct, array_like=True, frozen=True):
@@ -322,14 +362,15 @@ class PackedSpawner(msgspec.Struct, array_like=True, frozen=True):
 class Handover(msgspec.Struct, array_like=True, frozen=True):
     """All of it.
 
-    `began_at` is when the server began to hold requests back; `asker` the socket of who asked for the
-    upgrade; `signals` a pipe with those that came since; `program` the file of the new program.
+    Clients come by a listener, or by remote mode.  `began_at` is when the server began to hold requests back;
+    `asker` the socket of who asked for the upgrade; `signals` a pipe with those that came since; `program`
+    the file of the new program.
     """
 
     version: int
     from_version: str
     began_at: float
-    listener: PackedListener
+    front: PackedListener | PackedRemote
     spawner: PackedSpawner
     sessions: PackedSessions
     metrics: int | None

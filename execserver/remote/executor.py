@@ -7,6 +7,7 @@ WebSocket, which is opened again as often as necessary.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NoReturn
 
 import gevent
@@ -36,8 +37,9 @@ class RemoteExecutor:
         serve: Serve,
         tools: Tools | None = None,
         registering: Registering | None = None,
+        former: Sequence[str] = (),
     ) -> None:
-        """`registering` has been told to begin, if given."""
+        """`registering` has begun, if given; `former` are streams of a program before this one."""
         self._config = config
         self._serve = serve
         self._tools = tools or Tools()
@@ -45,6 +47,7 @@ class RemoteExecutor:
         self._registering = registering or Registering(config, self._tools)
         self._streams: StreamTable | None = None
         self._socket: RendezvousSocket | None = None
+        self._former = former
         self._is_leaving = False
 
     def run(self) -> None:
@@ -82,6 +85,11 @@ class RemoteExecutor:
                 _log.warning("%s; reconnecting in %.1f s", one_line(reason), pause)
             self._tools.sleep(pause)
 
+    @property
+    def stream_ids(self) -> list[str]:
+        """The ids of the streams that harnesses have, or have asked for."""
+        return list(self._former) if self._streams is None else [*self._former, *self._streams.ids]
+
     def close(self) -> None:
         """End all streams in order and close the WebSocket; the caller then kills what runs `run`."""
         self._is_leaving = True
@@ -101,6 +109,8 @@ class RemoteExecutor:
         began = self._tools.clock()
         _log.info("connected to %s; waiting for a harness", shown(url))
         streams.attach(connected.writer)
+        streams.end_former(self._former)
+        self._former = ()
         was_used = False
         try:
             while (message := connected.receive()) is not None:

@@ -90,6 +90,8 @@ class StreamOutbox:
             self._room.wait()
         return not self.closed
 
+    is_amid_message = False  # messages are queued as a whole
+
     @property
     def may_go_on(self) -> bool:
         """True if `wait_for_room` would return True at once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gevent import Greenlet, spawn
 
@@ -31,7 +31,11 @@ from execserver.remote.http import ApiClient
 from execserver.remote.registry import RegistryClient
 from execserver.remote.registry_answers import NotNow, Registration
 from execserver.remote.tools import Tools
-from execserver.wire.noise_keys import StaticKeys
+from execserver.wire.noise_keys import SEEDS_BYTES, X25519_BYTES, StaticKeys
+
+if TYPE_CHECKING:
+    from execserver.handover.carrier import Outgoing
+    from execserver.handover.records import PackedRegistered
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +58,7 @@ class Registering:
         self._client = ApiClient(registry_environment(tools.environ), keeps=True)
         self._begun: Greenlet[[], None] | None = None
         self._registered: Registered | None = None
+        self._auth: Auth | None = None
         self._failure: RemoteError | None = None
 
     def begin(self) -> None:
@@ -62,22 +67,51 @@ class Registering:
 
     def first(self) -> Registered:
         """Return the first registration.  Raises RemoteError."""
-        if self._begun is None:
-            return self._first()
-        self._begun.join()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # its traceback holds this frame
+        if self._begun is not None:
+            self._begun.join()
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                try:
+                    raise failure
+                finally:
+                    del failure  # its traceback holds this frame
+        elif self._registered is None:
+            self._registered = self._first()
         if self._registered is None:  # what was wrong has been printed
             raise RemoteError("remote mode ended by a mistake of this program")
         return self._registered
 
     def again(self, before: Registered) -> Registration:
         """Register the same keys once more.  Raises RemoteError."""
-        return self._ask(before.registry, before.keys)
+        registration = self._ask(before.registry, before.keys)
+        self._registered = before._replace(registration=registration)
+        return registration
+
+    def pack(self, out: Outgoing) -> PackedRegistered | None:
+        """Return what `take_over` takes; None before the first registration."""
+        from execserver.handover.records import (
+            PackedRegistered,
+        )  # late, as all of that package: few hand over
+
+        if self._registered is None or self._auth is None:
+            return None
+        keys_at = out.put([self._registered.keys.seeds()])
+        return PackedRegistered(self._auth.pack_sign_in(), self._registered.registration, keys_at)
+
+    def take_over(self, packed: PackedRegistered, beside: memoryview) -> None:
+        """Go on with a registration of the program before this one, and ask nobody.
+
+        `beside` is what went along beside the records.  Raises RemoteError.
+        """
+        auth = None
+        if packed.sign_in is not None:
+            from execserver.remote.auth.handed_over import unpacked
+
+            auth = unpacked(packed.sign_in, self._tools.environ)
+        registry, environment_id = self._prepare(auth)
+        seeds = beside[packed.keys_at : packed.keys_at + SEEDS_BYTES]
+        keys = StaticKeys.from_seeds(seeds[:X25519_BYTES], seeds[X25519_BYTES:])
+        self._registered = Registered(environment_id, registry, keys, Registration(*packed.registration))
 
     def close(self) -> None:
         """Close the connections, and ask no more."""
@@ -92,18 +126,19 @@ class Registering:
             self._failure = error.with_traceback(None)  # it holds this frame, which holds the error
 
     def _first(self) -> Registered:
-        registry, environment_id = self._prepare()
+        registry, environment_id = self._prepare(None)
         keys = StaticKeys.generate()
         return Registered(environment_id, registry, keys, self._ask(registry, keys))
 
-    def _prepare(self) -> tuple[RegistryClient, str]:
-        """Check all that can be checked without asking the registry, in the contract's order."""
-        config, environ = self._config, self._tools.environ
+    def _prepare(self, auth: Auth | None) -> tuple[RegistryClient, str]:
+        """Check all that can be checked without asking the registry, in the contract's order.
+
+        Signs in unless that was done.
+        """
+        config = self._config
         if config.stdin_credential is not None and self._tools.credential is not None:
             return self._prepare_with(config.stdin_credential, self._tools.credential)
-        codex_home = find_codex_home(environ)
-        settings = read_config(codex_home, config.config_overrides)
-        auth = resolve_auth(environ, codex_home, settings, config.use_agent_identity_auth)
+        auth = self._auth = auth or self._signed_in()
         active_redactor().add(auth.secrets)
         _log.info("signing in with %s", auth.described)
         if auth.is_api_key:
@@ -112,13 +147,19 @@ class Registering:
         base_url = checked_base_url(config.base_url)
         return RegistryClient(base_url, environment_id, auth.headers, self._client), environment_id
 
+    def _signed_in(self) -> Auth:
+        environ = self._tools.environ
+        codex_home = find_codex_home(environ)
+        settings = read_config(codex_home, self._config.config_overrides)
+        return resolve_auth(environ, codex_home, settings, self._config.use_agent_identity_auth)
+
     def _prepare_with(self, kind: str, credential: Callable[[], Auth]) -> tuple[RegistryClient, str]:
         """Prepare with a credential from stdin, which goes nowhere without TLS."""
         find_codex_home(self._tools.environ)
         environment_id = checked_environment_id(self._config.environment_id)
         base_url = checked_base_url(self._config.base_url)
         check_chatgpt_url(base_url) if kind == CHATGPT else check_secure(base_url)
-        auth = credential()
+        auth = self._auth = credential()
         active_redactor().add(auth.secrets)
         _log.info("signing in with %s", auth.described)
         shows_bodies = kind != EXECUTOR

@@ -74,6 +74,11 @@ class RelayTransport:
         """True if the stream survives the loss of its WebSocket."""
         return self._stream.is_reliable
 
+    @property
+    def is_open(self) -> bool:
+        """False once the stream ends or has ended."""
+        return not (self._over or self._closing)
+
     def start(self, receiver: Receiver) -> None:
         """Start: queue the answer to the handshake for writing."""
         self._receiver = receiver

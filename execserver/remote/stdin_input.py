@@ -10,6 +10,7 @@ import os
 import select
 import stat
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gevent import Timeout, get_hub
 from gevent.event import Event
@@ -17,6 +18,9 @@ from gevent.event import Event
 from execserver.remote.auth.kinds import Auth
 from execserver.remote.auth.stdin_credentials import StdinCredential
 from execserver.remote.errors import RemoteError, SignInError
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedInputCredential
 
 FIRST_FRAME_S = 30.0
 _PIECE_BYTES = 64 * 1024
@@ -71,6 +75,10 @@ class CredentialInput:
         while self._credential.auth is None and self.failure is None:
             self._turn.clear()
             self._turn.wait()
+
+    def pack(self) -> PackedInputCredential:
+        """Return what a new credential is restored from, before it is read on for."""
+        return self._credential.pack()
 
     def close(self) -> None:
         """Read no more; may be called again."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import gevent
 from gevent.hub import get_hub
@@ -85,6 +85,16 @@ class StreamTable:
     def count(self) -> int:
         """The number of streams, those without a WebSocket included."""
         return len(self._active)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all streams, and of those that the registry is asked about."""
+        return [*self._active, *self._pending]
+
+    def end_former(self, stream_ids: Iterable[str]) -> None:
+        """Tell harnesses that the streams are over which they had with the program before this one."""
+        for stream_id in stream_ids:
+            self._reset(stream_id)
 
     def attach(self, writer: FairWriter) -> None:
         """Use a new WebSocket; streams that survived the last one go on over it."""

@@ -84,6 +84,13 @@ def unpack(
         host.kept.set_timer()
 
 
+def detach_all(host: SessionHost) -> None:
+    """Detach the sessions whose connections have not come along."""
+    for session in host:
+        if session.record.attachment is Attachment.ATTACHED:
+            host.detach(session)
+
+
 def go_on(
     host: SessionHost,
     packed: PackedSessions,

@@ -20,11 +20,12 @@ from execserver.transports.arrival import Arrival, Arrived, NotWelcome, arrival_
 from execserver.transports.connection import Connection, connection_over
 from execserver.transports.door import OPEN_DOOR, Door
 from execserver.transports.lapsing import LapseSweep
+from execserver.transports.open_connections import OpenConnections
 from execserver.transports.outbox import Outbox
 from execserver.transports.silent_peers import SilentPeers
 from execserver.transports.upgrade import Upgraded, upgrade, upgrade_at_once
 from execserver.transports.ws_server import Shared, WebSocketTransport
-from execserver.wire.close_codes import GOING_AWAY, SERVICE_RESTART
+from execserver.wire.close_codes import GOING_AWAY
 
 if TYPE_CHECKING:
     from execserver.access.identity import Authenticator
@@ -63,10 +64,7 @@ class WebSocketListener:
         self._silent = SilentPeers(settings.upgrade_timeout_s, self._dropped)
         self._lapses = LapseSweep()
         self._sock = sock
-        self._is_plain = arrival is None
-        self._is_held = False
-        self._given_up: list[WebSocketTransport] = []  # of requests that go on though they were answered
-        self._transports: dict[WebSocketTransport, Connection] = {}
+        self.open: OpenConnections[WebSocketTransport] = OpenConnections(may_go=arrival is None)
         self._waiting: dict[socket.socket, None] = {}  # not upgraded yet, in the order they came
 
     def start(self) -> None:
@@ -76,54 +74,10 @@ class WebSocketListener:
     def close(self) -> None:
         """Stop accepting and say goodbye to every client."""
         self._acceptor.close()
-        for transport in list(self._transports):
+        for transport, _ in self.open.pairs():
             transport.close(GOING_AWAY, "the server is shutting down")
 
     # On the way to the program that takes this server's place:
-
-    def hold(self) -> None:
-        """Begin with no further request; what is worked on goes on."""
-        self._is_held = True
-        for connection in self._transports.values():
-            connection.hold()
-
-    def release(self) -> None:
-        """Handle requests again."""
-        self._is_held = False
-        given_up, self._given_up = self._given_up, []
-        for transport in given_up:  # what is still done for them has its answer
-            transport.close(SERVICE_RESTART, "the server was not upgraded after all")
-        for connection in list(self._transports.values()):
-            connection.release()
-
-    @property
-    def is_busy(self) -> bool:
-        """True while there is something that cannot be handed over."""
-        return self.is_leaving or any(
-            transport.outbox.is_amid_message or connection.unfinished
-            for transport, connection in self._transports.items()
-        )
-
-    @property
-    def is_leaving(self) -> bool:
-        """True while a connection is being closed."""
-        return any(not transport.is_open for transport in self._transports)
-
-    def finish_gone(self) -> None:
-        """Have what clients sent before they left be handled: it cannot be handed over."""
-        for transport, connection in list(self._transports.items()):
-            if not transport.is_open:
-                connection.release()
-
-    def give_up_rest(self, reason: str) -> None:
-        """End what cannot be handed over, and say why to each client that it concerns."""
-        for transport, connection in list(self._transports.items()):
-            if self._is_plain and not transport.outbox.is_amid_message:
-                if connection.unfinished:
-                    self._given_up.append(transport)
-                connection.fail_unfinished(reason)
-            else:
-                transport.close(SERVICE_RESTART, reason)
 
     def pack(self, out: Outgoing, file: BoundFile | None) -> PackedListener:
         """Return what `unpack` takes; connections that are being closed, or upgraded, are left out."""
@@ -132,7 +86,7 @@ class WebSocketListener:
 
         connections = [
             handed_over.pack(transport, connection, out)
-            for transport, connection in self._transports.items()
+            for transport, connection in self.open.pairs()
             if transport.is_open
         ]
         silent = [out.keep(sock.fileno()) for sock in self._silent]
@@ -174,7 +128,7 @@ class WebSocketListener:
     @property
     def connections(self) -> int:
         """The number of upgraded connections."""
-        return len(self._transports)
+        return len(self.open)
 
     def _make_room(self) -> None:
         self._drop_oldest(len(self._waiting) - _MADE_FREE)
@@ -268,13 +222,11 @@ class WebSocketListener:
         call = self._make_call(transport.outbox)
         call.connection.identity = identity
         connection = connection_over(transport, call, partial(self._ended, transport))
-        if self._is_held:
-            connection.hold()
-        self._transports[transport] = connection
+        self.open.add(transport, connection)
         return connection
 
     def _ended(self, transport: WebSocketTransport) -> None:
-        self._transports.pop(transport, None)
+        self.open.discard(transport)
         self._lapses.forget(transport)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from gevent.os import nb_read
 
+from execserver.core.env_policy import SERVER_CREDENTIALS
 from execserver.eventloop.deadline import at_most
 from execserver.handover.program import ANSWER, BadProgram, Program
 from execserver.services.orphans import wait_for_end
@@ -43,11 +44,20 @@ def check(program: Program, version: int) -> None:
         raise BadProgram(_refusal(program.shown, said))
 
 
+def without_credentials() -> dict[str, str]:
+    """Return this process's variables but those that sign in: they go along in the state, if at all.
+
+    The environment of a process that has just begun can be read by others of its user.
+    """
+    secret = {name.decode() for name in SERVER_CREDENTIALS}
+    return {name: value for name, value in os.environ.items() if name not in secret}
+
+
 def _started(program: Program, version: int, writer: int) -> int:
     return os.posix_spawn(
         program.path,
         program.asking(version),
-        os.environ,
+        without_credentials(),
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
             (os.POSIX_SPAWN_DUP2, writer, 1),

@@ -1,4 +1,4 @@
-"""A listening server, as far as it can be handed over: what it holds back, ends, and packs."""
+"""A server, as far as it can be handed over: what it holds back, ends, and packs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from execserver.handlers.context import Services
     from execserver.service_manager import ServiceManager
     from execserver.services.spawner import Spawner
-    from execserver.transports.listener import WebSocketListener
-    from execserver.unix_socket import BoundFile
+    from execserver.transports.front import Front
 
 _log = logging.getLogger(__name__)
 
@@ -27,12 +26,11 @@ _log = logging.getLogger(__name__)
 class Parts(NamedTuple):
     """What of a server is handed over, and who is told."""
 
-    listener: WebSocketListener
+    front: Front
     spawner: Spawner
     services: Services
     manager: ServiceManager
     soft_nofile: int
-    file: BoundFile | None
     metrics: socket.socket | None
 
 
@@ -63,17 +61,17 @@ class ServerState:
 
     def hold(self) -> None:
         """See `Upgradable`."""
-        self._parts.listener.hold()
+        self._parts.front.open.hold()
 
     def release(self) -> None:
         """See `Upgradable`."""
-        self._parts.listener.release()
+        self._parts.front.open.release()
 
     @property
     def unfinished(self) -> bool:
         """See `Upgradable`."""
-        self._parts.listener.finish_gone()
-        return self._parts.listener.is_busy
+        self._parts.front.open.finish_gone()
+        return self._parts.front.open.is_busy
 
     @property
     def unsettled(self) -> str | None:
@@ -82,12 +80,12 @@ class ServerState:
 
     def give_up_rest(self, reason: str) -> None:
         """See `Upgradable`."""
-        self._parts.listener.give_up_rest(reason)
+        self._parts.front.open.give_up_rest(reason)
 
     @property
     def is_leaving(self) -> bool:
         """See `Upgradable`."""
-        return self._parts.listener.is_leaving
+        return self._parts.front.open.is_leaving
 
     def pack(self, out: Outgoing, program: int, asker: int | None, began_at: float, signals: int) -> int:
         """See `Upgradable`."""
@@ -96,7 +94,7 @@ class ServerState:
             version=STATE_VERSION,
             from_version=__version__,
             began_at=began_at,
-            listener=parts.listener.pack(out, parts.file),
+            front=parts.front.pack(out),
             spawner=parts.spawner.pack(out, own_start().lock),
             sessions=session_handover.pack(parts.services.sessions, out),
             metrics=None if parts.metrics is None else out.keep(parts.metrics.fileno()),

@@ -26,7 +26,7 @@ from execserver.handover.program import BadProgram, Program
 from execserver.handover.records import STATE_VERSION
 from execserver.own_start import own_start
 from execserver.runtime_paths import STATE_VARIABLE
-from execserver.upgrading.checking import check
+from execserver.upgrading.checking import check, without_credentials
 
 _REQUESTS_S: Final = 1.0
 _QUIET_S: Final = 1.0
@@ -187,7 +187,7 @@ class Upgrade:
             program.check_again()
             out.set_inheritable(True)
             os.set_inheritable(state, True)
-            program.execute({**os.environ, STATE_VARIABLE: str(state)})
+            program.execute({**without_credentials(), STATE_VARIABLE: str(state)})
         finally:
             out.set_inheritable(False)
             if state >= 0:

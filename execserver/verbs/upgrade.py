@@ -91,8 +91,8 @@ def _server(pid: int | None) -> socket.socket:
     which = "no server of yours" if pid is None else f"no server of yours with pid {pid}"
     raise failure(
         f"{which} can be upgraded here",
-        "servers on stdio, and those that serve through a relay, are started anew instead; one in another "
-        "network namespace is reached by its service manager (`systemctl reload`, --upgrade-on-hup)",
+        "servers on stdio are started anew instead; one in another network namespace is "
+        "reached by its service manager (`systemctl reload`, --upgrade-on-hup)",
     )
 
 
@@ -171,10 +171,9 @@ def _printable(text: str) -> str:
 
 
 def _can_resume() -> int:
-    from execserver.cli import load, prepared
+    from execserver.cli import check_resuming
     from execserver.dispatch import CODEX_SERVER, SERVER, VERBS, choose
     from execserver.handover.records import STATE_VERSION
-    from execserver.listen_url import Stdio
 
     version, *arguments = sys.argv[1:] or ["none"]
     entry, words = choose(["execserver", *arguments])
@@ -184,15 +183,8 @@ def _can_resume() -> int:
         raise failure(f"this program reads version {STATE_VERSION} of a server's state, not {version[:20]}")
     if entry not in (SERVER, CODEX_SERVER):
         raise failure("these are no arguments of a server")
-    found = prepared(words, "codex exec-server" if entry == CODEX_SERVER else "execserver")
-    if found.options.remote is not None or isinstance(found.listen, Stdio):
-        raise failure("only a server that listens can be upgraded in place")
-    watched_by = found.options.watched_by
-    if watched_by is not None and watched_by.network_rules is not None:
-        from execserver.egress.rules_reading import rules_of_file
-
-        rules_of_file(watched_by.network_rules)
-    load()  # a library that is missing is a refusal now, and the kernel will have read the files
+    # A library that is missing is a refusal now, and the kernel will have read the files.
+    check_resuming(words, "codex exec-server" if entry == CODEX_SERVER else "execserver")
     sys.stdout.write(f"{ANSWER} {STATE_VERSION}\n")
     return 0
 

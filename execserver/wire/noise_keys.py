@@ -23,6 +23,7 @@ SECURITY_PROFILE: Final = "noise_hybrid_ik_v1"
 
 # The sizes of RFC 7748 and FIPS 203.
 X25519_BYTES: Final = 32
+SEEDS_BYTES: Final = X25519_BYTES + 64  # and ML-KEM's
 MLKEM_PUBLIC_BYTES: Final = 1184
 MLKEM_CIPHERTEXT_BYTES: Final = 1088
 
@@ -116,12 +117,16 @@ class StaticKeys:
         return cls(X25519PrivateKey.generate(), MLKEM768PrivateKey.generate())
 
     @classmethod
-    def from_seeds(cls, x25519_private: bytes, mlkem768_seed: bytes) -> Self:
-        """Return the identity made of 32 bytes of X25519 and the 64 of ML-KEM's `d` and `z`; for tests."""
+    def from_seeds(cls, x25519_private: bytes | memoryview, mlkem768_seed: bytes | memoryview) -> Self:
+        """Return the identity made of 32 bytes of X25519 and the 64 of ML-KEM's `d` and `z`."""
         return cls(
             X25519PrivateKey.from_private_bytes(x25519_private),
             MLKEM768PrivateKey.from_seed_bytes(mlkem768_seed),
         )
+
+    def seeds(self) -> bytes:
+        """Return the secret bytes of both, X25519 first: for the program that takes this one's place."""
+        return self.x25519.private_bytes_raw() + self.mlkem768.private_bytes_raw()
 
     # Secret keys must reach neither a log nor a pickle.
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,8 @@ from tests.reference.scenario import MARK, MakeClient, outputs, shell, type_in
 from tests.reference.tool_output import ToolOutput, read
 from tests.support.relay import Relay, RelayThread
 from tests.support.remote_process import RemoteProcess
+from tests.support.upgrades import upgraded
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -100,3 +103,31 @@ def test_a_lost_websocket_is_survived(make_client: MakeClient, relay: Relay, exe
 def relay_cut(relay: Relay) -> None:
     """Have the relay end the client's websocket; from another thread only its loop may do so."""
     relay.soon(relay.harnesses[-1].drop)
+
+
+def test_an_upgrade_is_survived_also_by_a_command_that_runs(
+    make_client: MakeClient, relay: Relay, executor: RemoteProcess
+) -> None:
+    """The server becomes another program; the client resumes its session by a new stream."""
+
+    def upgrade(model: object) -> list[dict[str, object]]:
+        upgraded(executor)
+        return [shell("echo behind the upgrade", "call-2")]
+
+    def upgrade_while_it_runs() -> None:
+        wait_until((client.workspace / "begun").exists, 60)
+        upgraded(executor)
+        (client.workspace / "go").touch()
+
+    running = "echo before; touch begun; until [ -e go ]; do sleep 0.1; done; echo behind"
+    client = make_client([[shell(running, wait_ms=30_000)], upgrade, [say("done")]])
+    client.extra_env = noise(relay)
+    upgrading = threading.Thread(target=upgrade_while_it_runs)
+    upgrading.start()
+    client.run(None)
+    upgrading.join()
+    reports = outputs(client)
+    assert reports["call-1"].text == "before\nbehind\n"
+    assert reports["call-2"].text == "behind the upgrade\n"
+    assert executor.errors().count("upgraded from") == 2
+    assert len(relay.asked("register")) == 1

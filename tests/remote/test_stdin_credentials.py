@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,35 @@ def test_what_has_no_end_is_not_kept() -> None:
 def _flood(credential: StdinCredential) -> None:
     for _ in range(100):
         credential.feed(b"x" * 1024)
+
+
+def test_what_stdin_has_brought_goes_along_to_another_program() -> None:
+    """Also a part of a line; what comes afterwards is taken as ever."""
+    learnt: list[str] = []
+
+    def executor() -> ExecutorCredential:
+        return ExecutorCredential("e", lambda: 0.0, learnt.append)
+
+    frame = b'{"version":1,"environment_id":"e","token":"%s","expires_at":20}\n'
+    makes: list[tuple[Callable[[], StdinCredential], bytes]] = [
+        (RegistrationBearer, b"of-the-test\n"),
+        (executor, frame % b"t1"),
+    ]
+    for make, line in makes:
+        for cut in range(len(line) + 1):
+            before, after = make(), make()
+            before.feed(line[:cut])
+            after.restore(before.pack())
+            assert (after.auth is None) == (cut < len(line))
+            after.feed(line[cut:])
+            further = make()
+            further.restore(after.pack())
+            assert after.auth is not None
+            assert further.auth is not None
+            assert after.auth.headers() == further.auth.headers()
+    later, last = executor(), executor()
+    later.feed(frame % b"t1" + (frame % b"t2")[:30])
+    last.restore(later.pack())
+    assert last.headers() == [("authorization", "Bearer t1")]
+    last.feed((frame % b"t2")[30:])
+    assert (last.headers(), learnt[-1]) == ([("authorization", "Bearer t2")], "t2")

@@ -30,6 +30,7 @@ class RemoteProcess:
         env: dict[str, str] | None = None,
         settings: dict[str, object] | None = None,
         argv: Sequence[str] = OURS.argv,
+        stdin: int = subprocess.DEVNULL,
     ) -> None:
         """Start it; `env` goes over the few variables a server inherits, an empty value takes one away."""
         variables = base_environment() | {"CODEX_API_KEY": API_KEY, **(env or {})}
@@ -39,12 +40,17 @@ class RemoteProcess:
         with interrupts_not_ignored():
             self.process = subprocess.Popen(
                 [*argv, "--remote", url, *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 env={name: value for name, value in variables.items() if value},
                 cwd=ROOT,
             )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
 
     def errors(self) -> str:
         """Return what it has written to stderr so far."""

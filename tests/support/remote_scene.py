@@ -26,6 +26,23 @@ from tests.support.waiting import wait_until
 WAIT_S = 30.0
 
 
+class Executor:
+    """The executor's process, as upgrades want it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def errors(self) -> str:
+        """Return what it has written to stderr so far."""
+        return self.log.read_text(errors="replace")
+
+
 class RemoteScene:
     """A registered executor, reached through `harness_way`; it reaches the relay through `executor_way`."""
 
@@ -65,6 +82,11 @@ class RemoteScene:
         self.until(lambda: self.relay.process.poll() is not None)
         self.relay.kill()
         self.relay = self._start_relay(f"http://127.0.0.1:{urlsplit(listen).port}")
+
+    @property
+    def running(self) -> Executor:
+        """The executor."""
+        return Executor(self.executor, Path(self._log.name))
 
     def log(self) -> bytes:
         """Return what the executor has written to stderr."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -27,6 +27,9 @@ from execserver.remote.auth.tokens import (
 )
 from execserver.remote.errors import SignInError
 from execserver.remote.http import ApiClient
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedSignIn
 
 AUDIENCE = "codex-app-server"
 ISSUER = "https://chatgpt.com/codex-backend/agent-identity"
@@ -73,6 +76,7 @@ class AgentAuth:
         self._identity = identity
         self._task_id = task_id
         self._clock = clock
+        self._token = token
         self.secrets = (token,)
 
     def headers(self) -> Fields:
@@ -82,6 +86,12 @@ class AgentAuth:
         fields = account_fields(identity.account_id, is_fedramp=identity.is_fedramp)
         return [("authorization", assertion), *fields]
 
+    def pack_sign_in(self) -> PackedSignIn:
+        """See `Auth`."""
+        from execserver.handover.records import PackedSignIn  # late, as all of that package: few hand over
+
+        return PackedSignIn("agent", [self._token, self._task_id])
+
 
 def sign_in(token: str, endpoints: AgentEndpoints, client: ApiClient, clock: Clock = time.time) -> AgentAuth:
     """Check the token, register a task and return what signs requests for it.  Raises SignInError."""
@@ -89,6 +99,11 @@ def sign_in(token: str, endpoints: AgentEndpoints, client: ApiClient, clock: Clo
     identity = check(token, _published_keys(endpoints.jwks_url, client), clock())
     task_id = register_task(identity, endpoints.auth_api, client, clock)
     return AgentAuth(identity, task_id, token, clock)
+
+
+def signed_in(token: str, task_id: str) -> AgentAuth:
+    """Return what signs requests for a task, by a token that `sign_in` has checked."""
+    return AgentAuth(_content(token), task_id, token)
 
 
 def check(token: str, keys: dict[str, dict[str, object]], now: float) -> AgentIdentity:
@@ -104,6 +119,10 @@ def check(token: str, keys: dict[str, dict[str, object]], now: float) -> AgentId
         if str(reason) == "no kid":
             raise SignInError("agent identity JWT header does not include a kid") from None
         raise SignInError("failed to verify agent identity JWT", str(reason)) from None
+    return _content(token)
+
+
+def _content(token: str) -> AgentIdentity:
     claims = _read_claims(token)
     key = AgentKey.from_pkcs8(claims.agent_private_key)
     return AgentIdentity(claims.agent_runtime_id, claims.account_id, claims.chatgpt_account_is_fedramp, key)

@@ -24,6 +24,7 @@ class AuthFile:
     """One `auth.json`."""
 
     def __init__(self, codex_home: str) -> None:
+        self.folder = codex_home
         self.path = os.path.join(codex_home, FILE_NAME)
 
     def read(self) -> Document | None:

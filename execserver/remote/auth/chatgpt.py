@@ -11,7 +11,9 @@ import datetime
 import logging
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
+import msgspec
 from gevent.lock import RLock
 
 from execserver.remote.answers import CallFailed
@@ -20,6 +22,9 @@ from execserver.remote.auth.endpoints import Endpoints, own_name
 from execserver.remote.auth.kinds import Fields, account_fields
 from execserver.remote.auth.tokens import BadToken, unverified_claims
 from execserver.remote.http import ApiClient
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedSignIn
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +78,13 @@ class ChatGptAuth:
             fields = [("authorization", f"Bearer {tokens['access_token']}")]
         is_fedramp = _is_fedramp(tokens.get("id_token", ""))
         return fields + account_fields(tokens.get("account_id", ""), is_fedramp=is_fedramp)
+
+    def pack_sign_in(self) -> PackedSignIn:
+        """See `Auth`."""
+        from execserver.handover.records import PackedSignIn  # late, as all of that package: few hand over
+
+        document = msgspec.json.encode(self._document).decode()
+        return PackedSignIn("chatgpt", [self._file.folder, document, "yes" if self._refreshes else "no"])
 
     def _is_stale(self) -> bool:
         now = self._clock()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedSignIn
 
 # Made by `execserver relay token create`.  The host rule protects keys of vendors, none of which looks so.
 _RELAY_TOKEN = re.compile(r"esr-[0-9a-f]{12}-[A-Za-z0-9_-]{43}")
@@ -30,12 +33,16 @@ class Auth(Protocol):
     def headers(self) -> Fields:
         """Return the headers of the next request, in order.  Raises SignInError."""
 
+    def pack_sign_in(self) -> PackedSignIn | None:
+        """Return what `handed_over.unpacked` takes; None for what reads stdin, which packs itself."""
+
 
 class ApiKeyAuth:
     """An API key, or in its place the token of a self-hosted relay, which may be sent to any host."""
 
     def __init__(self, key: str, source: str) -> None:
         self._key = key
+        self._source = source
         self.is_api_key = _RELAY_TOKEN.fullmatch(key) is None
         self.described = f"{'API key' if self.is_api_key else 'token of a relay'} from {source}"
         self.secrets = (key,)
@@ -43,6 +50,12 @@ class ApiKeyAuth:
     def headers(self) -> Fields:
         """Return the `authorization` header."""
         return [("authorization", f"Bearer {self._key}")]
+
+    def pack_sign_in(self) -> PackedSignIn:
+        """See `Auth`."""
+        from execserver.handover.records import PackedSignIn  # late, as all of that package: few hand over
+
+        return PackedSignIn("api-key", [self._key, self._source])
 
 
 class BearerAuth:
@@ -61,6 +74,13 @@ class BearerAuth:
         """Return `authorization` and the headers that name the account."""
         fields = [("authorization", f"Bearer {self._token}")] if self._token else []
         return fields + account_fields(self._account_id, is_fedramp=self._is_fedramp)
+
+    def pack_sign_in(self) -> PackedSignIn:
+        """See `Auth`."""
+        from execserver.handover.records import PackedSignIn
+
+        fedramp = "yes" if self._is_fedramp else "no"
+        return PackedSignIn("bearer", [self._token, self._account_id, fedramp, self.described])
 
 
 def account_fields(account_id: str, *, is_fedramp: bool) -> Fields:

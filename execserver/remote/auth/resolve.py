@@ -12,6 +12,9 @@ from execserver.remote.auth.tokens import BadToken, unverified_claims
 from execserver.remote.errors import SignInError
 from execserver.remote.http import ApiClient
 
+CREDENTIALS = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
+"""The variables that hold any."""
+
 NOTHING_USABLE = (
     "remote exec-server registration requires ChatGPT authentication or API key authentication; "
     "run `codex login` or set CODEX_API_KEY"

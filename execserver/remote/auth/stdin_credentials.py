@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from execserver.remote.auth.kinds import Auth, BearerAuth, Fields
 from execserver.remote.auth.tokens import BadToken, unverified_claims
 from execserver.remote.errors import SignInError
+
+if TYPE_CHECKING:
+    from execserver.handover.records import PackedInputCredential
 
 BEARER, EXECUTOR, CHATGPT = "registration-bearer", "executor-credential", "chatgpt-token"
 MAX_LINE_BYTES = 16 * 1024  # with its line end
@@ -38,6 +41,12 @@ class StdinCredential(Protocol):
     def end(self) -> None:
         """Take the end of the input.  Raises SignInError where more was needed."""
 
+    def pack(self) -> PackedInputCredential:
+        """Return what `restore` takes."""
+
+    def restore(self, packed: PackedInputCredential) -> None:
+        """Become what was packed; called on a new one."""
+
 
 class _Line:
     """Collects the first line of an input; what comes behind it is ignored."""
@@ -49,6 +58,7 @@ class _Line:
         self._most_bytes = most_bytes
         self._incomplete = incomplete
         self._held = bytearray()
+        self._token = b""
 
     def feed(self, data: bytes) -> None:
         if self.auth is not None:
@@ -59,11 +69,24 @@ class _Line:
             raise SignInError(self._incomplete)
         if newline:
             self._held.clear()
-            self.auth = self._accept(line.removesuffix(b"\r"))
+            token = line.removesuffix(b"\r")
+            self.auth = self._accept(token)
+            self._token = token
 
     def end(self) -> None:
         if self.auth is None:
             raise SignInError(self._incomplete)
+
+    def pack(self) -> PackedInputCredential:
+        from execserver.handover.records import PackedInputCredential  # late: few hand over
+
+        return PackedInputCredential(bytes(self._held), self._token.decode(), 0)
+
+    def restore(self, packed: PackedInputCredential) -> None:
+        self._held += packed.held
+        self._token = packed.token.encode()
+        if self._token:
+            self.auth = self._accept(self._token)
 
     def _accept(self, line: bytes) -> Auth:
         raise NotImplementedError
@@ -159,6 +182,21 @@ class ExecutorCredential:
         if self._held:
             raise SignInError("invalid exec-server executor credential frame")
 
+    def pack(self) -> PackedInputCredential:
+        """See `StdinCredential`."""
+        from execserver.handover.records import PackedInputCredential
+
+        return PackedInputCredential(bytes(self._held), self._token, self._expires_at)
+
+    def restore(self, packed: PackedInputCredential) -> None:
+        """See `StdinCredential`."""
+        self._held += packed.held
+        if packed.token:
+            self._take(packed.token, packed.expires_at)
+
+    def pack_sign_in(self) -> None:
+        """See `Auth`: `pack` has it."""
+
     def headers(self) -> Fields:
         """Return the `authorization` header.  Raises SignInError once the credential has expired."""
         if self._expires_at <= self._now():
@@ -180,6 +218,9 @@ class ExecutorCredential:
             raise SignInError("exec-server executor credential is for a different environment")
         if frame.expires_at <= self._now():
             raise SignInError("exec-server executor credential is expired")
-        self._learn(frame.token)
-        self._token, self._expires_at = frame.token, frame.expires_at
+        self._take(frame.token, frame.expires_at)
+
+    def _take(self, token: str, expires_at: int) -> None:
+        self._learn(token)
+        self._token, self._expires_at = token, expires_at
         self.auth = self

@@ -29,6 +29,7 @@ from execserver.client.event_log import UNKNOWN_EXIT, Event, Exited, Output
 from execserver.client.recovery import SessionState
 
 if TYPE_CHECKING:
+    from execserver.box.past import Past
     from execserver.box.terminal import Size
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
@@ -62,8 +63,9 @@ class Conversation:
         self._terminated = False
         self._redraw = manner.repaints
         self._replayed = Signal()  # set once what the process printed before this conversation is shown
-        if process.began_before <= process.last_seq + 1:
+        if not process.has_past:
             self._replayed.set()
+        self._past = None if manner.terminal is None or self._replayed.is_set() else _past()
         self._notices = Notices(manner.name, manner.terminal, manner.escapes)
 
     def run(self) -> Ending:
@@ -126,14 +128,21 @@ class Conversation:
             if event is None:
                 break
             if isinstance(event, Output):
-                (stderr if event.stream == "stderr" else stdout).write(event.data)
+                data = event.data if self._past is None else self._past.feed(event.data)
+                (stderr if event.stream == "stderr" else stdout).write(data)
             elif isinstance(event, Exited):
                 code, ended = event.code, event.ended
             if event.seq + 1 >= self._process.began_before:
-                self._replayed.set()
+                self._end_past(stdout)
         if code == UNKNOWN_EXIT:
             return Ending(LOST, "the command ended, and the box does not know how")
         return Ending(code & 0xFF, ended=ended)
+
+    def _end_past(self, stdout: Sink) -> None:
+        if self._past is not None:
+            stdout.write(self._past.rest())
+            self._past = None
+        self._replayed.set()
 
     def _next_event(self, stdout: Sink, stderr: Sink) -> Event | None:
         """Wait for the next event; meanwhile output is written where it arrives."""
@@ -241,6 +250,12 @@ class Conversation:
             self.ask_to_end(Ending(_BY_SIGNAL + number))
         if number == signal.SIGHUP:
             self.ask_to_end(Ending(_BY_SIGNAL + number))  # the terminal is gone
+
+
+def _past() -> Past:
+    from execserver.box.past import Past  # late: only who comes back needs it
+
+    return Past()
 
 
 def _ignore(is_back: bool) -> None:

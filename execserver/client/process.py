@@ -81,6 +81,11 @@ class RemoteProcess:
         return self._known.last_seq
 
     @property
+    def has_past(self) -> bool:
+        """True while something from before the watch began may still come, or waits to be taken."""
+        return self.began_before > 0 and (self._known.can_take or self.last_seq + 1 < self.began_before)
+
+    @property
     def finished(self) -> bool:
         """True once no more events can arrive; some may still wait to be taken."""
         return self._known.finished

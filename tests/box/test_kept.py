@@ -110,6 +110,24 @@ def test_a_shell_is_left_and_found_again(person: Person, box: str) -> None:
 
 
 @pytest.mark.long
+def test_queries_of_the_past_are_not_put_to_the_terminal_again(person: Person, box: str) -> None:
+    """It would answer them, and the answers would be typed into the shell."""
+    asks = b"stty -echo; printf '\\033[6n\\033]11;?\\033%s' '\\'; echo asked; cat >got; echo a${x}live; cat\r"
+    with person.at_terminal("shell", "--name", "asked") as screen:
+        wait_for_prompt(screen)
+        screen.type(asks)
+        assert b"\x1b[6n\x1b]11;?\x1b\\asked" in screen.wait_for(b"asked\r\n")
+        screen.type(b"\r~d")
+        screen.wait_for(b"left running")
+    with person.at_terminal("attach", "asked") as screen:
+        shown = screen.wait_for(b"asked\r\n")
+        assert b"\x1b[6n" not in shown
+        assert b"\x1b]11" not in shown
+        screen.type(b"\x04")
+        screen.wait_for(b"alive\r\n")
+
+
+@pytest.mark.long
 def test_a_killed_client_leaves_its_shell_to_be_found(person: Person, box: str) -> None:
     with person.at_terminal("shell", "--name", "orphan") as screen:
         wait_for_prompt(screen)

@@ -70,6 +70,12 @@ def all_processes() -> dict[int, tuple[bytes, int, int, int]]:
     return found
 
 
+def descendants(root: int) -> list[int]:
+    """Return the pids of what descends from a process."""
+    processes = all_processes()
+    return [pid for pid in processes if _descends(processes, pid, root)]
+
+
 def has_members(group: int) -> bool:
     """Return whether a group exists; exact right after its leader was reaped, a hint later."""
     try:

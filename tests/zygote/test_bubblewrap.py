@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from execserver.zygote.libc import Libc
 from execserver.zygote.records import STAGE_ROOT, SpawnRequest, WorkerRequest
 from execserver.zygote.spawn import SpawnFailure
 from execserver.zygote.supervision.records import Supervision, encode_supervision
-from tests.support.proc import children_of
+from tests.support.proc import children_of, is_over
 from tests.support.roots import ENV, REFUSED, give, identity, mount, plan
 from tests.support.started import start, start_worker
 from tests.support.waiting import wait_until
@@ -281,6 +283,37 @@ def test_a_network_that_cannot_be_entered_ends_what_was_begun(
     with pytest.raises(SpawnFailure) as failure:
         wait_for_start(confinement, start(confinement, request, [1, 2, *questions, 0]))
     assert failure.value.details == [b"bubblewrap: cannot listen in its network: Operation not permitted"]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_start_that_is_given_up_while_its_network_is_made_runs_nothing(
+    confinement: Sandboxes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+
+    def hang(kernel: Kernel, pid: int) -> None:
+        (tmp_path / "new").write_text(str(pid))
+        (tmp_path / "new").rename(told)
+        select.select([], [], [])
+
+    monkeypatch.setattr("execserver.zygote.confine.held_start.join_network", hang)
+    confined = wrapped(plan(mount(WRITE, tmp_path), network="proxy", syscall_filter="proxy-routed"))
+    request = SpawnRequest(
+        *(1, [b"/bin/touch", os.fsencode(tmp_path / "ran")], [*ENV, b"HTTP_PROXY=http://127.0.0.1:9"], b"/"),
+        confinement=confined,
+        listens=True,
+        deadline_ns=time.monotonic_ns() + 2 * 10**9,
+    )
+    pid = confinement.begin(request, [1, 2, 0])
+    wait_until(told.exists)
+    inside = int(told.read_text())
+    helper = next(child for child in children_of(pid) if inside not in children_of(child))
+    pipes = [os.readlink(entry) for entry in Path(f"/proc/{inside}/fd").iterdir() if int(entry.name) > 2]
+    assert len(pipes) > len(set(pipes))  # what it waits for does not end with the others
+    wait_until(lambda: confinement.give_up_overdue() == [pid])
+    os.waitpid(pid, 0)
+    confinement.take_end(pid, 0)
+    wait_until(lambda: all(is_over(each) for each in (inside, helper)))
     assert not (tmp_path / "ran").exists()
 
 

@@ -55,7 +55,7 @@ class Wrapper:
         options = bwrap.command_arguments(view, self._bwrap, cwd=cwd, env=command.env, arg0=arg0)
         options += [b"--json-status-fd", b"%d" % status]
         if held is not None:
-            options += [b"--block-fd", b"%d" % held.descriptor]
+            options += held.options
         return self._line(options, staged or command.argv)
 
     def worker_line(self, argv: Sequence[bytes], readable: Sequence[bytes]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """A command that bubblewrap holds back until its network leads to proxies.
 
 Bubblewrap starts the command when a descriptor can be read from, or has ended.  So what waits must be dead
-before this process gives the start up.
+before this process gives the start up; and it holds the other end itself, for when this process is killed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import os
 
 from execserver.sandbox.proxy.joining import join_network
+from execserver.zygote.confine.child import tying_to_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ _SIGKILL = 9
 
 
 class HeldStart:
-    """One start; `descriptor` is for bubblewrap's `--block-fd`."""
+    """One start; `options` are for bubblewrap."""
 
     def __init__(self, kernel: Kernel, routing: Routing) -> None:
         self._kernel = kernel
         self._routing = routing
-        self.descriptor, self._release = os.pipe2(os.O_CLOEXEC)
-        os.set_inheritable(self.descriptor, True)
+        held, self._release = os.pipe2(0)
+        # The second is closed before the command is executed.
+        self.options = [b"--block-fd", b"%d" % held, b"--sync-fd", b"%d" % self._release]
 
     def go(self, program: int, inside: int) -> None:
         """Listen in the network of the process `inside`, and let the command start.
@@ -45,10 +47,12 @@ class HeldStart:
     def _listen(self, inside: int) -> int:
         """Return the errno of what failed, else 0."""
         # In a process that ends: whoever enters the network stays there.
+        tie = tying_to_parent(self._kernel)
         helper = os.fork()
         if helper == 0:
             number = errno.EIO
             try:
+                tie()
                 join_network(self._kernel, inside)
                 self._routing.listen()
                 number = 0

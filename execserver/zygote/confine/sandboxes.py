@@ -30,6 +30,7 @@ from execserver.zygote.confine.plan_cache import PlanCache
 from execserver.zygote.confine.request import covers_of, root_failure
 from execserver.zygote.confine.routing import through_bridge, to_server
 from execserver.zygote.confine.table import back_end_of
+from execserver.zygote.groups import descendants
 from execserver.zygote.records import STAGE_EXEC, STAGE_ROOT
 from execserver.zygote.spawn import SpawnFailure, check_deadline, enter_cwd
 from execserver.zygote.worker import serve
@@ -243,7 +244,10 @@ class Sandboxes(Host):
         overdue = [pid for pid, one in self._beginning.items() if 0 < one.deadline_ns <= now]
         for pid in overdue:
             del self._beginning[pid]
+            below = descendants(pid)
             os.kill(pid, _SIGKILL)
+            for each in below:  # nobody has told which of them is the first process of a sandbox
+                end_inside(each)
         return overdue
 
     def take_end(self, pid: int, status: int) -> int:

@@ -7,6 +7,7 @@ show nothing else of such an answer.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
 from execserver.egress.http_heads import written
 
@@ -57,6 +58,7 @@ def junk(date: bytes) -> bytes:
     return written(b"HTTP/1.1 400 Bad Request", fields)
 
 
+@lru_cache(maxsize=1)  # of the second that it is
 def connected(date: bytes) -> bytes:
     """Return the answer to a CONNECT that is allowed."""
     return written(b"HTTP/1.1 200 OK", [(b"date", date)])

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Action(enum.Enum):
+class Action(enum.StrEnum):
     """What becomes of a connection; `ask` is a refusal that somebody could lift."""
 
     ALLOW = "allow"
@@ -17,7 +17,7 @@ class Action(enum.Enum):
     ASK = "ask"
 
 
-class Source(enum.Enum):
+class Source(enum.StrEnum):
     """Who decided."""
 
     BASELINE_POLICY = "baseline_policy"
@@ -26,14 +26,14 @@ class Source(enum.Enum):
     PROXY_STATE = "proxy_state"
 
 
-class Scope(enum.Enum):
+class Scope(enum.StrEnum):
     """Whether the decision was about the host, or about something else."""
 
     DOMAIN = "domain"
     NON_DOMAIN = "non_domain"
 
 
-class Protocol(enum.Enum):
+class Protocol(enum.StrEnum):
     """How the process asked."""
 
     HTTP = "http"
@@ -42,7 +42,7 @@ class Protocol(enum.Enum):
     SOCKS5_UDP = "socks5_udp"
 
 
-class Mode(enum.Enum):
+class Mode(enum.StrEnum):
     """`limited` lets only reading HTTP requests pass."""
 
     FULL = "full"
@@ -74,12 +74,12 @@ _OTHER = ("blocked-by-policy", "Request blocked by network policy.")
 class Verdict:
     """One decision and its reason.
 
-    `override`: a client allowed what the policy does not.  A refusal with a `note` is final: no client is
-    asked, and the note tells the process more.  `rules` are those of the machine for want of which it is
-    refused, none where they would not help.
+    It `allows` the connection or not.  `override`: a client allowed what the policy does not.  A refusal with
+    a `note` is final: no client is asked, and the note tells the process more.  `rules` are those of the
+    machine for want of which it is refused, none where they would not help.
     """
 
-    __slots__ = ("action", "note", "override", "reason", "rules", "scope", "source")
+    __slots__ = ("action", "allows", "note", "override", "reason", "rules", "scope", "source")
 
     def __init__(
         self,
@@ -92,17 +92,13 @@ class Verdict:
         rules: tuple[str, ...] = (),
     ) -> None:
         self.action = action
+        self.allows = action is Action.ALLOW
         self.reason = reason
         self.source = source
         self.scope = scope
         self.override = override
         self.note = note
         self.rules = rules
-
-    @property
-    def allows(self) -> bool:
-        """True if the connection goes on."""
-        return self.action is Action.ALLOW
 
     @property
     def error_label(self) -> str:
@@ -123,14 +119,15 @@ UNIX_SOCKET = Verdict(Action.DENY, UNIX_SOCKET_UNSUPPORTED, Source.PROXY_STATE, 
 
 
 class Question:
-    """Where a process wants to go; `host` is normal."""
+    """Where a process wants to go; `host` is normal, and `key` is all of it."""
 
-    __slots__ = ("host", "port", "protocol")
+    __slots__ = ("host", "key", "port", "protocol")
 
     def __init__(self, protocol: Protocol, host: str, port: int) -> None:
         self.protocol = protocol
         self.host = host
         self.port = port
+        self.key = host, port, protocol
 
 
 class DecisionRecord:

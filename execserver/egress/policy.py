@@ -6,8 +6,6 @@ the name and has its addresses judged, and once more those that it connects to.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from execserver.egress.addresses import Address, literal
 from execserver.egress.decisions import (
     ALLOW,
@@ -24,6 +22,7 @@ from execserver.egress.decisions import (
     Source,
     Verdict,
 )
+from execserver.egress.remembering import remember
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
     from execserver.egress.patterns import Pattern
 
 LOCALHOST = "localhost"
-MAX_REMEMBERED = 256  # decisions of one process; then they are forgotten, and made anew
 _Asked = tuple[str, int, Protocol]
-_Key = TypeVar("_Key")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _HTTPS_PORT = 443
 
@@ -156,18 +153,17 @@ class EgressPolicy:
 
     def judge(self, question: Question) -> Verdict:
         """Decide by the host as it was written."""
-        asked = question.host, question.port, question.protocol
-        verdict = self._by_host.get(asked)
+        verdict = self._by_host.get(question.key)
         if verdict is None:
-            verdict = _remembered(self._by_host, asked, self._judge(question))
+            verdict = remember(self._by_host, question.key, self._judge(question))
         return verdict
 
     def judge_answers(self, question: Question, answers: Sequence[Address]) -> Verdict:
         """Decide by what the name was resolved to, after `judge` or a client has allowed it."""
-        asked = (question.host, question.port, question.protocol), tuple(answers)
+        asked = question.key, tuple(answers)
         verdict = self._by_answers.get(asked)
         if verdict is None:
-            verdict = _remembered(self._by_answers, asked, self._judge_answers(question, answers))
+            verdict = remember(self._by_answers, asked, self._judge_answers(question, answers))
         return verdict
 
     def _judge(self, question: Question) -> Verdict:
@@ -229,13 +225,6 @@ class EgressPolicy:
         return all(
             address.is_public or (rules is not None and rules.names(question, address)) for address in answers
         )
-
-
-def _remembered(decisions: dict[_Key, Verdict], asked: _Key, verdict: Verdict) -> Verdict:
-    if len(decisions) >= MAX_REMEMBERED:
-        decisions.clear()
-    decisions[asked] = verdict
-    return verdict
 
 
 def _is_local(host: str, address: Address | None) -> bool:

@@ -9,7 +9,8 @@ from execserver.egress.config import domain_rules
 from execserver.egress.decisions import Action, Mode, Protocol, Question
 from execserver.egress.machine_rules import MachineRules
 from execserver.egress.patterns import Pattern
-from execserver.egress.policy import MAX_REMEMBERED, EgressPolicy, Rule, RuleSet
+from execserver.egress.policy import EgressPolicy, Rule, RuleSet
+from execserver.egress.remembering import MAX_REMEMBERED
 from execserver.egress.rules_file import parse_rules
 
 

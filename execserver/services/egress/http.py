@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 
 from execserver.egress import answers
 from execserver.egress.decisions import UNIX_SOCKET, Protocol, Question
-from execserver.egress.hosts import shown
-from execserver.egress.http_heads import (
-    BadHead,
-    Body,
-    RequestHead,
-    head_length,
-    parse_request,
-    written,
-)
-from execserver.egress.http_targets import BadTarget, Target, target_of
+from execserver.egress.http_heads import BadHead, Body, head_length
+from execserver.egress.http_requests import Asked
 from execserver.services.egress.dates import http_date
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused
@@ -28,7 +20,6 @@ from execserver.services.egress.tls_guard import TlsGuard
 from execserver.services.egress.upstream_tunnel import opened_tunnel
 
 if TYPE_CHECKING:
-    from execserver.http_client.proxy import Proxy
     from execserver.services.egress.ends import End
 
 HEAD_S = 15.0
@@ -60,26 +51,23 @@ class HttpConnection:
             head = self._incoming.take(head_length, IDLE_S, HEAD_S)
             if not head:
                 return False
-            request = parse_request(head)
-            framing = request.framing()
+            asked = self._judge.heads.read(head)
         except BadHead:
             send(self._sock, answers.junk(http_date()))
             return False
-        if request.method == "CONNECT":
-            if framing[0] is not Body.NONE:
+        if asked.request.method == "CONNECT":
+            if asked.framing[0] is not Body.NONE:
                 send(self._sock, answers.junk(http_date()))
                 return False
-            return self._connect(request)
-        return self._plain(request, framing)
+            return self._connect(asked)
+        return self._plain(asked)
 
-    def _connect(self, request: RequestHead) -> bool:
-        closes = not request.keeps_alive
-        try:
-            target = target_of(request)
-        except BadTarget as error:
-            send(self._sock, answers.plain(400, str(error), http_date(), closes=closes))
+    def _connect(self, asked: Asked) -> bool:
+        closes = not asked.request.keeps_alive
+        question = asked.question
+        if question is None:
+            send(self._sock, answers.plain(400, asked.refusal, http_date(), closes=closes))
             return not closes
-        question = Question(Protocol.HTTPS_CONNECT, target.host, target.port)
         verdict = self._judge.admit(question, "CONNECT", self._client)
         if not verdict.allows:
             send(self._sock, answers.tunnel_blocked(verdict, http_date(), closes=closes))
@@ -102,17 +90,17 @@ class HttpConnection:
                 carry(near, far)
         return False
 
-    def _plain(self, request: RequestHead, framing: tuple[Body, int]) -> bool:
-        kind, size = framing
+    def _plain(self, asked: Asked) -> bool:
+        request, (kind, size) = asked.request, asked.framing
         can_drop = kind is Body.NONE or (kind is Body.LENGTH and size <= _DROPPED_BODY_BYTES)
         closes = not request.keeps_alive or request.minor == 0
-        refusal = self._refusal(request, closes=closes or not can_drop)
+        refusal = self._refusal(asked, closes=closes or not can_drop)
         if isinstance(refusal, bytes):
             send(self._sock, refusal)
             if closes or not can_drop:
                 return False
             return self._drop(size)
-        target, question = refusal
+        question = refusal
         try:
             way = self._judge.connect(question, request.method, self._client)
         except Refused as refused:
@@ -123,29 +111,28 @@ class HttpConnection:
             return self._failed(closes=closes or not can_drop) and self._drop(size)
         with way.sock:
             exchange = Exchange(self._incoming, way.sock, request, closes=closes)
+            head = asked.onward if way.proxy is None else asked.through(way.proxy.authorization)
             try:
-                return exchange.run(_upstream_head(request, target, way.proxy), framing)
+                return exchange.run(head, asked.framing)
             except UpstreamFailed as failed:
                 # Part of the body may have been sent, so nobody knows where the next request begins.
                 return failed.can_be_answered and self._failed(closes=closes or kind is not Body.NONE)
 
-    def _refusal(self, request: RequestHead, *, closes: bool) -> bytes | tuple[Target, Question]:
+    def _refusal(self, asked: Asked, *, closes: bool) -> bytes | Question:
         """Return the answer to a request that goes nowhere, else where it goes."""
+        request, target, question = asked.request, asked.target, asked.question
         if request.all(_UNIX_SOCKET_FIELD):
             question = Question(Protocol.HTTP, "unix-socket", 0)
             self._judge.tell(UNIX_SOCKET, question, request.method, self._client)
             return answers.plain(501, _NO_SOCKETS, http_date(), closes=closes)
-        try:
-            target = target_of(request)
-        except BadTarget as error:
-            return answers.plain(400, str(error), http_date(), closes=closes)
-        question = Question(Protocol.HTTP, target.host, target.port)
+        if target is None or question is None:
+            return answers.plain(400, asked.refusal, http_date(), closes=closes)
         verdict = self._judge.admit(question, request.method, self._client)
         if not verdict.allows:
             return answers.blocked(verdict, question, http_date(), closes=closes)
         if target.is_tls:
             return answers.plain(502, _UPSTREAM_FAILURE, http_date(), closes=closes)
-        return target, question
+        return question
 
     def _failed(self, *, closes: bool) -> bool:
         send(self._sock, answers.plain(502, _UPSTREAM_FAILURE, http_date(), closes=closes))
@@ -159,20 +146,3 @@ class HttpConnection:
                 return False
             size -= len(data)
         return True
-
-
-def _upstream_head(request: RequestHead, target: Target, proxy: Proxy | None) -> bytes:
-    """Return the head for the next hop, without what says how the body is framed by chunks."""
-    place = target.path
-    if proxy is not None:
-        host = shown(target.host, target.port).removesuffix(":80")
-        place = f"http://{host}{target.path}"
-    fields = request.passed_on()
-    if not any(request.all(b"host")):
-        fields = [field for field in fields if field[0].lower() != b"host"]
-        fields.insert(0, (b"Host", shown(target.host, target.port).removesuffix(":80").encode()))
-    if request.framing()[0] is Body.CHUNKED:
-        fields.append((b"transfer-encoding", b"chunked"))
-    if proxy is not None and proxy.authorization is not None:
-        fields.append((b"proxy-authorization", proxy.authorization))
-    return written(f"{request.method} {place} HTTP/1.1".encode(), fields)

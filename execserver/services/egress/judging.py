@@ -26,7 +26,9 @@ from execserver.egress.decisions import (
     Question,
     Verdict,
 )
+from execserver.egress.http_requests import Heads
 from execserver.egress.name_pace import NamePace
+from execserver.egress.remembering import remember
 from execserver.http_client.connect import connect_to
 from execserver.http_client.proxy import Proxy, UnsupportedProxy
 from execserver.services.egress.ends import End, connected, of_gevent
@@ -63,6 +65,14 @@ class Way(NamedTuple):
     proxy: Proxy | None
 
 
+class _Found(NamedTuple):
+    """Where a host is, and what is decided about these addresses."""
+
+    places: list[Place]
+    addresses: list[Address]
+    verdict: Verdict
+
+
 class Judge:
     """Decides for one process, and tells of each decision.  `ask` is None if no client wants to be asked."""
 
@@ -74,6 +84,9 @@ class Judge:
         self._ask = ask
         self._pace = NamePace()
         self._look_ups = BoundedSemaphore(MAX_LOOK_UPS)
+        # By question: where a literal address leads never changes, nor does the policy.
+        self._literals: dict[object, _Found] = {}
+        self.heads = Heads()
 
     def tell(self, verdict: Verdict, question: Question, method: str | None, client: str) -> None:
         """Tell of a decision."""
@@ -97,10 +110,8 @@ class Judge:
 
     def connect(self, question: Question, method: str | None, client: str) -> Way:
         """Connect to an admitted host.  Raises Refused and OSError."""
-        places = self._places(question)
-        addresses = [_address(place) for place in places]
-        is_own = self._service.own_ports.leads_to_us(addresses, question.port)
-        if is_own or not self.policy.judge_answers(question, addresses).allows:
+        places, addresses, verdict = self._find(question)
+        if self._service.own_ports.leads_to_us(addresses, question.port) or not verdict.allows:
             self.tell(REBOUND, question, method, client)
             raise Refused(REBOUND)
         proxy = self._upstream(question, addresses)
@@ -115,17 +126,27 @@ class Judge:
         if self.policy.allow_local_binding and self.policy.machine is None:
             return ALLOW  # everything follows the patterns then
         try:
-            places = self._places(question)
+            return self._find(question).verdict
         except OSError:
-            places = []
-        return self.policy.judge_answers(question, [_address(place) for place in places])
+            return self.policy.judge_answers(question, [])
+
+    def _find(self, question: Question) -> _Found:
+        """Find a host, and judge where it is.  Raises OSError."""
+        found = self._literals.get(question.key)
+        if found is None:
+            places = self._places(question)
+            addresses = [_address(place) for place in places]
+            found = _Found(places, addresses, self.policy.judge_answers(question, addresses))
+            if literal(question.host) is not None:
+                remember(self._literals, question.key, found)
+        return found
 
     def _upstream(self, question: Question, addresses: list[Address]) -> Proxy | None:
         """Return the proxy that a connection goes through.  Raises OSError for one of an unknown kind."""
-        scheme = _SCHEMES.get(question.protocol)
-        if not self.policy.upstream or scheme is None:
+        if not self.policy.upstream:
             return None
-        if any(address.is_loopback for address in addresses):
+        scheme = _SCHEMES.get(question.protocol)
+        if scheme is None or any(address.is_loopback for address in addresses):
             return None
         is_private = not all(address.is_public for address in addresses)
         if is_private and not self._service.settings.proxy_private_ips_via_upstream:

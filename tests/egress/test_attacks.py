@@ -322,7 +322,7 @@ def test_tls_for_another_host_than_that_of_the_tunnel_is_judged_like_it(
 def test_after_the_end_of_the_process_nobody_is_served() -> None:
     with scene(rules("*")) as here:
         sock = here.connection()
-        wait_until(lambda: len(here.proxy._greenlets) == 1, pause=gevent.sleep)
+        wait_until(lambda: len(here.proxy._connections) == 1, pause=gevent.sleep)
         here.proxy.close()
         assert sock.recv(100) == b""
         sock.close()

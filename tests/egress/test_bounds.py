@@ -7,7 +7,8 @@ import pytest
 from gevent import socket
 
 from execserver.egress import name_pace
-from execserver.services.egress import http, proxy, streams
+from execserver.services.egress import http, proxy
+from execserver.services.egress import tunnel as tunnel_module
 from execserver.settings import Settings
 from tests.support.egress_scene import get, heard, rules, scene, tunnel, upstream
 from tests.support.greenlets import turns
@@ -27,7 +28,7 @@ def test_a_slow_head_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_half_a_tunnel_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HALF_OPEN_S", 0.2)
+    monkeypatch.setattr(tunnel_module, "HALF_OPEN_S", 0.2)
 
     def silent(sock: socket.socket) -> None:
         while sock.recv(100):
@@ -45,10 +46,10 @@ def test_a_process_with_too_many_connections_waits_and_then_goes_on(monkeypatch:
     monkeypatch.setattr(proxy, "MAX_CONNECTIONS", 4)
     with scene(rules("127.0.0.1")) as here, upstream() as server:
         waiting = [here.connection() for _ in range(6)]
-        wait_until(lambda: len(here.proxy._greenlets) == 4, pause=gevent.sleep)
+        wait_until(lambda: len(here.proxy._connections) == 4, pause=gevent.sleep)
         waiting[5].sendall(get(server.place))
         turns()
-        assert len(here.proxy._greenlets) == 4
+        assert len(here.proxy._connections) == 4
         for sock in waiting[:4]:
             sock.close()
         assert waiting[5].recv(100).startswith(b"HTTP/1.1 200")

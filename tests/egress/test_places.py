@@ -68,12 +68,12 @@ def test_a_thousand_half_open_tunnels_are_bounded_and_others_go_on(monkeypatch: 
             sock.sendall(tunnel(held.place))
             sock.shutdown(socket.SHUT_WR)
             gevent.sleep(0)
-        wait_until(lambda: len(here.proxy._greenlets) == 192, pause=gevent.sleep)
+        wait_until(lambda: len(here.proxy._connections) == 192, pause=gevent.sleep)
         other = another(here, policy)
         undo.callback(other.proxy.close)
         for _ in range(20):  # of another process
             assert other.status(get(server.place)) == 200
-        assert len(here.proxy._greenlets) == 192
+        assert len(here.proxy._connections) == 192
     wait_until(lambda: here.service.places._taken == 0, pause=gevent.sleep)
 
 

@@ -12,7 +12,7 @@ import errno
 import os
 from typing import Any
 
-from gevent import socket
+from gevent import getcurrent, socket
 from gevent.hub import get_hub
 
 READABLE, WRITABLE = 1, 2
@@ -66,13 +66,24 @@ class End(_socket.socket):
 
     def wait(self, event: int, limit_s: float | None = None) -> None:
         """Wait until it can be read or written.  Raises TimeoutError above the limit."""
-        watcher = get_hub().loop.io(self.fileno(), event)
+        hub = get_hub()
+        watcher, timer = hub.loop.io(self.fileno(), event), None
         self._waiting = (*self._waiting, watcher)
         try:
-            socket.wait(watcher, limit_s, TimeoutError(errno.ETIMEDOUT, "timed out"))
+            watcher.start(getcurrent().switch, watcher)
+            if limit_s is not None:
+                timer = hub.loop.timer(limit_s)
+                timer.start(getcurrent().switch, timer)
+            woken = None
+            while woken is not watcher:
+                woken = hub.switch()
+                if timer is not None and woken is timer:
+                    raise TimeoutError(errno.ETIMEDOUT, "timed out")
         finally:
-            self._waiting = tuple(other for other in self._waiting if other is not watcher)
+            self._waiting = tuple([other for other in self._waiting if other is not watcher])
             watcher.close()
+            if timer is not None:
+                timer.close()
 
     def close(self) -> None:
         """Close it; who waits gets an OSError first."""

@@ -15,8 +15,9 @@ from execserver.egress.http_requests import Asked
 from execserver.services.egress.dates import http_date
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
 from execserver.services.egress.judging import Judge, Refused
-from execserver.services.egress.streams import Incoming, carry, send
+from execserver.services.egress.streams import Incoming, send
 from execserver.services.egress.tls_guard import TlsGuard
+from execserver.services.egress.tunnel import Tunnel
 from execserver.services.egress.upstream_tunnel import opened_tunnel
 
 if TYPE_CHECKING:
@@ -39,11 +40,16 @@ class HttpConnection:
         self._client = client
         self._judge = judge
         self._incoming = Incoming(sock)
+        self._tunnel: Tunnel | None = None
 
-    def serve(self) -> None:
-        """Answer requests until the connection ends.  Raises OSError if it breaks."""
+    def serve(self) -> Tunnel | None:
+        """Answer requests until the connection ends, or is to be carried: then the socket is the tunnel's.
+
+        Raises OSError if it breaks.
+        """
         while self._serve_one():
             pass
+        return self._tunnel
 
     def _serve_one(self) -> bool:
         """Answer one request; return whether another may follow."""
@@ -84,10 +90,13 @@ class HttpConnection:
             way = self._judge.connect(question, "CONNECT", self._client)
         except (Refused, OSError):
             return False
-        with way.sock:
-            far = Incoming(way.sock)
+        far = Incoming(way.sock)
+        try:
             if way.proxy is None or opened_tunnel(far, way.proxy, question):
-                carry(near, far)
+                self._tunnel = Tunnel(near, far)
+        finally:
+            if self._tunnel is None:
+                way.sock.close()
         return False
 
     def _plain(self, asked: Asked) -> bool:

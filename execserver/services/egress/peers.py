@@ -18,14 +18,16 @@ from collections.abc import Iterator
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _NETLINK_SOCK_DIAG = 4
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
-_REQUEST = struct.Struct("=BBBBI")  # family, protocol, extensions, padding, states
-_SOCKET = struct.Struct(">HH16s16sI8s")  # ports, addresses, interface, cookie
+_LOOPBACK = socket.inet_aton("127.0.0.1")
 _ANY_COOKIE = b"\xff" * 8
 _ALL_STATES = 0xFFFFFFFF
-_OWNER_AT = _HEADER.size + 4 + _SOCKET.size + 12  # of user and inode in an answer
-_OWNER = struct.Struct("=II")
-_LOOPBACK = socket.inet_aton("127.0.0.1")
+# length, type, flags, sequence, port; then family, protocol, extensions, padding, states
+_REQUEST = struct.Struct("=IHHIIBBBBI")
+_PORTS = struct.Struct(">HH")  # of the other end and ours, in the order of the network
+_PLACE = struct.pack("=16s16sI8s", _LOOPBACK, _LOOPBACK, 0, _ANY_COOKIE)  # addresses, interface, cookie
+_REQUEST_BYTES = _REQUEST.size + _PORTS.size + len(_PLACE)
+# type and sequence; behind the socket and three numbers user and inode
+_ANSWER = struct.Struct(f"=4xH2xI4x4x{_PORTS.size + len(_PLACE)}x12xII")
 _MAX_DESCENDANTS = 4096
 _MAX_STRANGERS = 256
 _STRANGER_S = 1.0  # looking through /proc takes milliseconds, and anybody can connect
@@ -92,26 +94,21 @@ class Peers:
             self.close()  # an answer that comes late would be taken for that to the next question
             return _from_proc(client[1], proxy_port)
 
-    def _ask(self, client_port: int, proxy_port: int) -> Owner | None:
+    def _ask(self, client_port: int, proxy_port: int) -> Owner:
         if self._netlink is None:
-            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
-            self._netlink = socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG)
+            raw = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+            self._netlink = socket.socket(socket.AF_NETLINK, raw, _NETLINK_SOCK_DIAG)
             self._netlink.setblocking(False)  # the kernel answers within the call that sends
         self._sequence += 1
-        place = _SOCKET.pack(client_port, proxy_port, _LOOPBACK, _LOOPBACK, 0, _ANY_COOKIE)
-        body = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + place
-        length = _HEADER.size + len(body)
-        head = _HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, self._sequence, 0)
-        self._netlink.send(head + body)
+        head = (_REQUEST_BYTES, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, self._sequence, 0)
+        kind = (socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
+        self._netlink.send(_REQUEST.pack(*head, *kind) + _PORTS.pack(client_port, proxy_port) + _PLACE)
         answer = self._netlink.recv(4096)
-        _, kind, _, sequence, _ = _HEADER.unpack_from(answer)
-        if (
-            kind != _SOCK_DIAG_BY_FAMILY
-            or sequence != self._sequence
-            or len(answer) < _OWNER_AT + _OWNER.size
-        ):
-            raise OSError(0, "no answer of sock_diag")
-        return Owner(*_OWNER.unpack_from(answer, _OWNER_AT))
+        if len(answer) >= _ANSWER.size:
+            answered, sequence, uid, inode = _ANSWER.unpack_from(answer)
+            if answered == _SOCK_DIAG_BY_FAMILY and sequence == self._sequence:
+                return Owner(uid, inode)
+        raise OSError(0, "no answer of sock_diag")
 
 
 def _from_proc(client_port: int, proxy_port: int) -> Owner | None:

@@ -12,8 +12,6 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING
 
-import gevent
-
 from execserver.egress.environment import proxy_environment
 from execserver.eventloop.acceptor import Acceptor
 from execserver.services.egress.ends import End, accepted
@@ -22,11 +20,15 @@ from execserver.services.egress.judging import Ask, Judge, Tell
 from execserver.services.egress.socks import SocksConnection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from execserver.egress.policy import EgressPolicy
+    from execserver.eventloop.workers import Work, Workers
     from execserver.handover.carrier import Incoming, Outgoing
     from execserver.handover.records import PackedNetwork
     from execserver.services.egress.masked import Masked
     from execserver.services.egress.service import EgressService
+    from execserver.services.egress.tunnel import Tunnel
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class EgressProxy:
         self._service = service
         self._policy = policy
         self._judge = Judge(policy, service, tell, ask)
-        self._greenlets: set[gevent.Greenlet[..., None]] = set()
+        self._connections: set[_Connection] = set()
         self._acceptors: list[Acceptor] = []
         self._is_on_host = False
         self._has_strangers = False
@@ -134,8 +136,8 @@ class EgressProxy:
         if self._is_on_host and acceptors:  # later the ports may be another's
             self._service.own_ports.remove(*self._ports)
         self._service.places.discard(self)
-        for greenlet in list(self._greenlets):
-            greenlet.kill(block=False)
+        for connection in list(self._connections):
+            connection.end()
         if self.masked is not None:
             self.masked.close()
 
@@ -150,7 +152,7 @@ class EgressProxy:
 
     @property
     def _may_accept(self) -> bool:
-        count = len(self._greenlets)
+        count = len(self._connections)
         return count < MAX_CONNECTIONS and self._service.places.are_free_for(count)
 
     @property
@@ -171,26 +173,58 @@ class EgressProxy:
             _log.log(level, "a connection to the proxy of process %d was not its own", self.leader)
             near.close()
             return
-        greenlet = gevent.Greenlet(self._serve, kind, near, f"{address[0]}:{address[1]}")
-        self._greenlets.add(greenlet)
+        connection = _Connection(near, self._service.workers, self._ended)
+        self._connections.add(connection)
         self._service.places.take()
-        greenlet.rawlink(self._ended)
-        greenlet.start()
+        connection.start(kind(near, f"{address[0]}:{address[1]}", self._judge))
         if not self._may_accept:
             self.settle()
 
-    def _serve(self, kind: Serve, sock: End, client: str) -> None:
-        with sock:
-            try:
-                kind(sock, client, self._judge).serve()
-            except OSError as error:
-                _log.debug("a connection to a proxy broke: %s", error)
-
-    def _ended(self, greenlet: gevent.Greenlet[..., None]) -> None:
-        self._greenlets.discard(greenlet)
+    def _ended(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
         self._service.places.give_back()
         if not self._is_accepting:
             self.settle()
+
+
+class _Connection:
+    """A connection to the proxy: a worker serves it, until it ends or is a tunnel."""
+
+    __slots__ = ("_ended", "_is_ending", "_near", "_tunnel", "_work", "_workers")
+
+    def __init__(self, near: End, workers: Workers, ended: Callable[[_Connection], None]) -> None:
+        """`ended` is called once, when all is closed."""
+        self._near = near
+        self._workers = workers
+        self._ended = ended
+        self._is_ending = False
+        self._tunnel: Tunnel | None = None
+        self._work: Work
+
+    def start(self, served: HttpConnection | SocksConnection) -> None:
+        """Begin to serve, which may be over at once."""
+        self._work = self._workers.start(partial(self._serve, served))
+
+    def end(self) -> None:
+        """End it soon."""
+        self._is_ending = True
+        self._work.kill()
+        if self._tunnel is not None:
+            self._tunnel.close()
+
+    def _serve(self, served: HttpConnection | SocksConnection) -> None:
+        try:
+            self._tunnel = served.serve()
+        except OSError as error:
+            _log.debug("a connection to a proxy broke: %s", error)
+        finally:
+            if self._tunnel is None:
+                self._near.close()
+                self._ended(self)
+        if self._tunnel is not None:
+            self._tunnel.start(self._workers, partial(self._ended, self))
+            if self._is_ending:
+                self._tunnel.close()
 
 
 def _listening(fd: int) -> socket.socket:

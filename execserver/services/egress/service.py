@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from execserver.egress.decisions import DecisionRecord
+from execserver.eventloop.workers import Workers
 from execserver.http_client.connect import SocketConnector
 from execserver.http_client.proxy import Proxies
 from execserver.services.egress.own_ports import OwnPorts
@@ -48,6 +49,7 @@ class EgressService:
         self._tls: Tls | None = None
         self.watchers: list[Watcher] = []
         self.places = Places(settings.egress_connections)
+        self.workers = Workers()
         if own_address is not None:
             self.own_ports.add(own_address[1])
 

@@ -19,9 +19,10 @@ from execserver.egress.socks import (
     request_length,
     succeeded,
 )
-from execserver.services.egress.judging import Judge, Refused
-from execserver.services.egress.streams import Incoming, carry, send
+from execserver.services.egress.judging import Judge, Refused, Way
+from execserver.services.egress.streams import Incoming, send
 from execserver.services.egress.tls_guard import TlsGuard
+from execserver.services.egress.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,54 +41,64 @@ class SocksConnection:
         self._judge = judge
         self._incoming = Incoming(sock)
 
-    def serve(self) -> None:
-        """Hear the client, and carry bytes if it may connect.  Raises OSError if the connection breaks."""
+    def serve(self) -> Tunnel | None:
+        """Hear the client; return how to go on if it may connect: the socket is the tunnel's then.
+
+        Raises OSError if the connection breaks.
+        """
         try:
-            if not self._take(greeting_length):
-                return
-            send(self._sock, WITHOUT_PASSWORD)
-            data = self._take(request_length)
-            if data:
-                self._answer(parse_request(data))
+            if self._take(greeting_length):
+                send(self._sock, WITHOUT_PASSWORD)
+                if data := self._take(request_length):
+                    return self._answer(parse_request(data))
         except BadSocks as error:
             send(self._sock, error.answer)
+        return None
 
     def _take(self, length: Callable[[bytes], int]) -> bytes:
         return self._incoming.take(length, _HANDSHAKE_S, _HANDSHAKE_S)
 
-    def _answer(self, request: SocksRequest) -> None:
+    def _answer(self, request: SocksRequest) -> Tunnel | None:
         if request.command is Command.CONNECT:
-            self._connect(Question(Protocol.SOCKS5_TCP, request.host, request.port))
-        elif request.command is Command.UDP_ASSOCIATE and self._judge.policy.socks_udp:
+            return self._connect(Question(Protocol.SOCKS5_TCP, request.host, request.port))
+        if request.command is Command.UDP_ASSOCIATE and self._judge.policy.socks_udp:
             self._associate(request)
         else:
             send(self._sock, failed(Reply.COMMAND_NOT_SUPPORTED))
+        return None
 
-    def _connect(self, question: Question) -> None:
+    def _connect(self, question: Question) -> Tunnel | None:
         by_port = self._judge.policy.refuses_port(question)
         if by_port is not None:
             self._judge.tell(by_port, question, None, self._client)
         if by_port is not None or not self._judge.admit(question, None, self._client).allows:
             send(self._sock, failed(Reply.NOT_ALLOWED))
-            return
+            return None
         try:
             way = self._judge.connect(question, None, self._client)
         except Refused:
             send(self._sock, failed(Reply.NOT_ALLOWED))
-            return
+            return None
         except OSError:
             send(self._sock, failed(Reply.REFUSED))
-            return
-        with way.sock:
-            address, port, *_ = way.sock.getsockname()
-            send(self._sock, succeeded(address, port))
-            near = TlsGuard(self._incoming, self._judge, question, None, self._client)
-            if not near.is_intercepted:
-                carry(near, Incoming(way.sock))
-                return
-            from execserver.services.egress.interception import Interception
+            return None
+        try:
+            return self._connected(way, question)
+        except BaseException:
+            way.sock.close()
+            raise
 
+    def _connected(self, way: Way, question: Question) -> Tunnel | None:
+        address, port, *_ = way.sock.getsockname()
+        send(self._sock, succeeded(address, port))
+        near = TlsGuard(self._incoming, self._judge, question, None, self._client)
+        if not near.is_intercepted:
+            return Tunnel(near, Incoming(way.sock))
+        from execserver.services.egress.interception import Interception
+
+        with way.sock:
             Interception(near, self._judge, question, None, self._client, way).serve()
+        return None
 
     def _associate(self, request: SocksRequest) -> None:
         """Open a port for datagrams, and pass none on: so it was recorded, and nothing is judged by less."""

@@ -16,7 +16,6 @@ import gevent
 
 from execserver.eventloop.deadline import at_most
 from execserver.eventloop.turns import give_way
-from execserver.services.egress.duplex import Duplex
 from execserver.services.egress.ends import READABLE, WRITABLE, End
 
 READ_BYTES = 64 * 1024
@@ -24,7 +23,6 @@ _PIPE_BYTES = 1024 * 1024
 _SPLICED_AFTER = 4  # full reads in a row
 _TURN_BYTES = 8 * 1024 * 1024  # then others have their turn
 _TURN_READS = 16  # the same for bytes that are copied
-HALF_OPEN_S = 600.0  # one side has ended and the other is silent
 
 # Returns the length of what stands complete at the beginning of some bytes, 0 as long as it does not.
 Length = Callable[[bytes], int]
@@ -110,46 +108,45 @@ def send(sock: End, data: bytes) -> None:
         sock.sendall(data[sent:])
 
 
-def carry(near: Incoming, far: Incoming) -> None:
-    """Carry bytes both ways until both have ended, one is broken, or the one that is left is silent."""
-    up, down = _Way(near, far.sock), _Way(far, near.sock)
-    if not far.buffer and Duplex(up, down, HALF_OPEN_S).carry():
-        return
-    carry_by_two(up, down)
+def carry(up: Direction, down: Direction, silence_s: float) -> None:
+    """Carry bytes both ways, with a greenlet for each direction, which may wait.
 
-
-def carry_by_two(up: _Way, down: _Way) -> None:
-    """Carry with a greenlet for each direction, which may wait."""
-    other = gevent.Greenlet.spawn(_run_beside, down, up)
+    Ends when both have ended, one is broken, or the one that is left was silent for `silence_s` seconds.
+    """
+    other = gevent.Greenlet.spawn(_run_beside, down, up, silence_s)
     try:
         up.run()
         while not (down.ended or up.broken):
             before = down.moved
-            other.join(HALF_OPEN_S)
+            other.join(silence_s)
             if down.moved == before:
                 return
     finally:
         other.kill()
 
 
-def _run_beside(own: _Way, other: _Way) -> None:
+def _run_beside(own: Direction, other: Direction, silence_s: float) -> None:
     """Run one direction, and end the other one where it cannot go on or is silent for too long."""
     own.run()
     while not (own.broken or other.ended):
         before = other.moved
-        gevent.sleep(HALF_OPEN_S)
+        gevent.sleep(silence_s)
         if other.moved == before:
             break
     if not other.ended:
         other.interrupt()
 
 
-class _Way:
-    """One direction of a tunnel."""
+class Direction:
+    """One direction of a tunnel: `moved` bytes so far, which come from `sock`.
 
-    __slots__ = ("_full", "_sink", "_source", "broken", "ended", "moved")
+    A broken one has ended, too.
+    """
+
+    __slots__ = ("_full", "_sink", "_source", "broken", "ended", "moved", "sock")
 
     def __init__(self, source: Incoming, sink: End) -> None:
+        self.sock = source.sock
         self._source = source
         self._sink = sink
         self._full = 0  # reads without a pause
@@ -157,14 +154,14 @@ class _Way:
         self.moved = 0
 
     @property
-    def sock(self) -> End:
-        """Where the bytes come from."""
-        return self._source.sock
+    def has_begun(self) -> bool:
+        """True if bytes were read that are still to be passed on."""
+        return bool(self._source.buffer)
 
     def interrupt(self) -> None:
-        """Have `run` end at once."""
+        """Have the other end of the source, and who reads from it, see an end."""
         with suppress(OSError):
-            self._source.sock.shutdown(socket.SHUT_RDWR)
+            self.sock.shutdown(socket.SHUT_RDWR)
 
     def step(self, *, is_last: bool) -> bool:
         """Pass on what is there, or the end, without waiting; return whether what follows may go so, too.
@@ -239,7 +236,7 @@ class _Way:
             except OSError:
                 pass  # the user has many large pipes: this one stays small
             turn = 0
-            while moved := self._through(self._source.sock, into, reads=True):
+            while moved := self._through(self.sock, into, reads=True):
                 while moved:
                     sent = self._through(out, self._sink, reads=False, most=moved)
                     moved -= sent

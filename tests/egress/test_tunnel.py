@@ -1,4 +1,4 @@
-"""Tunnels that one greenlet carries end as those that two carry: the same bytes, the same ends."""
+"""Tunnels that callbacks carry end as those that greenlets carry: the same bytes, the same ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from functools import partial
 import gevent
 import pytest
 from gevent import socket
+from gevent.event import Event
 
-from execserver.services.egress import streams
+from execserver.eventloop.workers import Workers
+from execserver.services.egress import tunnel as module
 from execserver.services.egress.ends import End, of_gevent
-from execserver.services.egress.streams import Incoming, _Way, carry, carry_by_two
+from execserver.services.egress.streams import Direction, Incoming, carry
+from execserver.services.egress.tunnel import Tunnel
 from tests.support.waiting import wait_until
 
 Carry = Callable[[Incoming, Incoming], None]
@@ -26,12 +29,23 @@ END = b""
 ANSWER_S = 20.0
 
 
-def by_two(near: Incoming, far: Incoming) -> None:
-    """What `carry` does where it cannot do with one greenlet."""
-    carry_by_two(_Way(near, far.sock), _Way(far, near.sock))
+def by_callbacks(near: Incoming, far: Incoming) -> None:
+    """Carry as the proxy does; who is killed closes the tunnel."""
+    over = Event()
+    tunnel = Tunnel(near, far)
+    tunnel.start(Workers(), over.set)
+    try:
+        over.wait()
+    finally:
+        tunnel.close()
 
 
-BOTH = pytest.mark.parametrize("way", [carry, by_two], ids=["one", "two"])
+def by_greenlets(near: Incoming, far: Incoming) -> None:
+    """Carry as a tunnel does that has to wait."""
+    carry(Direction(near, far.sock), Direction(far, near.sock), module.HALF_OPEN_S)
+
+
+BOTH = pytest.mark.parametrize("way", [by_callbacks, by_greenlets], ids=["callbacks", "greenlets"])
 
 
 class Ends:
@@ -76,6 +90,7 @@ def tunnel(way: Carry, first: bytes = b"", said: bytes = b"") -> Iterator[Ends]:
             yield Ends(client, server, carrying)
         finally:
             carrying.kill()
+            wait_until(lambda: (inner.fileno(), outer.fileno()) == (-1, -1), pause=gevent.sleep)
 
 
 @BOTH
@@ -143,7 +158,7 @@ def test_a_side_that_is_gone_ends_the_tunnel(way: Carry, gone: str) -> None:
 @BOTH
 @pytest.mark.parametrize("ended", ["client", "server"])
 def test_a_silent_rest_of_a_tunnel_ends(way: Carry, ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HALF_OPEN_S", 0.05)
+    monkeypatch.setattr(module, "HALF_OPEN_S", 0.05)
     with tunnel(way) as ends:
         ends.client.sendall(b"a")
         assert ends.server.recv(10) == b"a"
@@ -156,7 +171,7 @@ def test_a_silent_rest_of_a_tunnel_ends(way: Carry, ended: str, monkeypatch: pyt
 def test_the_rest_of_a_tunnel_goes_on_while_it_says_something(
     way: Carry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "HALF_OPEN_S", 2.0)
+    monkeypatch.setattr(module, "HALF_OPEN_S", 2.0)
     with tunnel(way) as ends:
         ends.client.shutdown(socket.SHUT_WR)
         assert ends.server.recv(10) == b""
@@ -167,12 +182,11 @@ def test_the_rest_of_a_tunnel_goes_on_while_it_says_something(
             assert not ends.carrying.ready()
 
 
-@BOTH
-def test_a_tunnel_that_is_killed_leaves_its_sockets_as_they_were(way: Carry) -> None:
+def test_greenlets_that_are_killed_leave_the_sockets_as_they_were() -> None:
     client, one = socket.socketpair()
     other, server = socket.socketpair()
     with client, of_gevent(one) as near, of_gevent(other) as far, server:
-        carrying = gevent.Greenlet.spawn(way, Incoming(near), Incoming(far))
+        carrying = gevent.Greenlet.spawn(by_greenlets, Incoming(near), Incoming(far))
         client.sendall(b"a")
         server.settimeout(ANSWER_S)
         assert server.recv(10) == b"a"
@@ -183,12 +197,37 @@ def test_a_tunnel_that_is_killed_leaves_its_sockets_as_they_were(way: Carry) -> 
             far.recv(10, 0.01)
 
 
-def test_small_pieces_need_one_greenlet(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(up: _Way, down: _Way) -> None:
-        raise AssertionError("two greenlets")
+@pytest.mark.parametrize("state", ["new", "used", "half", "waiting"])
+def test_a_tunnel_that_is_closed_closes_both_ends_once(state: str) -> None:
+    with over_tcp() as (client, near), over_tcp() as (server, far):
+        ended: list[None] = []
+        tunnel = Tunnel(Incoming(near), Incoming(far))
+        tunnel.start(Workers(), lambda: ended.append(None))
+        if state in ("used", "half"):
+            client.sendall(b"a")
+            assert server.recv(10) == b"a"
+        if state == "half":
+            client.shutdown(socket.SHUT_WR)
+            assert server.recv(10) == END
+        if state == "waiting":  # in greenlets
+            flooding = gevent.spawn(_flood, server)
+            wait_until(lambda: not gevent.wait([flooding], timeout=0.1), pause=gevent.sleep)
+        tunnel.close()
+        tunnel.close()
+        assert len(ended) == 1
+        wait_until(lambda: (near.fileno(), far.fileno()) == (-1, -1), pause=gevent.sleep)
+        with suppress(ConnectionError):
+            while client.recv(65536):
+                pass
+        if state == "waiting":
+            flooding.join(ANSWER_S)
+            assert flooding.successful()
 
-    monkeypatch.setattr(streams, "carry_by_two", never)
-    with tunnel(carry) as ends:
+
+def test_small_pieces_need_no_greenlet(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[object] = []
+    monkeypatch.setattr(module, "carry", lambda *ways: waited.append(ways))
+    with tunnel(by_callbacks) as ends:
         for size in (1, 60_000, 3):
             ends.client.sendall(bytes(size))
             assert ends.server.recv(65536) == bytes(size)
@@ -199,6 +238,7 @@ def test_small_pieces_need_one_greenlet(monkeypatch: pytest.MonkeyPatch) -> None
         ends.client.shutdown(socket.SHUT_WR)
         ends.carrying.join(ANSWER_S)
         assert ends.carrying.successful()
+    assert waited == []
 
 
 @contextmanager
@@ -305,7 +345,7 @@ def test_without_a_descriptor_for_a_pipe_a_long_stream_is_copied(monkeypatch: py
 
     monkeypatch.setattr(os, "pipe2", refuse)
     content = bytes(range(256)) * 4096 * 8
-    with tunnel(by_two) as ends:
+    with tunnel(by_greenlets) as ends:
         hearing = gevent.spawn(ends.hear, ends.client)
         ends.server.sendall(content)
         ends.server.shutdown(socket.SHUT_WR)

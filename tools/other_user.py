@@ -38,7 +38,7 @@ PART = (
             "tests/e2e/test_sandboxed_processes.py",
         ),
         *("tests/e2e/test_terminals.py", "tests/e2e/test_session_resume.py"),
-        *("tests/sdk/test_sandbox.py", "tests/sdk/test_upload.py"),
+        *("tests/sdk/test_sandbox.py", "tests/sdk/test_upload.py", "tests/mcp/test_call_network.py"),
     ),
 )
 _FIRST_ID = 41_000

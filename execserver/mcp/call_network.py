@@ -1,7 +1,8 @@
 """The network of one call, where the machine has rules for it: a proxy, questions, and what was refused.
 
 The shell gets a network of its own with nothing but the proxy in it.  The user is asked once for each host
-and port of a call, about one at a time; the answer holds for the call.
+and port of a call, about one at a time; the answer holds for the call.  After `MOST_ASKED` questions of a
+call further hosts are refused.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from execserver.services.egress.proxy import EgressProxy
 from execserver.services.egress.service import EgressService
 from execserver.services.passed_listeners import PassedListeners
 from execserver.services.spawner import SpawnSpec
+
+MOST_ASKED = 256
 
 _NO = Verdict(Action.DENY, NOT_ALLOWED, Source.DECIDER)
 
@@ -54,6 +57,8 @@ class _Decider:
         key = (question.host, question.port, word_of(question.protocol))
         with self._asking:
             if key not in self._answers:
+                if len(self._answers) >= MOST_ASKED:
+                    return _NO
                 self.pause()
                 try:
                     answer = self._ask(HostQuestion(*key))

@@ -142,6 +142,23 @@ def test_the_user_is_asked_once_about_a_host_in_review(
     ]
 
 
+def test_a_call_that_makes_up_hosts_does_not_ask_for_ever(
+    calls: Calls, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("execserver.mcp.call_network.MOST_ASKED", 2)
+    asked: list[str] = []
+
+    def ask(question: Question | HostQuestion) -> Answer:
+        asked.append(message_of(question))
+        return Answer.DECLINE
+
+    script = SCRIPT + "for n in 1 2 3 1 2 4; do ask http://n$n.review.example/ n$n.review.example; done"
+    review = parse_rules('review = ["*.review.example"]')
+    done = calls.run(script, policy=ONLINE, ask=ask, network_rules=review)
+    assert done.output.count("403 Forbidden") == 6
+    assert asked == [f"Allow agent to connect to `http://n{n}.review.example:80`?" for n in (1, 2)]
+
+
 def test_the_time_of_a_call_does_not_run_while_the_user_thinks(calls: Calls, web: Web) -> None:
     def ask(question: Question | HostQuestion) -> Answer:
         gevent.sleep(1.0)  # the wait is what is tested

@@ -51,12 +51,13 @@ class RulesFileError(Exception):
 
 
 class _Wrong(Exception):
-    """What is wrong, the remedy, and the words of the file that it is about."""
+    """What is wrong, the remedy, the words of the file that it is about, and below which label they are."""
 
     def __init__(self, text: str, cure: str, about: str = "") -> None:
         super().__init__(text)
         self.cure = cure
         self.about = about
+        self.label = ""
 
 
 class NetworkRules:
@@ -79,18 +80,22 @@ def parse_rules(text: str) -> NetworkRules:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = _PLACE.search(str(error))
-        line = int(found[1]) if found else text.count("\n") + 1
+        line = int(found[1]) if found else text.rstrip().count("\n") + 1
         raise RulesFileError(str(error), _TEXTS_CURE, line) from None
     try:
         return _rules_of(table)
     except _Wrong as wrong:
-        raise RulesFileError(str(wrong), wrong.cure, _line_of(wrong.about, text)) from None
+        raise RulesFileError(str(wrong), wrong.cure, _line_of(wrong, text)) from None
 
 
-def _line_of(about: str, text: str) -> int:
-    """Return the first line with these words, 0 if there is none: an escape may spell them otherwise."""
-    lines = text.split("\n")
-    return next((number for number, line in enumerate(lines, 1) if about and about in line), 0)
+def _line_of(wrong: _Wrong, text: str) -> int:
+    """Return the first line that may be meant, 0 if there is none: an escape may spell words otherwise."""
+    numbered = enumerate(text.split("\n"), 1)
+    lines = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
+    heads = [number for number, line in lines if f"[{_LABEL}." in line and wrong.label in line]
+    first = heads[0] if wrong.label and heads else 1
+    named = (number for number, line in lines if number >= first and wrong.about in line)
+    return next(named, 0) if wrong.about else 0
 
 
 def _rules_of(table: Mapping[str, object]) -> NetworkRules:
@@ -103,8 +108,12 @@ def _rules_of(table: Mapping[str, object]) -> NetworkRules:
     for name, content in labels.items():
         if not isinstance(content, dict):
             raise _Wrong(f"{_LABEL}.{name} is no table", f"write [label.{name}]", name)
-        _check_names(content, _LISTS)
-        further = _lists(content)
+        try:
+            _check_names(content, _LISTS)
+            further = _lists(content)
+        except _Wrong as wrong:
+            wrong.label = name
+            raise
         own[name] = [[*common[kind], *further[kind]] for kind in range(len(_LISTS))]
     if sum(map(len, common)) + sum(len(rules) for lists in own.values() for rules in lists) > MAX_RULES:
         raise _Wrong(f"more than {MAX_RULES} rules", "use patterns, such as *.example.com")

@@ -160,6 +160,10 @@ def test_an_empty_file_allows_nothing() -> None:
     [
         ('allow = ["a.example"\ndeny = []', 2, "Unclosed array"),
         ("allow = [", 1, "Invalid value"),
+        ('allow = ["a.example"\n\n', 1, "Unclosed array"),
+        ('# ftp://b.example\nallow = ["ftp://b.example"]', 2, "unknown protocol ftp"),
+        ('allow = ["a.example"]\n[label.ci]\nallow = "a.example"', 3, "allow is no list"),
+        ('[label.a]\nallow = [ ]\n[label."b c"]\nallow = 3', 4, "allow is no list"),
         ('\nallow = "a.example"', 2, "allow is no list"),
         ("allow = [1]", 1, "allow has something that is no text"),
         ('alow = ["a.example"]', 1, "unknown name alow"),

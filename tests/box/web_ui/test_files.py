@@ -169,7 +169,7 @@ def test_hostile_names_are_shown_and_do_nothing(tab: Tab, tmp_path: Path) -> Non
         text = tab.page.get_by_label("Content")
         wait_until(partial(has_own_content, text), 30)
         with tab.page.expect_download() as download:
-            tab.page.get_by_role("link", name="Download").locator("visible=true").click()
+            tab.page.get_by_role("link", name="Download", exact=True).locator("visible=true").click()
         assert Path(download.value.path()).read_text() == text.input_value()
         tab.button("Back").click()
         tab.page.locator(".files .entry").first.wait_for()

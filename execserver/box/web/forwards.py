@@ -40,11 +40,12 @@ class Forwards:
         self._pool = Pool(_AT_ONCE)
 
     def listed(self, link: Link) -> list[dict[str, object]]:
-        """Return the ports that somebody listens on there."""
+        """Return the ports that somebody listens on there, by number."""
         with link.using() as client:
             if client.extensions.port_forward is None:
                 raise CallFailed("this server lists no ports", UNSUPPORTED, "use a newer execserver there")
-            found = client.ports.list().listening[:_MOST_LISTED]
+            listening = client.ports.list().listening
+        found = sorted(listening, key=lambda each: (each.port, each.host))[:_MOST_LISTED]
         urls = {(each.port): url for url, each in self._open.items() if each.box == link.box.name}
         return [
             {

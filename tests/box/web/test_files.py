@@ -183,7 +183,9 @@ def test_a_port_of_a_box_is_reached_here(page: Page) -> None:
         try:
             port = server.server_address[1]
             found = page.ask("ports.forward", box="dev", port=port, address="127.0.0.1")
-            listed = {each["port"]: each for each in page.ask("ports.list", box="dev")}
+            rows = page.ask("ports.list", box="dev")
+            assert rows == sorted(rows, key=lambda each: (each["port"], each["address"]))
+            listed = {each["port"]: each for each in rows}
             assert listed[port]["url"] == found["url"]
             with urllib.request.urlopen(found["url"], timeout=30) as answer:
                 assert answer.read() == b"hello"

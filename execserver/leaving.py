@@ -31,6 +31,11 @@ def failure(text: str, cure: str = "") -> Leave:
     return Leave(CANNOT, stderr=f"Error: {text}{advice}\n")
 
 
+def reason(error: OSError) -> str:
+    """Return the system's words for an error, without what gevent adds to them."""
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error.strerror)
+
+
 def until_left(work: Callable[[], int]) -> int:
     """Do the work of a program and return its exit status; print the texts of a Leave."""
     try:

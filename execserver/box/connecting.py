@@ -106,8 +106,15 @@ def reaching(box: Box) -> Iterator[None]:
         yield
     except ExecServerError as error:
         raise unreachable(
-            f"{shown(box.name, 200)}: {shown(str(error), 1000)}", cure_for(box, error)
+            f"{shown(box.name, 200)}: {shown(told(error), 1000)}", cure_for(box, error)
         ) from None
+
+
+def told(error: ExecServerError) -> str:
+    """Return what an error tells a person: nothing of the contract's methods and codes."""
+    if isinstance(error, RequestFailed):
+        return error.message.removeprefix(f"{error.method}: ")
+    return str(error)
 
 
 def patience(limit_s: float | None = None) -> gevent.Timeout:

@@ -21,14 +21,14 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 
 from execserver.box import socks
-from execserver.box.connecting import Box, asking, patience, unreachable
+from execserver.box.connecting import Box, asking, patience, told, unreachable
 from execserver.box.forwards import Forward, Place
 from execserver.box.notices import Notices
 from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, RequestFailed
 from execserver.client.recovery import SessionState
-from execserver.leaving import failure, write
+from execserver.leaving import failure, reason, write
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
@@ -101,7 +101,7 @@ class Forwarder:
         try:
             server.start()
         except OSError as error:
-            raise failure(f"cannot listen on {at}: {error.strerror}", "choose another port") from None
+            raise failure(f"cannot listen on {at}: {reason(error)}", "choose another port") from None
         self._servers.append(server)
         found = Place(str(server.address[0]), int(server.address[1]))
         write(1, f"{found} -> {leads_to} at {shown(self._box.name, 200)}\n")
@@ -112,7 +112,7 @@ class Forwarder:
                 with patience():
                     stream = self._client.ports.open(target.host, target.port, first=_come_already(sock))
             except ExecServerError as error:
-                self._notices.say(f"{target}: {shown(str(error), 300)}")
+                self._notices.say(f"{target}: {shown(told(error), 300)}")
                 return
             join(sock, stream)
 

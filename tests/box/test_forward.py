@@ -115,14 +115,20 @@ def test_what_the_box_refuses_is_told(person: Person, server: ServerProcess) -> 
     ):
         assert sock.recv(1) == b""
         assert forward.stderr is not None
-        assert b"this server forwards to loopback addresses only" in forward.stderr.readline()
+        assert forward.stderr.readline() == (
+            b"execserver: 192.0.2.1:80: this server forwards to loopback addresses only"
+            b" (--allow-forward loopback)\n"
+        )
 
 
 @pytest.mark.long
 def test_a_port_that_is_taken_is_told(person: Person, server: ServerProcess, echo: int) -> None:
     done = person.run("forward", server.url, f"{echo}:localhost:1")
     assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{echo}".encode() in done.stderr
+    assert f"cannot listen on 127.0.0.1:{echo}: Address already in use\n".encode() in done.stderr
+    there = person.run("forward", server.url, "-R", f"{echo}:localhost:1")
+    assert there.returncode == 255
+    assert there.stderr.endswith(b": Address in use (os error 98)\n")
 
 
 @pytest.mark.parametrize(

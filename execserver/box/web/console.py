@@ -29,7 +29,7 @@ from execserver.box.web.opening import Opened, command_for
 from execserver.box.web.transfers import transfer
 from execserver.box.web.usage import Usage
 from execserver.eventloop.deadline import at_most
-from execserver.leaving import failure, write
+from execserver.leaving import failure, reason, write
 
 if TYPE_CHECKING:
     from execserver.box.connecting import Box
@@ -48,7 +48,7 @@ class Console:
             self._listener = Listener(port)
         except OSError as error:
             raise failure(
-                f"cannot listen on 127.0.0.1:{port}: {error.strerror}", "choose another port, or none"
+                f"cannot listen on 127.0.0.1:{port}: {reason(error)}", "choose another port, or none"
             ) from None
         self._gate = Gate(self._listener.port, secrets.token_urlsafe(_SECRET_BYTES))
         self._browsers: set[Browser] = set()

@@ -117,8 +117,9 @@ class Editing:
                 return
         except NotFoundError:
             pass
+        words = shlex.join(["mkdir", "-p", os.fsdecode(folder.native())])
         raise failure(
-            f"{shown(asked, 300)}: there is no folder for it", "make it: execserver run -- mkdir -p"
+            f"{shown(asked, 300)}: there is no folder for it", f"make it there: {shown(words, 1000)}"
         )
 
     def _take_back(self, drafts: Sequence[Draft], end: editor.EditorEnd) -> int:

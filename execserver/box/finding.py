@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -68,15 +69,16 @@ def find(box: Box, path: str, pattern: str, kind: str | None, manner: Manner) ->
 
     def look(client: ExecServerClient, answers: Answers) -> int:
         root = Root(path, place_of(client, box, path))
-        for each in _patient(client.files.glob(root.place, pattern, gitignore=manner.gitignore)):
-            if isinstance(each, FsWalkError):
-                answers.refuse(root, each)
-            elif kind is None or each.kind.value == kind:
-                name = root.name_of(each.path)
-                if manner.as_json:
-                    answers.member(name, each.path, kind=each.kind.value)
-                else:
-                    answers.put(answers.name(name))
+        with _telling(answers, path):
+            for each in _patient(client.files.glob(root.place, pattern, gitignore=manner.gitignore)):
+                if isinstance(each, FsWalkError):
+                    answers.refuse(root, each)
+                elif kind is None or each.kind.value == kind:
+                    name = root.name_of(each.path)
+                    if manner.as_json:
+                        answers.member(name, each.path, kind=each.kind.value)
+                    else:
+                        answers.put(answers.name(name))
         return 1 if answers.failures else 0
 
     return _searched(box, "fs_glob", manner, look, 1)
@@ -90,23 +92,30 @@ def grep(box: Box, paths: Sequence[str], wanted: Wanted, manner: Manner) -> int:
         printer = _Matches(answers, wanted, several=len(paths) > 1)
         for path in paths:
             root = Root(path, place_of(client, box, path))
-            try:
+            with _telling(answers, path):
                 for each in _search(client, root, wanted, manner.gitignore):
                     if isinstance(each, FsWalkError):
                         answers.refuse(root, each)
                     else:
                         found = True
                         printer.print(root, each)
-            except RequestFailed as error:
-                if isinstance(error, InvalidParamsError):
-                    raise
-                answers.failures += 1
-                answers.complain(path.encode("utf-8", "surrogateescape"), error.message)
         if printer.cut:
             write(2, f"execserver: {printer.cut} lines are longer, the box tells {_LONGEST} characters\n")
         return TROUBLE if answers.failures else 0 if found else NO_MATCH
 
     return _searched(box, "fs_search", manner, look, TROUBLE)
+
+
+@contextmanager
+def _telling(answers: Answers, path: str) -> Iterator[None]:
+    """Tell and count what the box refuses about a path; a pattern that is none ends the search."""
+    try:
+        yield
+    except InvalidParamsError:
+        raise
+    except RequestFailed as error:
+        answers.failures += 1
+        answers.complain(path.encode("utf-8", "surrogateescape"), error.message)
 
 
 def _searched(

@@ -126,7 +126,7 @@ def test_what_cannot_be_edited_is_told_before_the_editor_starts(box: Person, tmp
         str(tmp_path): b"is a folder",
         f"{tmp_path}/fifo": b"fifo",
         "/proc/self/status": b"no file that can be replaced",
-        f"{tmp_path}/none/x": b"there is no folder",
+        f"{tmp_path}/no ne/x": f"What to do: make it there: mkdir -p '{tmp_path}/no ne'".encode(),
         f"{tmp_path}/x/": b"name",
     }.items():
         done = box.run("edit", f":{path}")

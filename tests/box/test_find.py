@@ -72,7 +72,9 @@ def test_what_cannot_be_searched_for_is_told(box: Person, tmp_path: Path) -> Non
     done = box.run("grep", "(", f"{tmp_path}/top")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"malformed pattern" in done.stderr
-    assert box.run("find", f"{tmp_path}/none").returncode == 1
+    done = box.run("find", f"{tmp_path}/none")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == f"execserver: {tmp_path}/none: No such file or directory (os error 2)\n".encode()
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ a script of at most `dangerous.SCRIPT_CHARACTERS`.
 
 from __future__ import annotations
 
-from execserver.rules.dangerous import might_be_dangerous
+from execserver.rules.dangerous import is_never_dangerous, might_be_dangerous
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,8 +144,14 @@ class Policy(_Value):
                     break  # those behind it have a higher rank
         if found is not None:
             return found[2]
-        words = [file if full_path else file.rpartition("/")[2], *arguments]
+        words = [_program(file, full_path), *arguments]
         return _ASK_TO_RUN if might_be_dangerous(words) else _RUN
+
+    def always_runs(self, file: str, full_path: bool = False) -> bool:
+        """Return whether `decide` says RUN of a file whatever its arguments are; False may be wrong."""
+        if any(name in self._by_first for name in self._names(file, full_path)):
+            return False
+        return is_never_dangerous(_program(file, full_path))
 
     def matching(self, file: str, arguments: Sequence[str], full_path: bool = False) -> list[Rule]:
         """Return every rule that matches, in the order of their files and lines."""
@@ -159,6 +165,11 @@ class Policy(_Value):
             return (file,)
         paths = self._paths.get(name)
         return (file, name) if paths is None or file in paths else (file,)
+
+
+def _program(file: str, full_path: bool) -> str:
+    """Return the word that stands for a file where no rule does."""
+    return file if full_path else file.rpartition("/")[2]
 
 
 def _continues(pattern: _Pattern, arguments: Sequence[str]) -> bool:

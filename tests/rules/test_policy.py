@@ -167,6 +167,53 @@ def model(
     return [ESCALATE, ASK_TO_ESCALATE, DENY][max(found)] if found else RUN
 
 
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("/bin/cat", True),
+        ("/bin/a", False),
+        ("/x/a", False),
+        ("/b", False),
+        ("/x/b", True),
+        ("/bin/rm", False),
+        ("/bin/mygit", False),
+        ("/bin/zsh", False),
+        ("/bin/sudo", False),
+    ],
+)
+def test_a_file_always_runs_if_no_rule_and_no_danger_begins_with_it(file: str, expected: bool) -> None:
+    assert Policy([rule(FORBIDDEN, "a", "b"), rule(ALLOW, "/b")]).always_runs(file) is expected
+
+
+def test_a_declared_program_always_runs_from_elsewhere() -> None:
+    policy = Policy([rule(FORBIDDEN, "a")], [HostExecutable("a", ("/bin/a",))])
+    assert [policy.always_runs(file) for file in ("/bin/a", "/x/a")] == [False, True]
+
+
+def test_with_whole_paths_only_a_shell_might_be_dangerous() -> None:
+    policy = Policy([rule(FORBIDDEN, "a")])
+    files = ("/x/a", "/bin/rm", "/bin/bash")
+    assert [policy.always_runs(file, full_path=True) for file in files] == [True, True, False]
+
+
+DANGERS = [["-f"], ["-rf", "x"], ["reset"], ["-c", "rm -f x"], ["rm", "-f"], ["git", "rm"]]
+
+
+@given(
+    RULES,
+    EXECUTABLES,
+    st.sampled_from(["/bin/a", "/x/a", "/b", "/bin/cat", "/bin/rm", "rm", "/bin/git", "/x/sudo", "/bin/sh"]),
+    st.one_of(st.lists(WORDS, max_size=3), st.sampled_from(DANGERS)),
+    st.booleans(),
+)
+def test_what_always_runs_runs(
+    rules: list[Rule], executables: list[HostExecutable], file: str, rest: list[str], full_path: bool
+) -> None:
+    policy = Policy(rules, executables)
+    if policy.always_runs(file, full_path):
+        assert policy.decide(file, rest, full_path).action == RUN
+
+
 @given(
     RULES, EXECUTABLES, st.sampled_from(["/bin/a", "/x/a", "/b"]), st.lists(WORDS, max_size=3), st.booleans()
 )

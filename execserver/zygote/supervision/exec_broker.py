@@ -116,6 +116,10 @@ class ExecBroker:
         """True while the exec sources should bring no further caller."""
         return len(self._held) >= HELD_AT_ONCE or self._bytes >= HELD_BYTES
 
+    def always_runs(self, file: bytes) -> bool:
+        """Return whether a program runs inside whatever its arguments are: its caller need not arrive."""
+        return self._policy.always_runs(os.fsdecode(file), self._full_path)
+
     def arrive(self, caller: Caller, execution: Execution) -> None:
         """Decide about a caller that waits.  If it does not go on at once, watch its `alive_fd`."""
         file = os.fsdecode(execution.file)

@@ -120,10 +120,13 @@ class Intercepted(Caller):
         if self._owed is not None and not self.is_interrupted and not self._listener.is_waiting(self._id):
             self._close()
 
-    def read(self) -> Execution | None:
-        """Return what the thread wants to run; None if it continues, or is gone, without a decision."""
+    def read(self, always_runs: Callable[[bytes], bool] | None = None) -> Execution | None:
+        """Return what the thread wants to run; None if it continues, or is gone, without a decision.
+
+        It continues, too, with a file that `always_runs` whatever its arguments are: these are not read.
+        """
         try:
-            execution = self._read()
+            execution = self._read(always_runs)
         except OSError as error:
             # What cannot be read cannot be judged, so it does not run.
             self.fail(error.errno or errno.EFAULT)
@@ -261,7 +264,7 @@ class Intercepted(Caller):
         self._close()
         return False
 
-    def _read(self) -> Execution | None:
+    def _read(self, always_runs: Callable[[bytes], bool] | None) -> Execution | None:
         memory = self._memory = Memory(self.tid)
         folder, flags = _AT_FDCWD, 0
         arguments = self._notification.arguments
@@ -278,7 +281,7 @@ class Intercepted(Caller):
         if not path and not self._itself:
             return None  # ENOENT, as the kernel will say
         file = self._absolute(path, folder)
-        if file is None:
+        if file is None or (always_runs is not None and always_runs(file)):
             return None
         # Since Linux 5.18 the kernel itself puts an empty string in place of no arguments.
         argv = memory.strings(argv_at) or [b""]

@@ -117,7 +117,9 @@ class ListenerSource:
             *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._shell),
             notification,
         )
-        execution = intercepted.read()
+        # One that is followed may have a decision under way, so that must be found.
+        is_followed = notification.tid in self._followed
+        execution = intercepted.read(None if is_followed else self._broker.always_runs)
         if execution is None:
             return
         before = self._followed.pop(intercepted.tid, None)

@@ -11,18 +11,21 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from execserver.zygote.confinement import LANDLOCK
-from execserver.zygote.supervision.records import ACCEPT
+from execserver.zygote.supervision.records import ACCEPT, LINGER_S
 from tests.support.proc import marked
 from tests.support.waiting import wait_until
 from tests.zygote.supervised import WRITABLE, Supervised, allow, forbid, prompt
 
 LIMIT_S = 40.0
+LATER_S = 1.0
+SLOWER = 3  # a loop of programs outside, with a reserve; a program that nobody ends takes half a minute
 PROGRAM = """#!/bin/sh
 act=$1
 [ $# -gt 0 ] && shift
@@ -122,8 +125,14 @@ class Stage:
         return found
 
     def compare(self, argv: list[str], place: str, normal: Callable[[str], str] | None = None) -> str:
-        """Run it both ways and fail if anything differs; return the output."""
-        plain, watched = self.plain(argv), self.watched(argv, place)
+        """Run it both ways and fail if anything differs, the time included; return the output."""
+        begun = time.monotonic()
+        plain = self.plain(argv)
+        between = time.monotonic()
+        watched = self.watched(argv, place)
+        plain_s, watched_s = between - begun, time.monotonic() - between
+        # Nobody says here that the outputs are over, so what the shell leaves behind may stay for a while.
+        assert watched_s < SLOWER * plain_s + LATER_S + LINGER_S
         found, wanted = self._normal(watched, normal), self._normal(plain, normal)
         differences = list(difflib.unified_diff(wanted, found, "plain", "watched", n=1, lineterm=""))
         assert not differences, "\n".join(differences)

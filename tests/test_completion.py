@@ -78,12 +78,23 @@ def test_bash_completes_verbs_options_and_boxes(front: Path) -> None:
     assert bash(front, "help", "comp") == ["completion"]
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_what_an_option_takes(front: Path) -> None:
+    assert bash(front, "run", "dev", "--sandbox", "") == ["read-only", "workspace-write"]
+    assert bash(front, "kill", "dev", "-s", "US") == ["USR1", "USR2"]
+    assert bash(front, "cp", "--box", "") == ["dev", "other"]
+    assert bash(front, "shell", "--token-file", f"{front}/b") == [f"{front}/boxes.toml"]
+    assert bash(front, "run", "--name", "") == []
+
+
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_completes_verbs_and_boxes(front: Path) -> None:
     script = (
         "execserver completion fish | source; complete -C 'execserver she'; complete -C 'execserver run d'"
     )
     assert complete(front, ["fish", "--no-config", "-c"], script) == ["dev", "shell"]
+    values = "execserver completion fish | source; complete -C 'execserver run dev --sandbox '"
+    assert complete(front, ["fish", "--no-config", "-c"], values) == ["read-only", "workspace-write"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
-from execserver.arguments import Mistake, Program, read_table
+from execserver.arguments import Mistake, Option, Program, read_table
 from execserver.leaving import until_left, write
 
 HELP = """\
@@ -27,6 +28,14 @@ For every shell:  execserver completion bash > ~/.local/share/bash-completion/co
 `boxes` prints the names of the boxes, a line each, which the scripts ask for.
 """
 
+# What an option takes, by the name of its value in the help text: words to choose from, files or boxes.
+_FILES, _BOXES = "files", "boxes"
+_TAKEN = {
+    "<FILE>": _FILES,
+    "<BOX>": _BOXES,
+    "<POLICY>": "read-only workspace-write",
+    "<SIGNAL>": "HUP INT QUIT TERM KILL USR1 USR2 CONT STOP WINCH",
+}
 _WITH_BOX = ("run", "shell", "ps", "attach", "logs", "wait", "kill", "forward", "web")
 _BASH = """\
 _execserver() {{
@@ -42,6 +51,9 @@ _execserver() {{
             return
         fi
     done
+    case ${{COMP_WORDS[1]}}:${{COMP_WORDS[COMP_CWORD-1]}} in
+{values}
+    esac
     case ${{COMP_WORDS[1]}}:$cur in
 {cases}
         {with_box})
@@ -66,6 +78,9 @@ _execserver() {{
         _normal
         return
     fi
+    case ${{words[2]}}:${{words[CURRENT-1]}} in
+{values}
+    esac
     case ${{words[2]}}:${{words[CURRENT]}} in
 {cases}
         {with_box}) compadd -- ${{(f)"$(${{words[1]}} completion boxes 2>/dev/null)"}} ;;
@@ -108,11 +123,11 @@ def _boxes() -> str:
         return ""  # `box list` says why; here a person is typing
 
 
-def _options() -> dict[str, list[str]]:
+def _options() -> dict[str, dict[str, Option]]:
     """Return the options of each verb that has a text of its own."""
     from execserver.verbs.help import TEXTS, text
 
-    return {verb: list(read_table(text(place))) for verb, place in TEXTS.items()}
+    return {verb: read_table(text(place)) for verb, place in TEXTS.items()}
 
 
 def _verbs() -> str:
@@ -123,13 +138,40 @@ def _verbs() -> str:
 
 def _bash() -> str:
     line = "        {verb}:-*) COMPREPLY=($(compgen -W '{options}' -- \"$cur\")) ;;"
-    return _BASH.format(verbs=_verbs(), cases=_cases(line), with_box=_patterns())
+    values = _values(_bash_value)
+    return _BASH.format(verbs=_verbs(), values=values, cases=_cases(line), with_box=_patterns())
+
+
+def _bash_value(taken: str) -> str:
+    boxes = '-W "$("${COMP_WORDS[0]}" completion boxes 2>/dev/null)"'
+    generated = {_FILES: "-f", _BOXES: boxes}.get(taken, f"-W '{taken}'")
+    return f'COMPREPLY=($(compgen {generated} -- "$cur"))'
 
 
 def _zsh() -> str:
-    return _ZSH.format(
-        verbs=_verbs(), cases=_cases("        {verb}:-*) compadd -- {options} ;;"), with_box=_patterns()
-    )
+    line = "        {verb}:-*) compadd -- {options} ;;"
+    values = _values(_zsh_value)
+    return _ZSH.format(verbs=_verbs(), values=values, cases=_cases(line), with_box=_patterns())
+
+
+def _zsh_value(taken: str) -> str:
+    boxes = 'compadd -- ${(f)"$(${words[1]} completion boxes 2>/dev/null)"}'
+    return {_FILES: "_files", _BOXES: boxes}.get(taken, f"compadd -- {taken}")
+
+
+def _values(complete: Callable[[str], str]) -> str:
+    """Return a case for each option that takes a value; `complete` says how, by what the option takes."""
+    lines = []
+    for verb, options in _options().items():
+        for option in filter(lambda each: each.value, options.values()):
+            names = "|".join(f"{verb}:{name}" for name in (option.short, option.name) if name)
+            lines.append(f"        {names}) {complete(_taken(option))}; return ;;")
+    return "\n".join(lines)
+
+
+def _taken(option: Option) -> str:
+    """Return what an option takes, "" if only a person knows."""
+    return _TAKEN.get(option.value or "", "")
 
 
 def _cases(line: str) -> str:
@@ -142,8 +184,16 @@ def _patterns() -> str:
 
 def _fish() -> str:
     lines = [
-        f"complete -c execserver -n '__fish_seen_subcommand_from {verb}' -l {name.removeprefix('--')}"
-        for verb, names in _options().items()
-        for name in names
+        f"complete -c execserver -n '__fish_seen_subcommand_from {verb}' {_fish_option(option)}"
+        for verb, options in _options().items()
+        for option in options.values()
     ]
     return _FISH_HEAD.format(verbs=_verbs(), with_box=" ".join(_WITH_BOX)) + "\n".join([*lines, ""])
+
+
+def _fish_option(option: Option) -> str:
+    short = f"-s {option.short.removeprefix('-')} " if option.short else ""
+    taken = _taken(option)
+    acts = {_FILES: " -r -F", _BOXES: " -x -a $boxes", "": " -x"}
+    value = acts.get(taken, f" -x -a '{taken}'") if option.value else ""
+    return f"{short}-l {option.name.removeprefix('--')}{value}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import socket
+from functools import lru_cache
 
+from execserver.egress.decisions import Protocol, Question
 from execserver.egress.hosts import BadHost, normal_host
 
 _VERSION = 5
@@ -12,6 +14,8 @@ NO_METHOD = b"\x05\xff"
 WITHOUT_PASSWORD = b"\x05\x00"
 _NONE_NEEDED = 0
 _V4, _NAME, _V6 = 1, 3, 4
+_HEAD, _PORT = 4, 2  # bytes before an address and behind it
+_LENGTHS = {_V4: _HEAD + 4 + _PORT, _V6: _HEAD + 16 + _PORT}
 
 
 class Command(enum.Enum):
@@ -41,14 +45,13 @@ class BadSocks(ValueError):
 
 
 class SocksRequest:
-    """A request: `host` is normal; `is_name` if it came as a name and not as an address."""
+    """A request: `is_name` if the host came as a name and not as an address."""
 
-    __slots__ = ("command", "host", "is_name", "port")
+    __slots__ = ("command", "is_name", "question")
 
     def __init__(self, command: Command, host: str, port: int, *, is_name: bool) -> None:
         self.command = command
-        self.host = host
-        self.port = port
+        self.question = Question(Protocol.SOCKS5_TCP, host, port)
         self.is_name = is_name
 
 
@@ -75,12 +78,17 @@ def request_length(data: bytes) -> int:
         raise BadSocks(failed(Reply.GENERAL_FAILURE))
     if len(data) < 5:
         return 0
-    address = {_V4: 4, _V6: 16, _NAME: 1 + data[4]}.get(data[3])
-    if address is None:
+    kind = data[3]
+    if kind == _NAME:
+        length = _HEAD + 1 + data[4] + _PORT
+    elif kind in _LENGTHS:
+        length = _LENGTHS[kind]
+    else:
         raise BadSocks(failed(Reply.ADDRESS_NOT_SUPPORTED))
-    return 4 + address + 2 if len(data) >= 4 + address + 2 else 0
+    return length if len(data) >= length else 0
 
 
+@lru_cache(maxsize=256)  # a process asks for the same few again and again
 def parse_request(data: bytes) -> SocksRequest:
     """Read a complete request.  Raises BadSocks."""
     try:

@@ -13,8 +13,11 @@ import gevent
 import pytest
 from gevent import socket
 
+from execserver.eventloop.workers import Workers
 from execserver.services.egress import ends
 from execserver.services.egress.ends import End, connected, for_gevent, of_gevent
+from execserver.services.egress.streams import Incoming
+from execserver.services.egress.tunnel import Tunnel
 from tests.support.greenlets import turns
 
 ANSWER_S = 20.0
@@ -115,15 +118,39 @@ def test_an_end_is_freed_without_the_collector() -> None:
         gc.enable()
 
 
+def is_kept_alive(sock: socket.socket | End) -> bool:
+    """Return whether the kernel looks for a silent peer, after the seconds that are meant."""
+    names = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT
+    seconds = [sock.getsockopt(socket.IPPROTO_TCP, name) for name in names]
+    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) and seconds == [60, 15, 4]
+
+
+@pytest.mark.parametrize("way", ["tunnel", "library"])
+def test_who_waits_in_another_way_for_a_connection_has_it_kept_alive(way: str) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pair() as (near, _),
+        connected(socket.AF_INET, listener.getsockname()) as end,
+    ):
+        if way == "library":
+            with for_gevent(end) as sock:
+                assert is_kept_alive(sock)
+            return
+        tunnel = Tunnel(Incoming(near), Incoming(end))
+        tunnel.start(Workers(), lambda: None)
+        assert is_kept_alive(end)
+        tunnel.close()
+
+
 def test_a_connection_is_made_and_keeps_itself_alive() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         place = listener.getsockname()
         with connected(socket.AF_INET, place) as end:
             other, _ = listener.accept()
             with other:
-                other.sendall(b"a")
-                assert end.recv(10) == b"a"
-                assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                with pytest.raises(TimeoutError):
+                    end.recv(10, 0.01)
+                assert is_kept_alive(end)
                 assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
                 assert not os.get_inheritable(end.fileno())
                 assert not os.get_blocking(end.fileno())

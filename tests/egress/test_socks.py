@@ -46,7 +46,7 @@ def test_a_request_is_read(data: bytes, host: str) -> None:
     assert [request_length(data[:cut]) for cut in range(len(data))] == [0] * len(data)
     assert request_length(data + b"x") == len(data)
     request = parse_request(data)
-    assert (request.command, request.host, request.port) == (Command.CONNECT, host, 443)
+    assert (request.command, request.question.host, request.question.port) == (Command.CONNECT, host, 443)
 
 
 @pytest.mark.parametrize(

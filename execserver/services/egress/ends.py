@@ -28,6 +28,7 @@ class End(_socket.socket):
     """A socket that does not block; the functions below make it."""
 
     _waiting: tuple[Any, ...] = ()  # watchers
+    is_kept_alive = True  # or somebody else's business
 
     recv_now = _socket.socket.recv
     send_now = _socket.socket.send
@@ -64,8 +65,21 @@ class End(_socket.socket):
             while sent < len(data):
                 sent += self.send(view[sent:])
 
+    def keep_alive(self) -> None:
+        """Have the kernel look whether a silent peer is gone; for one that waits not by `wait`.
+
+        Raises OSError.
+        """
+        if self.is_kept_alive:
+            return
+        self.is_kept_alive = True
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            self.setsockopt(_TCP, option, value)
+
     def wait(self, event: int, limit_s: float | None = None) -> None:
         """Wait until it can be read or written.  Raises TimeoutError above the limit."""
+        self.keep_alive()
         hub = get_hub()
         watcher, timer = hub.loop.io(self.fileno(), event), None
         self._waiting = (*self._waiting, watcher)
@@ -104,13 +118,14 @@ def accepted(listener: _socket.socket) -> tuple[End, tuple[str, int]]:
 
 
 def connected(family: int, place: Place, limit_s: float | None = None) -> End:
-    """Return a connection, which the caller owns.  Raises OSError, also above the limit."""
+    """Return a connection, which the caller owns.  Raises OSError, also above the limit.
+
+    It is kept alive from the first time that somebody waits for it.
+    """
     end = End(family, _STREAM)
+    end.is_kept_alive = False
     try:
         end.setsockopt(_TCP, socket.TCP_NODELAY, 1)
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            end.setsockopt(_TCP, option, value)
         _connect(end, place, limit_s)
     except BaseException:
         end.close()
@@ -138,5 +153,6 @@ def of_gevent(sock: socket.socket) -> End:
 
 def for_gevent(end: End) -> socket.socket:
     """Return what a library takes that wants gevent's socket; `end` is not to be used any more."""
+    end.keep_alive()
     family, proto = end.family, end.proto
     return socket.socket(family, socket.SOCK_STREAM, proto, end.detach())

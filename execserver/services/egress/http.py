@@ -74,12 +74,11 @@ class HttpConnection:
         if question is None:
             send(self._sock, answers.plain(400, asked.refusal, http_date(), closes=closes))
             return not closes
-        verdict = self._judge.admit(question, "CONNECT", self._client)
+        # The reference says yes before it connects, and clients are told of a failure by the end.
+        verdict = self._judge.admit(question, "CONNECT", self._client, self._say_yes)
         if not verdict.allows:
             send(self._sock, answers.tunnel_blocked(verdict, http_date(), closes=closes))
             return not closes
-        # The reference says yes before it connects, and clients are told of a failure by the end.
-        send(self._sock, answers.connected(http_date()))
         near = TlsGuard(self._incoming, self._judge, question, "CONNECT", self._client)
         if near.is_intercepted:
             from execserver.services.egress.interception import Interception
@@ -98,6 +97,9 @@ class HttpConnection:
             if self._tunnel is None:
                 way.sock.close()
         return False
+
+    def _say_yes(self) -> None:
+        send(self._sock, answers.connected(http_date()))
 
     def _plain(self, asked: Asked) -> bool:
         request, (kind, size) = asked.request, asked.framing

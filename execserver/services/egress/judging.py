@@ -92,20 +92,28 @@ class Judge:
         """Tell of a decision."""
         self._tell(DecisionRecord(verdict, question, method, client))
 
-    def admit(self, question: Question, method: str | None, client: str) -> Verdict:
-        """Decide about a connection; waits for a client's answer, and for a name server."""
+    def admit(
+        self, question: Question, method: str | None, client: str, answer: Callable[[], None] = lambda: None
+    ) -> Verdict:
+        """Decide about a connection; waits for a client's answer, and for a name server.
+
+        One that is admitted gets its `answer` before that is told of, so that it waits no longer.
+        """
         verdict = self.policy.judge(question)
         if verdict.reason == NOT_ALLOWED and not (verdict.allows or verdict.note) and self._ask is not None:
             verdict = self._ask(question)
         if verdict.allows:
             by_answers = self._by_answers(question)
             verdict = verdict if by_answers.allows else by_answers
-        self.tell(verdict, question, method, client)
-        if verdict.allows:
-            by_mode = self.policy.judge_mode(question, method)
-            if not by_mode.allows:
-                self.tell(by_mode, question, method, client)
-                return by_mode
+        by_mode = self.policy.judge_mode(question, method) if verdict.allows else verdict
+        try:
+            if by_mode.allows:
+                answer()
+        finally:
+            self.tell(verdict, question, method, client)
+        if verdict.allows and not by_mode.allows:
+            self.tell(by_mode, question, method, client)
+            return by_mode
         return verdict
 
     def connect(self, question: Question, method: str | None, client: str) -> Way:

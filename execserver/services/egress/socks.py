@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gevent import socket
 
-from execserver.egress.decisions import Protocol, Question
 from execserver.egress.socks import (
     WITHOUT_PASSWORD,
     BadSocks,
@@ -27,6 +26,7 @@ from execserver.services.egress.tunnel import Tunnel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from execserver.egress.decisions import Question
     from execserver.services.egress.ends import End
 
 _HANDSHAKE_S = 15.0
@@ -60,7 +60,7 @@ class SocksConnection:
 
     def _answer(self, request: SocksRequest) -> Tunnel | None:
         if request.command is Command.CONNECT:
-            return self._connect(Question(Protocol.SOCKS5_TCP, request.host, request.port))
+            return self._connect(request.question)
         if request.command is Command.UDP_ASSOCIATE and self._judge.policy.socks_udp:
             self._associate(request)
         else:

@@ -36,6 +36,22 @@ class Tunnel:
     def start(self, workers: Workers, ended: Callable[[], None]) -> None:
         """Begin to carry; `ended` is called once, when the sockets are closed."""
         self._workers, self._ended = workers, ended
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End at once; a second call does nothing."""
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            self._stop()
+            self._up.sock.close()
+            self._down.sock.close()
+            ended()
+
+    def _begin(self) -> None:
         up, down = self._up, self._down
         # The first bytes of a process are often there already.
         if down.has_begun or not up.step(is_last=False):
@@ -47,17 +63,9 @@ class Tunnel:
         self._watchers = watching_up, watching_down
         watching_up.start(self._step, up, down)
         watching_down.start(self._step, down, up)
+        down.sock.keep_alive()  # only now: the first bytes have not waited for it
         if up.ended:
             self._one_has_ended(up, down)
-
-    def close(self) -> None:
-        """End at once; a second call does nothing."""
-        ended, self._ended = self._ended, None
-        if ended is not None:
-            self._stop()
-            self._up.sock.close()
-            self._down.sock.close()
-            ended()
 
     def _step(self, way: Direction, other: Direction) -> None:
         try:

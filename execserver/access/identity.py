@@ -26,6 +26,11 @@ class Identity(NamedTuple):
     name: str
     grant: Grant | None = None
 
+    @property
+    def label(self) -> str | None:
+        """What rules of the machine call it, which no peer chooses; None while nobody can tell."""
+        return self.name
+
 
 NOBODY = Identity("none", "")
 

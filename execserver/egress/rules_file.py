@@ -10,7 +10,7 @@
 A rule is `[PROTOCOL://]HOST[:PORTS]`.  The host is a pattern, the ports are numbers and ranges with commas
 between them; `http` and `https` mean their own port unless others are named.  Without protocol and ports a
 rule means all.  What is in `review` needs a person's yes, what is in no list is refused.  The rules of a
-label are for the clients whose token has it, and come to those above.
+label are for the clients whose token was issued with it, and come to those above.
 """
 
 from __future__ import annotations
@@ -69,9 +69,12 @@ class NetworkRules:
         self._others = others
         self._labels = labels
 
-    def of(self, label: str) -> MachineRules:
-        """Return the rules for clients with a label; those for all where the file does not name it."""
-        return self._labels.get(label, self._others)
+    def of(self, label: str | None) -> MachineRules:
+        """Return the rules for clients with a label; those for all where the file does not name it.
+
+        Where nobody can tell the label (None), nothing is allowed.
+        """
+        return MachineRules(()) if label is None else self._labels.get(label, self._others)
 
 
 def parse_rules(text: str) -> NetworkRules:

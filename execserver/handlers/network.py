@@ -40,7 +40,7 @@ def start_with_proxy(call: Call, params: ExecParams, start: Start) -> Reply | La
     proxy is reachable, whatever the client asked for.
     """
     rules = call.services.network_rules
-    machine = None if rules is None else rules.of(call.connection.identity.name)
+    machine = None if rules is None else rules.of(call.connection.identity.label)
     if machine is not None:
         params = _kept_in(call, params)
         if params.network_proxy is None and not params.enforce_managed_network:

@@ -182,7 +182,7 @@ def _serve_network(
     if process is None or process.state.closed:
         return
     rules = shared.network_rules
-    machine = None if rules is None else rules.of(session.identity.name)
+    machine = None if rules is None else rules.of(session.identity.label)
     place = launch.Place(
         packed.process_id, session.processes.attachment, Who(session.session_id, session.identity)
     )

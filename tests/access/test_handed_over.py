@@ -14,7 +14,8 @@ def test_an_identity_is_equal() -> None:
         Identity("jwt", "me", Grant(("/a", "/b"), True, False)),
         Identity("token", "me", Grant(None, False, True)),
     ):
-        assert unpacked(pack(identity), None) == identity
+        found = unpacked(pack(identity), None)
+        assert (found, found.label) == (identity, identity.name)
 
 
 def test_the_holder_of_a_token_counts_no_more_where_no_tokens_are_taken() -> None:
@@ -22,4 +23,5 @@ def test_the_holder_of_a_token_counts_no_more_where_no_tokens_are_taken() -> Non
     found = unpacked(pack(holder), None)
     assert isinstance(found, Holder)
     assert (found.name, found.grant) == (holder.name, holder.grant)
+    assert found.label is None
     assert found.lapsed(0.0) == "this server takes no execserver tokens any more"

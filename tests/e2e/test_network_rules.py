@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from execserver.access.tokens import store
+from execserver.access.tokens.caveats import caveats
+from execserver.access.tokens.chain import Token, narrowed
+from execserver.runtime_paths import token_stores
 from execserver.sandbox.proxy.routes import HTTP_PORT
 from tests.support.peer import Json, Peer, RemoteError
 from tests.support.proxy_settings import proxy_settings
@@ -19,6 +24,7 @@ from tests.support.running import PATH, run, start
 from tests.support.sandboxes import context, managed, special
 from tests.support.server_process import ServerProcess, base_environment
 from tests.support.waiting import wait_until
+from tests.support.ws_peer import WsPeer
 
 FETCH = """
 import sys, urllib.request as r
@@ -204,6 +210,32 @@ def test_a_client_cannot_widen_the_rules(peer: Peer, web: Web) -> None:
     allowed, *others = output.decode().splitlines()
     assert allowed == "GET / HTTP/1.1"
     assert [line[:4] for line in others] == ["403 ", "403 "]
+
+
+def test_the_rules_of_a_label_are_for_tokens_that_were_issued_with_it(tmp_path: Path, web: Web) -> None:
+    """A holder can give a token further labels, and gains nothing by that."""
+    folder = token_stores({b"HOME": os.fsencode(tmp_path)})[0]
+    rules = tmp_path / "rules.toml"
+    here = f"http://127.0.0.1:{web.port}"
+    rules.write_text(
+        f'allow = ["http://localhost:{web.port}"]\n[label.ci]\nallow = ["{here}"]\ndeny = ["localhost"]'
+    )
+    ci, other, none = (store.issue(folder, caveats(label=label), 0) for label in ("ci", "other", None))
+    added = [narrowed(token, caveats(label="ci")) for token in (other, none)]
+    relabelled = narrowed(ci, caveats(label="other"))
+    env = {**base_environment(), "HOME": str(tmp_path)}
+    options = ("--network-rules", str(rules), "--ws-auth", "execserver-token")
+
+    def reached(server: ServerProcess, token: Token) -> list[bool]:
+        with WsPeer.connect(server.url, headers=[f"Authorization: Bearer {token.text}"]) as peer:
+            peer.open_session()
+            return [
+                line.startswith("GET") for line in fetched(peer, None, here, f"http://localhost:{web.port}")
+            ]
+
+    with ServerProcess(options=options, env=env) as server:
+        found = [reached(server, token) for token in (ci, relabelled, other, none, *added)]
+    assert found == [[True, False]] * 2 + [[False, True]] * 4
 
 
 def test_a_command_without_the_network_stays_without(peer: Peer, web: Web) -> None:

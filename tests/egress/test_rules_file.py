@@ -72,6 +72,7 @@ def test_the_rules_of_a_label_come_to_those_of_all() -> None:
     assert reason(rules.of("ci"), HTTP, "registry.example", 5000) == ""
     assert reason(rules.of("other"), HTTP, "registry.example", 5000) == NOT_ALLOWED
     assert reason(rules.of("ci"), HTTP, "bad.example.net", 80) == DENIED
+    assert reason(rules.of(None), CONNECT, "index.example.org", 443) == NOT_ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,10 @@ class TokenAuthenticator:
         def lapsed(now: float) -> str | None:
             return self._lapsed(token_id, left, now)
 
-        return Holder(_name(token_id, left), left.grant(), lapsed, (token_id, caveats))
+        def labelled() -> str | None:
+            return self._label(token_id)
+
+        return Holder(_name(token_id, left), left.grant(), lapsed, (token_id, caveats), labelled)
 
     def _lapsed(self, token_id: str, left: Restrictions, now: float) -> str | None:
         try:
@@ -66,6 +69,13 @@ class TokenAuthenticator:
         if issued is None or issued.revoked is not None:
             return INVALID
         return EXPIRED if left.expired(now) else None
+
+    def _label(self, token_id: str) -> str | None:
+        try:
+            issued = self._current().tokens.get(token_id)
+        except NotAdmitted:
+            return None
+        return None if issued is None else next(iter(issued.restrictions.labels), "")
 
     def _current(self) -> store.Listed:
         stamp = _stamp(self._folder)

@@ -56,6 +56,17 @@ def test_a_holder_gets_what_the_token_allows(desk: Desk) -> None:
     assert desk.ask(token) == Identity("token", f"{token.id} ci", Grant(roots=("/srv",)))
 
 
+def test_a_label_is_the_one_that_was_issued_as_long_as_the_list_can_be_read(desk: Desk) -> None:
+    issued, plain = desk.issue("l-ci"), desk.issue()
+    found = [desk.door.identify(b"Bearer " + token.text.encode(), NOW) for token in (issued, plain)]
+    for token in (issued, plain):
+        changed = narrowed(token, caveats(label="root"))
+        found.append(desk.door.identify(b"Bearer " + changed.text.encode(), NOW))
+    assert [holder.label for holder in found] == ["ci", "", "ci", ""]
+    os.chmod(desk.folder + b"/" + TOKEN_STORE_FILE, 0o644)
+    assert [holder.label for holder in found] == [None] * 4
+
+
 def test_a_narrowed_token_gets_less_and_keeps_its_name(desk: Desk) -> None:
     token = desk.issue("l-ci", *caveats(roots=[b"/srv"]))
     less = narrowed(token, ["l-bot", "r", "n", *caveats(roots=[b"/srv/a", b"/etc"])])

@@ -20,7 +20,7 @@ from execserver.runtime_paths import token_stores
 from execserver.sandbox.proxy.routes import HTTP_PORT
 from tests.support.peer import Json, Peer, RemoteError
 from tests.support.proxy_settings import proxy_settings
-from tests.support.running import PATH, run, start
+from tests.support.running import PATH, outcome, run, start
 from tests.support.sandboxes import context, managed, special
 from tests.support.server_process import ServerProcess, base_environment
 from tests.support.waiting import wait_until
@@ -210,6 +210,30 @@ def test_a_client_cannot_widen_the_rules(peer: Peer, web: Web) -> None:
     allowed, *others = output.decode().splitlines()
     assert allowed == "GET / HTTP/1.1"
     assert [line[:4] for line in others] == ["403 ", "403 "]
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [({"type": "allow"}, b"GET / HTTP/1.1\n"), ({"type": "deny", "reason": "not_today"}, b'"not_today"')],
+)
+def test_a_client_is_asked_about_what_is_in_review_although_it_allows_it_itself(
+    tmp_path: Path, web: Web, decision: Json, told: bytes
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f'review = ["http://127.0.0.1:{web.port}"]\n')
+    urls = (f"http://127.0.0.1:{web.port}/", "http://127.0.0.1:1/")
+    launch = {"proxy": proxy_settings("127.0.0.1"), "policyDecisionTimeoutMs": 30_000}
+    with ServerProcess(options=("--network-rules", str(rules))) as server, server.connect() as peer:
+        peer.open_session()
+        start(peer, "p", ["python3", "-c", FETCH, *urls], env=PATH, networkProxy=launch)
+        asked = peer.take({"method": "network/policyRequest"})
+        assert asked["params"]["request"] == {"protocol": "http", "host": "127.0.0.1", "port": web.port}
+        peer.send({"id": asked["id"], "result": {"decision": decision}})
+        found = outcome(peer, "p")
+        assert not any(message.get("method") == "network/policyRequest" for message in peer.kept)
+    reviewed, other = found.stdout.splitlines(keepends=True)
+    assert told in reviewed
+    assert b"is in no list of the network rules of this machine" in other
 
 
 def test_the_rules_of_a_label_are_for_tokens_that_were_issued_with_it(tmp_path: Path, web: Web) -> None:

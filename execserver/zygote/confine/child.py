@@ -269,12 +269,12 @@ class Report:
             return b""  # another process still holds the other end, and nothing came
 
 
-def end_inside(pid: int) -> None:
+def end_inside(pid: int, patience_ms: int = _END_MS) -> None:
     """End a sandbox by the pid of its first process, of which nobody has said that it has ended.
 
-    It ends with its parent by itself, unless the parent was killed before it asked the kernel for that:
-    bubblewrap does not look whether its parent is still there.  A sandbox that lived on would be nobody's,
-    and could make what was masked once its mask targets are gone.
+    Waits for that end, `patience_ms` at most.  It ends with its parent by itself, unless the parent was
+    killed before it asked the kernel for that: bubblewrap does not look whether its parent is still there.
+    A sandbox that lived on would be nobody's, and could make what was masked once its mask targets are gone.
     """
     try:
         pidfd = os.pidfd_open(pid)
@@ -287,7 +287,7 @@ def end_inside(pid: int) -> None:
             _signal.pidfd_send_signal(pidfd, _SIGKILL)
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
-            poll.poll(_END_MS)
+            poll.poll(patience_ms)
     except OSError:
         pass  # ended meanwhile
     finally:

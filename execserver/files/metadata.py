@@ -26,18 +26,18 @@ def get_metadata(path: bytes) -> tuple[bool, bool, bool, int, int]:
     Only `is_symlink` is about the path itself, all else about what it leads to.  A time before 1970 is 0.
     """
     status = os.lstat(path)
-    kind = status.st_mode & _KIND
-    is_link = kind == _LINK
-    if is_link:
-        status = os.stat(path)
-    return described(status, is_link)
+    if status.st_mode & _KIND == _LINK:
+        return described(os.stat(path), is_link=True)
+    return described(status, is_link=False)
 
 
 def described(status: os.stat_result, is_link: bool) -> tuple[bool, bool, bool, int, int]:
     """Return what `get_metadata` returns, from the status of what the path leads to."""
     kind = status.st_mode & _KIND
     modified_ms = status.st_mtime_ns // 1_000_000
-    return kind == _DIRECTORY, kind == _REGULAR, is_link, status.st_size, max(modified_ms, 0)
+    if modified_ms < 0:
+        modified_ms = 0
+    return kind == _DIRECTORY, kind == _REGULAR, is_link, status.st_size, modified_ms
 
 
 def canonicalize(path: bytes) -> bytes:

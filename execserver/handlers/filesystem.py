@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 from msgspec import Raw
@@ -133,9 +134,19 @@ def get_metadata(call: Call, params: files.FsGetMetadataParams) -> files.FsGetMe
     """Report kind, size and time of modification; the time of birth in no-symlinks mode only."""
     files_, path = operations(call, params.sandbox, params.path), params.path.native()
     if params.follow_symlinks is False:
-        return InTurn(lambda: _metadata(*files_.get_metadata_without_symlinks(path)))
+        return InTurn(partial(_metadata_without_symlinks, files_, path))
     found = files_.metadata_at_once(path) if isinstance(files_, FileService) else None
-    return InTurn(lambda: _metadata(files_.get_metadata(path))) if found is None else _metadata(found)
+    return InTurn(partial(_metadata_in_turn, files_, path)) if found is None else _metadata(found)
+
+
+def _metadata_in_turn(files_: FileService | ConfinedFiles, path: bytes) -> files.FsGetMetadataResponse:
+    return _metadata(files_.get_metadata(path))
+
+
+def _metadata_without_symlinks(
+    files_: FileService | ConfinedFiles, path: bytes
+) -> files.FsGetMetadataResponse:
+    return _metadata(*files_.get_metadata_without_symlinks(path))
 
 
 def _metadata(found: tuple[bool, bool, bool, int, int], born_ms: int = 0) -> files.FsGetMetadataResponse:

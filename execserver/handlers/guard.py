@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from execserver.protocol.errors import InternalError, RpcError, from_os_error
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 
-def guarded(what: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def guarded(what: str, act: Callable[[*Ts], T], *args: *Ts) -> T:
     """Run one step of a request; raise whatever it raises as an `RpcError`.
 
     `what` names the request in the log.
     """
-    found = attempted(what, act, *args, **kwargs)
+    found = attempted(what, act, *args)
     if isinstance(found, RpcError):
         try:
             raise found
@@ -32,13 +32,13 @@ def guarded(what: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     return found
 
 
-def attempted(what: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | RpcError:
+def attempted(what: str, act: Callable[[*Ts], T], *args: *Ts) -> T | RpcError:
     """Run one step of a request; return whatever it raises as an `RpcError`.
 
     A further exception would be a twentieth of what a request that fails costs.
     """
     try:
-        return act(*args, **kwargs)
+        return act(*args)
     except RpcError as error:
         return error
     except OSError as error:

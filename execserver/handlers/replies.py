@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 
-class Reply:
+class Special:
+    """An answer that is more than a result record or JSON text: one of the classes below."""
+
+    __slots__ = ()
+
+
+class Reply(Special):
     """A result, and what to do once it is queued, so that notifications follow the answer."""
 
     __slots__ = ("result", "then")
@@ -17,7 +23,7 @@ class Reply:
         self.then = then
 
 
-class InTurn:
+class InTurn(Special):
     """An answer that may wait: `run` is called in the connection's greenlet, and delays later requests."""
 
     __slots__ = ("run",)
@@ -26,7 +32,7 @@ class InTurn:
         self.run = run
 
 
-class Later:
+class Later(Special):
     """An answer that waits for something: `run` is called in its own greenlet and delays no other request.
 
     A request that `repeats` has changed nothing while it waits, so that another server can be asked the same
@@ -47,7 +53,7 @@ class Later:
         self.rest = rest
 
 
-class InParts:
+class InParts(Special):
     """A large result as the parts of its JSON text, sent as one message and never joined."""
 
     __slots__ = ("parts",)
@@ -56,7 +62,7 @@ class InParts:
         self.parts = parts
 
 
-class Streamed:
+class Streamed(Special):
     """A result too large to hold, as pieces of its JSON text, sent as one message in continuation frames.
 
     Keeps the order of the connection: later answers wait behind it.

@@ -274,6 +274,8 @@ class _RequestOut(msgspec.Struct):
 
 def encode_result(request_id: int | str, result: msgspec.Struct | msgspec.Raw) -> bytes:
     """Return the response to a request; `result` is a record or JSON text."""
+    if isinstance(result, msgspec.Raw):  # the encoder would do the same in twice the time
+        return b"".join((b'{"id":', encode_json(request_id), b',"result":', result, b"}"))
     return encode_json(_ResultOut(request_id, result))
 
 
@@ -284,7 +286,9 @@ def around_result(request_id: int | str) -> tuple[bytes, bytes]:
 
 def encode_error(request_id: int | str, error: RpcError) -> bytes:
     """Return the answer to a request that failed."""
-    message = error.message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
+    message = error.message
+    if not message.isascii():
+        message = message.encode("utf-8", "replace").decode()  # it may quote a lone surrogate
     data = msgspec.UNSET if error.data is None else msgspec.Raw(encode_json(error.data))
     return encode_json(_ErrorOut(ErrorBody(error.code, message, data), request_id))
 

@@ -17,8 +17,11 @@ class RpcError(Exception):
     data: dict[str, object] | None = None  # further facts for the client, as the member `data` of the error
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        # Without the base's, which would take as long as all else: what it notes is noted before.
         self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class InvalidRequest(RpcError):

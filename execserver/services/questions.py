@@ -24,22 +24,18 @@ Answer = Response | ErrorMessage
 class Questions:
     """The questions to the client of one connection."""
 
-    __slots__ = ("_last", "_late", "_open", "_sink")
+    __slots__ = ("_last", "_late", "_sink", "unanswered")
 
     def __init__(self, sink: MessageSink) -> None:
         self._sink = sink
         self._last = 0
-        self._open: dict[int, AsyncResult[Answer | None]] | None = {}  # None once the client is gone
+        # The questions by their ids, None once the client is gone; others only look.
+        self.unanswered: dict[int, AsyncResult[Answer | None]] | None = {}
         self._late: dict[int, None] = {}
-
-    @property
-    def are_open(self) -> bool:
-        """True while an answer is waited for."""
-        return bool(self._open)
 
     def pack(self) -> tuple[int, list[int]]:
         """Return what `restore` takes: who asked is no more, so answers that come are too late."""
-        return self._last, [*self._late, *(self._open or ())]
+        return self._last, [*self._late, *(self.unanswered or ())]
 
     def restore(self, last: int, late: list[int]) -> None:
         """Go on counting where another server has asked."""
@@ -48,27 +44,27 @@ class Questions:
 
     def ask(self, method: str, params: Record, timeout_s: float) -> Answer | None:
         """Ask the client and wait for its answer; None without one, at once where none can come."""
-        if self._open is None or self._sink.closed or len(self._open) >= MAX_OPEN:
+        if self.unanswered is None or self._sink.closed or len(self.unanswered) >= MAX_OPEN:
             return None
         self._last += 1
         number = self._last
         waiting: AsyncResult[Answer | None] = AsyncResult()
-        self._open[number] = waiting
+        self.unanswered[number] = waiting
         try:
             self._sink.send(encode_request(number, method, params))
             waiting.wait(timeout_s)
             return waiting.get() if waiting.ready() else None
         finally:
-            if self._open is not None and self._open.pop(number, None) is not None and not waiting.ready():
+            if self.unanswered and self.unanswered.pop(number, None) is not None and not waiting.ready():
                 self._expired(number)
 
     def answered(self, answer: object) -> bool:
         """Take an answer; return False if it belongs to no question."""
-        if not isinstance(answer, Response | ErrorMessage) or self._open is None:
+        if not isinstance(answer, Response | ErrorMessage) or self.unanswered is None:
             return False
         if not isinstance(answer.id, int):
             return False
-        waiting = self._open.pop(answer.id, None)
+        waiting = self.unanswered.pop(answer.id, None)
         if waiting is None:
             return self._late.pop(answer.id, _UNKNOWN) is None
         waiting.set(answer)
@@ -76,7 +72,7 @@ class Questions:
 
     def close(self) -> None:
         """End all questions without an answer: the client is gone."""
-        waiting, self._open = self._open, None
+        waiting, self.unanswered = self.unanswered, None
         for each in (waiting or {}).values():
             each.set(None)
 

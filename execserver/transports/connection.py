@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import ParamSpec
+from typing import TypeVar
 
 from gevent import Greenlet
 
@@ -26,7 +26,7 @@ from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
 from execserver.handlers.dispatch import dispatch
 from execserver.handlers.guard import attempted, guarded
-from execserver.handlers.replies import Answer, InParts, InTurn, Later, Reply, Result, Streamed
+from execserver.handlers.replies import Answer, InParts, InTurn, Later, Reply, Result, Special, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,
     ErrorMessage,
@@ -70,7 +70,9 @@ def connection_over(
     return Connection(transport, call, on_end)
 
 
-P = ParamSpec("P")
+T = TypeVar("T")
+# Nobody waits for the answer to an acknowledgment: a stream would be slowed down by its own.
+_WITHOUT_HASTE = PORT_ACK.name
 
 
 class _Unreadable(Exception):
@@ -87,6 +89,7 @@ class Connection:
         self._transport = transport
         self._outbox = transport.outbox
         self._call = call
+        self._questions = call.connection.questions
         self._on_end: Callable[[], object] | None = on_end
         self._inbox = Inbox(transport, self._handle_at_once)
         self._in_line = call.connection.concurrent_requests == 1
@@ -99,11 +102,13 @@ class Connection:
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
-        if self._call.connection.questions.are_open:
+        if self._questions.unanswered:
             # At once: what is before an answer may be a request that waits for what the answer allows.
             messages = [message for message in messages if not self._is_answer(message)]
-        self._served(self._inbox.receive, messages)
-        self._go_on()
+        inbox = self._inbox
+        self._served(inbox.receive, messages)
+        if inbox.waiting or inbox.over:
+            self._go_on()
 
     def ended(self) -> None:
         """Take the end of the client: from now on its session can be resumed.
@@ -150,7 +155,7 @@ class Connection:
     def pack_messages(self) -> list[bytes]:
         """Return what another server has to handle, oldest first."""
         waiting = [_again(*asked) for asked in self._still_waiting() if asked[1].repeats]
-        return waiting + self._inbox.messages
+        return [*waiting, *self._inbox.waiting]
 
     def _still_waiting(self) -> list[tuple[Request, Later]]:
         # One that has answered is in there until the loop has told of its end.
@@ -165,7 +170,7 @@ class Connection:
         """Make the greenlet if messages are left for it; without one, see whether this is the end."""
         if self._worker is not None or self._inbox.is_handled:
             return
-        if not self._inbox.is_empty:
+        if self._inbox.waiting:
             self._worker = Greenlet.spawn(self._serve)
         elif self._inbox.over:
             self._finish()
@@ -173,19 +178,19 @@ class Connection:
     def _serve(self) -> None:
         """Handle messages in this greenlet until the client is gone and its last message was handled."""
         try:
-            self._served(self._handle_all)
+            self._served(self._handle_all, self._inbox)
         finally:
             self._finish()
 
-    def _handle_all(self) -> None:
-        while self._inbox.wait():
-            self._inbox.handle_all(self._handle)
+    def _handle_all(self, inbox: Inbox) -> None:
+        while inbox.wait():
+            inbox.handle_all(self._handle)
             self._outbox.flush()  # the answers leave now, not in a further turn of the loop
 
-    def _served(self, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _served(self, act: Callable[[T], object], what: T) -> None:
         """Run a part of what this connection does, and end the connection for what it raises."""
         try:
-            act(*args, **kwargs)
+            act(what)
         except ProtocolViolation as violation:
             self._fail(POLICY_VIOLATION, str(violation))
         except _Unreadable as error:
@@ -203,20 +208,24 @@ class Connection:
             if isinstance(message, Notification):
                 self._call.connection.rules.notification(message.method)
                 return True
-            return self._call.connection.questions.answered(message)
+            return self._questions.answered(message)
         except (MalformedMessage, ProtocolViolation):
             pass  # the greenlet says so, and may have to wait for that
         return False
 
     def _answer_at_once(self, request: Request) -> bool:
-        self._asked(request)
+        if request.method != _WITHOUT_HASTE:
+            self._outbox.asked()
         answer = self._dispatched(request)
         if answer is None:
             return True
-        if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):
-            self._begun = request, answer
-            return False
-        self._give(request, answer)
+        if isinstance(answer, Special):
+            if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):
+                self._begun = request, answer
+                return False
+            self._give(request, answer)
+        else:
+            self._send_answer(request, answer)
         return True
 
     def _handle(self, text: bytes) -> None:
@@ -237,13 +246,14 @@ class Connection:
             self._outbox.send(encode_error(MALFORMED_ID, reason))
             return
         if isinstance(message, Request):
-            self._asked(message)
+            if message.method != _WITHOUT_HASTE:
+                self._outbox.asked()
             self._in_hand = message
             self._answer(message)
             self._in_hand = None
         elif isinstance(message, Notification):
             self._call.connection.rules.notification(message.method)
-        elif not self._call.connection.questions.answered(message):
+        elif not self._questions.answered(message):
             raise ProtocolViolation("a response that answers no request of the server")
 
     def _is_answer(self, text: bytes) -> bool:
@@ -252,13 +262,7 @@ class Connection:
             message = parse_message(text)
         except MalformedMessage:
             return False
-        answers = self._call.connection.questions
-        return isinstance(message, Response | ErrorMessage) and answers.answered(message)
-
-    def _asked(self, request: Request) -> None:
-        # Nobody waits for the answer to an acknowledgment: a stream would be slowed down by its own.
-        if request.method != PORT_ACK.name:
-            self._outbox.asked()
+        return isinstance(message, Response | ErrorMessage) and self._questions.answered(message)
 
     def _answer(self, request: Request) -> None:
         answer = self._dispatched(request)
@@ -267,9 +271,7 @@ class Connection:
 
     def _dispatched(self, request: Request) -> Answer | None:
         """Return the handler's answer; None after an error answer."""
-        return self._or_error(request, attempted(request.method, dispatch, self._call, request))
-
-    def _or_error(self, request: Request, answer: Answer | RpcError) -> Answer | None:
+        answer = attempted(request.method, dispatch, self._call, request)
         if isinstance(answer, RpcError):
             self._refuse(request, answer)
             return None
@@ -281,8 +283,9 @@ class Connection:
     def _give(self, request: Request, answer: Answer) -> None:
         """Send an answer, for which this greenlet may have to wait."""
         if isinstance(answer, InTurn):
-            produced = self._or_error(request, attempted(request.method, started_by, answer.run))
-            if produced is None:
+            produced = attempted(request.method, started_by, answer.run)
+            if isinstance(produced, RpcError):
+                self._refuse(request, produced)
                 return
             assert not isinstance(produced, InTurn)
             answer = produced

@@ -40,7 +40,7 @@ class Inbox:
         self._outbox = transport.outbox
         self._at_once = at_once
         self._hub = get_hub()
-        self._messages: deque[bytes] = deque()
+        self.waiting: deque[bytes] = deque()  # oldest first; only read by others
         self._bytes = 0
         self._paused = False  # the transport does not read
         self.over = False  # no further message is taken
@@ -50,14 +50,18 @@ class Inbox:
 
     def receive(self, messages: list[bytes]) -> None:
         """Take messages that arrived.  Called in the event loop."""
-        if self.over:
+        if self.over or not messages:
             return
-        is_first = not (self._messages or self.is_handled)
-        self._messages.extend(messages)
-        self._bytes += sum(map(len, messages))
-        if is_first and self._at_once is not _nothing_at_once and not self.is_held:
-            self._handle_at_once()
-        if self._messages and not self.is_held:
+        is_first = not (self.waiting or self.is_handled or self.is_held)
+        if is_first and self._at_once is not _nothing_at_once:
+            if len(messages) > 1:
+                self._add(messages[1:])
+            self._handle_at_once(messages[0])
+            if not self.waiting:
+                return
+        else:
+            self._add(messages)
+        if not self.is_held:
             self._wake()
         if self._bytes > INBOX_BYTES and not (self._paused or self.over):
             self._paused = True
@@ -75,22 +79,12 @@ class Inbox:
     def release(self) -> None:
         """Handle messages again."""
         self.is_held = False
-        if self._messages:
+        if self.waiting:
             self._wake()
-
-    @property
-    def messages(self) -> list[bytes]:
-        """The messages that wait, oldest first."""
-        return list(self._messages)
 
     def clear(self) -> None:
         """Drop all messages that are here."""
-        self._messages.clear()
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no message waits."""
-        return not self._messages
+        self.waiting.clear()
 
     def let_go(self) -> None:
         """Handle nothing any more; `at_once` refers back to its owner: a reference cycle."""
@@ -98,8 +92,8 @@ class Inbox:
 
     def wait(self) -> bool:
         """Wait for a message; return False if there is none and none can come."""
-        while not self._messages or self.is_held:
-            if self.over and not self._messages:
+        while not self.waiting or self.is_held:
+            if self.over and not self.waiting:
                 return False
             self._idle = Waiter()
             self.is_handled = False
@@ -109,7 +103,7 @@ class Inbox:
 
     def handle_all(self, handle: Callable[[bytes], object]) -> None:
         """Pass each message to `handle` until none is left, or until `handle` returns a true value."""
-        messages, outbox = self._messages, self._outbox
+        messages, outbox = self.waiting, self._outbox
         turn = _TURN_MESSAGES
         while messages and not self.is_held:
             message = messages.popleft()
@@ -129,21 +123,25 @@ class Inbox:
                 outbox.flush()
                 sleep(0)
 
-    def _handle_at_once(self) -> None:
-        """Handle messages up to the first that has to wait; never blocks."""
-        messages, outbox = self._messages, self._outbox
+    def _add(self, messages: list[bytes]) -> None:
+        self.waiting.extend(messages)
+        self._bytes += sum(map(len, messages))
+
+    def _handle_at_once(self, message: bytes) -> None:
+        """Handle a message, and those that wait, up to the first that has to wait; never blocks."""
+        waiting, outbox = self.waiting, self._outbox
         self.is_handled = True
         outbox.hold()
         try:
             for _ in range(_AT_ONCE):
-                if not messages or outbox.queued > REPLY_BYTES:
+                if outbox.queued > REPLY_BYTES or not self._at_once(message):
                     break
-                message = messages.popleft()
+                if not waiting:
+                    return
+                message = waiting.popleft()
                 self._bytes -= len(message)
-                if not self._at_once(message):
-                    messages.appendleft(message)
-                    self._bytes += len(message)
-                    break
+            waiting.appendleft(message)
+            self._bytes += len(message)
         finally:
             self.is_handled = False
             outbox.release()

@@ -41,6 +41,9 @@ _LARGE_BYTES = 32 * 1024  # a message this large is written at once instead of i
 class Framing(Protocol):
     """How a transport marks the borders of a message."""
 
+    def short(self, message: bytes) -> bytes:
+        """Return a message of less than 64 KiB with the bytes that `whole` has for it."""
+
     def whole(self, length: int) -> tuple[bytes, bytes]:
         """Return the bytes before and after a message of `length` bytes."""
 
@@ -105,7 +108,12 @@ class Outbox:
 
     def send(self, message: bytes) -> None:
         """Queue one whole message."""
-        self.send_parts(message)
+        if self._held is not None or len(message) >= _LARGE_BYTES:
+            self.send_parts(message)
+        elif not self.closed:  # as nearly always; `send_parts` would take twice as long
+            framed = self._framing.short(message)
+            self._queue.append(framed)
+            self._added(len(framed))
 
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole message given in parts, without joining them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from functools import partial
 
 from gevent import spawn
 from gevent.event import Event
@@ -18,7 +19,7 @@ from execserver.settings import Settings
 from execserver.transports.outbox import Outbox
 from execserver.transports.peer_window import PeerWindow
 from execserver.transports.transport import Receiver
-from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, frame_header
+from execserver.wire.websocket import PING_FRAME, FrameLimits, ServerFrames, frame_header, text_frame
 
 RECEIVE_BYTES = 256 * 1024  # read from the kernel at once; then the loop serves other connections
 _READY_READ = 1
@@ -28,6 +29,8 @@ _NOTHING = b""
 
 class WebSocketFraming:
     """Text frames without a mask, as a server sends them."""
+
+    short = staticmethod(text_frame)
 
     def whole(self, length: int) -> tuple[bytes, bytes]:
         """Return the header of a message in one frame."""
@@ -44,12 +47,12 @@ class Shared:
     One buffer is enough, since each read is parsed before the next one begins.
     """
 
-    __slots__ = ("buffers", "limits", "liveness", "view")
+    __slots__ = ("buffer", "buffers", "limits", "liveness", "view")
 
     def __init__(self, settings: Settings) -> None:
-        buffer = bytearray(RECEIVE_BYTES)
-        self.buffers = [buffer]
-        self.view = memoryview(buffer)
+        self.buffer = bytearray(RECEIVE_BYTES)
+        self.buffers = [self.buffer]
+        self.view = memoryview(self.buffer)
         self.limits = FrameLimits(
             settings.max_frame_bytes, settings.max_message_bytes, settings.max_fragments
         )
@@ -86,7 +89,8 @@ class WebSocketTransport:
         self._pong_bytes = 0  # queued since the outbox was empty
         self._peer_gone: Event | None = None  # made when the wait for the peer's end begins
         if is_tcp:
-            self.outbox = Outbox(self._fd, _FRAMING, self._lost, self._wrote, PeerWindow(sock).unread)
+            written = partial(shared.liveness.written, self)
+            self.outbox = Outbox(self._fd, _FRAMING, self._lost, written, PeerWindow(sock).unread)
         else:  # the kernel reports neither a window nor a peer that is gone
             self.outbox = Outbox(self._fd, _FRAMING, self._lost)
 
@@ -128,8 +132,9 @@ class WebSocketTransport:
         self._send_shutdown_notice()
 
     def _readable(self) -> None:
+        shared = self._shared
         try:
-            count = os.readv(self._fd, self._shared.buffers)
+            count = os.readv(self._fd, shared.buffers)
         except BlockingIOError:
             return
         except OSError:
@@ -137,7 +142,11 @@ class WebSocketTransport:
         if not count:
             self.give_up()
         elif not self._closing:  # while closing, data is read only to meet the peer's end of file
-            self._feed(self._shared.view[:count])
+            message = self.frames.lone(shared.buffer, count)
+            if message is None:
+                self._feed(shared.view[:count])
+            elif self._receiver is not None:
+                self._receiver.receive([message])
 
     def _feed(self, data: bytes | memoryview) -> None:
         frames = self.frames
@@ -190,9 +199,6 @@ class WebSocketTransport:
             self._peer_gone = Event()
             self._peer_gone.wait(self._settings.close_timeout_s)
         self.give_up()
-
-    def _wrote(self) -> None:
-        self._shared.liveness.written(self)
 
     def _ping(self) -> None:
         if self.outbox.has_room:  # pings must not pile up for a peer that does not read

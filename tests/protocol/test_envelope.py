@@ -19,6 +19,7 @@ from execserver.protocol.envelope import (
     Notification,
     Request,
     Response,
+    Trace,
     around_result,
     encode_error,
     encode_notification,
@@ -274,3 +275,15 @@ def test_every_recorded_request_is_one() -> None:
     texts = [exchange.text for exchange in exchanges("13-decode-errors.0.142.0")]
     assert len(texts) > 80
     assert all(isinstance(parse_message(text), Request) for text in texts)
+
+
+@pytest.mark.parametrize("request_id", [0, -(2**63), 2**63 - 1, "", 'a"\\\n\x00é\U0001f600'])
+def test_json_text_is_answered_as_a_record_of_the_same_is(request_id: int | str) -> None:
+    record = Trace(traceparent="a", tracestate="b")
+    text = msgspec.Raw(b'{"traceparent":"a","tracestate":"b"}')
+    assert encode_result(request_id, text) == encode_result(request_id, record)
+
+
+def test_the_text_of_an_error_says_what_it_is() -> None:
+    for error in (MethodNotFound("m"), InvalidRequest("no")):
+        assert str(error) == error.message != ""

@@ -205,11 +205,11 @@ def test_paths_are_immutable_and_equal_by_text() -> None:
     assert len({path, PathUri.from_native(b"/a")}) == 1
     assert repr(path) == "PathUri('file:///a')"
     with pytest.raises(AttributeError):
-        path.uri = "file:///b"
+        path.uri = "file:///b"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         del path.uri
     with pytest.raises(AttributeError):
-        path.other = 1
+        path.other = 1  # type: ignore[attr-defined]
 
 
 def test_bytes_that_are_no_utf8_are_shown_as_replacement_characters() -> None:

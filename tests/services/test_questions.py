@@ -40,13 +40,13 @@ def test_an_answer_reaches_its_question() -> None:
     asked, sink = made()
     first, second = (gevent.spawn(asked.ask, "m", PARAMS, 10) for _ in range(2))
     gevent.sleep(0)
-    assert asked.are_open
+    assert asked.unanswered
     error = ErrorMessage(ErrorBody(1, "x"), 1)
     assert asked.answered(answer(2))
     assert asked.answered(error)
     assert (first.get(), second.get()) == (error, answer(2))
     assert sink.sent[0] == b'{"id":1,"method":"m","params":{"protocol":"http","host":"a","port":1}}'
-    assert not asked.are_open
+    assert not asked.unanswered
 
 
 def test_an_answer_to_nothing_is_not_taken() -> None:

@@ -49,10 +49,10 @@ def test_a_held_inbox_keeps_what_arrives_and_goes_on_where_it_was() -> None:
     inbox.receive([b"a"])
     inbox.hold()
     inbox.receive([b"b", b"c"])
-    assert (handled, inbox.messages) == ([b"a"], [b"b", b"c"])
+    assert (handled, list(inbox.waiting)) == ([b"a"], [b"b", b"c"])
     inbox.release()
     inbox.handle_all(handled.append)
-    assert (handled, inbox.messages) == ([b"a", b"b", b"c"], [])
+    assert (handled, list(inbox.waiting)) == ([b"a", b"b", b"c"], [])
 
 
 def test_what_an_outbox_has_not_sent_another_one_sends_first() -> None:

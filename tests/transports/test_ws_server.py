@@ -8,6 +8,7 @@ import pytest
 
 from execserver.settings import Settings
 from execserver.transports import ws_server
+from execserver.transports.stdio import LineFraming
 from execserver.transports.ws_server import Shared, WebSocketFraming, WebSocketTransport
 from tests.support.greenlets import turns
 from tests.support.waiting import wait_until
@@ -148,6 +149,14 @@ def test_the_framing_of_pieces() -> None:
     assert framing.whole(5) == (b"\x81\x05", b"")
     assert framing.piece(5, first=True, final=True) == (b"\x81\x05", b"")
     assert framing.piece(300, first=False, final=False) == (b"\x00\x7e\x01\x2c", b"")
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 255, 256, 65_535])
+def test_a_short_message_is_framed_as_any(size: int) -> None:
+    message = b"m" * size
+    for framing in (WebSocketFraming(), LineFraming()):
+        before, after = framing.whole(size)
+        assert framing.short(message) == before + message + after
 
 
 def test_the_peers_address_is_in_answers_to_what_is_no_message(carry: Carry) -> None:

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 class Marks:
     """A framing made of characters: `<>` around a message, `(`, `|` and `)` around the pieces of one."""
 
+    def short(self, message: bytes) -> bytes:
+        return b"<" + message + b">"
+
     def whole(self, length: int) -> tuple[bytes, bytes]:
         return b"<", b">"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from websockets.speedups import apply_mask
+
 from execserver.wire.client_frames import BINARY_MESSAGE, ClientFrames
 from execserver.wire.noise_records import MAX_PLAINTEXT_BYTES, RecordReceiver, RecordSender
 from execserver.wire.noise_state import TransportCipher
@@ -15,6 +17,7 @@ from execserver.wire.relay_frames import (
     encode_data,
     frame_head,
 )
+from execserver.wire.websocket import FrameLimits, ServerFrames
 
 COUNT = 10_000
 NUMBERS = (0, 1, 127, 128, 300, 16_383, 16_384, 70_000, 2**31, 2**32 - 1)
@@ -113,3 +116,42 @@ def test_short_messages_are_sealed_alike() -> None:
         assert [each for one in records for each in receiver.feed(*one)] == [message]
         assert (record is None) == (len(message) > most)
     assert short.seal_short(b"") is None
+
+
+def client_frame(chance: random.Random) -> bytes:
+    """Return a frame as a client sends it, or nearly one."""
+    texts = [b"", b"{}", b"a" * 125, b"a" * 126, b"\xc3\xa9" * 40, b"\xff\xfe", b"x" * 60_000, b"x" * 65_535]
+    payload = chance.choice([*texts, chance.randbytes(20)])
+    size = len(payload)
+    head = bytes((0x80 | size,)) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    if chance.random() < 0.1:
+        head = b"\xfe" + size.to_bytes(2, "big")  # also where a shorter one would do
+    elif chance.random() < 0.1:
+        head = b"\xff" + size.to_bytes(8, "big")
+    lead = chance.choice([0x81] * 40 + [0x82] * 8 + [0x01, 0x80, 0x00, 0x88, 0x89, 0x8A, 0xC1, 0x83])
+    mask = chance.randbytes(4)
+    data = bytearray(bytes((lead,)) + head + mask + apply_mask(payload, mask))
+    if chance.random() < 0.05:
+        data[chance.randrange(2)] = chance.randrange(256)
+    return bytes(data)
+
+
+def test_lone_messages_of_a_client_are_found_as_among_others() -> None:
+    chance = random.Random(10)
+    limits = FrameLimits(61_000, 62_000, 4)
+    buffer = bytearray(140_000)  # of which the end still has what was read before
+    alone = 0
+    for _ in range(COUNT // 4):
+        quick, slow = ServerFrames(limits), ServerFrames(limits)
+        for _ in range(4):
+            data = client_frame(chance)
+            data = data[: chance.choice([len(data)] * 20 + [1, 7, len(data) - 1])]
+            data += client_frame(chance) if chance.random() < 0.1 else b""
+            buffer[: len(data)] = data
+            message = quick.lone(buffer, len(data))
+            alone += message is not None
+            found = quick.feed(data) if message is None else [message]
+            assert found == slow.feed(data)
+            one, other = ((each.finished, each.failure, each.control) for each in (quick, slow))
+            assert one == other
+    assert COUNT // 10 < alone < COUNT * 9 // 10

@@ -258,9 +258,12 @@ class Server:
 
     def _taken_over(self, taken_over: TakenOver, signals: EndSignals) -> None:
         """Serve, and see to what can come behind the pause."""
+        from execserver.services import session_handover  # loaded by then
+
         taken_over.finish(signals)
         gevent.spawn_later(_ZYGOTE_LATER_S, self._spawner.prepare)
         gevent.spawn_later(_SETTLE_LATER_S, self._settle)
+        gevent.spawn_later(_SETTLE_LATER_S, session_handover.load_output, self._sessions)
 
     def _tls_arrival(self, files: TlsFiles) -> Arrival:
         """Return the way connections with TLS arrive; SIGHUP reads its files again."""

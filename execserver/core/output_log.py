@@ -47,14 +47,21 @@ class OutputLog:
 
     No chunk from the number `oldest_seq` on was dropped; `lost_bytes` counts the bytes dropped so far.
     `on_drop` is given each chunk that is dropped.
+
+    After `restore` the chunks are made at their first use, or by `load`: an upgrade must not wait until all
+    processes' output is copied.
     """
 
-    __slots__ = ("_chunks", "_limit", "_size", "_times", "lost_bytes", "next_seq", "oldest_seq", "on_drop")
+    __slots__ = (
+        *("_chunks", "_limit", "_packed", "_size", "_times"),
+        *("lost_bytes", "next_seq", "oldest_seq", "on_drop"),
+    )
 
     def __init__(self, retained_bytes: int) -> None:
         self._limit = retained_bytes
         self._chunks: deque[Chunk] = deque()
         self._times: deque[int] = deque()
+        self._packed: tuple[PackedLog, memoryview] | None = None
         self.on_drop: Callable[[TimedChunk], None] | None = None
         self._size = 0
         self.next_seq = 1
@@ -159,15 +166,32 @@ class OutputLog:
 
     def restore(self, packed: PackedLog, beside: memoryview) -> None:
         """Become what was packed; called on a new log.  `beside` is what went along beside the records."""
-        ends = list(accumulate(_numbers(packed.sizes), initial=0))
-        self._size = ends[-1]
-        whole = bytes(beside[packed.at : packed.at + self._size])
-        data = [whole[begin:end] for begin, end in pairwise(ends)]
-        streams = [packed.names[each] for each in packed.streams]
-        self._chunks.extend(map(Chunk._make, zip(_numbers(packed.seqs), streams, data, strict=True)))
-        self._times.extend(_numbers(packed.times))
+        self._size = sum(_numbers(packed.sizes))
         self.next_seq, self.oldest_seq = packed.next_seq, packed.oldest_seq
         self.lost_bytes = packed.lost_bytes
+        if packed.seqs:
+            self._packed = packed, beside[packed.at : packed.at + self._size]
+            del self._chunks, self._times  # until `__getattr__` is asked for them
+
+    def load(self) -> None:
+        """Make the chunks of `restore`, if that has not been done."""
+        if self._packed is None:
+            return
+        (packed, data), self._packed = self._packed, None
+        ends = accumulate(_numbers(packed.sizes), initial=0)
+        pieces = [bytes(data[begin:end]) for begin, end in pairwise(ends)]
+        streams = [packed.names[each] for each in packed.streams]
+        self._chunks = deque(map(Chunk._make, zip(_numbers(packed.seqs), streams, pieces, strict=True)))
+        self._times = deque(_numbers(packed.times))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            # Called for an empty slot only, so that logs which were not handed over do not pay for it.
+            if name not in ("_chunks", "_times"):
+                raise AttributeError(name)
+            self.load()
+            return object.__getattribute__(self, name)
 
     def _newer(self, after_seq: int) -> list[Chunk]:
         newer: list[Chunk] = []

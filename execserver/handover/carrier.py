@@ -43,6 +43,24 @@ class Outgoing:
         self._kept: list[int] = []
         self._beside: list[bytes] = []
         self._size_beside = 0
+        self._file = -1
+
+    def make_room(self, size: int) -> None:
+        """Find memory for so many bytes beforehand, if there is any; `close` or `sealed` comes behind.
+
+        For much output that is half of the time of writing it, and may be done in another thread.
+        """
+        self._file = _memory_file()
+        try:
+            os.posix_fallocate(self._file, 0, size)
+        except OSError:
+            self.close()  # `sealed` says so, unless less will do
+
+    def close(self) -> None:
+        """Give up the room that was made."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def keep(self, fd: int) -> int:
         """Have a descriptor go along; return its number, which stays the same."""
@@ -60,12 +78,12 @@ class Outgoing:
         """Return a new descriptor of the state and of what goes along; raise OSError."""
         import msgspec  # late: only one of both ends needs it at once
 
-        fd = os.memfd_create("execserver-state", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd, self._file = self._file if self._file >= 0 else _memory_file(), -1
         try:
             records = msgspec.msgpack.encode(state)
             head = _HEAD.pack(_MAGIC, state.version, soft_nofile, len(self._kept), len(records))
             numbers = struct.pack(f"<{len(self._kept)}Q", *self._kept)
-            _write_all(fd, [head, numbers, records, *self._beside])
+            os.truncate(fd, _write_all(fd, [head, numbers, records, *self._beside]))
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
         except BaseException:
             os.close(fd)
@@ -157,18 +175,27 @@ def _sealed_content(fd: int) -> memoryview:
         raise HandoverError("the memory file is not sealed")
     try:
         # Not read: a copy of all output that is retained would take as long as making it.
-        return memoryview(mmap.mmap(fd, size, mmap.MAP_PRIVATE | mmap.MAP_POPULATE, mmap.PROT_READ))
+        return memoryview(mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ))
     except (OSError, ValueError):
         raise HandoverError("the memory file cannot be mapped") from None
     finally:
         os.close(fd)
 
 
-def _write_all(fd: int, pieces: list[bytes]) -> None:
+def _memory_file() -> int:
+    return os.memfd_create("execserver-state", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def _write_all(fd: int, pieces: list[bytes]) -> int:
+    """Write to a new file; return how many bytes that were."""
+    size = 0
     for first in range(0, len(pieces), _MOST_PIECES):
         some = pieces[first : first + _MOST_PIECES]
-        written = os.writev(fd, some)
-        if written < sum(map(len, some)):  # rare: the kernel takes 2 GiB at most
-            view = memoryview(b"".join(some))[written:]
+        left = sum(map(len, some))
+        size += left
+        left -= os.writev(fd, some)
+        if left:  # rare: the kernel takes 2 GiB at most
+            view = memoryview(b"".join(some))[-left:]
             while view:
                 view = view[os.write(fd, view) :]
+    return size

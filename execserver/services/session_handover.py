@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
+from gevent import sleep
+
 from execserver.access import handed_over
 from execserver.access.identity import Authenticator
 from execserver.core.sessions import Attachment, SessionRecord
@@ -82,6 +84,17 @@ def unpack(
         host.expiry.restore(session_id, due)
     if host.any_kept:
         host.kept.set_timer()
+
+
+def load_output(host: SessionHost) -> None:
+    """Copy what processes had put out before, so that the memory in which it came is free.
+
+    One process in a turn of the loop; who asks for it earlier gets it earlier.
+    """
+    for session in host:
+        for _, process in list(session.processes):
+            process.state.log.load()
+            sleep(0)
 
 
 def detach_all(host: SessionHost) -> None:

@@ -33,6 +33,11 @@ class RelayState:
         """See `Upgradable`."""
         _log.error("not upgraded to %s, as %s has asked: %s", shown, who, why)
 
+    @property
+    def retained_bytes(self) -> int:
+        """See `Upgradable`."""
+        return 0
+
     def hold(self) -> None:
         """See `Upgradable`; what is upgraded already goes on until the exec."""
         self._parts.listener.hold()

@@ -59,6 +59,12 @@ class ServerState:
         if audit is not None:
             audit.record("upgrade-refused", to=shown, by=who, why=why)
 
+    @property
+    def retained_bytes(self) -> int:
+        """See `Upgradable`."""
+        sessions = self._parts.services.sessions
+        return sum(process.state.log.size for session in sessions for _, process in session.processes)
+
     def hold(self) -> None:
         """See `Upgradable`."""
         self._parts.front.open.hold()

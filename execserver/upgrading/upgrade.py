@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import gevent
+from gevent.hub import get_hub
 
 from execserver.eventloop.signals import EndSignals
 from execserver.handover.carrier import Outgoing
@@ -30,6 +31,7 @@ from execserver.upgrading.checking import check, without_credentials
 
 _REQUESTS_S: Final = 1.0
 _QUIET_S: Final = 1.0
+_MUCH_BYTES: Final = 1024 * 1024  # of output; for less a thread would take longer
 _LOOK_S: Final = 0.002
 _SPARE: Final = 8  # descriptors that the new program needs beyond what goes along, and what is closed for it
 _CLOSING_S: Final = 0.5  # for the Close frames of connections that cannot go along
@@ -53,6 +55,10 @@ class Upgradable(Protocol):
 
     def stayed(self, shown: str, who: str, why: str) -> None:
         """Note that it does not."""
+
+    @property
+    def retained_bytes(self) -> int:
+        """About how many bytes go along beside the records."""
 
     def hold(self) -> None:
         """Begin with no further request."""
@@ -149,6 +155,7 @@ class Upgrade:
             return  # it has been noted
 
     def _exchange(self, program: Program, asker: int | None) -> None:
+        out = self._outgoing()
         began_at = time.monotonic()
         self._server.hold()
         old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
@@ -161,10 +168,19 @@ class Upgrade:
             gevent.sleep(_LOOK_S)  # the loop takes the signals that came before they were blocked
             if self._is_ending():
                 raise NotUpgraded(f"the {self.kind} is being ended")
-            self._execute(program, asker, began_at)
+            self._execute(program, asker, began_at, out)
         finally:
+            out.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
             self._server.release()
+
+    def _outgoing(self) -> Outgoing:
+        """Return what takes the state; memory for it is found while everybody is still served."""
+        out = Outgoing()
+        size = self._server.retained_bytes
+        if size >= _MUCH_BYTES:
+            get_hub().threadpool.apply(out.make_room, (size + size // 8,))
+        return out
 
     @property
     def _is_occupied(self) -> bool:
@@ -175,10 +191,9 @@ class Upgrade:
         while condition() and time.monotonic() < until:
             gevent.sleep(_LOOK_S)
 
-    def _execute(self, program: Program, asker: int | None, began_at: float) -> None:
+    def _execute(self, program: Program, asker: int | None, began_at: float, out: Outgoing) -> None:
         """Pack and exec in this turn of the loop; raise BadProgram or OSError if that fails."""
         _check_room(program.fd)
-        out = Outgoing()
         out.keep(program.fd)
         reader, writer = self._signals.suspend()
         state = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import msgspec
 from hypothesis import given
@@ -44,6 +45,39 @@ def test_a_log_goes_on_as_if_nothing_had_been(
     assert same.pack(Beside().put) == other.pack(Beside().put)
     assert dropped[0] == dropped[1]
     assert (same.size, same.timed_after(0)) == (other.size, other.timed_after(0))
+
+
+# What may be the first that somebody does with a log that was handed over.
+FIRST: list[Callable[[OutputLog], object]] = [
+    lambda log: log.page(2, None),
+    lambda log: log.page(0, 5),
+    lambda log: log.has_after(1),
+    lambda log: log.timed_after(0),
+    lambda log: log.bytes_until(2),
+    lambda log: log.text_of("stdout", "stderr"),
+    lambda log: log.append("stdout", b"more"),
+    lambda log: log.take_seq(),
+    lambda log: log.load(),
+    lambda log: (log.size, log.next_seq, log.oldest_seq, log.lost_bytes),
+]
+
+
+@given(outputs, st.sampled_from(FIRST))
+def test_a_log_is_whole_whoever_asks_first(
+    before: list[tuple[str, bytes]], first: Callable[[OutputLog], object]
+) -> None:
+    """Its chunks are made then, and what they came in is let go."""
+    same, other = OutputLog(100), OutputLog(100)
+    for number, (stream, data) in enumerate(before):
+        same.append(stream, data, number)
+    beside = Beside()
+    packed = carried(same.pack(beside.put))
+    came_in = bytearray(beside.view)
+    other.restore(packed, memoryview(came_in))
+    assert first(other) == first(same)
+    other.load()
+    came_in.extend(b"x")  # nobody has a view of it any more
+    assert (other.timed_after(0), other.page(0, None)) == (same.timed_after(0), same.page(0, None))
 
 
 def test_a_state_is_the_same_in_each_phase() -> None:

@@ -81,6 +81,31 @@ def test_bytes_lie_beside_the_records_in_their_order() -> None:
     assert bytes(incoming.beside) == b""
 
 
+@pytest.mark.parametrize("room", [1, 1 << 20])
+def test_room_that_was_made_is_used_as_far_as_it_is_needed(room: int) -> None:
+    whole = bytes(range(256)) * 200
+    out = Outgoing()
+    out.put([whole])
+    out.make_room(room)
+    sealed = out.sealed(state_of(0), 1024)
+    assert os.fstat(sealed).st_size < len(whole) + 1000
+    out.close()  # it is the new program's by now
+    incoming = Incoming(sealed)
+    assert (bytes(incoming.beside), incoming.state()) == (whole, state_of(0))
+
+
+def test_room_that_there_is_not_is_done_without() -> None:
+    before = os.listdir("/proc/self/fd")
+    out = Outgoing()
+    out.make_room(0)  # an error of the kernel, as for want of memory
+    assert os.listdir("/proc/self/fd") == before
+    os.close(out.sealed(state_of(0), 1024))
+    given_up = Outgoing()
+    given_up.make_room(4096)
+    given_up.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_without_the_variable_nothing_was_handed_over() -> None:
     assert received({"PATH": "/bin"}) is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+import gevent
 import pytest
 
 from execserver.client import ConnectFailed, ExecServerClient, RemoteExecServerConnectArgs
@@ -12,6 +13,7 @@ from tests.support.certificates import make_authority
 from tests.support.greenlets import the_hub_settles
 from tests.support.relay_process import ENVIRONMENT, RelayProcess
 from tests.support.remote_process import RemoteProcess
+from tests.support.upgrades import upgraded
 
 __all__ = ["the_hub_settles"]
 
@@ -36,3 +38,8 @@ def test_a_turn_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             with ExecServerClient.connect_remote(args) as client:
                 done = client.start(["sh", "-c", "echo out; head -c 1000000 /dev/zero"]).communicate()
                 assert done.stdout == b"out\n" + bytes(1_000_000)
+                # The executor becomes another program, which makes a TLS connection of its own.
+                cat = client.start(["cat"], pipe_stdin=True)
+                gevent.get_hub().threadpool.apply(upgraded, (executor,))
+                assert cat.communicate(b"behind it\n").stdout == b"behind it\n"
+                assert executor.errors().count("registered as environment") == 1

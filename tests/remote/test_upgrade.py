@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -210,6 +211,17 @@ def test_a_refused_upgrade_leaves_the_connection_alone(
     assert not (tmp_path / "ran").exists()
     assert len(relay.executors) == 1
     assert len(relay.harnesses) == 1
+
+
+def test_sighup_upgrades_where_that_was_asked_for(relay: Relay) -> None:
+    with RemoteProcess(relay.url, (*FOR, "--upgrade-on-hup")) as executor:
+        executor.says("waiting for a harness")
+        with connect(relay) as client:
+            cat = client.start(["cat"], pipe_stdin=True)
+            executor.process.send_signal(signal.SIGHUP)
+            executor.says("upgraded from")
+            assert cat.communicate(b"still here\n").stdout == b"still here\n"
+        assert executor.stop() == 0
 
 
 def test_an_upgrade_is_in_the_audit_log(relay: Relay, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from execserver.protocol.session import InitializeResponse, KeptSession
 _T = TypeVar("_T", bound=TransportClosed)
 
 _MAX_RESENDS: Final = 20  # a request that ends the connection each time is itself the cause
+_MAX_AFTER_VIOLATIONS: Final = 2  # a server that breaks the rules with its answer most likely will again
 
 Pauses: TypeAlias = Callable[[], Iterator[float]]
 """Begins a series of pauses, in seconds, between the attempts to recover."""
@@ -139,9 +140,10 @@ class SessionRules:
         first = interval if now - self._open_since < interval else 0.0
         return Recovery(cause, self._options.resume_window, first, self._pauses(), now)
 
-    def may_send_again(self, losses: int) -> bool:
+    def may_send_again(self, losses: int, last: TransportClosed) -> bool:
         """Return whether a call that may be repeated is sent again after its n-th loss (from 1)."""
-        return losses <= _MAX_RESENDS
+        is_violation = isinstance(last.__cause__, ProtocolViolation)
+        return losses <= (_MAX_AFTER_VIOLATIONS if is_violation else _MAX_RESENDS)
 
     def finish(self, error: TransportClosed) -> None:
         """Note that the session has ended, and why."""

@@ -152,10 +152,10 @@ class Session:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 return connection.request(method, params, left)
-            except TransportClosed:
+            except TransportClosed as lost:
                 # Whether the server has acted on it is unknown, so only calls that may be repeated are.
                 losses += 1
-                if not resend or not self._rules.may_send_again(losses):
+                if not resend or not self._rules.may_send_again(losses, lost):
                     raise
 
     def connection(self) -> Connection:

@@ -238,6 +238,7 @@ def test_huge_answers_cost_bounded_memory(person: Person) -> None:
     with Liar(session_processes=many, process_start=flood) as liar:
         status, _, err = visit(person, "ps", liar.url)
         assert (status, "exceeds limit" in err or "message too big" in err) == (255, True)
+        assert liar.asked.count("session/processes") == 3  # it is not asked for the same again and again
         status, _, err = visit(person, "cp", "--box", liar.url, ":x", "back", within=120)
         assert (status, "the copy is not whole" in err) == (255, True)
 

@@ -127,4 +127,7 @@ def test_every_caller_gets_an_error_of_his_own_for_the_end() -> None:
 
 def test_a_call_that_ends_every_connection_is_given_up() -> None:
     rules = opened()
-    assert next(losses for losses in count(1) if not rules.may_send_again(losses)) == 21
+    lost, broken = TransportClosed("gone"), TransportClosed("broken")
+    broken.__cause__ = ProtocolViolation("too big")
+    assert next(losses for losses in count(1) if not rules.may_send_again(losses, lost)) == 21
+    assert next(losses for losses in count(1) if not rules.may_send_again(losses, broken)) == 3

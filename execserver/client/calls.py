@@ -33,6 +33,7 @@ class Calls(Generic[W]):
         self._on_output = on_output
         self._pending: dict[int, tuple[str, W]] = {}
         self._last_id = 0
+        self.takes_binary = False  # whether the server reads the binary form of messages
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -42,7 +43,7 @@ class Calls(Generic[W]):
 
         Raises TypeError or ValueError for params that JSON cannot hold; then there is no call.
         """
-        message = wire.encode_request(self._last_id + 1, method, params)
+        message = wire.encode_request(self._last_id + 1, method, params, binary=self.takes_binary)
         self._last_id += 1
         self._pending[self._last_id] = method, waiter
         return self._last_id, message

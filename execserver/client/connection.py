@@ -115,6 +115,10 @@ class Connection:
         """Send a notification.  Raises `TransportClosed`."""
         self._send(wire.encode_notification(method, params))
 
+    def use_binary(self) -> None:
+        """Send long bytes without base64 from now on, if the transport carries them."""
+        self._calls.takes_binary = self._transport.carries_binary
+
     def close(self) -> None:
         """End the connection; waiting callers get `TransportClosed`."""
         self._finish(TransportClosed("the connection was closed by this client"))

@@ -36,6 +36,8 @@ _FOREVER: Final = float("inf")
 class RelayTransport(Waiting):
     """A `Transport` over one virtual stream; owns the stream, its sockets and its greenlets."""
 
+    carries_binary = True
+
     def __init__(self, connector: RelayConnector, bundle: Bundle, socket: RendezvousSocket) -> None:
         self._connector = connector
         self._access: RelayAccess = connector.access

@@ -251,6 +251,8 @@ class Session:
             raise lost_at_once(connection.lost)
         self._connection = connection
         self._rules.adopt(found, time.monotonic())
+        if self._rules.extensions.binary_messages:
+            connection.use_binary()
         self._settled.set()
 
     def _lost(self, connection: Connection, error: ExecServerError) -> None:

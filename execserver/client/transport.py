@@ -15,6 +15,10 @@ class Transport(Protocol):
     One greenlet calls `receive`; any number call `send`; anyone may call `close`, which wakes them all.
     """
 
+    @property
+    def carries_binary(self) -> bool:
+        """Whether messages may hold any bytes, as their binary form does."""
+
     def receive(self) -> bytes | None:
         """Return the next message, or None when the peer has ended the connection.
 
@@ -42,6 +46,7 @@ class Waiting:
     """A transport on which whoever sends or receives may have to wait, so that nothing is done at once."""
 
     __slots__ = ()
+    carries_binary = False  # but for those that say otherwise
 
     def take_at_once(self, take: Callable[[bytes], bool]) -> None:
         """See `Transport`."""

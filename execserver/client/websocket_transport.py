@@ -35,7 +35,7 @@ from execserver.client.sockets import open_socket, secure
 from execserver.client.upgrade import Upgrade
 from execserver.client.urls import Address, parse_url
 from execserver.eventloop.locks import BoundedSemaphore
-from execserver.wire.client_frames import TEXT_MESSAGE, ClientFrames, close_frame, text_frames
+from execserver.wire.client_frames import TEXT_MESSAGE, ClientFrames, close_frame, message_frames
 
 if TYPE_CHECKING:
     from execserver.wire.client_end import ClientEnd
@@ -48,6 +48,8 @@ _READABLE: Final = 1
 
 class WebSocketTransport:
     """One WebSocket connection after its upgrade; owns its socket, which `close` closes."""
+
+    carries_binary = True
 
     def __init__(
         self, sock: socket.socket, options: ExecServerClientConnectOptions, early: bytes = b""
@@ -187,7 +189,7 @@ class WebSocketTransport:
         with self._sending:
             if self._library is not None and not self._library.is_open:
                 raise TransportClosed("the connection is closing")
-            self._write(text_frames(message, self._options.send_fragment_bytes))
+            self._write(message_frames(message, self._options.send_fragment_bytes))
 
     def _write(self, pieces: list[bytes]) -> None:
         if self._closed:
@@ -205,7 +207,7 @@ class WebSocketTransport:
         is_open = self._watcher is not None and (self._library is None or self._library.is_open)
         if not (is_open and self._sending.acquire(blocking=False)):
             return False
-        frame = b"".join(text_frames(message, self._options.send_fragment_bytes))
+        frame = b"".join(message_frames(message, self._options.send_fragment_bytes))
         sent = 0
         try:
             sent = self._unwaited.send(frame)

@@ -15,7 +15,7 @@ import msgspec
 
 from execserver.client.errors import InvalidPath, ProtocolViolation
 from execserver.client.event_log import Closed, Event, Exited, Output, ReadState
-from execserver.protocol import base64, envelope
+from execserver.protocol import base64, envelope, lifting
 from execserver.protocol.envelope import (
     MALFORMED_ID,
     ErrorMessage,
@@ -70,23 +70,26 @@ _LONG: Final = 4096  # bytes
 _encode = msgspec.json.Encoder(enc_hook=encode_value).encode
 
 
-def encode_request(call_id: int, method: str, params: object) -> bytes:
+def encode_request(call_id: int, method: str, params: object, *, binary: bool = False) -> bytes:
     """Return a request; `params` is a record, plain JSON values or None.
 
+    `binary`: in the binary form, if that saves something and the request has one.
     Raises TypeError or ValueError for params that JSON cannot hold.
     """
     if isinstance(params, msgspec.Struct):
         for name in params.__struct_fields__:
             value = getattr(params, name)
             if type(value) is bytes and len(value) >= _LONG:
-                return _around(call_id, method, params, name, value)
+                return _around(call_id, method, params, name, value, binary)
     return envelope.encode_request(call_id, method, msgspec.Raw(_encode(params)))
 
 
-def _around(call_id: int, method: str, params: msgspec.Struct, name: str, data: bytes) -> bytes:
+def _around(call_id: int, method: str, params: msgspec.Struct, name: str, data: bytes, binary: bool) -> bytes:
     """Return a request with long bytes, which no JSON encoder sees: it would copy them several times."""
     rest = _encode(msgspec.structs.replace(params, **{name: b""}))
     message = envelope.encode_request(call_id, method, msgspec.Raw(rest))
+    if binary and (form := lifting.binary_form(message, data)) is not None:
+        return form
     member = dict(zip(params.__struct_fields__, params.__struct_encode_fields__, strict=True))[name]
     # Inside a string the quotes would be escaped, so this is the member.
     before = message.index(b'"%b":""' % member.encode()) + len(member) + 4

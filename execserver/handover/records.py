@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-STATE_VERSION: Final = 5
+STATE_VERSION: Final = 6
 
 
 class PackedLog(msgspec.Struct, array_like=True, frozen=True):

@@ -66,6 +66,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     audit_head: bool = False
     process_limits: bool = False
     process_recording: bool = False
+    binary_messages: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

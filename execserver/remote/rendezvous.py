@@ -41,8 +41,8 @@ from execserver.wire.client_frames import (
     TEXT_MESSAGE,
     ClientFrames,
     binary_frame,
+    message_frames,
     ping_frame,
-    text_frames,
 )
 from execserver.wire.close_codes import GOING_AWAY
 from execserver.wire.ended_protocol import let_go
@@ -132,7 +132,7 @@ class RendezvousSocket:
         self._is_drained = False  # the last read left nothing in the kernel, and another would only say so
         self.ended_because = ""
         self.was_sent_away = False  # the peer shuts down: whoever takes its place can be asked at once
-        frames = text_frames if kind.is_text and not kind.sends_binary else binary_frame
+        frames = message_frames if kind.is_text and not kind.sends_binary else binary_frame
         self.writer = FairWriter(frames, self._write, None if is_secure else self._write_at_once)
         self._helpers = [gevent.spawn(self._run_writer), gevent.spawn(self._keep_alive)]
         self._frames.take(early)

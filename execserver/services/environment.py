@@ -142,6 +142,7 @@ def extensions(settings: Settings) -> Extensions:
         audit_head=bool(settings.audit),
         process_limits=True,
         process_recording=bool(settings.audit),
+        binary_messages=True,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

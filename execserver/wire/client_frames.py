@@ -25,7 +25,7 @@ SMALL_BYTES: Final = 8 * 1024
 
 _FRAGMENT_BYTES: Final = 1024 * 1024
 _APART_BYTES: Final = 4096
-_TEXT_BEGUN, _CONTINUED, _CONTINUED_FINAL = 0x01, 0x00, 0x80
+_CONTINUED, _CONTINUED_FINAL = 0x00, 0x80
 _FINAL: Final = 0x80
 _CLOSE: Final = 0x88
 _CONTROL: Final = 0x08
@@ -216,12 +216,16 @@ def binary_frame(message: bytes) -> list[bytes]:
     return _frame(BINARY_MESSAGE, message)
 
 
-def text_frames(message: bytes, fragment_bytes: int = _FRAGMENT_BYTES) -> list[bytes]:
-    """Return a text message as masked frames of 1 MiB, or so many bytes: buffers to write in order."""
+def message_frames(message: bytes, fragment_bytes: int = _FRAGMENT_BYTES) -> list[bytes]:
+    """Return a message as masked frames of 1 MiB, or so many bytes: buffers to write in order.
+
+    It is sent as text, unless it begins with a byte 0, as no JSON text does.
+    """
+    whole = BINARY_MESSAGE if message[:1] == b"\0" else TEXT_MESSAGE
     if len(message) <= fragment_bytes:
-        return _frame(TEXT_MESSAGE, message)
+        return _frame(whole, message)
     pieces = [message[at : at + fragment_bytes] for at in range(0, len(message), fragment_bytes)]
-    leads = [_TEXT_BEGUN, *[_CONTINUED] * (len(pieces) - 2), _CONTINUED_FINAL]
+    leads = [whole & ~_FINAL, *[_CONTINUED] * (len(pieces) - 2), _CONTINUED_FINAL]
     return [part for lead, piece in zip(leads, pieces, strict=True) for part in _frame(lead, piece)]
 
 

@@ -82,6 +82,10 @@ class Connection:
             raise
         return Posted(method, answer, self._gate)
 
+    def use_binary(self) -> None:
+        """Send long bytes without base64 from now on, if the transport carries them."""
+        self._calls.takes_binary = self._transport.carries_binary
+
     async def notify(self, method: str, params: object) -> None:
         """Send a notification.  Raises `TransportClosed`."""
         await self._send(wire.encode_notification(method, params))

@@ -33,6 +33,8 @@ _BATCH_BYTES: Final = 64 * 1024  # of frames in one write
 class RelayTransport:
     """A `Transport` over one virtual stream; owns the stream and its WebSockets."""
 
+    carries_binary = True
+
     def __init__(self, connector: RelayConnector, found: Bundle, upgraded: Upgraded) -> None:
         """Begin the handshake.  Raises `RegistryRefused`, `ConnectFailed`."""
         self._connector = connector

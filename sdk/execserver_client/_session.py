@@ -253,6 +253,8 @@ class Session:
             raise self.fresh_end()
         self._connection = connection
         self._rules.adopt(found, time.monotonic())
+        if self._rules.extensions.binary_messages:
+            connection.use_binary()
         self._settled.set()
 
     def _lost(self, connection: Connection, error: ExecServerError) -> None:

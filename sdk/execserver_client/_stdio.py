@@ -24,6 +24,8 @@ _END_S = 1.0  # between the end of a child's output and its own
 class StdioTransport:
     """One child and the two pipe ends to it; owns all three."""
 
+    carries_binary = False  # a line feed ends a message
+
     def __init__(self, program: str, pid: int, max_message_bytes: int, patience: float, grace: float) -> None:
         """Take a child; `start` makes one, and gives this the pipes."""
         self.pid = pid

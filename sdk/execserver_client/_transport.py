@@ -9,6 +9,10 @@ from typing import Protocol, TypeAlias
 class Transport(Protocol):
     """One connection; owns its descriptors, which `close` closes."""
 
+    @property
+    def carries_binary(self) -> bool:
+        """Whether messages may hold any bytes, as their binary form does."""
+
     async def receive(self) -> bytes | None:
         """Return the next message, or None once the peer has ended the connection.
 

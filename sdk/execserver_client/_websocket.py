@@ -19,7 +19,7 @@ from execserver.client.errors import (
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.upgrade import Upgrade
 from execserver.client.urls import Address, parse_url
-from execserver.wire.client_frames import text_frames
+from execserver.wire.client_frames import message_frames
 from execserver_client._conversation import Conversation
 from execserver_client._inbox import Inbox
 from execserver_client._sockets import open_conversation
@@ -28,6 +28,8 @@ from execserver_client._websocket_link import Kind, WebSocketLink
 
 class WebSocketTransport:
     """One WebSocket after its upgrade; owns its link."""
+
+    carries_binary = True
 
     def __init__(self, options: ExecServerClientConnectOptions) -> None:
         """Make the transport; `connect` gives it its connection."""
@@ -83,7 +85,7 @@ class WebSocketTransport:
             await self._room.wait()
             if self._end is not None:
                 raise TransportClosed(str(self._end))
-            self._link.write(text_frames(message, self._fragment_bytes))
+            self._link.write(message_frames(message, self._fragment_bytes))
             if not self._link.can_write:
                 self._room.clear()
 

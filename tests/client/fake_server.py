@@ -44,6 +44,8 @@ class Request(NamedTuple):
 class FakeCarrier(Waiting):
     """One connection to the fake; the test talks through `push`, `reply` and `drop`."""
 
+    carries_binary = True
+
     def __init__(self, server: FakeServer, number: int) -> None:
         self.closed = False
         self._server = server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 from contextlib import suppress
 
@@ -83,6 +84,25 @@ def test_broken_json_leaves_the_connection_usable(connect: Connect) -> None:
         assert error["code"] == -32600
         assert expected in error["message"]
     assert peer.open_session()
+
+
+@pytest.mark.ours_only("an own extension")
+def test_a_broken_binary_form_leaves_the_connection_usable(connect: Connect) -> None:
+    peer = connect()
+    peer.open_session()
+    about = {"processId": "p", "argv": ["cat"], "cwd": "file:///", "env": {}, "tty": False, "pipeStdin": True}
+    peer.call("process/start", about)
+    text = b'{"id":"w","method":"process/write","params":{"processId":"p","chunk":"","writeId":"1"}}'
+    data = b"\x00\xff" * 2500
+    for length in (len(text) + 1, len(text) - 1, 2**32 - 1):
+        peer.send_frame(BINARY, b"\0" + length.to_bytes(4, "big") + text + data)
+        assert peer.take({"id": -1})["error"]["code"] == -32600
+    peer.send_frame(BINARY, b"\0" + len(text).to_bytes(4, "big") + text + data)
+    assert peer.take({"id": "w"}) == {"id": "w", "result": {"status": "accepted"}}
+    output = b""
+    while len(output) < len(data):
+        output += base64.b64decode(peer.take({"method": "process/output"})["params"]["chunk"])
+    assert output == data
 
 
 @pytest.mark.ours_only("the reference sets none of these")

@@ -14,7 +14,9 @@ from execserver.wire.client_frames import (
     SMALL_BYTES,
     TEXT_MESSAGE,
     ClientFrames,
+    message_frames,
 )
+from execserver.wire.websocket import FrameLimits, ServerFrames
 
 MAX_BYTES = 256 * 1024
 
@@ -186,3 +188,12 @@ def test_nothing_is_held_after_the_end() -> None:
     peer.frames.let_go()
     peer.frames.take(b"x" * 10)
     assert len(peer.frames.space) == 0
+
+
+@pytest.mark.parametrize("fragment_bytes", [4, 100])
+def test_what_begins_with_a_zero_byte_is_sent_as_binary(fragment_bytes: int) -> None:
+    frames = ServerFrames(FrameLimits(1000, 1000, 1000))
+    for message, lead in ((b"\0\xff in binary", 0x02), (b'{"in":"text"}', 0x01)):
+        sent = b"".join(message_frames(message, fragment_bytes))
+        assert (sent[0] & 0x7F, sent[0] & 0x80 != 0) == (lead, fragment_bytes == 100)
+        assert frames.feed(sent) == [message]

@@ -1,0 +1,70 @@
+"""The binary form of messages, with the client and a real server."""
+
+from __future__ import annotations
+
+import os
+
+import gevent
+import pytest
+
+from execserver.client import ExecServerClient, RemoteProcess
+from execserver.protocol import lifting
+from tests.client.fake_server import FakeServer
+from tests.client.test_ports import listener, to_the_end
+from tests.support.server_process import OURS
+
+DATA = os.urandom(1 << 20)
+
+
+@pytest.fixture
+def forms(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a binary form was made, for each time it was asked for."""
+    made: list[bool] = []
+    make = lifting.binary_form
+
+    def noted(text: bytes, data: bytes) -> bytes | None:
+        form = make(text, data)
+        made.append(form is not None)
+        return form
+
+    monkeypatch.setattr(lifting, "binary_form", noted)
+    return made
+
+
+def echoed(client: ExecServerClient) -> bytes:
+    """Return what `cat` makes of the data."""
+    return bytes(client.start(["cat"], cwd="/", pipe_stdin=True).communicate(DATA).stdout)
+
+
+def test_long_bytes_go_without_base64_to_who_reads_that(remote: ExecServerClient, forms: list[bool]) -> None:
+    assert echoed(remote) == DATA
+    assert forms
+    assert all(forms)
+    del forms[:]
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        reading = gevent.spawn(to_the_end, far)
+        stream.send_all(DATA[at : at + 50_000] for at in range(0, len(DATA), 50_000))
+        stream.shutdown()
+        assert reading.get(timeout=30) == DATA
+        far.close()
+        stream.close()
+    assert len(forms) >= len(DATA) // 50_000
+    assert all(forms)
+
+
+def test_they_keep_their_base64_on_lines(forms: list[bool]) -> None:
+    with ExecServerClient.connect_stdio([*OURS.argv, "--listen", "stdio"]) as client:
+        assert client.extensions.binary_messages
+        assert echoed(client) == DATA
+    assert forms == []
+
+
+def test_they_keep_their_base64_for_a_server_of_the_contract(
+    fake: FakeServer, process: RemoteProcess, forms: list[bool]
+) -> None:
+    fake.answers["process/write"] = lambda params: {"status": "accepted"}
+    process.write(DATA)
+    assert len(fake.asked("process/write")) > 0
+    assert forms == []

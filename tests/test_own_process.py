@@ -27,6 +27,7 @@ def test_a_c_library_without_these_calls_is_left_as_it_is(monkeypatch: pytest.Mo
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     own_process.settle_allocator()
     own_process.return_free_memory()
+    own_process.keep_freed_buffers()
 
 
 def test_where_nobody_tells_what_is_kept_large_buffers_are_mapped_by_themselves(
@@ -48,6 +49,23 @@ def test_where_nobody_tells_what_is_kept_large_buffers_are_mapped_by_themselves(
     own_process.return_free_memory()
     mib = 1024 * 1024
     assert calls == [(-3, 4 * mib), (-1, 16 * mib), (-8, 2), (0,)]
+
+
+def test_what_moves_many_bytes_maps_no_buffer_of_a_piece_anew() -> None:
+    source = """
+import resource
+from execserver import own_process
+own_process.keep_freed_buffers()
+def faults(size):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        bytes(size), bytes(size)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults(1 << 20)
+print(faults(1 << 20) < 50, faults(5 << 20) > 50)
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n"
 
 
 def test_freed_buffers_are_kept_counted_and_returned() -> None:

@@ -18,6 +18,7 @@ from execserver.box.syncing import Manner, Sync, box_path, local_path, refused
 from execserver.box.watching import lasting_client, leave
 from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.leaving import failure
+from execserver.own_process import keep_freed_buffers
 from execserver.protocol.paths import PathUri
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Wanted(NamedTuple):
 def sync(box: Box, wanted: Wanted, manner: Manner, *, watch: bool) -> int:
     """Make the target like the source, with `watch` for good; return the exit status.  Raises Leave."""
     client = lasting_client(box) if watch else open_client(box)
+    keep_freed_buffers()
     report = Report(lines=wanted.lines, dry=manner.dry, quiet=wanted.quiet)
     try:
         with _answers(box):
@@ -63,6 +65,7 @@ def _refuse_nested(box: Box, work: Sync) -> None:
 def resume(box: Box, sources: Sequence[str], target: str, *, up: bool, quiet: bool) -> int:
     """Copy what is not there yet, and go on with large files; return the exit status.  Raises Leave."""
     client = open_client(box)
+    keep_freed_buffers()
     status = 0
     try:
         with _answers(box):

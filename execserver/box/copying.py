@@ -25,6 +25,7 @@ from execserver.box.unpacking import Unpacker
 from execserver.client.errors import ExecServerError, OutputGap, StdinUnavailable
 from execserver.client.event_log import Output
 from execserver.leaving import Leave, failure, write
+from execserver.own_process import keep_freed_buffers
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
@@ -48,6 +49,7 @@ class Copier:
         self._box = box
         self._quiet = quiet
         self._client: ExecServerClient = open_client(box)
+        keep_freed_buffers()
         self._said = 0
         self._begun = b""  # of a line of messages
         self.failures = 0

@@ -29,6 +29,7 @@ from execserver.box.shown import shown
 from execserver.client.errors import ExecServerError, RequestFailed
 from execserver.client.recovery import SessionState
 from execserver.leaving import failure, reason, write
+from execserver.own_process import keep_freed_buffers
 
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
@@ -47,6 +48,7 @@ class Forwarder:
     def __init__(self, box: Box) -> None:
         self._box = box
         self._client: ExecServerClient = open_client(box)
+        keep_freed_buffers()
         self._notices = Notices(box.name, None, has_escapes=False)
         self._pool = Pool(_AT_ONCE)
         self._servers: list[StreamServer] = []

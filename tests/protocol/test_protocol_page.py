@@ -11,7 +11,7 @@ from execserver.protocol.methods import METHODS, NOTIFICATIONS, SERVER_REQUESTS
 from execserver.protocol.record import U64, Base64, Record
 from tools.protocol_page import PAGE, PROSE, render, type_name
 
-SECTIONS = range(1, 23)
+SECTIONS = range(1, 24)
 
 
 class Colour(Enum):

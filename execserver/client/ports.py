@@ -147,12 +147,13 @@ class RemotePorts(PortTable[PortStream]):
 
     def open(self, host: str, port: int, *, sandbox: Sandbox = None, first: bytes = b"") -> PortStream:
         """Connect from the server to an address; `first` goes there with it, which saves a round trip."""
-        asking.require(self._session.extensions)
+        extensions = self._session.extensions
+        asking.require(extensions)
         stream = PortStream(self, uuid4().hex)
         self._streams[stream.port_id] = stream
         try:
             params = asking.place(stream.port_id, host, port, sandbox)
-            rest = self._opened(stream.port_id, asking.connect(params, stream.log, first))
+            rest = self._opened(stream.port_id, asking.connect(params, stream.log, first, extensions))
         except BaseException:
             self._streams.pop(stream.port_id, None)
             raise
@@ -166,12 +167,13 @@ class RemotePorts(PortTable[PortStream]):
 
     def listen(self, host: str, port: int = 0, *, sandbox: Sandbox = None) -> PortListener:
         """Listen on the server's machine; port 0 takes a free one."""
-        asking.require(self._session.extensions)
+        extensions = self._session.extensions
+        asking.require(extensions)
         listener = PortListener(self, uuid4().hex)
         self._listeners[listener.port_id] = listener
         try:
             params = asking.place(listener.port_id, host, port, sandbox)
-            listener.address = self._opened(listener.port_id, asking.listen(params))
+            listener.address = self._opened(listener.port_id, asking.listen(params, extensions))
         except BaseException:
             self._listeners.pop(listener.port_id, None)
             raise

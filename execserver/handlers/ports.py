@@ -53,7 +53,7 @@ def open_port(call: Call, params: PortConnectParams) -> Later:
     opening = table.opening(params.port_id)
 
     def connect() -> Reply:
-        stream = table.open(opening, params.host, params.port)
+        stream = table.open(opening, params.host, params.port, binary=params.binary)
         received = stream.put_first(params.chunk)
         found = PortOpenResponse(
             port_id=params.port_id,
@@ -74,7 +74,7 @@ def listen(call: Call, params: PortOpenParams) -> Later:
     opening = table.listening(params.port_id)
 
     def begin() -> PortListenResponse:
-        address = table.listen(opening, params.host, params.port)
+        address = table.listen(opening, params.host, params.port, binary=params.binary)
         return PortListenResponse(port_id=params.port_id, address=address)
 
     return Later(begin)

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-STATE_VERSION: Final = 6
+STATE_VERSION: Final = 7
 
 
 class PackedLog(msgspec.Struct, array_like=True, frozen=True):
@@ -189,13 +189,14 @@ class PackedPort(msgspec.Struct, array_like=True, frozen=True):
     eof_written: bool
     eof_from_socket: bool
     failure: str | None
+    in_binary: bool
 
 
 class PackedPorts(msgspec.Struct, array_like=True, frozen=True):
-    """`services.ports.table.PortTable`; a listener is its id, its descriptor, and how many it accepted."""
+    """`services.ports.table.PortTable`; a listener is id, descriptor, form, how many it accepted."""
 
     streams: list[PackedPort]
-    listeners: list[tuple[str, int, int]]
+    listeners: list[tuple[str, int, bool, int]]
 
 
 class PackedFileWatch(msgspec.Struct, array_like=True, frozen=True):

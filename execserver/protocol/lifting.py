@@ -97,15 +97,24 @@ def _patterns(members: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     return re.compile(_BEFORE % members), re.compile(_BEHIND)
 
 
+def has_binary_form(text: bytes) -> bool:
+    """Return whether a message with an empty `chunk` has a binary form."""
+    place = _place(_CHUNK, text)
+    return place is not None and place.begin == place.end
+
+
+def binary_head(text: bytes) -> bytes:
+    """Return what is before the bytes of `chunk` in the binary form of a message."""
+    return b"".join((BINARY, len(text).to_bytes(_HEAD_BYTES - 1, "big"), text))
+
+
 def binary_form(text: bytes, data: bytes) -> bytes | None:
     """Return the binary form of a message; `text` has an empty `chunk`, in whose place `data` stands.
 
     None if there is none.
     """
-    place = _place(_CHUNK, text)
-    if place is None or place.begin != place.end or len(data) < LEAST_BYTES:
-        return None
-    return b"".join((BINARY, len(text).to_bytes(_HEAD_BYTES - 1, "big"), text, data))
+    is_long = len(data) >= LEAST_BYTES
+    return binary_head(text) + data if is_long and has_binary_form(text) else None
 
 
 def _apart(message: bytes) -> Lifted | None:

@@ -14,12 +14,16 @@ class PortAddress(Record, frozen=True, kw_only=True):
 
 
 class PortOpenParams(Record, frozen=True, kw_only=True):
-    """Where to connect to, or to listen; `port_id` is the client's name for it."""
+    """Where to connect to, or to listen; `port_id` is the client's name for it.
+
+    `binary`: what comes may be sent in the binary form of messages.
+    """
 
     port_id: str
     host: str
     port: U16
     sandbox: FileSystemSandboxContext | None = None
+    binary: bool = False
 
 
 class PortConnectParams(PortOpenParams, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from execserver.protocol import lifting
 from execserver.protocol.base64 import encode
 from execserver.protocol.methods import (
     COMMAND_EXEC_EXITED,
@@ -155,16 +156,25 @@ class BodyDeltaTemplates:
 
 
 class PortTemplates:
-    """The data of one forwarded connection."""
+    """The data of one forwarded connection; `in_binary` returns the same message in the binary form."""
 
     __slots__ = ("_head",)
 
     def __init__(self, port_id: str) -> None:
         self._head = _head(PORT_BYTES, b"portId", port_id) + b',"offset":'
 
+    @property
+    def have_binary_form(self) -> bool:
+        """Whether the id is plain enough for that form."""
+        return lifting.has_binary_form(b'%b0,"chunk":"","eof":false}}' % self._head)
+
     def data(self, offset: int, data: bytes, *, eof: bool) -> Parts:
         """Return `port/bytes` in parts."""
         return (b'%b%d,"chunk":"' % (self._head, offset), encode(data), b'","eof":%b}}' % _TRUTH[eof])
+
+    def in_binary(self, offset: int, data: bytes) -> Parts:
+        """Return `port/bytes`, which is not the last one, in parts."""
+        return (lifting.binary_head(b'%b%d,"chunk":"","eof":false}}' % (self._head, offset)), data)
 
 
 class OutputPage(Protocol):

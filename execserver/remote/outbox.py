@@ -41,6 +41,8 @@ class Carrier(Protocol):
 class StreamOutbox:
     """A `MessageSink` for one stream."""
 
+    carries_binary = True
+
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
         self._hub = get_hub()
@@ -65,6 +67,8 @@ class StreamOutbox:
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole message given in parts."""
         self.send(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    send_binary = send_parts
 
     def stream(self, pieces: Iterable[bytes]) -> None:
         """Queue one message that comes in pieces.

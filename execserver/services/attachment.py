@@ -33,6 +33,16 @@ class Attachment:
             self.sink.send_parts(*parts)
 
     @property
+    def carries_binary(self) -> bool:
+        """Return whether the attached client can be sent messages in binary form."""
+        return self.sink is not None and self.sink.carries_binary
+
+    def send_binary(self, *parts: bytes) -> None:
+        """Send one message in binary form, where that is carried."""
+        if self.sink is not None:
+            self.sink.send_binary(*parts)
+
+    @property
     def has_room(self) -> bool:
         """Return whether a producer may go on without waiting."""
         return self.sink is None or self.sink.has_room

@@ -23,6 +23,13 @@ class MessageSink(Protocol):
         """Queue one whole JSON message given in parts, without joining large ones."""
 
     @property
+    def carries_binary(self) -> bool:
+        """Whether messages may hold any bytes, as their binary form does."""
+
+    def send_binary(self, *parts: bytes) -> None:
+        """Queue one message in binary form, where that is carried, otherwise as `send_parts`."""
+
+    @property
     def may_go_on(self) -> bool:
         """Return whether `wait_for_room` would return True at once."""
 

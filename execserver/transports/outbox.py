@@ -41,10 +41,12 @@ _LARGE_BYTES = 32 * 1024  # a message this large is written at once instead of i
 class Framing(Protocol):
     """How a transport marks the borders of a message."""
 
+    carries_binary: bool  # whether messages may hold any bytes
+
     def short(self, message: bytes) -> bytes:
         """Return a message of less than 64 KiB with the bytes that `whole` has for it."""
 
-    def whole(self, length: int) -> tuple[bytes, bytes]:
+    def whole(self, length: int, *, binary: bool = False) -> tuple[bytes, bytes]:
         """Return the bytes before and after a message of `length` bytes."""
 
     def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
@@ -117,10 +119,22 @@ class Outbox:
 
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole message given in parts, without joining them."""
+        length = sum(map(len, parts))
+        self._queue_whole(*self._framing.whole(length), length, parts)
+
+    @property
+    def carries_binary(self) -> bool:
+        """Whether messages may hold any bytes, as their binary form does."""
+        return self._framing.carries_binary
+
+    def send_binary(self, *parts: bytes) -> None:
+        """Queue one message in binary form, as `send_parts` does."""
+        length = sum(map(len, parts))
+        self._queue_whole(*self._framing.whole(length, binary=True), length, parts)
+
+    def _queue_whole(self, before: bytes, after: bytes, length: int, parts: tuple[bytes, ...]) -> None:
         if self.closed:
             return
-        length = sum(map(len, parts))
-        before, after = self._framing.whole(length)
         queue = self._queue if self._held is None else self._held
         # Copying a small message is cheaper than three buffers; a large one must not be copied.
         if length < _LARGE_BYTES:

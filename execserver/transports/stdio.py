@@ -29,11 +29,13 @@ _LINE_END = b"\n"
 class LineFraming:
     """A line feed ends a message."""
 
+    carries_binary = False
+
     def short(self, message: bytes) -> bytes:
         """Return a message with its end."""
         return message + _LINE_END
 
-    def whole(self, length: int) -> tuple[bytes, bytes]:
+    def whole(self, length: int, *, binary: bool = False) -> tuple[bytes, bytes]:
         """Return the bytes before and after a message."""
         return _NOTHING, _LINE_END
 

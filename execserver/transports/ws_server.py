@@ -28,13 +28,15 @@ _NOTHING = b""
 
 
 class WebSocketFraming:
-    """Text frames without a mask, as a server sends them."""
+    """Frames without a mask, as a server sends them, of text where nothing else is asked for."""
+
+    carries_binary = True
 
     short = staticmethod(text_frame)
 
-    def whole(self, length: int) -> tuple[bytes, bytes]:
+    def whole(self, length: int, *, binary: bool = False) -> tuple[bytes, bytes]:
         """Return the header of a message in one frame."""
-        return frame_header(length), _NOTHING
+        return frame_header(length, binary=binary), _NOTHING
 
     def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
         """Return the header of one frame of a fragmented message."""

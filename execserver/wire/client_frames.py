@@ -71,9 +71,9 @@ class ClientFrames:
     ) -> None:
         """Take the callbacks; `whole` is the first byte of a message in one frame.
 
-        It is `BINARY_MESSAGE` or `TEXT_MESSAGE`; whole messages of the other kind go to the library.
+        With `BINARY_MESSAGE` text goes to the library, with `TEXT_MESSAGE` both kinds are taken.
         """
-        self._whole = whole
+        self._whole = (BINARY_MESSAGE,) if whole == BINARY_MESSAGE else (TEXT_MESSAGE, BINARY_MESSAGE)
         self._max_bytes = max_bytes
         self._message = message
         self._other = other
@@ -142,7 +142,7 @@ class ClientFrames:
         data, at = self._bytes, 0
         if self._owed or self._in_fragments:
             return 0
-        while end - at >= _MAX_HEAD and data[at] == self._whole:
+        while end - at >= _MAX_HEAD and data[at] in self._whole:
             begin, length = at + 2, data[at + 1]  # with a mask it is above 127
             if length > _MEDIUM:
                 break
@@ -169,7 +169,7 @@ class ClientFrames:
             if after > end and not is_too_long:
                 return 0
             # A masked frame from a server, or a message inside another one, is for the library to refuse.
-            if view[at] == self._whole and not (is_too_long or self._in_fragments or view[at + 1] & _MASKED):
+            if view[at] in self._whole and not (is_too_long or self._in_fragments or view[at + 1] & _MASKED):
                 self._message(bytes(view[begin:after]))
                 return after
             self._note_fragments(view[at])

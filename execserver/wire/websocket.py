@@ -49,9 +49,9 @@ class FrameLimits(NamedTuple):
     fragments: int
 
 
-def frame_header(length: int, *, first: bool = True, final: bool = True) -> bytes:
-    """Return the header of an unmasked text frame of `length` payload bytes, or of a continuation of one."""
-    head = (0x80 if final else 0) | (0x01 if first else 0)
+def frame_header(length: int, *, first: bool = True, final: bool = True, binary: bool = False) -> bytes:
+    """Return the header of an unmasked frame of `length` payload bytes, of text, or of a continuation."""
+    head = (0x80 if final else 0) | (0x01 + binary if first else 0)
     if length < 126:
         return _SHORT(head, length)
     return _MEDIUM(head, 126, length) if length < 65536 else _LONG(head, 127, length)

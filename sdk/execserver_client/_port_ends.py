@@ -138,10 +138,11 @@ class PortEnds(PortTable[StreamEnd]):
 
     async def connect(self, params: PortOpenParams, first: bytes = b"") -> StreamEnd:
         """Connect from the server; `first` bytes go along with it, and those it has not taken behind it."""
-        asking.require(self._session.extensions)
+        extensions = self._session.extensions
+        asking.require(extensions)
         # Before the request: the first bytes may come before its answer.
         stream = self._streams[params.port_id] = StreamEnd(self, params.port_id)
-        rest = await self._opened(params.port_id, asking.connect(params, stream.log, first))
+        rest = await self._opened(params.port_id, asking.connect(params, stream.log, first, extensions))
         try:
             if rest:
                 await stream.send(rest)
@@ -152,9 +153,10 @@ class PortEnds(PortTable[StreamEnd]):
 
     async def listen(self, params: PortOpenParams) -> ListenerEnd:
         """Listen on the server's machine."""
-        asking.require(self._session.extensions)
+        extensions = self._session.extensions
+        asking.require(extensions)
         listener = self._listeners[params.port_id] = ListenerEnd(self, params.port_id)
-        listener.address = await self._opened(params.port_id, asking.listen(params))
+        listener.address = await self._opened(params.port_id, asking.listen(params, extensions))
         return listener
 
     async def send_all(self, log: PortLog, pieces: Iterable[bytes] | AsyncIterable[bytes]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import gevent
 import pytest
+from gevent import socket
 
 from execserver.client import ExecServerClient, RemoteProcess
 from execserver.protocol import lifting
@@ -52,6 +54,42 @@ def test_long_bytes_go_without_base64_to_who_reads_that(remote: ExecServerClient
         stream.close()
     assert len(forms) >= len(DATA) // 50_000
     assert all(forms)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_forwarded_bytes_come_without_base64(
+    remote: ExecServerClient, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    taken: list[bool] = []
+    apart = lifting._apart
+
+    def noted(message: bytes) -> lifting.Lifted | None:
+        found = apart(message)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(lifting, "_apart", noted)
+    with listener() as there, socket.socket() as near:
+        if reverse:
+            opened = remote.ports.listen("127.0.0.1")
+            near.connect((opened.address.host, opened.address.port))
+            far, stream = near, opened.accept(timeout=10)
+        else:
+            stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+            far, _ = there.accept()
+        assert stream is not None
+
+        def play(sock: Any = far) -> None:
+            sock.sendall(DATA)
+            sock.shutdown(socket.SHUT_WR)
+
+        sending = gevent.spawn(play)
+        assert b"".join(iter(stream.recv, b"")) == DATA
+        sending.get(timeout=10)
+        far.close()
+        stream.close()
+    assert len(taken) >= len(DATA) // 100_000
+    assert all(taken)
 
 
 def test_they_keep_their_base64_on_lines(forms: list[bool]) -> None:

@@ -39,6 +39,9 @@ class Told:
     def send_parts(self, *parts: bytes) -> None:
         self.messages.append(b"".join(parts))
 
+    carries_binary = False
+    send_binary = send_parts
+
     def wait_for_room(self) -> bool:
         return True
 

@@ -41,6 +41,9 @@ class Sink:
     def send_parts(self, *parts: bytes) -> None:
         self.send(b"".join(parts))
 
+    carries_binary = False
+    send_binary = send_parts
+
     def hold(self) -> None:
         pass
 

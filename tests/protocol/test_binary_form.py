@@ -13,8 +13,9 @@ from execserver.protocol.decoding import decode_params
 from execserver.protocol.envelope import MalformedMessage, Request
 from execserver.protocol.errors import InvalidParams
 from execserver.protocol.methods import METHODS
-from execserver.protocol.ports import PortConnectParams, PortDataParams
+from execserver.protocol.ports import PortConnectParams, PortDataNotification, PortDataParams
 from execserver.protocol.process import WriteParams
+from execserver.protocol.templates import PortTemplates
 
 LONG = bytes(range(256)) * 16
 IDS = st.text(st.sampled_from('abc/ -.~!#[]"\\\n\x7fé\0'), max_size=260)
@@ -132,3 +133,15 @@ def test_a_server_may_answer_in_that_form() -> None:
         "eof": False,
         "chunk": base64.encode(LONG).decode(),
     }
+
+
+@given(IDS, st.integers(0, 2**63), st.binary(max_size=5))
+def test_forwarded_bytes_are_the_same_in_both_forms(port_id: str, offset: int, more: bytes) -> None:
+    templates, data = PortTemplates(port_id), LONG + more
+    if not templates.have_binary_form:
+        assert set(port_id) & set('"\\\n\x7fé\0') or len(port_id) > 256
+        return
+    both = (templates.data(offset, data, eof=False), templates.in_binary(offset, data))
+    notes = [wire.decode_message(b"".join(parts)) for parts in both]
+    found = [wire.decode(PortDataNotification, note.params, "x") for note in notes]  # type: ignore[union-attr]
+    assert found == [PortDataNotification(port_id=port_id, offset=offset, chunk=data, eof=False)] * 2

@@ -55,6 +55,9 @@ class FakeSink:
             self.messages.append(b"".join(parts))
             self.on_send()
 
+    carries_binary = False
+    send_binary = send_parts
+
     @property
     def may_go_on(self) -> bool:
         return self.has_room and not (self.lags or self.closed)

@@ -10,9 +10,10 @@ import gevent
 import pytest
 from gevent import socket
 
+from execserver.client import wire
 from execserver.core.output_log import OutputLog
 from execserver.handover.records import PackedFileWatch, PackedLog, PackedProcess, PackedState
-from execserver.protocol.ports import PortAddress
+from execserver.protocol.ports import PortAddress, PortDataNotification
 from execserver.services.attachment import Attachment
 from execserver.services.child import Child, Streams, ended_child
 from execserver.services.file_watches.table import FileWatchTable, WatchTotals
@@ -67,6 +68,9 @@ class Sink:
 
     def send_parts(self, *parts: bytes) -> None:
         self.messages.append(b"".join(parts))
+
+    carries_binary = True
+    send_binary = send_parts
 
     def wait_for_room(self) -> bool:
         return True
@@ -178,6 +182,42 @@ def test_a_forwarded_connection_keeps_its_offsets_and_what_is_not_acknowledged(c
     wait_until(lambda: new.has_taken(99), 20, pause=gevent.sleep)
     new.acknowledge(5)
     assert ended == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("port_id", "binary", "carries", "wanted"),
+    [
+        ("p", True, True, b"\0"),
+        ("p", False, True, b"{"),
+        ("p", True, False, b"{"),
+        ('a"b', True, True, b"{"),
+    ],
+)
+def test_a_connection_is_sent_on_in_the_form_that_its_client_takes(
+    carrier: Carrier, port_id: str, binary: bool, carries: bool, wanted: bytes
+) -> None:
+    near, far = plain_socket.socketpair()
+    sink, attachment = Sink(), Attachment()
+    sink.carries_binary = carries
+    attachment.sink = sink
+    how = (attachment, list[str]().append, None, 65_536, _address(), binary)
+    old = PortStream(port_id, socket.socket(fileno=near.detach()), *how)
+    old.start()
+    far.sendall(b"x" * 8192)
+    wait_until(lambda: old.sent == 8192, 20, pause=gevent.sleep)
+    packed = old.pack(carrier)  # type: ignore[arg-type]
+    old.close()
+    new = PortStream.unpacked(packed, carrier, attachment, lambda port_id: None)  # type: ignore[arg-type]
+    new.send_again()
+    half = len(sink.messages) // 2
+    assert sink.messages[:half] == sink.messages[half:]
+    assert {message[:1] for message in sink.messages} == {wanted}
+    notes = [wire.decode_message(message) for message in sink.messages[:half]]
+    told = [wire.decode(PortDataNotification, note.params, "x") for note in notes]  # type: ignore[union-attr]
+    assert b"".join(each.chunk for each in told) == b"x" * 8192
+    new.close()
+    far.close()
+    turns()
 
 
 def test_a_stream_that_is_over_is_told_again(carrier: Carrier) -> None:

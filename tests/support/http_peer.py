@@ -186,6 +186,9 @@ class RecordingSink:
         """Keep a message given in parts."""
         self.send(b"".join(parts))
 
+    carries_binary = False
+    send_binary = send_parts
+
     @property
     def may_go_on(self) -> bool:
         """Whether `wait_for_room` would return True at once."""

@@ -44,6 +44,9 @@ def test_what_is_queued_in_one_turn_leaves_in_one_write(packets: Pair) -> None:
     outbox.send(b"next")
     turns()
     assert take_packets(packets[1]) == [b"<next>"]
+    outbox.send_binary(b"in ", b"binary")
+    turns()
+    assert take_packets(packets[1]) == [b"[in binary]"]
 
 
 def test_flush_does_not_wait_for_the_loop(packets: Pair) -> None:

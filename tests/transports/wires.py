@@ -8,13 +8,18 @@ from contextlib import contextmanager
 
 
 class Marks:
-    """A framing made of characters: `<>` around a message, `(`, `|` and `)` around the pieces of one."""
+    """A framing made of characters: `<>` around a message, `(`, `|` and `)` around the pieces of one.
+
+    `[` and `]` are around one in binary form.
+    """
+
+    carries_binary = True
 
     def short(self, message: bytes) -> bytes:
         return b"<" + message + b">"
 
-    def whole(self, length: int) -> tuple[bytes, bytes]:
-        return b"<", b">"
+    def whole(self, length: int, *, binary: bool = False) -> tuple[bytes, bytes]:
+        return (b"[", b"]") if binary else (b"<", b">")
 
     def piece(self, length: int, *, first: bool, final: bool) -> tuple[bytes, bytes]:
         return b"(" if first else b"|", b")" if final else b""

@@ -124,11 +124,11 @@ def test_a_message_inside_of_fragments_is_the_librarys_to_refuse() -> None:
     assert peer.library.parser_exc is not None
 
 
-def test_where_text_is_spoken_text_is_what_is_taken() -> None:
+def test_where_text_is_spoken_both_kinds_are_taken() -> None:
     peer = Peer(whole=TEXT_MESSAGE)
     peer.read(frame(0x81, b"text") + frame(0x82, b"binary"), [BUFFER_BYTES])
     assert peer.found == [b"text", b"binary"]
-    assert peer.quick == 1
+    assert peer.quick == 2
 
 
 def held_bytes(peer: Peer) -> int:

@@ -234,9 +234,10 @@ def test_random_bytes_never_raise(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536, 1 << 20])
-def test_headers_are_those_of_unmasked_text_frames(size: int) -> None:
+def test_headers_are_those_of_unmasked_frames(size: int) -> None:
     payload = os.urandom(8)[:1] * size
     assert frame_header(size) + payload == frame(Opcode.TEXT, payload, mask=False)
+    assert frame_header(size, binary=True) + payload == frame(Opcode.BINARY, payload, mask=False)
 
 
 def test_headers_of_pieces_make_one_fragmented_message() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Final
+
+import msgspec
 
 from execserver.client import wire
 from execserver.client.errors import (
@@ -35,6 +38,8 @@ from execserver.protocol.ports import (
 )
 from execserver.protocol.session import NoParams
 
+_NONE: Final = Extensions()
+
 
 def require(extensions: Extensions) -> None:
     """Raise `UnsupportedByServer` where no ports are forwarded."""
@@ -47,14 +52,21 @@ def place(port_id: str, host: str, port: int, sandbox: Sandbox) -> PortOpenParam
     return PortOpenParams(port_id=port_id, host=host, port=port, sandbox=wire.sandbox_context(sandbox))
 
 
-def connect(at: PortOpenParams, log: PortLog, first: bytes = b"") -> Operation[bytes]:
+def connect(
+    at: PortOpenParams, log: PortLog, first: bytes = b"", extensions: Extensions = _NONE
+) -> Operation[bytes]:
     """Connect from the server; `log` is that of the connection.
 
     Returns what the server has not taken of the `first` bytes: all of them where it knows of none.
     """
     wire.check_bytes(first)
     params = PortConnectParams(
-        port_id=at.port_id, host=at.host, port=at.port, sandbox=at.sandbox, chunk=first
+        port_id=at.port_id,
+        host=at.host,
+        port=at.port,
+        sandbox=at.sandbox,
+        binary=extensions.binary_messages,
+        chunk=first,
     )
     answer = yield from ask(PORT_OPEN, params)
     if answer.received > len(first):
@@ -63,8 +75,9 @@ def connect(at: PortOpenParams, log: PortLog, first: bytes = b"") -> Operation[b
     return first[answer.received :]
 
 
-def listen(params: PortOpenParams) -> Operation[PortAddress]:
+def listen(at: PortOpenParams, extensions: Extensions = _NONE) -> Operation[PortAddress]:
     """Listen on the server's machine, and return the address."""
+    params = msgspec.structs.replace(at, binary=extensions.binary_messages)
     return (yield from ask(PORT_LISTEN, params)).address
 
 

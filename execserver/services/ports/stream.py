@@ -19,6 +19,7 @@ from gevent.event import Event
 
 from execserver.protocol.envelope import encode_notification
 from execserver.protocol.errors import InvalidRequest, os_error_text
+from execserver.protocol.lifting import LEAST_BYTES
 from execserver.protocol.own_methods import PORT_CLOSED
 from execserver.protocol.ports import PortAddress, PortClosedNotification
 from execserver.protocol.templates import PortTemplates
@@ -45,6 +46,7 @@ class PortStream:
         listen_id: str | None = None,
         window_bytes: int = WINDOW_BYTES,
         address: PortAddress | None = None,
+        binary: bool = False,
     ) -> None:
         self.port_id = port_id
         self.window_bytes = window_bytes
@@ -56,6 +58,7 @@ class PortStream:
         self._attachment = attachment
         self._on_end = on_end
         self._templates = PortTemplates(port_id)
+        self._in_binary = binary and self._templates.have_binary_form
         self._kept: deque[bytes] = deque()
         self._acknowledged = 0
         self._queue: deque[bytes] = deque()
@@ -129,10 +132,10 @@ class PortStream:
         """Send everything that is not acknowledged to the client, which is back."""
         offset = self._acknowledged
         for data in list(self._kept):
-            self._attachment.send(*self._templates.data(offset, data, eof=False))
+            self._send(offset, data)
             offset += len(data)
         if self._eof_from_socket:
-            self._attachment.send(*self._templates.data(self.sent, b"", eof=True))
+            self._send(self.sent, b"")
         if self._over:
             self._tell_closed()
 
@@ -156,6 +159,7 @@ class PortStream:
             eof_written=self._eof_written,
             eof_from_socket=self._eof_from_socket,
             failure=self._failure,
+            in_binary=self._in_binary,
         )
 
     @classmethod
@@ -166,7 +170,8 @@ class PortStream:
         over = packed.fd < 0
         sock = socket.socket() if over else socket.socket(fileno=incoming.take(packed.fd))
         address = PortAddress(host=packed.address[0], port=packed.address[1])
-        stream = cls(packed.port_id, sock, attachment, on_end, packed.listen_id, packed.window_bytes, address)
+        how = (packed.listen_id, packed.window_bytes, address, packed.in_binary)
+        stream = cls(packed.port_id, sock, attachment, on_end, *how)
         if over:
             sock.close()
         stream.sent, stream.received = packed.sent, packed.received
@@ -214,7 +219,14 @@ class PortStream:
             self.sent += len(data)
         else:
             self._eof_from_socket = True
-        self._attachment.send(*self._templates.data(offset, data, eof=not data))
+        self._send(offset, data)
+
+    def _send(self, offset: int, data: bytes) -> None:
+        """Send bytes to the client; none are the end."""
+        if self._in_binary and len(data) >= LEAST_BYTES and self._attachment.carries_binary:
+            self._attachment.send_binary(*self._templates.in_binary(offset, data))
+        else:
+            self._attachment.send(*self._templates.data(offset, data, eof=not data))
 
     def _written_at_once(self, data: bytes) -> bytes:
         """Write what the kernel takes now, if nothing waits before it; return the rest."""

@@ -49,13 +49,16 @@ class PortTable:
         self._check(port_id, len(self.streams) + len(self._openings), MAX_STREAMS, "streams")
         return self._openings.reserve(port_id)
 
-    def open(self, opening: Opening, host: str, port: int) -> PortStream:
-        """Connect somewhere; the caller starts the stream.  Raises RpcError, also once it is closed."""
+    def open(self, opening: Opening, host: str, port: int, *, binary: bool = False) -> PortStream:
+        """Connect somewhere; the caller starts the stream.  Raises RpcError, also once it is closed.
+
+        `binary`: the client takes messages in their binary form.
+        """
         try:
             sock = self._forwarding.connect("port/open", host, port)
             try:
                 self._openings.check(opening)
-                return self._add(opening.key, sock, None)
+                return self._add(opening.key, sock, None, binary)
             except BaseException:
                 sock.close()
                 raise
@@ -67,13 +70,13 @@ class PortTable:
         self._check(port_id, len(self._listeners) + len(self._listening), MAX_LISTENERS, "listeners")
         return self._listening.reserve(port_id)
 
-    def listen(self, opening: Opening, host: str, port: int) -> PortAddress:
-        """Listen somewhere, and pass on each connection as a stream.  Raises RpcError as `open` does."""
+    def listen(self, opening: Opening, host: str, port: int, *, binary: bool = False) -> PortAddress:
+        """Listen somewhere, and pass on each connection as a stream.  `binary`, and RpcError, as `open`."""
         try:
             sock = self._forwarding.listen("port/listen", host, port)
             try:
                 self._listening.check(opening)
-                listener = _Listener(opening.key, sock, self._attachment, self)
+                listener = _Listener(opening.key, sock, self._attachment, self, binary)
             except BaseException:
                 sock.close()
                 raise
@@ -125,9 +128,9 @@ class PortTable:
             self.streams[stream.port_id] = stream
             self._forwarding.open_ports += 1
             stream.start()
-        for port_id, fd, number in packed.listeners:
+        for port_id, fd, binary, number in packed.listeners:
             sock = socket.socket(fileno=incoming.take(fd))
-            self._listeners[port_id] = _Listener(port_id, sock, self._attachment, self, number)
+            self._listeners[port_id] = _Listener(port_id, sock, self._attachment, self, binary, number)
             self._forwarding.open_ports += 1
 
     @property
@@ -138,7 +141,7 @@ class PortTable:
     def accepted(self, listener: _Listener, sock: socket.socket) -> None:
         """Make a stream of an accepted connection and tell the client."""
         try:
-            stream = self._add(listener.next_id(), sock, listener.port_id)
+            stream = self._add(listener.next_id(), sock, listener.port_id, listener.binary)
         except OSError:  # it is gone again
             sock.close()
             return
@@ -151,9 +154,10 @@ class PortTable:
         self._attachment.send(encode_notification(PORT_ACCEPTED.name, note))
         stream.start()
 
-    def _add(self, port_id: str, sock: socket.socket, listen_id: str | None) -> PortStream:
+    def _add(self, port_id: str, sock: socket.socket, listen_id: str | None, binary: bool) -> PortStream:
         window = WIDE_WINDOW_BYTES if self._forwarding.open_ports < WIDE_STREAMS else WINDOW_BYTES
-        stream = PortStream(port_id, sock, self._attachment, self._forget, listen_id, window)
+        how = (listen_id, window, None, binary)
+        stream = PortStream(port_id, sock, self._attachment, self._forget, *how)
         if self._closed:
             stream.close()
             raise InvalidRequest(f"unknown port {port_id}")
@@ -181,9 +185,16 @@ class _Listener:
     """One listening socket, and the greenlet that accepts."""
 
     def __init__(
-        self, port_id: str, sock: socket.socket, attachment: Attachment, table: PortTable, number: int = 0
+        self,
+        port_id: str,
+        sock: socket.socket,
+        attachment: Attachment,
+        table: PortTable,
+        binary: bool,
+        number: int = 0,
     ) -> None:
         self.port_id = port_id
+        self.binary = binary
         self.address = address_of(sock.getsockname())
         self._sock = sock
         self._attachment = attachment
@@ -191,9 +202,9 @@ class _Listener:
         self._number = number  # of the stream that was accepted last
         self._greenlet = gevent.spawn(self._accept)
 
-    def pack(self, out: Outgoing) -> tuple[str, int, int]:
-        """Return id, descriptor and number."""
-        return self.port_id, out.keep(self._sock.fileno()), self._number
+    def pack(self, out: Outgoing) -> tuple[str, int, bool, int]:
+        """Return id, descriptor, form of messages, and number."""
+        return self.port_id, out.keep(self._sock.fileno()), self.binary, self._number
 
     def next_id(self) -> str:
         """Return the id of the next stream."""

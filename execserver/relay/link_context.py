@@ -44,7 +44,8 @@ class Shared:
     def __init__(self, limits: Limits, tcp_timeout_s: float) -> None:
         self.limits = limits
         self.frame_limits = FrameLimits(limits.frame_bytes, limits.frame_bytes, _MAX_FRAGMENTS)
-        self.view = memoryview(bytearray(_RECEIVE_BYTES))
+        self.buffer = bytearray(_RECEIVE_BYTES)
+        self.view = memoryview(self.buffer)
         self.pings: DelayQueue[WebSocketLink] = DelayQueue(limits.ping_s, lambda link: link.ping())
         self.shutdown_notices: DelayQueue[WebSocketLink] = DelayQueue(
             limits.close_timeout_s, lambda link: link.end_shutdown_notice()

@@ -18,7 +18,7 @@ from execserver.relay.byte_streams import ByteStream
 from execserver.relay.identity import Identity
 from execserver.relay.link_context import Owner, Shared, Watcher
 from execserver.relay.send_queue import SendQueue
-from execserver.relay.ws_frames import end_of_frames, is_one_frame, size_of_frame
+from execserver.relay.ws_frames import end_of_frames, size_of_frame
 from execserver.wire.close_codes import POLICY_VIOLATION
 from execserver.wire.websocket import PING_FRAME, ServerFrames
 
@@ -268,13 +268,12 @@ class WebSocketLink:
             self._readable()
 
     def _took(self, view: memoryview, begun: int, end: int) -> None:
-        """Handle bytes read into `view` after the space left for the frame that is begun.
-
-        That frame is joined only once it is whole.  Joined at every read, a frame sent in single bytes would
-        cost its peer nothing and the relay the square of its size.
-        """
-        if not begun and is_one_frame(view, end):  # as nearly all are
-            self._feed(view[:end])
+        """Handle bytes read into `view` after the space left for the frame that is begun."""
+        # That one is joined only once it is whole.  Joined at every read, a frame sent in single bytes would
+        # cost its peer nothing and the relay the square of its size.
+        message = None if begun else self._frames.lone(self._shared.buffer, end)
+        if message is not None:  # as nearly always
+            self._owner.receive(self, [message])
         elif end < self._begun_size:
             self._begun += view[begun:end]
         else:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Final
 
 from execserver.wire.noise_records import RecordReceiver, StreamError, Window
-from execserver.wire.relay_frames import AckFrame, Body, Data, RelayFrame
+from execserver.wire.relay_frames import AckFrame, Data, RelayFrame
 from execserver.wire.reliability import ACK_DELAY_S, ACK_RECORDS, SILENCE_S
 
 WINDOW_RECORDS: Final = 32
@@ -166,11 +166,9 @@ def from_peer(frame: RelayFrame) -> RelayFrame:
     return frame._replace(body=body, ack_bits=frame.ack_bits >> 1)
 
 
-def to_peer(body: Body, ack_bits: int) -> tuple[Body, int]:
-    """Return a body and its `ack_bits` in the numbers of such a peer."""
-    if isinstance(body, Data):
-        body = body._replace(seq=body.seq + 1)
-    return body, ack_bits << 1 & _BITS
+def to_peer(seq: int, ack_bits: int) -> tuple[int, int]:
+    """Return a record's number and the `ack_bits` of its frame in the numbers of such a peer."""
+    return seq + 1, ack_bits << 1 & _BITS
 
 
 def _is_marked(seq: int, ack: int, ack_bits: int) -> bool:

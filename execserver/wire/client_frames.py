@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
 BINARY_MESSAGE: Final = 0x82
@@ -23,6 +24,7 @@ TEXT_MESSAGE: Final = 0x81
 BUFFER_BYTES: Final = 320 * 1024
 SMALL_BYTES: Final = 8 * 1024
 
+_SHORT_HEAD, _MEDIUM_HEAD, _LONG_HEAD = (Struct(form).pack for form in (">BB4s", ">BBH4s", ">BBQ4s"))
 _FRAGMENT_BYTES: Final = 1024 * 1024
 _APART_BYTES: Final = 4096
 _CONTINUED, _CONTINUED_FINAL = 0x00, 0x80
@@ -250,11 +252,11 @@ def _frame(lead: int, payload: bytes) -> list[bytes]:
     length = len(payload)
     mask = _fresh_mask()
     if length < 126:
-        head = bytes((lead, _MASKED | length)) + mask
+        head = _SHORT_HEAD(lead, _MASKED | length, mask)
     elif length < 65536:
-        head = bytes((lead, _MASKED | 126)) + length.to_bytes(2, "big") + mask
+        head = _MEDIUM_HEAD(lead, _MASKED | 126, length, mask)
     else:
-        head = bytes((lead, _MASKED | 127)) + length.to_bytes(8, "big") + mask
+        head = _LONG_HEAD(lead, _MASKED | 127, length, mask)
     masked = _masked(payload, mask)
     return [head, masked] if length > _APART_BYTES else [head + masked]
 

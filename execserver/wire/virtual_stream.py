@@ -23,12 +23,7 @@ from collections.abc import Iterator
 from typing import Final, NoReturn
 
 from execserver.wire.acknowledged_records import AcknowledgedRecords, to_peer
-from execserver.wire.noise_records import (
-    MAX_JSON_BYTES,
-    RecordReceiver,
-    RecordSender,
-    StreamError,
-)
+from execserver.wire.noise_records import MAX_JSON_BYTES, RecordReceiver, RecordSender, StreamError
 from execserver.wire.noise_state import HandshakeFailed
 from execserver.wire.relay_frames import (
     RESET_CLOSED,
@@ -168,7 +163,7 @@ class RelayStream:
             # Records sent before come first: the peer can open later ones only after them.
             again = acknowledgements.take_again()
             if again is not None:
-                return self._encode(Data(*again))
+                return self._encode_record(*again)
         return self._next_record(now)
 
     @property
@@ -256,7 +251,7 @@ class RelayStream:
             return None
         if acknowledgements is not None:
             acknowledgements.sent(*record, now)
-        return self._encode(Data(*record))
+        return self._encode_record(*record)
 
     def _seal_next(self) -> tuple[int, bytes] | None:
         while True:
@@ -279,18 +274,24 @@ class RelayStream:
         first, self._sent_any = not self._sent_any, True
         return self._announced(message) if first else message
 
-    def _encode(self, body: Body) -> bytes:
-        # The plain protocol has zeros here, and so has a stream that may become reliable.
-        ack, bits = (
-            self._acknowledgements.stamp()
-            if self._acknowledgements is not None and self._reliable
-            else (0, 0)
-        )
+    def _encode_record(self, seq: int, payload: bytes) -> bytes:
+        ack, bits = self._stamp()
         if self._numbered:
-            body, bits = to_peer(body, bits)
-        if isinstance(body, Data):
-            return encode_data(self._head, body.seq, body.payload, ack, bits)
+            seq, bits = to_peer(seq, bits)
+        return encode_data(self._head, seq, payload, ack, bits)
+
+    def _encode(self, body: Body) -> bytes:
+        ack, bits = self._stamp()
+        if self._numbered:
+            _, bits = to_peer(0, bits)
         return encode_frame(RelayFrame(self.stream_id, body, ack, bits))
+
+    def _stamp(self) -> tuple[int, int]:
+        """Return the acknowledgement for a frame that is sent now."""
+        # The plain protocol has zeros here, and so has a stream that may become reliable.
+        if self._acknowledgements is None or not self._reliable:
+            return 0, 0
+        return self._acknowledgements.stamp()
 
     def _hear(self, frame: RelayFrame, now: float) -> None:
         if self._acknowledgements is not None and self._sender is not None:

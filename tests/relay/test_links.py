@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 from collections.abc import Iterator
 
@@ -14,7 +13,7 @@ from execserver.relay.identity import Identity
 from execserver.relay.limits import Limits
 from execserver.relay.link_context import Shared
 from execserver.relay.links import WebSocketLink
-from execserver.relay.ws_frames import end_of_frames, is_one_frame, size_of_frame
+from execserver.relay.ws_frames import end_of_frames
 from tests.support.greenlets import turns
 from tests.support.relay_process import masked_frame
 
@@ -84,21 +83,3 @@ def test_frames_arrive_however_they_are_cut(scene: Scene, size: int) -> None:
     scene.send(b"".join(masked_frame(2, each) for each in messages), size)
     scene.send(masked_frame(2, b"f" * 70_000), 9973)
     assert scene.owner.messages == [*messages, b"f" * 70_000]
-
-
-def test_one_frame_alone_is_told_from_all_else() -> None:
-    """The short way and the general one get the same 10,000 reads."""
-    chance = random.Random(3)
-    for _ in range(10_000):
-        sizes = chance.choices([0, 1, 5, 124, 125, 126, 127, 300, 65_535, 65_536], k=chance.choice([1, 1, 2]))
-        data = b"".join(masked_frame(chance.choice([2, 0, 8, 9]), bytes(size)) for size in sizes)
-        head = bytearray(data[:14])
-        if chance.random() < 0.3:
-            head[chance.randrange(len(head))] = chance.randrange(256)
-        data = bytes(head) + data[14:]
-        end = chance.choice([len(data), len(data), len(data) - 1, chance.randrange(len(data) + 1)])
-        read = memoryview(data + b"\xfe" * 8)
-        if is_one_frame(read, end):
-            assert size_of_frame(read[:end]) == end == end_of_frames(read[:end], 256 * 1024)
-        elif end >= 6 and read[1] & 0x80 and end < 65_536:
-            assert size_of_frame(read[:end]) != end or read[1] == 0xFF

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import gevent
-from gevent.hub import get_hub
 
 from execserver.eventloop.signals import EndSignals
 from execserver.handover.carrier import Outgoing
@@ -28,10 +27,10 @@ from execserver.handover.records import STATE_VERSION
 from execserver.own_start import own_start
 from execserver.runtime_paths import STATE_VARIABLE
 from execserver.upgrading.checking import check, without_credentials
+from execserver.upgrading.room import outgoing_for
 
 _REQUESTS_S: Final = 1.0
 _QUIET_S: Final = 1.0
-_MUCH_BYTES: Final = 1024 * 1024  # of output; for less a thread would take longer
 _LOOK_S: Final = 0.002
 _SPARE: Final = 8  # descriptors that the new program needs beyond what goes along, and what is closed for it
 _CLOSING_S: Final = 0.5  # for the Close frames of connections that cannot go along
@@ -155,7 +154,7 @@ class Upgrade:
             return  # it has been noted
 
     def _exchange(self, program: Program, asker: int | None) -> None:
-        out = self._outgoing()
+        out = outgoing_for(self._server.retained_bytes)
         began_at = time.monotonic()
         self._server.hold()
         old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
@@ -173,14 +172,6 @@ class Upgrade:
             out.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
             self._server.release()
-
-    def _outgoing(self) -> Outgoing:
-        """Return what takes the state; memory for it is found while everybody is still served."""
-        out = Outgoing()
-        size = self._server.retained_bytes
-        if size >= _MUCH_BYTES:
-            get_hub().threadpool.apply(out.make_room, (size + size // 8,))
-        return out
 
     @property
     def _is_occupied(self) -> bool:

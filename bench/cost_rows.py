@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from bench import cost_client, cost_remote
+from bench import cost_client, cost_ports, cost_remote
 from bench.client import Client, Refused
 from bench.cost_client import CLIENT
 from bench.cost_remote import EXECUTOR, RELAY
@@ -174,6 +174,8 @@ ROWS = [
     CostRow("key", "key to echo on a tty", 300, key),
     CostRow("push", "a line pushed by a process", 300, push),
     CostRow("stream", "a MiB of output", 32, stream),
+    CostRow("port_down", "a MiB from a forwarded connection", 32, cost_ports.down),
+    CostRow("port_up", "a MiB to a forwarded connection", 32, cost_ports.up),
     CostRow("connect", "connect and upgrade", 100, connect),
     CostRow("initialize", "connect, upgrade, initialize", 100, initialize),
     CostRow("resume", "connect, upgrade, resume a session", 100, resume),

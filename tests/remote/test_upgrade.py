@@ -19,6 +19,7 @@ from execserver.client import Output
 from execserver.client import RemoteProcess as ClientProcess
 from tests.remote.agents import Issuer, check_assertion, claims
 from tests.remote.chatgpt_hosts import ChatGptHosts
+from tests.remote.conftest import WaitedTooLong
 from tests.remote.raw_harness import RawHarness
 from tests.support import proc
 from tests.support.greenlets import the_hub_settles
@@ -31,7 +32,8 @@ from tests.support.waiting import wait_until
 __all__ = ["the_hub_settles"]
 
 pytestmark = pytest.mark.timeout(180)
-UPGRADES = 200 if os.environ.get("EXECSERVER_LONG") == "1" else 5
+LONG = os.environ.get("EXECSERVER_LONG") == "1"
+UPGRADES = 200 if LONG else 5
 FOR = ("--environment-id", "env-1")
 
 # Prints numbered lines until its input ends: less in a second than is retained for a client that is away.
@@ -44,6 +46,13 @@ while not select.select([0], [], [], 0.01)[0]:
         number += 1
     sys.stdout.flush()
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_ever() -> Iterator[None]:
+    """Raise in a test that waits for too long; many upgrades take longer than other tests here."""
+    with gevent.Timeout(1_900 if LONG else 150, WaitedTooLong):
+        yield
 
 
 @pytest.fixture
@@ -86,7 +95,7 @@ def numbered(lines: int) -> str:
     return hashlib.sha256(b"".join(b"%d\n" % number for number in range(lines))).hexdigest()
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2000)
 def test_numbered_output_comes_once_and_in_order_through_our_relay() -> None:
     with RemoteScene() as scene, scene.connect() as client, scene.connect() as other:
         server, session = scene.running, client.session_id

@@ -120,7 +120,10 @@ class Outbox:
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole message given in parts, without joining them."""
         length = sum(map(len, parts))
-        self._queue_whole(*self._framing.whole(length), length, parts)
+        if length < _LARGE_BYTES and self._held is None:
+            self.send(b"".join(parts))
+        else:
+            self._queue_whole(*self._framing.whole(length), length, parts)
 
     @property
     def carries_binary(self) -> bool:

@@ -14,6 +14,7 @@ from execserver.egress.http_targets import BadTarget, Target, target_of
 from execserver.egress.remembering import remember
 
 _MAX_BYTES = 512
+_REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS"))
 _PLAIN_FIELDS = frozenset(
     (
         b"accept",
@@ -48,6 +49,11 @@ class Asked:
             self.question = Question(protocol, self.target.host, self.target.port)
         except BadTarget as error:
             self.refusal = str(error)
+
+    @property
+    def may_come_twice(self) -> bool:
+        """True if a server that gets it twice does no more than with one; it has no body."""
+        return self.request.method in _REPEATABLE and self.framing[0] is Body.NONE
 
     @property
     def onward(self) -> bytes:

@@ -1,7 +1,8 @@
 """One HTTP connection of a process to its proxy: each request is judged by itself.
 
-A plain request goes on in origin form, over a connection of its own; after CONNECT bytes are carried.  A head
-that could be read in two ways is answered with 400 and ends the connection: nothing behind it is looked at.
+A plain request goes on in origin form, over a connection of its own or, if that does no harm, over the one of
+the request before it; after CONNECT bytes are carried.  A head that could be read in two ways is answered
+with 400 and ends the connection: nothing behind it is looked at.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from execserver.egress.http_heads import BadHead, Body, head_length
 from execserver.egress.http_requests import Asked
 from execserver.services.egress.dates import http_date
 from execserver.services.egress.http_exchange import Exchange, UpstreamFailed
-from execserver.services.egress.judging import Judge, Refused
+from execserver.services.egress.judging import Judge, Refused, Way
+from execserver.services.egress.kept_way import KeptWay
 from execserver.services.egress.streams import Incoming, send
 from execserver.services.egress.tls_guard import TlsGuard
 from execserver.services.egress.tunnel import Tunnel
@@ -32,6 +34,10 @@ _UPSTREAM_FAILURE = "upstream failure"
 _HTTPS_PORT = 443
 
 
+class _Unreachable(Exception):
+    """There is no connection to where a request leads."""
+
+
 class HttpConnection:
     """Serves one client until one of the two ends the connection; the socket is the caller's."""
 
@@ -40,6 +46,7 @@ class HttpConnection:
         self._client = client
         self._judge = judge
         self._incoming = Incoming(sock)
+        self._kept = KeptWay()
         self._tunnel: Tunnel | None = None
 
     def serve(self) -> Tunnel | None:
@@ -47,8 +54,11 @@ class HttpConnection:
 
         Raises OSError if it breaks.
         """
-        while self._serve_one():
-            pass
+        try:
+            while self._serve_one():
+                pass
+        finally:
+            self._kept.close()
         return self._tunnel
 
     def _serve_one(self) -> bool:
@@ -102,32 +112,63 @@ class HttpConnection:
         send(self._sock, answers.connected(http_date()))
 
     def _plain(self, asked: Asked) -> bool:
-        request, (kind, size) = asked.request, asked.framing
+        (kind, size), closes = asked.framing, not asked.request.keeps_alive or asked.request.minor == 0
         can_drop = kind is Body.NONE or (kind is Body.LENGTH and size <= _DROPPED_BODY_BYTES)
-        closes = not request.keeps_alive or request.minor == 0
-        refusal = self._refusal(asked, closes=closes or not can_drop)
-        if isinstance(refusal, bytes):
-            send(self._sock, refusal)
+        question = self._refusal(asked, closes=closes or not can_drop)
+        if isinstance(question, bytes):
+            send(self._sock, question)
             if closes or not can_drop:
                 return False
             return self._drop(size)
-        question = refusal
+        kept = self._kept.take(question.key if asked.may_come_twice else None)
         try:
-            way = self._judge.connect(question, request.method, self._client)
+            return self._pass_on(asked, question, kept, closes=closes)
         except Refused as refused:
             answer = answers.blocked(refused.verdict, question, http_date(), closes=closes or not can_drop)
             send(self._sock, answer)
             return not closes and can_drop and self._drop(size)
-        except OSError:
+        except _Unreachable:
             return self._failed(closes=closes or not can_drop) and self._drop(size)
-        with way.sock:
-            exchange = Exchange(self._incoming, way.sock, request, closes=closes)
+        except UpstreamFailed as failed:
+            # Part of the body may have been sent, so nobody knows where the next request begins.
+            return failed.can_be_answered and self._failed(closes=closes or kind is not Body.NONE)
+
+    def _pass_on(self, asked: Asked, question: Question, kept: Way | None, *, closes: bool) -> bool:
+        """Pass a request on, and again if the server had given the kept connection up.
+
+        Returns whether another request may follow.  Raises Refused, _Unreachable, UpstreamFailed, and OSError
+        if the client's connection breaks.
+        """
+        way = self._way(asked, question, kept)
+        try:
+            exchange = Exchange(self._incoming, way.sock, asked.request, closes=closes)
             head = asked.onward if way.proxy is None else asked.through(way.proxy.authorization)
-            try:
-                return exchange.run(head, asked.framing)
-            except UpstreamFailed as failed:
-                # Part of the body may have been sent, so nobody knows where the next request begins.
-                return failed.can_be_answered and self._failed(closes=closes or kind is not Body.NONE)
+            may_follow = exchange.run(head, asked.framing)
+            if may_follow and asked.may_come_twice and exchange.leaves_open:
+                self._kept.keep(question.key, way)
+            return may_follow
+        except UpstreamFailed:
+            if way is not kept or not exchange.heard_nothing:
+                raise
+        finally:
+            if not self._kept.holds(way):
+                way.sock.close()
+        return self._pass_on(asked, question, None, closes=closes)
+
+    def _way(self, asked: Asked, question: Question, kept: Way | None) -> Way:
+        """Return a connection for a request, and close the kept one if it is another.
+
+        Raises Refused, _Unreachable.
+        """
+        way = None
+        try:
+            way = self._judge.connect(question, asked.request.method, self._client, kept)
+            return way
+        except OSError:
+            raise _Unreachable from None
+        finally:
+            if kept is not None and way is not kept:
+                kept.sock.close()
 
     def _refusal(self, asked: Asked, *, closes: bool) -> bytes | Question:
         """Return the answer to a request that goes nowhere, else where it goes."""

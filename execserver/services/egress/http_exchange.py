@@ -55,6 +55,18 @@ class Exchange:
         self._request = request
         self._closes = closes
         self._answered = False
+        self._heard = False
+        self._stays_open = False
+
+    @property
+    def heard_nothing(self) -> bool:
+        """True as long as the server has sent nothing."""
+        return not (self._heard or self._upstream.buffer)
+
+    @property
+    def leaves_open(self) -> bool:
+        """True once the server has answered all that was asked and no more, and waits for what follows."""
+        return self._stays_open and not self._upstream.buffer
 
     def run(self, head: bytes, framing: Framing) -> bool:
         """Pass the request on and the answer back; return whether another request may follow.
@@ -79,6 +91,7 @@ class Exchange:
         is_endless = kind is Body.UNTIL_CLOSE and self._request.minor == 0
         self._closes = self._closes or is_endless
         self._pass_body(self._head_for_client(response, kind), kind, size)
+        self._stays_open = kind is not Body.UNTIL_CLOSE and response.minor == 1 and response.keeps_alive
 
     def _send_request(self, head: bytes, framing: Framing) -> bool:
         """Return whether all of the request was sent; a failure shows in the answer that does not come."""
@@ -108,6 +121,7 @@ class Exchange:
         try:
             head = self._upstream.take(head_length, _ANSWER_S, _HEAD_S)
             if head:
+                self._heard = True
                 return parse_response(head)
         except (BadHead, OSError):
             pass

@@ -63,6 +63,7 @@ class Way(NamedTuple):
 
     sock: End
     proxy: Proxy | None
+    places: list[Place]  # where the host was then
 
 
 class _Found(NamedTuple):
@@ -116,8 +117,11 @@ class Judge:
             return by_mode
         return verdict
 
-    def connect(self, question: Question, method: str | None, client: str) -> Way:
-        """Connect to an admitted host.  Raises Refused and OSError."""
+    def connect(self, question: Question, method: str | None, client: str, kept: Way | None = None) -> Way:
+        """Connect to an admitted host, or return the way that was `kept` if the host is still there.
+
+        Raises Refused and OSError.
+        """
         places, addresses, verdict = self._find(question)
         if self._service.own_ports.leads_to_us(addresses, question.port) or not verdict.allows:
             self.tell(REBOUND, question, method, client)
@@ -125,10 +129,12 @@ class Judge:
         proxy = self._upstream(question, addresses)
         if proxy is not None:
             places = self._service.connector.addresses(proxy.host, proxy.port)
+        elif kept is not None and kept.proxy is None and kept.places == places:
+            return kept
         if len(places) == 1:
-            return Way(connected(*places[0], CONNECT_S), proxy)
+            return Way(connected(*places[0], CONNECT_S), proxy, places)
         with gevent.Timeout(CONNECT_S, TimeoutError(110, "timed out")):
-            return Way(of_gevent(connect_to(places)), proxy)
+            return Way(of_gevent(connect_to(places)), proxy, places)
 
     def _by_answers(self, question: Question) -> Verdict:
         if self.policy.allow_local_binding and self.policy.machine is None:

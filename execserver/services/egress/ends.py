@@ -122,26 +122,35 @@ def connected(family: int, place: Place, limit_s: float | None = None) -> End:
 
     It is kept alive from the first time that somebody waits for it.
     """
+    return complete(begun(family, place), place, limit_s)
+
+
+def begun(family: int, place: Place) -> End:
+    """Begin to connect, without waiting; `complete` says what has become of it.  Raises OSError."""
     end = End(family, _STREAM)
     end.is_kept_alive = False
     try:
         end.setsockopt(_TCP, socket.TCP_NODELAY, 1)
-        _connect(end, place, limit_s)
+        end.connect_ex(place)  # asked again, the kernel tells how it went
     except BaseException:
         end.close()
         raise
     return end
 
 
-def _connect(end: End, place: Place, limit_s: float | None) -> None:
-    result = end.connect_ex(place)
-    if result == errno.EINPROGRESS:  # on loopback it often is there already
-        result = end.connect_ex(place)
-    if result in (errno.EINPROGRESS, errno.EALREADY):
-        end.wait(WRITABLE, limit_s)
-        result = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-    if result not in (0, errno.EISCONN):
-        raise OSError(result, os.strerror(result))
+def complete(end: End, place: Place, limit_s: float | None = None) -> End:
+    """Return what has begun to connect to a place once it is there.  Else it is closed: raises OSError."""
+    try:
+        result = end.connect_ex(place)  # on loopback it is there already
+        if result in (errno.EINPROGRESS, errno.EALREADY):
+            end.wait(WRITABLE, limit_s)
+            result = end.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if result not in (0, errno.EISCONN):
+            raise OSError(result, os.strerror(result))
+    except BaseException:
+        end.close()
+        raise
+    return end
 
 
 def of_gevent(sock: socket.socket) -> End:

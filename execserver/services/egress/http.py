@@ -7,6 +7,7 @@ with 400 and ends the connection: nothing behind it is looked at.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from execserver.egress import answers
@@ -47,6 +48,7 @@ class HttpConnection:
         self._judge = judge
         self._incoming = Incoming(sock)
         self._kept = KeptWay()
+        self._begun: End | None = None  # a connection for a tunnel
         self._tunnel: Tunnel | None = None
 
     def serve(self) -> Tunnel | None:
@@ -59,6 +61,8 @@ class HttpConnection:
                 pass
         finally:
             self._kept.close()
+            if self._begun is not None:
+                self._begun.close()
         return self._tunnel
 
     def _serve_one(self) -> bool:
@@ -84,8 +88,8 @@ class HttpConnection:
         if question is None:
             send(self._sock, answers.plain(400, asked.refusal, http_date(), closes=closes))
             return not closes
-        # The reference says yes before it connects, and clients are told of a failure by the end.
-        verdict = self._judge.admit(question, "CONNECT", self._client, self._say_yes)
+        # The reference says yes before it is connected, and clients are told of a failure by the end.
+        verdict = self._judge.admit(question, "CONNECT", self._client, partial(self._say_yes, question))
         if not verdict.allows:
             send(self._sock, answers.tunnel_blocked(verdict, http_date(), closes=closes))
             return not closes
@@ -95,8 +99,9 @@ class HttpConnection:
 
             Interception(near, self._judge, question, "CONNECT", self._client).serve()
             return False
+        ready, self._begun = self._begun, None
         try:
-            way = self._judge.connect(question, "CONNECT", self._client)
+            way = self._judge.connect(question, "CONNECT", self._client, ready)
         except (Refused, OSError):
             return False
         far = Incoming(way.sock)
@@ -108,7 +113,8 @@ class HttpConnection:
                 way.sock.close()
         return False
 
-    def _say_yes(self) -> None:
+    def _say_yes(self, question: Question) -> None:
+        self._begun = self._judge.begin(question)
         send(self._sock, answers.connected(http_date()))
 
     def _plain(self, asked: Asked) -> bool:

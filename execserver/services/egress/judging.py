@@ -31,7 +31,7 @@ from execserver.egress.name_pace import NamePace
 from execserver.egress.remembering import remember
 from execserver.http_client.connect import connect_to
 from execserver.http_client.proxy import Proxy, UnsupportedProxy
-from execserver.services.egress.ends import End, connected, of_gevent
+from execserver.services.egress.ends import End, begun, complete, connected, of_gevent
 
 if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy
@@ -117,24 +117,54 @@ class Judge:
             return by_mode
         return verdict
 
-    def connect(self, question: Question, method: str | None, client: str, kept: Way | None = None) -> Way:
-        """Connect to an admitted host, or return the way that was `kept` if the host is still there.
+    def begin(self, question: Question) -> End | None:
+        """Begin to connect to an admitted host, so that it takes no time later, where nothing is to be asked.
 
-        Raises Refused and OSError.
+        `connect` takes what this returns, and judges all the same; None where it has to begin itself.
         """
-        places, addresses, verdict = self._find(question)
-        if self._service.own_ports.leads_to_us(addresses, question.port) or not verdict.allows:
-            self.tell(REBOUND, question, method, client)
-            raise Refused(REBOUND)
-        proxy = self._upstream(question, addresses)
+        found = self._literals.get(question.key)
+        if found is None or self.masked is not None or self._is_refused(question, found):
+            return None
+        try:
+            if self._upstream(question, found.addresses) is not None:
+                return None
+            return begun(*found.places[0])
+        except OSError:
+            return None
+
+    def connect(
+        self, question: Question, method: str | None, client: str, ready: Way | End | None = None
+    ) -> Way:
+        """Connect to an admitted host.  Raises Refused and OSError.
+
+        `ready` is a way there that was kept, returned if the host is still there, or what `begin` returned:
+        that is taken over, and closed if this fails.
+        """
+        try:
+            found = self._find(question)
+            if self._is_refused(question, found):
+                self.tell(REBOUND, question, method, client)
+                raise Refused(REBOUND)
+            proxy = self._upstream(question, found.addresses)
+        except BaseException:
+            if isinstance(ready, End):
+                ready.close()
+            raise
+        places = found.places
+        if isinstance(ready, End):
+            return Way(complete(ready, places[0][1], CONNECT_S), proxy, places)
         if proxy is not None:
             places = self._service.connector.addresses(proxy.host, proxy.port)
-        elif kept is not None and kept.proxy is None and kept.places == places:
-            return kept
+        elif ready is not None and ready.proxy is None and ready.places == places:
+            return ready
         if len(places) == 1:
             return Way(connected(*places[0], CONNECT_S), proxy, places)
         with gevent.Timeout(CONNECT_S, TimeoutError(110, "timed out")):
             return Way(of_gevent(connect_to(places)), proxy, places)
+
+    def _is_refused(self, question: Question, found: _Found) -> bool:
+        is_own = self._service.own_ports.leads_to_us(found.addresses, question.port)
+        return is_own or not found.verdict.allows
 
     def _by_answers(self, question: Question) -> Verdict:
         if self.policy.allow_local_binding and self.policy.machine is None:

@@ -40,6 +40,7 @@ class SocksConnection:
         self._client = client
         self._judge = judge
         self._incoming = Incoming(sock)
+        self._begun: End | None = None
 
     def serve(self) -> Tunnel | None:
         """Hear the client; return how to go on if it may connect: the socket is the tunnel's then.
@@ -53,6 +54,9 @@ class SocksConnection:
                     return self._answer(parse_request(data))
         except BadSocks as error:
             send(self._sock, error.answer)
+        finally:
+            if self._begun is not None:
+                self._begun.close()
         return None
 
     def _take(self, length: Callable[[bytes], int]) -> bytes:
@@ -71,11 +75,12 @@ class SocksConnection:
         by_port = self._judge.policy.refuses_port(question)
         if by_port is not None:
             self._judge.tell(by_port, question, None, self._client)
-        if by_port is not None or not self._judge.admit(question, None, self._client).allows:
+        if by_port is not None or not self._is_admitted(question):
             send(self._sock, failed(Reply.NOT_ALLOWED))
             return None
+        ready, self._begun = self._begun, None
         try:
-            way = self._judge.connect(question, None, self._client)
+            way = self._judge.connect(question, None, self._client, ready)
         except Refused:
             send(self._sock, failed(Reply.NOT_ALLOWED))
             return None
@@ -87,6 +92,12 @@ class SocksConnection:
         except BaseException:
             way.sock.close()
             raise
+
+    def _is_admitted(self, question: Question) -> bool:
+        def begin() -> None:
+            self._begun = self._judge.begin(question)
+
+        return self._judge.admit(question, None, self._client, begin).allows
 
     def _connected(self, way: Way, question: Question) -> Tunnel | None:
         address, port, *_ = way.sock.getsockname()

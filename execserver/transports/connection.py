@@ -273,8 +273,11 @@ class Connection:
         """Return the handler's answer; None after an error answer."""
         answer = attempted(request.method, dispatch, self._call, request)
         if isinstance(answer, RpcError):
-            self._refuse(request, answer)
-            return None
+            try:
+                self._refuse(request, answer)
+                return None
+            finally:
+                del answer  # its traceback holds this frame: a reference cycle
         return answer
 
     def _refuse(self, request: Request, error: RpcError) -> None:
@@ -285,8 +288,11 @@ class Connection:
         if isinstance(answer, InTurn):
             produced = attempted(request.method, started_by, answer.run)
             if isinstance(produced, RpcError):
-                self._refuse(request, produced)
-                return
+                try:
+                    self._refuse(request, produced)
+                    return
+                finally:
+                    del produced  # as above
             assert not isinstance(produced, InTurn)
             answer = produced
         if isinstance(answer, Later):

@@ -15,7 +15,7 @@ import gevent
 import pytest
 
 from execserver.audit.reading import records, verify
-from execserver.client import Output
+from execserver.client import ExecServerClient, Output
 from execserver.client import RemoteProcess as ClientProcess
 from tests.remote.agents import Issuer, check_assertion, claims
 from tests.remote.chatgpt_hosts import ChatGptHosts
@@ -73,6 +73,11 @@ def executor(relay: Relay) -> Iterator[RemoteProcess]:
 def become(server: Running, *words: str) -> str:
     """Upgrade a server while this program's greenlets go on; return what is said about it."""
     return str(gevent.get_hub().threadpool.apply(upgraded, (server, *words)))
+
+
+def come_back(client: ExecServerClient) -> None:
+    """Wait for the new program: a request that may come twice is asked again when its stream has ended."""
+    client.environment_status()
 
 
 def stay(server: Running, *words: str) -> str:
@@ -241,6 +246,7 @@ def test_an_upgrade_is_in_the_audit_log(relay: Relay, tmp_path: Path) -> None:
             process = client.start(["sleep", "100"])
             stay(executor, str(program(tmp_path / "none", agrees=False)))
             become(executor)
+            come_back(client)
             process.terminate()
             process.communicate()
         executor.stop()
@@ -261,6 +267,7 @@ def test_no_secret_is_in_an_environment_a_command_line_or_a_descriptor(relay: Re
             before = client.start(["sleep", "100"])
             become(executor, str(asked))
             become(executor)
+            come_back(client)
             behind = client.start(["sleep", "100"])
             client.start(["true"]).communicate()
             running = [executor.pid, *proc.descendants_of(executor.pid)]

@@ -51,6 +51,7 @@ def up(url: str, folder: Path, times: int) -> None:
             answer = json.loads(client.receive())
             if "result" not in answer:
                 raise SystemExit(f"bench: the server does not take it: {answer}")
+        client.call("port/close", {"portId": _ID})  # so that the far end sees the end now
 
 
 def _far_end(play: Callable[[socket.socket], object]) -> socket.socket:

@@ -89,9 +89,7 @@ class Registering:
 
     def pack(self, out: Outgoing) -> PackedRegistered | None:
         """Return what `take_over` takes; None before the first registration."""
-        from execserver.handover.records import (
-            PackedRegistered,
-        )  # late, as all of that package: few hand over
+        from execserver.handover.records import PackedRegistered  # late: few hand over
 
         if self._registered is None or self._auth is None:
             return None

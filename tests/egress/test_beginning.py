@@ -8,7 +8,7 @@ import pytest
 from gevent import socket
 
 from execserver.egress.decisions import DecisionRecord
-from execserver.services.egress import judging
+from execserver.services.egress import ends
 from execserver.services.egress.ends import End, begun
 from tests.support.egress_scene import Scene, rules, scene, tunnel, upstream
 
@@ -34,7 +34,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[End]:
         found.append(begun(family, place))
         return found[-1]
 
-    monkeypatch.setattr(judging, "begun", noting)
+    monkeypatch.setattr(ends, "begun", noting)
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from gevent import socket
 from gevent.event import Event
 
-from tests.support.egress_scene import HELLO, Names, Scene, Upstream, get, rules, scene, upstream
+from tests.support.egress_scene import HELLO, PUBLIC, Names, Scene, Upstream, get, rules, scene, upstream
 
 SECOND = HELLO.replace(b"hi", b"ho")
 UNASKED = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad"
@@ -231,3 +231,15 @@ def test_a_connection_that_becomes_a_tunnel_keeps_none() -> None:
         assert counted.has_ended.wait(10)
         assert asked(sock, get(server.place)) == b"hi"
         assert counted.connections == 2
+
+
+def test_the_connection_to_an_upstream_proxy_is_not_kept() -> None:
+    counted = Counted(answering(HELLO, SECOND))
+    names = Names(public_example=[[PUBLIC]], **{"127.0.0.1": [["127.0.0.1"]]})
+    with upstream(counted) as up:
+        environ = {b"HTTP_PROXY": f"http://{up.place}".encode()}
+        with scene(rules("*"), names, environ=environ) as here, here.connection() as sock:
+            assert asked(sock, get("public.example:80")) == b"hi"
+            assert counted.has_ended.wait(10)
+            assert asked(sock, get("public.example:80")) == b"hi"
+            assert counted.connections == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import tracemalloc
 
 from execserver.egress.decisions import (
     ALLOW,
@@ -20,39 +21,13 @@ from execserver.egress.decisions import (
 from execserver.egress.remembering import MAX_REMEMBERED
 from execserver.services.attachment import Attachment
 from execserver.services.egress.launch import teller
+from tests.support.heard import Heard
 
 ODD = 'a"timestamp":""b\\"client":""\u00e4\x01'
 
 
-class Told:
-    """A client that reads everything."""
-
-    closed = False
-    has_room = may_go_on = True
-
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-
-    def send(self, message: bytes) -> None:
-        self.messages.append(message)
-
-    def send_parts(self, *parts: bytes) -> None:
-        self.messages.append(b"".join(parts))
-
-    carries_binary = False
-    send_binary = send_parts
-
-    def wait_for_room(self) -> bool:
-        return True
-
-    def hold(self) -> None:
-        """Do nothing."""
-
-    release = hold
-
-
 def test_each_message_says_what_was_decided_when_and_for_whom() -> None:
-    told = Told()
+    told = Heard()
     attachment = Attachment()
     attachment.sink = told
     tell = teller(ODD, attachment, lambda process_id, record: None)
@@ -82,3 +57,19 @@ def test_each_message_says_what_was_decided_when_and_for_whom() -> None:
             "policyOverride": verdict.override,
         }
     assert len(told.messages) == 2 * len(cases) > MAX_REMEMBERED
+
+
+def test_long_methods_of_a_process_are_told_and_not_remembered() -> None:
+    told, attachment = Heard(), Attachment()
+    attachment.sink = told
+    tell = teller("p", attachment, lambda process_id, record: None)
+    question = Question(Protocol.HTTP, "a.example", 80)
+    tracemalloc.start()
+    try:
+        for number in range(MAX_REMEMBERED):
+            tell(DecisionRecord(ALLOW, question, f"{number:060000}", "127.0.0.1:1"))
+            assert json.loads(told.messages.pop())["params"]["method"] == f"{number:060000}"
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000  # it would be thirty times as much

@@ -90,7 +90,7 @@ def test_with_a_personal_access_token(relay: Relay, argv: tuple[str, ...], home:
 
 
 def test_with_tokens_that_have_to_be_refreshed(relay: Relay, argv: tuple[str, ...], home: Path) -> None:
-    from tests.remote.test_auth_resolve import FEDRAMP, jwt
+    from tests.remote.auth_scene import FEDRAMP, jwt
 
     tokens = {"id_token": FEDRAMP, "access_token": "old", "refresh_token": "r1", "account_id": "acct-1"}
     document = {"auth_mode": "chatgpt", "tokens": tokens, "last_refresh": "2026-01-01T00:00:00Z"}

@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from execserver.handover.records import PackedSignIn
 from execserver.remote.auth.chatgpt import ChatGptAuth
 from execserver.remote.auth.endpoints import AgentEndpoints, Endpoints
-from execserver.remote.auth.handed_over import unpacked
-from execserver.remote.auth.kinds import Auth
 from execserver.remote.auth.resolve import (
     IN_KEYRING,
     NEEDS_FLAG,
@@ -25,73 +20,9 @@ from execserver.remote.auth.resolve import (
     TOKEN_REQUIRED,
     resolve_auth,
 )
-from execserver.remote.errors import SignInError
-from tests.remote.agents import AuthApi, Issuer, b64url, check_assertion, claims
-from tests.remote.standin import Asked, StandIn, Told
-
-NOW = 1_782_129_600.0
-
-
-def jwt(payload: dict[str, Any]) -> str:
-    return f"aaa.{b64url(json.dumps(payload).encode())}.ccc"
-
-
-FEDRAMP = jwt({"https://api.openai.com/auth": {"chatgpt_account_is_fedramp": True}})
-
-
-class Api:
-    """Answers as the auth API does for tokens that stay."""
-
-    def __init__(self) -> None:
-        self.whoami = Told(
-            200, {"chatgpt_account_id": "acct-9", "chatgpt_account_is_fedramp": True, "email": "x"}
-        )
-        self.refresh = Told(200, {"access_token": "new", "refresh_token": "r2", "id_token": jwt({})})
-
-    def __call__(self, asked: Asked) -> Told:
-        if asked.path == "/token":
-            return self.refresh
-        assert asked.path == "/v1/user-auth-credential/whoami"
-        return self.whoami
-
-
-class Scene:
-    """A home folder, an environment and an auth API."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.api = Api()
-        self.server = StandIn(self.api)
-        self.environ: dict[str, str] = {}
-        self.config: dict[str, object] = {}
-
-    def write(self, **document: object) -> Path:
-        """Write `auth.json`."""
-        path = self.home / "auth.json"
-        path.write_text(json.dumps(document))
-        path.chmod(0o644)
-        return path
-
-    def resolve(self, *, flag: bool = False) -> Auth:
-        """Choose a credential."""
-        url = self.server.url
-        return resolve_auth(
-            self.environ,
-            str(self.home),
-            self.config,
-            flag,
-            endpoints=Endpoints(url, f"{url}/token", "client-1"),
-        )
-
-    def headers(self) -> list[tuple[str, str]]:
-        """Return the headers of the next request."""
-        return self.resolve().headers()
-
-    def refused(self, *, flag: bool = False) -> SignInError:
-        """Return why there is none."""
-        with pytest.raises(SignInError) as refused:
-            self.resolve(flag=flag)
-        return refused.value
+from tests.remote.agents import AuthApi, Issuer, check_assertion, claims
+from tests.remote.auth_scene import FEDRAMP, NOW, Scene, jwt
+from tests.remote.standin import StandIn, Told
 
 
 @pytest.fixture
@@ -386,44 +317,3 @@ def test_the_addresses_follow_the_reference_variables() -> None:
         "CODEX_APP_SERVER_LOGIN_CLIENT_ID": "c",
     }
     assert Endpoints.from_environment(given) == ("http://a", "http://t", "c")
-
-
-def again(auth: Auth, scene: Scene) -> Auth:
-    """Return what another program makes of a sign-in that goes along in the state."""
-    packed = auth.pack_sign_in()
-    assert packed is not None
-    data = msgspec.msgpack.encode(packed)
-    names = ("CODEX_AUTHAPI_BASE_URL", "CODEX_REFRESH_TOKEN_URL_OVERRIDE")
-    addresses = (scene.server.url, f"{scene.server.url}/token")
-    return unpacked(msgspec.msgpack.decode(data, type=PackedSignIn), dict(zip(names, addresses, strict=True)))
-
-
-def test_a_sign_in_goes_along_to_another_program_which_asks_nobody(scene: Scene) -> None:
-    tokens = {"access_token": "a", "refresh_token": "r", "account_id": "acct-1", "id_token": FEDRAMP}
-    kinds: list[tuple[dict[str, str], dict[str, object]]] = [
-        ({"CODEX_API_KEY": "sk-1"}, {}),
-        ({"CODEX_API_KEY": f"esr-{'0' * 12}-{'x' * 43}"}, {}),
-        ({"CODEX_ACCESS_TOKEN": "at-1"}, {}),
-        ({}, {"OPENAI_API_KEY": "sk-3"}),
-        ({}, {"auth_mode": "chatgpt", "tokens": tokens, "last_refresh": time.strftime("%Y-%m-%dT%H:%M:%SZ")}),
-    ]
-    for environ, document in kinds:
-        scene.environ = environ
-        scene.write(**document)
-        before = scene.resolve()
-        (scene.home / "auth.json").unlink()
-        asked = len(scene.server.asked)
-        after = again(before, scene)
-        assert after.headers() == before.headers()
-        assert (after.is_api_key, after.described) == (before.is_api_key, before.described)
-        assert list(after.secrets) == list(before.secrets)
-        assert len(scene.server.asked) == asked
-        assert again(after, scene).headers() == before.headers()  # and to the next one
-
-
-def test_tokens_that_went_along_are_refreshed_and_written_back(scene: Scene) -> None:
-    tokens = {"access_token": "a", "refresh_token": "r", "account_id": "acct-1"}
-    scene.write(auth_mode="chatgpt", tokens=tokens, last_refresh="2020-01-01T00:00:00Z")
-    auth = again(scene.resolve(), scene)
-    assert ("authorization", "Bearer new") in auth.headers()
-    assert json.loads((scene.home / "auth.json").read_text())["tokens"]["refresh_token"] == "r2"

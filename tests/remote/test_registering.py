@@ -19,12 +19,6 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def relay() -> Iterator[Relay]:
-    with Relay() as running:
-        yield running
-
-
-@pytest.fixture
 def registering(relay: Relay, tmp_path: Path) -> Iterator[Registering]:
     environ = {"CODEX_API_KEY": "sk-of-the-test-1", "CODEX_HOME": str(tmp_path)}
     made = Registering(RemoteEnvironmentConfig(relay.url, "env-1"), Tools(environ))

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import gevent
@@ -29,21 +28,6 @@ MIB = 1024 * 1024
 ALL = ExecEnvPolicy(
     inherit=ExecEnvPolicyInherit.ALL, ignore_default_excludes=True, exclude=(), set={}, include_only=()
 )
-
-
-@pytest.fixture
-def relay() -> Iterator[Relay]:
-    """A relay."""
-    with Relay() as relay:
-        yield relay
-
-
-@pytest.fixture
-def executor(relay: Relay) -> Iterator[RemoteProcess]:
-    """A server that is registered and connected."""
-    with RemoteProcess(relay.url) as process:
-        process.says("waiting for a harness")
-        yield process
 
 
 def test_a_harness_runs_commands_and_edits_files(

@@ -55,21 +55,6 @@ def nothing_waits_for_ever() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def relay() -> Iterator[Relay]:
-    """A relay in this program's own loop."""
-    with Relay() as running:
-        yield running
-
-
-@pytest.fixture
-def executor(relay: Relay) -> Iterator[RemoteProcess]:
-    """A server that is registered and connected."""
-    with RemoteProcess(relay.url) as process:
-        process.says("waiting for a harness")
-        yield process
-
-
 def become(server: Running, *words: str) -> str:
     """Upgrade a server while this program's greenlets go on; return what is said about it."""
     return str(gevent.get_hub().threadpool.apply(upgraded, (server, *words)))

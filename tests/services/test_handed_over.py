@@ -24,6 +24,7 @@ from execserver.services.stdin_queue import QUEUED_WRITES, StdinQueue
 from tests.services.fakes import FakeSpawner
 from tests.support.beside import Beside
 from tests.support.greenlets import turns
+from tests.support.heard import Heard
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("loop_failures")
@@ -52,34 +53,6 @@ def carrier() -> Iterator[Carrier]:
     made = Carrier()
     yield made
     assert made.copies == {}  # everything that went along has an owner
-
-
-class Sink:
-    """Takes messages for a client."""
-
-    closed = False
-    has_room = may_go_on = True
-
-    def __init__(self) -> None:
-        self.messages: list[bytes] = []
-
-    def send(self, message: bytes) -> None:
-        self.messages.append(message)
-
-    def send_parts(self, *parts: bytes) -> None:
-        self.messages.append(b"".join(parts))
-
-    carries_binary = True
-    send_binary = send_parts
-
-    def wait_for_room(self) -> bool:
-        return True
-
-    def hold(self) -> None:
-        """Nothing is held."""
-
-    def release(self) -> None:
-        """Nothing is held."""
 
 
 def read_all(fd: int) -> bytes:
@@ -157,7 +130,7 @@ def data_of(spool: Spool, log: OutputLog) -> bytes:
 
 def test_a_forwarded_connection_keeps_its_offsets_and_what_is_not_acknowledged(carrier: Carrier) -> None:
     near, far = plain_socket.socketpair()
-    sink, attachment, ended = Sink(), Attachment(), list[str]()
+    sink, attachment, ended = Heard(), Attachment(), list[str]()
     attachment.sink = sink
     address = _address()
     old = PortStream(
@@ -197,7 +170,7 @@ def test_a_connection_is_sent_on_in_the_form_that_its_client_takes(
     carrier: Carrier, port_id: str, binary: bool, carries: bool, wanted: bytes
 ) -> None:
     near, far = plain_socket.socketpair()
-    sink, attachment = Sink(), Attachment()
+    sink, attachment = Heard(), Attachment()
     sink.carries_binary = carries
     attachment.sink = sink
     how = (attachment, list[str]().append, None, 65_536, _address(), binary)
@@ -233,7 +206,7 @@ def test_a_stream_that_is_over_is_told_again(carrier: Carrier) -> None:
     wait_until(lambda: old.has_taken(99), 20, pause=gevent.sleep)
     new = PortStream.unpacked(old.pack(carrier), carrier, attachment, ended.append)  # type: ignore[arg-type]
     new.start()
-    attachment.sink = sink = Sink()
+    attachment.sink = sink = Heard()
     new.send_again()
     assert [b"port/closed" in message for message in sink.messages] == [False, False, True]
     new.acknowledge(4)
@@ -247,7 +220,7 @@ def _address() -> PortAddress:
 
 def test_a_watch_of_files_comes_back_as_one_that_has_ended() -> None:
     attachment = Attachment()
-    attachment.sink = sink = Sink()
+    attachment.sink = sink = Heard()
     table = FileWatchTable(WatchTotals(), attachment)
     batch = b'{"method":"fs/changes","params":{"watchId":"w","seq":3}}'
     table.unpack([PackedFileWatch("w", 3, [batch], True)])
@@ -286,7 +259,7 @@ def test_streamed_bodies_end_with_the_reason() -> None:
         def __init__(self, end: Callable[[str], None]) -> None:
             self.interrupt = end
 
-    streams = HttpStreams(None, Sink())  # type: ignore[arg-type]
+    streams = HttpStreams(None, Heard())  # type: ignore[arg-type]
     streams._streams["a"] = Body(ends.append)  # type: ignore[assignment]
     streams._streams["b"] = None
     streams.interrupt("why")

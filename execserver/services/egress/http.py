@@ -32,7 +32,6 @@ _DROPPED_BODY_BYTES = 64 * 1024  # of a refused request; a longer one ends the c
 _UNIX_SOCKET_FIELD = b"x-unix-socket"
 _NO_SOCKETS = "unix sockets unsupported"
 _UPSTREAM_FAILURE = "upstream failure"
-_HTTPS_PORT = 443
 
 
 class _Unreachable(Exception):
@@ -99,9 +98,9 @@ class HttpConnection:
 
             Interception(near, self._judge, question, "CONNECT", self._client).serve()
             return False
-        ready, self._begun = self._begun, None
+        begun, self._begun = self._begun, None
         try:
-            way = self._judge.connect(question, "CONNECT", self._client, ready)
+            way = self._judge.connect(question, "CONNECT", self._client, begun=begun)
         except (Refused, OSError):
             return False
         far = Incoming(way.sock)
@@ -150,7 +149,7 @@ class HttpConnection:
             exchange = Exchange(self._incoming, way.sock, asked.request, closes=closes)
             head = asked.onward if way.proxy is None else asked.through(way.proxy.authorization)
             may_follow = exchange.run(head, asked.framing)
-            if may_follow and asked.may_come_twice and exchange.leaves_open:
+            if may_follow and way.proxy is None and asked.may_come_twice and exchange.leaves_open:
                 self._kept.keep(question.key, way)
             return may_follow
         except UpstreamFailed:
@@ -168,7 +167,7 @@ class HttpConnection:
         """
         way = None
         try:
-            way = self._judge.connect(question, asked.request.method, self._client, kept)
+            way = self._judge.connect(question, asked.request.method, self._client, kept=kept)
             return way
         except OSError:
             raise _Unreachable from None

@@ -31,7 +31,8 @@ from execserver.egress.name_pace import NamePace
 from execserver.egress.remembering import remember
 from execserver.http_client.connect import connect_to
 from execserver.http_client.proxy import Proxy, UnsupportedProxy
-from execserver.services.egress.ends import End, begun, complete, connected, of_gevent
+from execserver.services.egress import ends
+from execserver.services.egress.ends import End, complete, connected, of_gevent
 
 if TYPE_CHECKING:
     from execserver.egress.policy import EgressPolicy
@@ -128,17 +129,23 @@ class Judge:
         try:
             if self._upstream(question, found.addresses) is not None:
                 return None
-            return begun(*found.places[0])
+            return ends.begun(*found.places[0])
         except OSError:
             return None
 
     def connect(
-        self, question: Question, method: str | None, client: str, ready: Way | End | None = None
+        self,
+        question: Question,
+        method: str | None,
+        client: str,
+        *,
+        kept: Way | None = None,
+        begun: End | None = None,
     ) -> Way:
         """Connect to an admitted host.  Raises Refused and OSError.
 
-        `ready` is a way there that was kept, returned if the host is still there, or what `begin` returned:
-        that is taken over, and closed if this fails.
+        Returns the way there that was `kept` if the host is still there.  What `begin` returned is taken
+        over, and closed if this fails.
         """
         try:
             found = self._find(question)
@@ -147,16 +154,16 @@ class Judge:
                 raise Refused(REBOUND)
             proxy = self._upstream(question, found.addresses)
         except BaseException:
-            if isinstance(ready, End):
-                ready.close()
+            if begun is not None:
+                begun.close()
             raise
         places = found.places
-        if isinstance(ready, End):
-            return Way(complete(ready, places[0][1], CONNECT_S), proxy, places)
+        if begun is not None:
+            return Way(complete(begun, places[0][1], CONNECT_S), proxy, places)
         if proxy is not None:
             places = self._service.connector.addresses(proxy.host, proxy.port)
-        elif ready is not None and ready.proxy is None and ready.places == places:
-            return ready
+        elif kept is not None and kept.places == places:
+            return kept
         if len(places) == 1:
             return Way(connected(*places[0], CONNECT_S), proxy, places)
         with gevent.Timeout(CONNECT_S, TimeoutError(110, "timed out")):

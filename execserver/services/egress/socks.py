@@ -78,9 +78,9 @@ class SocksConnection:
         if by_port is not None or not self._is_admitted(question):
             send(self._sock, failed(Reply.NOT_ALLOWED))
             return None
-        ready, self._begun = self._begun, None
+        begun, self._begun = self._begun, None
         try:
-            way = self._judge.connect(question, None, self._client, ready)
+            way = self._judge.connect(question, None, self._client, begun=begun)
         except Refused:
             send(self._sock, failed(Reply.NOT_ALLOWED))
             return None

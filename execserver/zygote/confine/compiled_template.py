@@ -214,9 +214,12 @@ def _close(descriptors: Sequence[int]) -> None:
         os.close(descriptor)
 
 
-@functools.lru_cache(1)
 def hello() -> bytes:
     """Return the message that a template gets first."""
+    return _hello(filter_template.IDLE_MS, int(spare_init.FRESH_S * 1000), filter_template.QUIET_MS)
+
+
+@functools.lru_cache(1)
+def _hello(*times_ms: int) -> bytes:
     texts = b"".join(strerror(number).encode() + b"\0" for number in range(_ERRORS))
-    times = filter_template.IDLE_MS, int(spare_init.FRESH_S * 1000), filter_template.QUIET_MS
-    return _HELLO_HEAD.pack(_HELLO, _HELLO_HEAD.size + len(texts), *times, _ERRORS) + texts
+    return _HELLO_HEAD.pack(_HELLO, _HELLO_HEAD.size + len(texts), *times_ms, _ERRORS) + texts

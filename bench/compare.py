@@ -20,13 +20,18 @@ import tempfile
 from pathlib import Path
 
 from bench.client import Client, Gone, Refused
-from bench.rows import ROWS, Row, Setting
+from bench.helper_rows import HELPER_ROWS
+from bench.rows import ROWS as PLAIN_ROWS
+from bench.rows import Row, Setting
+from bench.sandbox_rows import SANDBOX_ROWS
 from bench.server import Server, StartFailed
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATOR_VARIABLE = "EXECBENCH"
 REFERENCE_VERSION = "0.142.0"
 LISTEN = "--listen ws://127.0.0.1:0"
+
+ROWS = [*PLAIN_ROWS, *SANDBOX_ROWS, *HELPER_ROWS]
 
 Figures = dict[str, dict[str, list[float]]]
 
@@ -124,7 +129,7 @@ def _once(name: str, command: str, cpus: set[int] | None, row: Row, quick: bool)
         Server(name, command, cpus) as server,
         Client(server.url) as client,
     ):
-        return row.measure(Setting(client, server.pid, Path(folder), quick))
+        return row.measure(Setting(client, server.pid, Path(folder), quick, shlex.split(command)[0]))
 
 
 def table(figures: Figures, rows: list[Row], names: list[str]) -> str:

@@ -43,7 +43,7 @@ Figures = dict[str, dict[str, list[float]]]
 def main(argv: list[str]) -> int:
     """Measure and print; return the exit status."""
     options = _parser().parse_args(argv)
-    wanted = options.only.split(",") if options.only else [*RELAY_ROWS, *SHARED_ROWS, *EXECUTOR_ROWS]
+    wanted = options.only.split(",") if options.only else usual_rows(quick=options.quick)
     unknown = set(wanted) - {*RELAY_ROWS, *SHARED_ROWS, *EXECUTOR_ROWS}
     if unknown:
         print(f"bench: there is no row {', '.join(sorted(unknown))}", file=sys.stderr)
@@ -68,6 +68,12 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def usual_rows(*, quick: bool) -> list[str]:
+    """Return the rows of a run that names none; a quick one leaves out those that take minutes."""
+    shared = CLUSTER_ROWS if quick else SHARED_ROWS
+    return [*RELAY_ROWS, *shared, *EXECUTOR_ROWS]
+
+
 def _measure_cluster(options: argparse.Namespace, name: str, rounds: int, figures: Figures) -> None:
     for _ in range(rounds):
         try:
@@ -86,14 +92,17 @@ def _measure_executors(options: argparse.Namespace, rows: list[str], rounds: int
         programs = {"ref": [reference, "exec-server"], **programs}
     else:
         print("bench: no reference program (codex) found, measuring ours alone", file=sys.stderr)
-    with RelayUnderTest([options.ours], None) as relay:
+    with RelayUnderTest([options.ours], None, shares_pages=False) as relay:
         for number in range(rounds):
             order = list(programs) if number % 2 == 0 else list(reversed(programs))
             for row in rows:
                 for name in order:
                     print(f"round {number + 1}/{rounds} {row} {name}", file=sys.stderr)
-                    with tempfile.TemporaryDirectory() as home, Executor(relay, programs[name], home):
-                        value = EXECUTOR_ROWS[row].measure(relay, options.quick)
+                    with (
+                        tempfile.TemporaryDirectory() as home,
+                        Executor(relay, programs[name], home) as executor,
+                    ):
+                        value = EXECUTOR_ROWS[row].measure(relay, executor, options.quick)
                     figures.setdefault(row, {}).setdefault(name, []).append(value)
 
 
@@ -119,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="build.py bench relay", allow_abbrev=False, description=__doc__)
     parser.add_argument("--ours", required=True, help="the program; build.py gives it")
     parser.add_argument("--reference", help="the reference's program (default: one that is installed)")
-    parser.add_argument("--quick", action="store_true", help="one round of small sizes")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of small sizes, without the rows `crowd_...`"
+    )
     parser.add_argument("--rounds", type=int, help="default 5")
     parser.add_argument("--only", help="rows, with commas between them")
     parser.add_argument("--json", help="write all figures into a file")

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.client import masked_frame
+from bench.process_memory import process_bytes
 
 ENVIRONMENT = "bench"
 _LIMIT_S = 90.0  # under valgrind everything takes long
@@ -38,10 +39,12 @@ class RelayUnderTest:
         words: Sequence[str] = (),
         *,
         has_token_file: bool = True,
+        shares_pages: bool = True,
     ) -> None:
         """Start it on some processors; `words` are further options.
 
-        Without a token file it has an engine, and the tokens are there.
+        Without a token file it has an engine, and the tokens are there.  Without `shares_pages` a built
+        program is unpacked anew, so that an executor of the same program has the pages of it for itself.
         """
         self._folder = tempfile.mkdtemp(prefix="bench-relay-")
         self._files = ["--token-file", f"{self._folder}/tokens.json"]
@@ -51,7 +54,10 @@ class RelayUnderTest:
         try:
             files = self._files if has_token_file else []
             options = ["--rate", "0", "--drain", "0", "--log-level", "warn", *files, *words]
-            self._process = subprocess.Popen([*program, "relay", *options], stdout=subprocess.PIPE)
+            env = {} if shares_pages else {"EXECSERVER_CACHE_DIR": f"{self._folder}/unpacked"}
+            self._process = subprocess.Popen(
+                [*program, "relay", *options], stdout=subprocess.PIPE, env={**os.environ, **env}
+            )
         finally:
             os.sched_setaffinity(0, own - cpus if cpus and len(own) > 1 else own)
         assert self._process.stdout is not None
@@ -176,6 +182,16 @@ class Executor:
             raise
         self._relay = relay
         self.pid = self._process.pid
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that its processes have now, with their part of what they share with others."""
+        return process_bytes(self.pid, ("Pss",))
+
+    @property
+    def written_bytes(self) -> int:
+        """Memory that its processes have now and have written to."""
+        return process_bytes(self.pid, ("Private_Dirty",))
 
     def __enter__(self) -> Executor:
         return self

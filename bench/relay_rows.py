@@ -7,14 +7,16 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from bench.relay_ends import ENVIRONMENT, RelayUnderTest, relay_frame
+from bench.relay_ends import ENVIRONMENT, Executor, RelayUnderTest, relay_frame
 
 MIB = 1 << 20
 _RECORD = 61_456  # a full record: 60 KiB and its tag
 _KEYSTROKES_PAUSE_S = 0.002
 _TOKENS_NOTICED_S = 2.5
+_AT_REST_S = 3.0
 
 
 class Row(NamedTuple):
@@ -30,6 +32,13 @@ class RelayRow(NamedTuple):
 
     row: Row
     measure: Callable[[RelayUnderTest, bool], float]
+
+
+class ExecutorRow(NamedTuple):
+    """The same for an executor behind a relay."""
+
+    row: Row
+    measure: Callable[[RelayUnderTest, Executor, bool], float]
 
 
 def rate(relay: RelayUnderTest, quick: bool) -> float:
@@ -77,7 +86,22 @@ def handshake(relay: RelayUnderTest, quick: bool) -> float:
     return statistics.median(times) * 1000
 
 
-def keystroke(relay: RelayUnderTest, quick: bool) -> float:
+def shake(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
+    """Measure a handshake with an executor."""
+    return handshake(relay, quick)
+
+
+def info(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
+    """Ask for the description of the machine, one request after another."""
+    return _request_us(relay, quick, "environment/info", {})
+
+
+def metadata(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
+    """Ask for one file's metadata, one request after another."""
+    return _request_us(relay, quick, "fs/getMetadata", {"path": Path(__file__).as_uri()})
+
+
+def keystroke(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
     """Write a byte to `cat` and wait until it comes back."""
     times = []
     client = _client(relay)
@@ -94,16 +118,30 @@ def keystroke(relay: RelayUnderTest, quick: bool) -> float:
     return statistics.median(times) * 1000
 
 
-def stream(relay: RelayUnderTest, quick: bool) -> float:
+def stream(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
     """Read what a process prints as fast as it can."""
     size = (16 if quick else 128) * MIB
     client = _client(relay)
     begun = time.perf_counter()
-    done = client.start(["head", "-c", str(size), "/dev/zero"]).communicate(max_output=2 * size)
+    _print_zeros(client, size)
     took = time.perf_counter() - begun
-    assert len(done.stdout) == size
     client.close()
     return size / MIB / took
+
+
+def memory(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
+    """Have harnesses come, work and go, and look what the executor's processes have then."""
+    _load(relay, quick)
+    return executor.memory_bytes / MIB
+
+
+def written_memory(relay: RelayUnderTest, executor: Executor, quick: bool) -> float:
+    """Look after the same load at the pages alone that the executor's processes have written to.
+
+    The others, of the program and its libraries, the kernel can drop and read again.
+    """
+    _load(relay, quick)
+    return executor.written_bytes / MIB
 
 
 RELAY_ROWS = {
@@ -113,10 +151,45 @@ RELAY_ROWS = {
     "relay_idle": RelayRow(Row("relay alone, memory of 1,000 idle environments", "MiB", False), idle),
 }
 EXECUTOR_ROWS = {
-    "remote_shake": RelayRow(Row("connect, handshake, initialize", "ms", False), handshake),
-    "remote_key": RelayRow(Row("keystroke to `cat` and back", "ms", False), keystroke),
-    "remote_rate": RelayRow(Row("output of a process", "MiB/s", True), stream),
+    "remote_shake": ExecutorRow(Row("connect, handshake, initialize", "ms", False), shake),
+    "remote_info": ExecutorRow(Row("environment/info round trip", "us", False), info),
+    "remote_meta": ExecutorRow(Row("fs/getMetadata round trip", "us", False), metadata),
+    "remote_key": ExecutorRow(Row("keystroke to `cat` and back", "ms", False), keystroke),
+    "remote_rate": ExecutorRow(Row("output of a process", "MiB/s", True), stream),
+    "remote_memory": ExecutorRow(Row("executor's memory after a load", "MiB", False), memory),
+    "remote_dirty": ExecutorRow(Row("the same, pages written to alone", "MiB", False), written_memory),
 }
+
+
+def _request_us(relay: RelayUnderTest, quick: bool, method: str, params: dict[str, Any]) -> float:
+    """Return the median of a request's round trips."""
+    times = []
+    client = _client(relay)
+    for _ in range(200 if quick else 2000):
+        begun = time.perf_counter()
+        client.call(method, params)
+        times.append(time.perf_counter() - begun)
+    client.close()
+    return statistics.median(times) * 1e6
+
+
+def _load(relay: RelayUnderTest, quick: bool) -> None:
+    """Let harnesses come one after another; each asks, reads output and goes."""
+    file = Path(__file__).as_uri()
+    for _ in range(5 if quick else 30):
+        client = _client(relay)
+        for _ in range(50):
+            client.call("environment/info", {})
+            client.call("fs/readFile", {"path": file})
+        _print_zeros(client, 4 * MIB)
+        client.close()
+    time.sleep(_AT_REST_S)
+
+
+def _print_zeros(client: Any, size: int) -> None:
+    done = client.start(["head", "-c", str(size), "/dev/zero"]).communicate(max_output=2 * size)
+    if len(done.stdout) != size:
+        raise RuntimeError(f"{len(done.stdout)} of {size} bytes arrived")
 
 
 def _pump(relay: RelayUnderTest, frame: bytes, total: int) -> tuple[float, float]:

@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.client import Client, Gone, Json, request_frame
+from bench.process_memory import process_bytes
 
 MIB = 1 << 20
 
 
 class Setting(NamedTuple):
-    """What a row may use: connection, server process, a folder, and whether small sizes are asked for."""
+    """What a row may use: a connection, the server's process and program, a folder; `quick` asks for less."""
 
     client: Client
     pid: int
     folder: Path
     quick: bool
+    program: str
 
     def scaled(self, full: int, quick: int) -> int:
         """Return the size for this run."""
@@ -41,11 +43,21 @@ class Row(NamedTuple):
     takes_minutes: bool = False
 
 
+def median_s(operation: Callable[[], object], times: int) -> float:
+    """Return the median of the seconds that an operation takes."""
+    samples = []
+    for _ in range(times):
+        started = time.perf_counter()
+        operation()
+        samples.append(time.perf_counter() - started)
+    return statistics.median(samples)
+
+
 def meta_p50(setting: Setting) -> float:
     """Ask for one file's metadata, one request after another."""
     params = {"path": (setting.folder / "small").as_uri()}
     (setting.folder / "small").write_bytes(b"x" * 100)
-    return _median_s(lambda: setting.client.call("fs/getMetadata", params), setting.scaled(2000, 200)) * 1e6
+    return median_s(lambda: setting.client.call("fs/getMetadata", params), setting.scaled(2000, 200)) * 1e6
 
 
 def pipe_meta(setting: Setting) -> float:
@@ -112,7 +124,7 @@ def key_p50(setting: Setting) -> float:
         setting.client.wait_for("process/output", process_id)
 
     key()
-    figure = _median_s(key, setting.scaled(200, 20)) * 1e3
+    figure = median_s(key, setting.scaled(200, 20)) * 1e3
     setting.client.call("process/terminate", {"processId": process_id})
     setting.client.wait_for("process/closed", process_id)
     return figure
@@ -145,7 +157,7 @@ def dir10k(setting: Setting) -> float:
     for number in range(10_000):
         (folder / f"file-{number:05}").touch()
     params = {"path": folder.as_uri()}
-    return _median_s(lambda: setting.client.call("fs/readDirectory", params), setting.scaled(10, 2)) * 1e3
+    return median_s(lambda: setting.client.call("fs/readDirectory", params), setting.scaled(10, 2)) * 1e3
 
 
 def load_memory(setting: Setting) -> float:
@@ -163,7 +175,7 @@ def load_memory(setting: Setting) -> float:
                 client.call("fs/readFile", {"path": large.as_uri()})
                 client.wait_for("process/closed", _start(visitor, ["/bin/true"], tty=False))
     time.sleep(setting.scaled(10, 2))
-    return sum(map(_proportional_bytes, _tree(setting.pid))) / MIB
+    return process_bytes(setting.pid, ["Pss"]) / MIB
 
 
 ROWS = [
@@ -184,17 +196,13 @@ ROWS = [
 ]
 
 
-def _median_s(operation: Callable[[], object], times: int) -> float:
-    samples = []
-    for _ in range(times):
-        started = time.perf_counter()
-        operation()
-        samples.append(time.perf_counter() - started)
-    return statistics.median(samples)
+def unique_id() -> str:
+    """Return a process id that no other start has."""
+    return f"p{time.perf_counter_ns()}"
 
 
 def _start(setting: Setting, argv: list[str], *, tty: bool) -> str:
-    process_id = f"p{time.perf_counter_ns()}"
+    process_id = unique_id()
     setting.client.call(
         "process/start",
         {
@@ -212,7 +220,7 @@ def _true(setting: Setting, *, tty: bool) -> float:
     def once() -> None:
         setting.client.wait_for("process/closed", _start(setting, ["/bin/true"], tty=tty))
 
-    return _median_s(once, setting.scaled(100, 10)) * 1e3
+    return median_s(once, setting.scaled(100, 10)) * 1e3
 
 
 def _stream(setting: Setting, size: int, *, tty: bool) -> float:
@@ -249,20 +257,6 @@ def _read(setting: Setting, size: int, times: int) -> float:
         if len(message) < size * 4 // 3:
             raise Gone(message[:200].decode(errors="replace"))
 
-    figure = _median_s(once, times) * 1e3
+    figure = median_s(once, times) * 1e3
     file.unlink()
     return figure
-
-
-def _tree(pid: int) -> list[int]:
-    """Return a process and all below it."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(one for child in children for one in _tree(int(child)))]
-
-
-def _proportional_bytes(pid: int) -> int:
-    """Return the memory of a process, with its share of the pages that others have, too."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return 0

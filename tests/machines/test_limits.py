@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -76,8 +77,11 @@ LATE = Play("sleep 100", {"wallMs": 300}, ("deadline", "wallMs", "process"))
 BUSY = Play("while :; do :; done", {"cpuMs": 200}, ("limit", "cpuMs", "process"))
 SPIN = Play(BUSY.script, {"wallMs": 4_000}, ("deadline", "wallMs", "process"))
 PERIOD_MS = 100  # of the kernel's shares: in each one begun, all of a share may have been used
-LATE_MS = 300  # a busy machine ends a process so much behind its deadline
+LATE_MS = 1_000  # a busy emulator begins and ends a process so much later
 BOMB = Play("f() { f | f & }; f; sleep 1; exit 5", {"processes": 12, "wallMs": 5_000}, None)
+HUGE = Play(
+    f"(sleep 100 & {EATS.format(900 * MIB)})", {"memoryBytes": 4096 * MIB}, ("machineMemory", None, None)
+)
 GREEDY = Play(EATS.format(400 * MIB), {"memoryBytes": 512 * MIB}, ("limit", "memoryBytes", "session"))
 
 
@@ -153,6 +157,15 @@ def test_each_limit_holds_and_names_itself(machine: Machine) -> None:
     assert [each["usage"]["complete"] for each in exits[:6]] == [True] * 6
     assert exits[0]["usage"]["peakBytes"] == 16 * MIB
     assert exits[7]["exitCode"] in (2, 5)  # 2: not even its own `sleep` could be forked
+
+
+def test_the_machines_own_memory_is_told_apart_and_the_server_outlives_it(machine: Machine) -> None:
+    """No group is at its limit: the kernel takes memory from whom it likes least, and from all of that."""
+    plays = [HUGE, HUNGRY, LIAR, HUGE._replace(sandbox=read_only(Path("/"))), HUNGRY]
+    exits = played(machine, plays, 1)
+    assert [told(each) for each in exits] == [play.expected for play in plays]
+    text = r"ended because the machine was out of memory \(peak \d+ MiB, [2-9] processes\)"
+    assert all(re.fullmatch(text, exits[number]["ended"]["text"]) for number in (0, 3)), exits
 
 
 def test_a_sandbox_is_in_its_group_and_cannot_leave_it(machine: Machine) -> None:

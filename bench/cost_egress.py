@@ -16,6 +16,7 @@ from bench.egress import proxy_launch
 from bench.egress_process import Place, through_connect, through_socks
 
 _UNIQUE = itertools.count()
+_KEPT = b"kept"  # a path for which the server waits for further requests
 # It tells where its proxies listen, and stays until its input ends.
 _ARGV = ["/bin/sh", "-c", "echo $HTTP_PROXY $ALL_PROXY; exec cat"]
 
@@ -34,16 +35,21 @@ def socks(url: str, folder: Path, times: int) -> None:
             _exchange(through_socks(port, proxy))
 
 
-def get(url: str, folder: Path, times: int) -> None:
-    """Send plain requests over one connection."""
+def get(url: str, folder: Path, times: int, path: bytes = b"") -> None:
+    """Send plain requests over one connection to the proxy; the server closes its own after each."""
     with _proxies(url, folder) as (http, _), _server() as port, socket.create_connection(http) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        request = b"GET http://127.0.0.1:%d/ HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % (port, port)
+        request = b"GET http://127.0.0.1:%d/%b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % (port, path, port)
         for _ in range(times):
             sock.sendall(request)
             data = b""
             while not data.endswith(b"\r\n\r\nk"):
                 data += sock.recv(4096)
+
+
+def get_kept(url: str, folder: Path, times: int) -> None:
+    """The same with a server that keeps its connections."""
+    get(url, folder, times, _KEPT)
 
 
 def _exchange(sock: socket.socket) -> None:
@@ -87,15 +93,18 @@ def _answer(listener: socket.socket) -> None:
         except OSError:
             return
         with sock:
-            if sock.recv(4096).startswith(b"GET"):
-                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nk")
-            else:
+            data = sock.recv(4096)
+            if not data.startswith(b"GET"):
                 sock.sendall(b"k")
                 sock.recv(1)
+            while data.startswith(b"GET"):
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nk")
+                data = sock.recv(4096) if _KEPT in data else b""
 
 
 EGRESS = [
     CostRow("egress_connect", "a tunnel by CONNECT, one byte each way", 60, connect),
     CostRow("egress_socks", "the same by SOCKS", 60, socks),
     CostRow("egress_get", "a plain GET through a proxy", 100, get),
+    CostRow("egress_kept", "the same, the server keeps connections", 100, get_kept),
 ]

@@ -23,7 +23,7 @@ from bench.client import masked_frame
 from bench.process_memory import process_bytes
 
 ENVIRONMENT = "bench"
-_LIMIT_S = 90.0  # under valgrind everything takes long
+_LIMIT_S = 300.0  # under valgrind, on a machine that does other things too, everything takes long
 _ROOT = Path(__file__).resolve().parents[1]
 
 Json = dict[str, Any]

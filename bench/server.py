@@ -11,7 +11,7 @@ import tempfile
 import time
 from types import TracebackType
 
-_START_LIMIT_S = 30.0
+_START_LIMIT_S = 300.0  # under valgrind, on a machine that does other things too
 _STOP_LIMIT_S = 10.0
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import gevent
 
@@ -23,7 +24,7 @@ from bench.sdk_work import (
     small_files,
 )
 from execserver.box.connecting import connect, find
-from execserver.box.copying import Copier
+from execserver.box.copies import copy
 from execserver.client import ExecServerClient, ExecServerClientConnectOptions
 from execserver.client.event_log import Output
 
@@ -73,32 +74,32 @@ def stream(client: ExecServerClient, task: Task) -> Figures:
     return {"output": megabytes_per_s(size, begun)}
 
 
-def large(copier: Copier, task: Task) -> Figures:
+def large(client: ExecServerClient, task: Task) -> Figures:
     """One large file there and back."""
     local, remote, back = large_file(task), task.there / "large", task.here / "back"
     size = local.stat().st_size
     begun = time.perf_counter()
-    copier.upload([str(local)], str(remote))
+    _copied(client, task, local, remote, up=True)
     figures = {"upload, 64 MiB": megabytes_per_s(size, begun)}
     expect(remote.stat().st_size, size, "bytes there")
     begun = time.perf_counter()
-    copier.download([str(remote)], str(back))
+    _copied(client, task, remote, back, up=False)
     figures["download, 64 MiB"] = megabytes_per_s(size, begun)
     expect(back.stat().st_size, size, "bytes here")
     return figures
 
 
-def small(copier: Copier, task: Task) -> Figures:
+def small(client: ExecServerClient, task: Task) -> Figures:
     """Many small files there and back."""
     folder, remote, back = small_files(task), task.there / "small", task.here / "small-back"
     shutil.rmtree(back, ignore_errors=True)
     count = count_files(folder)
     begun = time.perf_counter()
-    copier.upload([str(folder)], str(remote))
+    _copied(client, task, folder, remote, up=True)
     figures = {"upload, 2,000 files": count / (time.perf_counter() - begun)}
     expect(count_files(remote), count, "files there")
     begun = time.perf_counter()
-    copier.download([str(remote)], str(back))
+    _copied(client, task, remote, back, up=False)
     figures["download, 2,000 files"] = count / (time.perf_counter() - begun)
     expect(count_files(back), count, "files here")
     return figures
@@ -106,6 +107,12 @@ def small(copier: Copier, task: Task) -> Figures:
 
 def _true(client: ExecServerClient) -> int:
     return client.start(["true"]).communicate().exit_code
+
+
+def _copied(client: ExecServerClient, task: Task, source: Path, target: Path, *, up: bool) -> None:
+    box = find(task.address, None, ())
+    status = copy(client, box, [str(source)], str(target), up=up, quiet=True, resumes=False)
+    expect(status, 0, "exit code")
 
 
 def with_client(measure: Measure) -> Callable[[Task], Figures]:
@@ -122,20 +129,6 @@ def with_client(measure: Measure) -> Callable[[Task], Figures]:
     return taken
 
 
-def with_copier(measure: Callable[[Copier, Task], Figures]) -> Callable[[Task], Figures]:
-    """Return what connects for one row of copies."""
-
-    def taken(task: Task) -> Figures:
-        os.environ["EXECSERVER_TOKEN"] = task.token
-        copier = Copier(find(task.address, None, ()), quiet=True)
-        try:
-            return measure(copier, task)
-        finally:
-            copier.close()
-
-    return taken
-
-
 if __name__ == "__main__":
     main(
         {
@@ -143,7 +136,7 @@ if __name__ == "__main__":
             "at_once": with_client(runs_at_once),
             "memory": with_client(memory),
             "stream": with_client(stream),
-            "large": with_copier(large),
-            "small": with_copier(small),
+            "large": with_client(large),
+            "small": with_client(small),
         }
     )

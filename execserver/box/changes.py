@@ -21,15 +21,19 @@ R = TypeVar("R")
 
 LARGE: Final = 512 * 1024  # a file of more goes by itself, in pieces, and can be resumed
 AT_ONCE: Final = 3  # requests on their way
-WINDOW: Final = 4  # pieces of a large file on their way
+WINDOW_BYTES: Final = 4 * 1024 * 1024  # of a large file, on their way
 WRITABLE: Final = 0o700
 # What fails once for these reasons fails for every file.
-_HOPELESS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-_HOPELESS_TEXTS: Final = tuple(f"(os error {number})" for number in _HOPELESS)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_HOPELESS: Final = (*_FULL, errno.EROFS)
 
 
 class Hopeless(Exception):
-    """The target takes nothing more: its disk is full, or may not be written to."""
+    """The target takes nothing more: its disk is full (`is_full`), or may not be written to."""
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.is_full = number in _FULL
 
 
 class Listener(Protocol):
@@ -63,9 +67,11 @@ def check_hope(error: OSError | str) -> None:
     """Raise Hopeless if all that follows would fail, too."""
     if isinstance(error, OSError):
         if error.errno in _HOPELESS:
-            raise Hopeless(os.strerror(error.errno))
-    elif error.endswith(_HOPELESS_TEXTS):
-        raise Hopeless(error)
+            raise Hopeless(os.strerror(error.errno), error.errno)
+        return
+    for number in _HOPELESS:
+        if error.endswith(f"(os error {number})"):
+            raise Hopeless(error, number)
 
 
 def batches(names: Sequence[bytes], tree: Tree) -> Iterator[list[bytes]]:

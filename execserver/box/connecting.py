@@ -100,13 +100,13 @@ def _through_relay(box: Box, where: Relay, options: ExecServerClientConnectOptio
 
 
 @contextmanager
-def reaching(box: Box) -> Iterator[None]:
-    """Turn an error of the Python client into a Leave that says what to do."""
+def reaching(box: Box, cure: str = "") -> Iterator[None]:
+    """Turn an error of the Python client into a Leave with what to do: `cure`, if nothing better is known."""
     try:
         yield
     except ExecServerError as error:
         raise unreachable(
-            f"{shown(box.name, 200)}: {shown(told(error), 1000)}", cure_for(box, error)
+            f"{shown(box.name, 200)}: {shown(told(error), 1000)}", cure_for(box, error) or cure
         ) from None
 
 

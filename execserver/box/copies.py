@@ -1,13 +1,13 @@
-"""`sync` and `cp --resume`, from what a person typed to the exit status: finds the paths, and runs."""
+"""`sync` and `cp`, from what a person typed to the exit status: finds the paths, and runs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from execserver.box.connecting import Box, reaching
+from execserver.box.connecting import Box, patience, reaching
 from execserver.box.following import follow
 from execserver.box.interrupts import ending_cleanly
 from execserver.box.nodes import TooLarge
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
 
 
+PATIENCE_S: Final = 300.0
+"""For one request of a copy: what is under way takes its time on a slow line."""
+
+_RESUMED: Final = "copy once more with --resume"
+_SYNCED: Final = "do the same again"
+_NAME_ONE: Final = "name one that exists"
+
+
 class Wanted(NamedTuple):
     """A source and a target as they were typed, and how much is printed."""
 
@@ -37,18 +45,18 @@ class Wanted(NamedTuple):
 
 def sync(box: Box, wanted: Wanted, manner: Manner, *, watch: bool) -> int:
     """Make the target like the source, with `watch` for good; return the exit status.  Raises Leave."""
-    client = lasting_client(box) if watch else open_client(box)
+    client = lasting_client(box) if watch else open_client(box, request_timeout=PATIENCE_S)
     keep_freed_buffers()
     report = Report(lines=wanted.lines, dry=manner.dry, quiet=wanted.quiet)
     try:
-        with _answers(box):
+        with _answers(box, _SYNCED):
             here, there = (wanted.source, wanted.target) if wanted.up else (wanted.target, wanted.source)
             work = Sync(
                 client,
                 local_path(here, follow=True),
                 box_path(client, box, there, follow=True),
                 report,
-                manner,
+                manner._replace(again=_SYNCED),
                 up=wanted.up,
             )
             _refuse_nested(box, work)
@@ -62,52 +70,60 @@ def _refuse_nested(box: Box, work: Sync) -> None:
         raise failure("one side is within the other", "name two folders beside each other")
 
 
-def resume(box: Box, sources: Sequence[str], target: str, *, up: bool, quiet: bool) -> int:
-    """Copy what is not there yet, and go on with large files; return the exit status.  Raises Leave."""
-    client = open_client(box)
+def copy(
+    client: ExecServerClient,
+    box: Box,
+    sources: Sequence[str],
+    target: str,
+    *,
+    up: bool,
+    quiet: bool,
+    resumes: bool,
+) -> int:
+    """Copy sources to a target, or with `resumes` what is not there yet; return the exit status.
+
+    Raises Leave.
+    """
     keep_freed_buffers()
+    manner = Manner(fresh=not resumes, strict=True, again=_RESUMED)
     status = 0
-    try:
-        with _answers(box):
-            into = _is_folder(client, box, target, up)
-            if len(sources) > 1 and not into:
-                raise failure(f"{shown(target, 300)} is no folder", "name one that exists")
-            for source in sources:
-                report = Report(lines=False, dry=False, quiet=quiet)
-                status |= _resumed(client, box, source, target, report, up=up, into=into)
-    finally:
-        client.close()
+    with _answers(box, _RESUMED):
+        if up:
+            with patience():
+                there, into = _goal(client, box, target)
+        else:
+            there, into = b"", os.path.isdir(target)
+        if len(sources) > 1 and not into:
+            raise failure(f"{shown(target, 300)} is no folder{f' on {box.name}' if up else ''}", _NAME_ONE)
+        for source in sources:
+            report = Report(lines=False, dry=False, quiet=quiet, brief=not resumes)
+            if up:
+                here = local_path(source, follow=False)
+                path = os.path.join(there, os.path.basename(here)) if into else there
+            else:
+                path = box_path(client, box, source, follow=False)
+                here = local_path(target, follow=into)
+                here = os.path.join(here, os.path.basename(path)) if into else here
+            status |= Sync(client, here, path, report, manner, up=up).run()
     return status
 
 
-def _resumed(
-    client: ExecServerClient, box: Box, source: str, target: str, report: Report, *, up: bool, into: bool
-) -> int:
-    if up:
-        here = local_path(source, follow=False)
-        there = box_path(client, box, target, follow=into)
-        there = os.path.join(there, os.path.basename(here)) if into else there
-    else:
-        there = box_path(client, box, source, follow=False)
-        here = local_path(target, follow=into)
-        here = os.path.join(here, os.path.basename(there)) if into else here
-    return Sync(client, here, there, report, Manner(), up=up).run()
-
-
-def _is_folder(client: ExecServerClient, box: Box, target: str, up: bool) -> bool:
-    if not up:
-        return os.path.isdir(target)
+def _goal(client: ExecServerClient, box: Box, target: str) -> tuple[bytes, bool]:
+    """Return the path on the box for a target, and whether that is a folder, which things go into."""
+    plain = box_path(client, box, target, follow=False)
     try:
-        path = PathUri.from_native(box_path(client, box, target, follow=True))
-        return client.get_metadata(path).is_directory
+        path = client.canonicalize(PathUri.from_native(plain))
+        if client.get_metadata(path).is_directory:
+            return path.native(), True
     except NotFoundError:
-        return False
+        pass  # it is made
+    return plain, False
 
 
 @contextmanager
-def _answers(box: Box) -> Iterator[None]:
-    """Turn what a box answers, or fails to, and a signal, into a Leave."""
-    with reaching(box), ending_cleanly():
+def _answers(box: Box, again: str) -> Iterator[None]:
+    """Turn what a box answers, or fails to, and a signal, into a Leave; `again` is how a person goes on."""
+    with reaching(box, f"{again}: it goes on behind what has come"), ending_cleanly():
         try:
             yield
         except (RequestFailed, TooLarge) as error:

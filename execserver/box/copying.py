@@ -18,7 +18,7 @@ from execserver.box import packing, tar
 from execserver.box.connecting import Box, patience, reaching
 from execserver.box.descriptors import Sink, Source, unwritable
 from execserver.box.progress import Progress
-from execserver.box.running import NOT_FOUND, Command, open_client, start
+from execserver.box.running import NOT_FOUND, Command, start
 from execserver.box.shown import shown
 from execserver.box.tar import BadArchive, Reader
 from execserver.box.unpacking import Unpacker
@@ -45,23 +45,14 @@ _ENOUGH: Final = 256 * 1024  # bytes for a request
 class Copier:
     """Copies between this machine and one box; counts what was left out, which makes the status 1."""
 
-    def __init__(self, box: Box, *, quiet: bool) -> None:
+    def __init__(self, client: ExecServerClient, box: Box, *, quiet: bool) -> None:
         self._box = box
         self._quiet = quiet
-        self._client: ExecServerClient = open_client(box)
+        self._client = client
         keep_freed_buffers()
         self._said = 0
         self._begun = b""  # of a line of messages
         self.failures = 0
-
-    @property
-    def can_do_without(self) -> bool:
-        """Whether the server itself can copy trees, without programs of the box."""
-        return self._client.extensions.fs_many
-
-    def close(self) -> None:
-        """End the session."""
-        self._client.close()
 
     def upload(self, sources: Sequence[str], target: str) -> None:
         """Copy files and trees to a path on the box.  Raises Leave."""

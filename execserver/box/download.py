@@ -13,7 +13,7 @@ from execserver.box import tar
 from execserver.box.below import Below, Path, parts
 from execserver.box.changes import (
     AT_ONCE,
-    WINDOW,
+    WINDOW_BYTES,
     WRITABLE,
     Listener,
     anew,
@@ -24,7 +24,7 @@ from execserver.box.changes import (
     side_by_side,
 )
 from execserver.box.comparing import Plan
-from execserver.box.here import BLOCK, Changed
+from execserver.box.here import Changed
 from execserver.box.nodes import PERMISSIONS, Kind, Node, Tree
 from execserver.box.part import PartFile
 from execserver.box.shown import shown
@@ -34,6 +34,7 @@ from execserver.box.unpacking import Unpacker
 from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.protocol.batches import FsReadManyFile
 
+_PIECE = 256 * 1024  # a longer answer costs the client another copy
 _NO_SUCH = "(os error 2)"
 _KINDS = {Kind.FILE: tar.FILE, Kind.FOLDER: tar.DIRECTORY, Kind.LINK: tar.SYMLINK}
 
@@ -41,8 +42,12 @@ _KINDS = {Kind.FILE: tar.FILE, Kind.FOLDER: tar.DIRECTORY, Kind.LINK: tar.SYMLIN
 class Download:
     """Carries out plans from one path of a box to one path here.  Owns descriptors until `close`."""
 
-    def __init__(self, source: BoxTree, target: bytes, listener: Listener) -> None:
-        """Open the folder of the target, an absolute path.  Raises OSError."""
+    def __init__(self, source: BoxTree, target: bytes, listener: Listener, *, resumes: bool) -> None:
+        """Open the folder of the target, an absolute path.  Raises OSError.
+
+        `resumes`: it goes on with large files that were cut.
+        """
+        self._resumes = resumes
         folder, self._base = os.path.split(target)
         self._source = source
         self._listener = listener
@@ -161,7 +166,7 @@ class Download:
 
     def _resumed(self, name: bytes, node: Node, part: PartFile) -> int:
         """Return how many bytes of the file are there already."""
-        size = part.size
+        size = part.size if self._resumes else 0
         if size and size <= node.size and self._source.digest(name, 0, size) == part.digest(size):
             self._listener.passed(size)
             return size
@@ -172,10 +177,10 @@ class Download:
 
     def _blocks(self, node: Node, part: PartFile, blocks: Blocks, offset: int) -> None:
         def read(at: int) -> tuple[int, bytes]:
-            return at, blocks.read(at, min(BLOCK, node.size - at))
+            return at, blocks.read(at, min(_PIECE, node.size - at))
 
-        for at, data in side_by_side(read, range(offset, node.size, BLOCK), WINDOW):
-            if len(data) != min(BLOCK, node.size - at):
+        for at, data in side_by_side(read, range(offset, node.size, _PIECE), WINDOW_BYTES // _PIECE):
+            if len(data) != min(_PIECE, node.size - at):
                 raise Changed("it changes while it is read")
             part.write(at, data)
             self._listener.passed(len(data))

@@ -78,7 +78,7 @@ def _rounds(sync: Sync, watch: Watch) -> NoReturn:
             status, source = sync.become(target)
             target = None if status or sync.report.failed_names else sync.reached(target, source)
         except EmptySource as empty:
-            sync.report.complain(str(empty))
+            sync.report.complain(empty.text, empty.cure)
         if _wait(watch):
             target = None
 

@@ -37,8 +37,14 @@ def node_of(status: os.stat_result, target: bytes = b"") -> Node | None:
 class Lister:
     """Lists trees; `is_whole` is False once something could not be read, which is told to `say`."""
 
-    def __init__(self, excluded: Excluded, say: Callable[[str], None], *, parts: bool) -> None:
-        """With `parts` the parts of files are listed, too, as they are where something is written."""
+    def __init__(
+        self, excluded: Excluded, say: Callable[[str], None], *, parts: bool, strict: bool = False
+    ) -> None:
+        """With `parts` the parts of files are listed, too, as they are where something is written.
+
+        `strict`: devices, FIFOs and sockets count as what could not be read; else they are passed over.
+        """
+        self._strict = strict
         self._excluded = excluded
         self._say = say
         self._parts = parts
@@ -77,7 +83,7 @@ class Lister:
         except OSError as error:
             if not folder:
                 raise
-            self._unread(os.path.join(top, folder), error)
+            self._left_out(os.path.join(top, folder), error.strerror or str(error))
         return below
 
     def _is_left_out(self, name: bytes) -> bool:
@@ -86,16 +92,19 @@ class Lister:
     def _node(self, entry: os.DirEntry[bytes]) -> Node | None:
         try:
             status = entry.stat(follow_symlinks=False)
-            return node_of(status, _link(entry.path, status))
+            node = node_of(status, _link(entry.path, status))
+            if node is None and self._strict:
+                self._left_out(entry.path, "it is no file, folder or link")
+            return node
         except FileNotFoundError:
             return None  # gone meanwhile
         except OSError as error:
-            self._unread(entry.path, error)
+            self._left_out(entry.path, error.strerror or str(error))
             return None
 
-    def _unread(self, path: bytes, error: OSError) -> None:
+    def _left_out(self, path: bytes, why: str) -> None:
         self.is_whole = False
-        self._say(f"{shown(path, 300)}: {error.strerror}")
+        self._say(f"left out: {shown(path, 300)}: {why}")
 
     @staticmethod
     def _count(found: Tree) -> None:

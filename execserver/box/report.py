@@ -20,10 +20,12 @@ _MAX_TOLD: Final = 200  # failures of one sync that are told one by one
 class Report:
     """Takes what happens, and writes it; counts for the summary.
 
-    With `dry` nothing is done, and with `lines` (of JSON) or `dry` every step is told.
+    With `dry` nothing is done, and with `lines` (of JSON) or `dry` every step is told.  Progress is shown
+    unless `quiet`, the summary unless `quiet` or `brief`.
     """
 
-    def __init__(self, *, lines: bool, dry: bool, quiet: bool) -> None:
+    def __init__(self, *, lines: bool, dry: bool, quiet: bool, brief: bool = False) -> None:
+        self._brief = brief
         self._lines = lines
         self._dry = dry
         self._quiet = quiet
@@ -85,10 +87,10 @@ class Report:
         self._progress.close()
         write(2, f"execserver: {text}\n")
 
-    def complain(self, text: str) -> None:
-        """Tell of a failure that belongs to no name."""
+    def complain(self, text: str, cure: str) -> None:
+        """Tell of a failure that belongs to no name, and what to do."""
         self.failures += 1
-        self.say(text)
+        self.say(f"{text}\n  What to do: {cure}")
 
     def finish(self, plan: Plan, source: Tree) -> None:
         """Tell how much it was; with `dry`, how much it would be."""
@@ -103,7 +105,7 @@ class Report:
         if self._lines:
             counts = {"files": files, "bytes": size, "equal": plan.equal, "deleted": removed}
             self._line({"action": "summary", **counts, "failed": self.failures, "dry_run": self._dry})
-        elif not self._quiet:
+        elif not (self._quiet or self._brief):
             would = "would be " if self._dry else ""
             more = f"; {self.failures} failed" if self.failures else ""
             write(

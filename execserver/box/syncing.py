@@ -39,6 +39,9 @@ class Manner(NamedTuple):
     checksum: bool = False
     dry: bool = False
     exclude: tuple[str, ...] = ()
+    fresh: bool = False  # nothing that is there is looked at, or gone on with
+    strict: bool = False  # what is no file, folder or link is told, and is a failure
+    again: str = ""  # how a person goes on with what was cut
 
 
 class EmptySource(Leave):
@@ -46,8 +49,8 @@ class EmptySource(Leave):
 
     def __init__(self) -> None:
         self.text = "the source is empty, and with --delete everything in the target would go"
-        cure = "remove that yourself, if it is what you want"
-        super().__init__(CANNOT, stderr=f"Error: {self.text}\n  What to do: {cure}\n")
+        self.cure = "remove that yourself, if it is what you want"
+        super().__init__(CANNOT, stderr=f"Error: {self.text}\n  What to do: {self.cure}\n")
 
 
 class Sync:
@@ -79,14 +82,15 @@ class Sync:
 
     def run(self) -> int:
         """Compare both sides and do what differs; return the exit status.  Raises Leave."""
-        target, _ = self.look(source=False)
+        target = {} if self._manner.fresh else self.look(source=False)[0]
         return self.become(target)[0]
 
     def become(self, target: Tree) -> tuple[int, Tree]:
         """Make the target, which is like this now, like the source; return the exit status and the source."""
         source, is_whole = self.look(source=True)
         if b"" not in source:
-            raise failure("there is nothing at the source", "look at its path")
+            path = self.here if self.up else self.there
+            raise failure(f"{shown(path, 300)}: No such file or directory", "look at the path of the source")
         if self._manner.delete and source[b""].kind is Kind.FOLDER and len(source) == 1:
             raise EmptySource
         return self._made_same(source, target, is_whole), source
@@ -108,7 +112,10 @@ class Sync:
             if not self._manner.dry:
                 self._apply(plan, source, target)
         except Hopeless as error:
-            self.report.complain(f"the target takes nothing more: {error}")
+            cure = "take a target that can be written to"
+            if error.is_full:
+                cure = f"free some space there, and {self._manner.again}: it goes on behind what has come"
+            self.report.complain(f"the target takes nothing more: {error}", cure)
         if not (self._is_told and plan.is_empty):
             self.report.finish(plan, source)
             self._is_told = True
@@ -118,7 +125,9 @@ class Sync:
         """Return one side's tree, and whether it could be read as a whole.  Raises Leave."""
         if source != self.up:
             return self._box.tree(self._excluded, self.report.say, keep_parts=not source)
-        lister = Lister(self._excluded, self.report.say, parts=not source)
+        lister = Lister(
+            self._excluded, self.report.say, parts=not source, strict=source and self._manner.strict
+        )
         try:
             found = lister.tree(self.here)
             for _ in range(_MOST_LOOKS if source else 0):
@@ -131,13 +140,14 @@ class Sync:
             raise failure(f"{shown(self.here, 300)}: {error.strerror}") from None
 
     def _apply(self, plan: Plan, source: Tree, target: Tree) -> None:
+        resumes = not self._manner.fresh
         if plan.is_empty:
             return
         if self.up:
-            Upload(self.here, self._box, self.report).apply(plan, source, target)
+            Upload(self.here, self._box, self.report, resumes=resumes).apply(plan, source, target)
             return
         try:
-            download = Download(self._box, self.here, self.report)
+            download = Download(self._box, self.here, self.report, resumes=resumes)
         except OSError as error:
             raise failure(f"{shown(os.path.dirname(self.here), 300)}: {error.strerror}") from None
         try:
@@ -189,10 +199,7 @@ def box_path(client: ExecServerClient, box: Box, path: str, *, follow: bool) -> 
     With `follow` a link that leads somewhere is resolved.  Raises Leave for a box that cannot do this.
     """
     if not client.extensions.fs_many:
-        raise unreachable(
-            f"{shown(box.name, 200)}: this server cannot list trees with their times and permissions",
-            "use a newer execserver there",
-        )
+        raise without_trees(box)
     full = os.path.normpath(os.path.join(home_of(client, box).native(), os.fsencode(path)))
     if full.startswith(b"//"):
         full = full[1:]
@@ -203,6 +210,14 @@ def box_path(client: ExecServerClient, box: Box, path: str, *, follow: bool) -> 
             pass  # it is made, or told to be missing
     _refuse_root(full)
     return full
+
+
+def without_trees(box: Box) -> Leave:
+    """Return the Leave for a box whose server is another one, or an older one."""
+    return unreachable(
+        f"{shown(box.name, 200)}: this server cannot list trees with their times and permissions",
+        "use a newer execserver there",
+    )
 
 
 def local_path(path: str, *, follow: bool) -> bytes:

@@ -47,6 +47,7 @@ class BoxTree:
 
     def __init__(self, client: ExecServerClient, top: bytes) -> None:
         self._files = client.files
+        self._takes_parts = client.extensions.fs_write_part
         self._top = top
         folder, _, self._base = top.rpartition(b"/")
         self._folder = PathUri.from_native(folder or b"/")
@@ -116,6 +117,17 @@ class BoxTree:
         """Write entries, whose names are below the top; return those that failed, and why."""
         errors = self._files.write_many(self._folder, entries)
         return [(_entry_of(entries, each), shown(each.message, 300)) for each in errors[: len(entries)]]
+
+    def add(self, piece: FsWriteEntry) -> str:
+        """Add a piece to a file below the top; return why that failed, or nothing."""
+        if not self._takes_parts:
+            failed = self.write([piece])
+            return failed[0][1] if failed else ""
+        try:
+            self._files.write_part(self._folder, piece)
+        except RequestFailed as error:
+            return shown(error.message, 300)
+        return ""
 
     def name(self, name: bytes) -> bytes:
         """Return a name below the top as `write` takes it."""

@@ -10,7 +10,7 @@ from execserver.box import here
 from execserver.box.changes import (
     AT_ONCE,
     LARGE,
-    WINDOW,
+    WINDOW_BYTES,
     WRITABLE,
     Listener,
     anew,
@@ -21,19 +21,22 @@ from execserver.box.changes import (
     side_by_side,
 )
 from execserver.box.comparing import Plan
-from execserver.box.here import BLOCK, Changed
+from execserver.box.here import Changed
 from execserver.box.nodes import Kind, Node, Tree, part_name
 from execserver.box.there import BATCH_NAMES, BoxTree
 from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 
 _HOLE: Final = "bytes are missing"
+_PIECE: Final = 512 * 1024  # the server writes so much in a thread, and takes the next one meanwhile
 
 
 class Upload:
     """Carries out plans from one path here to one path of a box."""
 
-    def __init__(self, source: bytes, target: BoxTree, listener: Listener) -> None:
+    def __init__(self, source: bytes, target: BoxTree, listener: Listener, *, resumes: bool) -> None:
+        """`resumes`: it goes on with large files that were cut."""
+        self._resumes = resumes
         self._source = source
         self._target = target
         self._listener = listener
@@ -145,7 +148,7 @@ class Upload:
 
     def _resumed(self, name: bytes, fd: int, size: int) -> int:
         """Return how many bytes of the file are there already."""
-        there = self._target.part_size(name)
+        there = self._target.part_size(name) if self._resumes else 0
         if not there:
             return 0
         if there > size or self._target.part_digest(name, there) != here.digest(fd, 0, there):
@@ -156,13 +159,13 @@ class Upload:
 
     def _pieces(self, name: bytes, fd: int, status: os.stat_result, begin: int) -> str:
         """Send everything from an offset; return why it failed, or nothing."""
-        offsets = list(range(begin, status.st_size, BLOCK)) or [begin]
+        offsets = list(range(begin, status.st_size, _PIECE)) or [begin]
 
         def send(offset: int) -> str:
-            data = os.pread(fd, BLOCK, offset)
+            data = os.pread(fd, _PIECE, offset)
             # Unless it is still the same file, it never gets its name.
             if here.identity(os.fstat(fd)) != here.identity(status) or (
-                len(data) != min(BLOCK, status.st_size - offset)
+                len(data) != min(_PIECE, status.st_size - offset)
             ):
                 raise Changed("it changes while it is read")
             entry = FsWriteEntry(
@@ -175,13 +178,12 @@ class Upload:
                 offset=offset,
                 size=status.st_size,
             )
-            failed = self._target.write([entry])
-            if failed:
-                return failed[0][1]
-            self._listener.passed(len(data))
-            return ""
+            text = self._target.add(entry)
+            if not text:
+                self._listener.passed(len(data))
+            return text
 
-        return next((text for text in side_by_side(send, offsets, WINDOW) if text), "")
+        return next((text for text in side_by_side(send, offsets, WINDOW_BYTES // _PIECE) if text), "")
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self._source, name) if name else self._source

@@ -36,7 +36,8 @@ class RemoteFile:
 
     def read_block(self, offset: int, size: int = BLOCK_BYTES) -> bytes:
         """Return up to `size` (at most 1 MiB) bytes at `offset`; fewer only at the end of the file."""
-        return drive(self._session, content.read_block(self.handle_id, offset, size))
+        binary = self._session.extensions.binary_messages
+        return drive(self._session, content.read_block(self.handle_id, offset, size, binary=binary))
 
     def write_block(self, offset: int, data: bytes) -> None:
         """Write bytes at `offset`; a hole before them reads as zeros."""

@@ -112,6 +112,13 @@ class TreeMethods:
         """Make, replace and remove what is below a directory, each entry as a whole; return what failed."""
         return drive(self._session, trees.write_many(path, entries, sandbox))
 
+    def write_part(self, path: RemotePath, entry: FsWriteEntry, *, sandbox: Sandbox = None) -> None:
+        """Add a piece to a file below a directory, as an entry with `part` of `write_many` does.
+
+        Its bytes may go without base64.  Raises `RequestFailed`.
+        """
+        drive(self._session, trees.write_part(path, entry, sandbox))
+
 
 def _each(session: Session, pages: Pages[Entry]) -> Iterator[Entry | FsWalkError]:
     while not pages.ended:

@@ -1,4 +1,4 @@
-"""`fs/list`, `fs/readMany`, `fs/writeMany`: many files in one request (wire contract, section 19)."""
+"""`fs/list`, `fs/readMany`, `fs/writeMany`, `fs/writePart`: many files, or a large one (section 19)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from execserver.handlers.context import Call
 from execserver.handlers.filesystem import operations
 from execserver.handlers.registry import handles
 from execserver.protocol import batches
-from execserver.protocol.own_methods import FS_LIST, FS_READ_MANY, FS_WRITE_MANY
-from execserver.services.batches import list_tree, read_many, write_many
+from execserver.protocol.own_methods import FS_LIST, FS_READ_MANY, FS_WRITE_MANY, FS_WRITE_PART
+from execserver.services.batches import list_tree, read_many, write_many, write_part
+
+_WRITTEN = batches.FsWritePartResponse()
 
 
 @handles(FS_LIST)
@@ -26,3 +28,10 @@ def read(call: Call, params: batches.FsReadManyParams) -> batches.FsReadManyResp
 def write(call: Call, params: batches.FsWriteManyParams) -> batches.FsWriteManyResponse:
     """Write many files."""
     return write_many(call.services.filesystem, operations(call, params.sandbox, params.path), params)
+
+
+@handles(FS_WRITE_PART)
+def write_piece(call: Call, params: batches.FsWritePartParams) -> batches.FsWritePartResponse:
+    """Write a piece of a file."""
+    write_part(call.services.filesystem, operations(call, params.sandbox, params.path), params)
+    return _WRITTEN

@@ -12,9 +12,10 @@ from execserver.files.walk import WalkOptions
 from execserver.handlers.context import Call
 from execserver.handlers.limits import UNRESTRICTED, limits
 from execserver.handlers.registry import handles
-from execserver.handlers.replies import InParts, InTurn, Reply, Streamed
+from execserver.handlers.replies import InBinary, InParts, InTurn, Reply, Streamed
 from execserver.protocol import base64, files, methods
 from execserver.protocol.errors import InvalidRequest
+from execserver.protocol.lifting import LEAST_BYTES
 from execserver.protocol.paths import PathUri
 from execserver.protocol.pieces import batches, comma_separated, walk_text
 from execserver.protocol.record import encode_record
@@ -74,7 +75,7 @@ def open_file(call: Call, params: files.FsOpenParams) -> files.FsOpenResponse:
 
 
 @handles(methods.FS_READ_BLOCK)
-def read_block(call: Call, params: files.FsReadBlockParams) -> InParts:
+def read_block(call: Call, params: files.FsReadBlockParams) -> InParts | InBinary:
     """Read from an open file; any error of reading closes the handle."""
     length = params.len
     file = call.connection.handles.for_reading(params.handle_id, length)
@@ -84,6 +85,8 @@ def read_block(call: Call, params: files.FsReadBlockParams) -> InParts:
         call.connection.handles.close(params.handle_id)
         raise
     eof = b'","eof":true}' if len(data) < length else b'","eof":false}'
+    if params.binary and len(data) >= LEAST_BYTES and call.connection.sink.carries_binary:
+        return InBinary(b'{"chunk":"' + eof, data)
     return InParts(b'{"chunk":"', base64.encode(data), eof)
 
 

@@ -54,6 +54,7 @@ _OF_FILES = {
             *(own_methods.FS_RENAME.name, own_methods.FS_CHMOD.name, own_methods.FS_TOUCH.name),
             *(own_methods.FS_EXTRACT.name, own_methods.FS_WRITE_MANY.name, own_methods.FS_WATCH.name),
             *(own_methods.FS_WATCH_RESUME.name, own_methods.FS_UNWATCH.name),
+            own_methods.FS_WRITE_PART.name,
         ),
         Lane(FILES, alone=True),
     ),

@@ -85,6 +85,7 @@ REACH = {
     own_methods.FS_LIST.name: Reach.SANDBOX,
     own_methods.FS_READ_MANY.name: Reach.SANDBOX,
     own_methods.FS_WRITE_MANY.name: Reach.SANDBOX,
+    own_methods.FS_WRITE_PART.name: Reach.SANDBOX,
     own_methods.FS_WATCH.name: Reach.SANDBOX,
     own_methods.FS_WATCH_RESUME.name: Reach.OWN,
     own_methods.FS_UNWATCH.name: Reach.OWN,

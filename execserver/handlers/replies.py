@@ -62,6 +62,17 @@ class InParts(Special):
         self.parts = parts
 
 
+class InBinary(Special):
+    """A result in parts as `InParts`, or its `chunk` apart, for who takes the binary form of messages."""
+
+    __slots__ = ("data", "text")
+
+    def __init__(self, text: bytes, data: bytes) -> None:
+        """Take the JSON text of a result with an empty `chunk`, and what stands in its place."""
+        self.text = text
+        self.data = data
+
+
 class Streamed(Special):
     """A result too large to hold, as pieces of its JSON text, sent as one message in continuation frames.
 
@@ -74,5 +85,5 @@ class Streamed(Special):
         self.pieces = pieces
 
 
-Result = msgspec.Struct | msgspec.Raw | InParts
+Result = msgspec.Struct | msgspec.Raw | InParts | InBinary
 Answer = Result | Reply | InTurn | Later | Streamed

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from execserver.protocol.batches import FsWriteError as FsWriteError
     from execserver.protocol.batches import FsWriteManyParams as FsWriteManyParams
     from execserver.protocol.batches import FsWriteManyResponse as FsWriteManyResponse
+    from execserver.protocol.batches import FsWritePartParams as FsWritePartParams
+    from execserver.protocol.batches import FsWritePartResponse as FsWritePartResponse
     from execserver.protocol.changes import FsChmodParams as FsChmodParams
     from execserver.protocol.changes import FsChmodResponse as FsChmodResponse
     from execserver.protocol.changes import FsGetVersionParams as FsGetVersionParams

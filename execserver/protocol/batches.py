@@ -101,6 +101,30 @@ class FsWriteManyParams(Record, frozen=True, kw_only=True):
     sandbox: FileSystemSandboxContext | None = None
 
 
+class FsWritePartParams(Record, frozen=True, kw_only=True):
+    """A piece of a file of `size` bytes below the directory `path`, as a `FsWriteEntry` with `part` has it.
+
+    Its bytes are in `chunk`, and so may come without base64.
+    """
+
+    path: PathUri
+    name: Base64
+    part: Base64
+    offset: U64
+    size: U64
+    mode: MODE | None = None
+    modified_at_ns: NANOSECONDS | None = None
+    chunk: Base64
+    sandbox: FileSystemSandboxContext | None = None
+
+    def __post_init__(self) -> None:
+        refuse_beyond_u64(self.offset, self.size)
+
+
+class FsWritePartResponse(Record, frozen=True, kw_only=True):
+    """Empty."""
+
+
 class FsWriteError(Record, frozen=True, kw_only=True):
     """The number of an entry, from 0, and why it was not written."""
 

@@ -67,6 +67,7 @@ class Extensions(Record, frozen=True, kw_only=True):
     process_limits: bool = False
     process_recording: bool = False
     binary_messages: bool = False
+    fs_write_part: bool = False
 
 
 class EnvironmentInfo(Record, frozen=True, kw_only=True):

@@ -55,11 +55,15 @@ class FsOpenResponse(Record, frozen=True, kw_only=True):
 
 
 class FsReadBlockParams(Record, frozen=True, kw_only=True):
-    """Which bytes of an open file to read; `len` is 1 to 1,048,576."""
+    """Which bytes of an open file to read; `len` is 1 to 1,048,576.
+
+    `binary` (an extension of this server): the answer may have the binary form of messages.
+    """
 
     handle_id: str
     offset: U64
     len: USIZE
+    binary: bool = False
 
     def __post_init__(self) -> None:
         refuse_beyond_u64(self.offset, self.len)

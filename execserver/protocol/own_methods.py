@@ -267,6 +267,15 @@ FS_WRITE_MANY = Method(
     doc="Make, replace and remove many files, directories and symlinks, each as a whole.",
     extension=True,
 )
+FS_WRITE_PART = Method(
+    "fs/writePart",
+    batches.FsWritePartParams,
+    batches.FsWritePartResponse,
+    family=Family.FILESYSTEM,
+    since=_SINCE,
+    doc="Add a piece to a large file, which appears once it is whole.",
+    extension=True,
+)
 FS_WATCH = Method(
     "fs/watch",
     file_watches.FsWatchParams,
@@ -362,6 +371,7 @@ OWN_METHODS: tuple[Method[Any, Any], ...] = (
     FS_LIST,
     FS_READ_MANY,
     FS_WRITE_MANY,
+    FS_WRITE_PART,
     FS_WATCH,
     FS_WATCH_RESUME,
     FS_UNWATCH,

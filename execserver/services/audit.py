@@ -51,7 +51,7 @@ EVENTS = {
             *(methods.FS_WRITE_FILE.name, methods.FS_CREATE_DIRECTORY.name, methods.FS_REMOVE.name),
             *(methods.FS_COPY.name, methods.FS_OPEN.name, own_methods.FS_RENAME.name),
             *(own_methods.FS_CHMOD.name, own_methods.FS_TOUCH.name, own_methods.FS_EXTRACT.name),
-            own_methods.FS_WRITE_MANY.name,
+            *(own_methods.FS_WRITE_MANY.name, own_methods.FS_WRITE_PART.name),
         ),
         "change",
     ),

@@ -26,6 +26,7 @@ from execserver.protocol.batches import (
     FsWriteError,
     FsWriteManyParams,
     FsWriteManyResponse,
+    FsWritePartParams,
 )
 from execserver.protocol.errors import InvalidParams, InvalidRequest, RpcError, from_os_error
 from execserver.protocol.files import FsOpenMode
@@ -124,16 +125,36 @@ def write_many(
     numbered = list(enumerate(params.entries))
     for index, entry in _with_turns(numbered):
         try:
-            below = _checked(bytes(entry.name))
-            path = root + b"/" + below if below else root or b"/"
-            _check(entry, below)
-            if isinstance(files, ConfinedFiles):
-                write_confined(service, files, path, entry)
-            else:
-                _write(service, path, entry)
+            _put(service, files, root, entry)
         except (OSError, RpcError) as error:
             errors.append(FsWriteError(index=index, message=_text(error)))
     return FsWriteManyResponse(errors=tuple(errors))
+
+
+def write_part(service: FileService, files: FileService | ConfinedFiles, params: FsWritePartParams) -> None:
+    """Write a piece of a file.  Raises OSError and RpcError."""
+    root = files.canonicalize(params.path.native()).rstrip(b"/")
+    entry = FsWriteEntry(
+        name=params.name,
+        kind=FsNodeKind.FILE,
+        mode=params.mode,
+        modified_at_ns=params.modified_at_ns,
+        content=params.chunk,
+        part=params.part,
+        offset=params.offset,
+        size=params.size,
+    )
+    _put(service, files, root, entry)
+
+
+def _put(service: FileService, files: FileService | ConfinedFiles, root: bytes, entry: FsWriteEntry) -> None:
+    below = _checked(bytes(entry.name))
+    path = root + b"/" + below if below else root or b"/"
+    _check(entry, below)
+    if isinstance(files, ConfinedFiles):
+        write_confined(service, files, path, entry)
+    else:
+        _write(service, path, entry)
 
 
 def _check(entry: FsWriteEntry, below: bytes) -> None:

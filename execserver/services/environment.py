@@ -143,6 +143,7 @@ def extensions(settings: Settings) -> Extensions:
         process_limits=True,
         process_recording=bool(settings.audit),
         binary_messages=True,
+        fs_write_part="fs/writePart" in METHODS,
         port_forward=("none", "loopback", "any")[settings.forward_reach],
     )
 

@@ -26,7 +26,7 @@ from execserver.core.connection import ProtocolViolation
 from execserver.handlers.context import Call
 from execserver.handlers.dispatch import dispatch
 from execserver.handlers.guard import attempted, guarded
-from execserver.handlers.replies import Answer, InParts, InTurn, Later, Reply, Result, Special, Streamed
+from execserver.handlers.replies import Answer, InBinary, InTurn, Later, Reply, Result, Special, Streamed
 from execserver.protocol.envelope import (
     MALFORMED_ID,
     ErrorMessage,
@@ -41,6 +41,7 @@ from execserver.protocol.envelope import (
     parse_message,
 )
 from execserver.protocol.errors import InternalError, InvalidRequest, RpcError
+from execserver.protocol.lifting import binary_head
 from execserver.protocol.own_methods import PORT_ACK
 from execserver.protocol.record import encode_record
 from execserver.transports.inbox import Inbox
@@ -311,11 +312,13 @@ class Connection:
             self._send_result(request.id, answer)
 
     def _send_result(self, request_id: int | str, result: Result) -> None:
-        if isinstance(result, InParts):
+        if not isinstance(result, Special):
+            self._outbox.send(encode_result(request_id, result))
+        elif isinstance(result, InBinary):
+            self._outbox.send_binary(binary_head(result.text.join(around_result(request_id))), result.data)
+        else:
             head, tail = around_result(request_id)
             self._outbox.send_parts(head, *result.parts, tail)
-        else:
-            self._outbox.send(encode_result(request_id, result))
 
     def _answer_later(self, request: Request, later: Later) -> None:
         if self._inbox.over:  # requests handled after the end get no answer, so nothing needs to wait

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from execserver.arguments import Mistake
-from execserver.leaving import Leave
 from execserver.verbs.boxed import box_of, ended, program
 from execserver.verbs.sides import Sides
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from execserver.box.connecting import Box
+    from execserver.client.client import ExecServerClient
 
 HELP = """\
 Copy files and trees to a box, or from it: content, modes, times and symlinks.
@@ -34,15 +33,15 @@ Options:
 
 Symlinks are copied as such, hard links as files, devices and FIFOs are left out. From a box nothing is
 written outside the target, whatever it sends, and no set-user-ID bits are taken over. Names that are no UTF-8
-are copied as they are, but cannot be given for the box on the command line. A box without `sh` and `tar` is
-copied to and from as with --resume, for which it needs an execserver; for `-` it needs `sh` or `cat`.
+are copied as they are, but cannot be given for the box on the command line. A file appears whole, or not at
+all; of one of more than 512 KiB that was cut, `.NAME.execserver-part` stays for --resume. For `-` the box
+needs `sh` or `cat`; one with another server, for which there is no --resume, needs `sh` and `tar`.
 
 Exit status: 0; 1 something could not be copied, which is told; 2 wrong usage; 126, 127 the box has no `sh` or
 `cat`; 255 the box cannot be reached, or was lost.
 """
 
 _USAGE = "[OPTIONS] <SOURCE>... <TARGET>"
-_NO_PROGRAM = (126, 127)  # the box has no `sh` or no `tar`
 
 
 def main() -> int:
@@ -60,37 +59,32 @@ def _main() -> int:
     if resumes and sides.target == "-":
         raise found.mistaken(Mistake("what goes to stdout cannot be resumed"))
     box = box_of(sides.box, parsed)
-    if not resumes:
-        status = _through_tar(box, sides, quiet=quiet)
-        if status is not None:
-            return status
-        quiet = quiet or not os.isatty(2)  # a script reads no summary
-    from execserver.box.copies import resume
+    from execserver.box.copies import PATIENCE_S, copy
+    from execserver.box.running import open_client
 
-    return resume(box, sides.sources, sides.target, up=sides.up, quiet=quiet)
+    is_stream = "-" in (*sides.sources, sides.target)  # which may pause for as long as it likes
+    client = open_client(box, request_timeout=None if is_stream else PATIENCE_S)
+    try:
+        if client.extensions.fs_many and not is_stream:
+            return copy(
+                *(client, box, sides.sources, sides.target), up=sides.up, quiet=quiet, resumes=resumes
+            )
+        if resumes:
+            from execserver.box.syncing import without_trees
+
+            raise without_trees(box)
+        return _through_programs(client, box, sides, quiet=quiet)
+    finally:
+        client.close()
 
 
-def _through_tar(box: Box, sides: Sides, *, quiet: bool) -> int | None:
-    """Copy through `tar` on the box; return None, with nothing copied, where only the server there can do it.
-
-    Raises Leave.
-    """
+def _through_programs(client: ExecServerClient, box: Box, sides: Sides, *, quiet: bool) -> int:
+    """Copy through `tar` or `cat` on the box.  Raises Leave."""
     from execserver.box.copying import Copier
 
-    copier = Copier(box, quiet=quiet)
-    try:
-        if sides.up:
-            copier.upload(sides.sources, sides.target)
-        else:
-            copier.download(sides.sources, sides.target)
-    except Leave as leave:
-        if (
-            leave.status in _NO_PROGRAM
-            and copier.can_do_without
-            and "-" not in (*sides.sources, sides.target)
-        ):
-            return None
-        raise
-    finally:
-        copier.close()
+    copier = Copier(client, box, quiet=quiet)
+    if sides.up:
+        copier.upload(sides.sources, sides.target)
+    else:
+        copier.download(sides.sources, sides.target)
     return 1 if copier.failures else 0

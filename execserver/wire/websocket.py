@@ -1,10 +1,11 @@
 """WebSocket frames of the server role: bytes from the peer in, whole messages out.
 
 The `websockets` library does the parsing, masking, control frames and close handshake, and also decides what
-is wrong with a frame.  Three kinds of frame are handled here instead.  One is a short message in one whole
-frame, as nearly all are: in the library it costs four times as much, a tenth of a small request.  Another
-are pings and pongs: one read may hold 60,000 of them, for which the library made all others wait a second.
-The last is a Close frame with nothing wrong in it, with which most connections end.
+is wrong with a frame.  Three kinds of frame are handled here instead.  One is a message in one whole frame,
+as nearly all are: a short one costs four times as much in the library, a tenth of a small request, and a long
+one is copied twice more there.  Another are pings and pongs: one read may hold 60,000 of them, for which the
+library made all others wait a second.  The last is a Close frame with nothing wrong in it, with which most
+connections end.
 This module adds what the contract asks of a server: limits per frame, per message and on the number of
 fragments, text that is UTF-8, and frame headers for replies that are produced in pieces.  No I/O: the owner
 of the socket feeds and sends.
@@ -77,7 +78,9 @@ class ServerFrames:
         "_fragments",
         "_head",
         "_head_size",
+        "_large",
         "_limits",
+        "_long_bytes",
         "_owed",
         "_parts",
         "_peer_closed",
@@ -92,10 +95,12 @@ class ServerFrames:
     def __init__(self, limits: FrameLimits) -> None:
         self._limits = limits
         self._protocol: Protocol | None = None
-        self._short_bytes = min(_SHORT_BYTES, limits.frame_bytes, limits.message_bytes)
+        self._long_bytes = min(limits.frame_bytes, limits.message_bytes)
+        self._short_bytes = min(_SHORT_BYTES, self._long_bytes)
         self._begun = b""  # a header that is not complete
         self._head, self._head_size = b"", 0  # the header of that frame as far as it has come, and its size
-        self._owed = 0  # bytes of the present frame that the library still has to get
+        self._owed = 0  # bytes of the present frame that have not come, or the library still has to get
+        self._large: bytearray | None = None  # the payload of a whole message as far as it has come
         self._parts: list[bytes] = []
         self._fragments = 0  # of the message that is being put together
         self._text = False
@@ -139,11 +144,8 @@ class ServerFrames:
         while at < len(data) and not self.finished:
             if self._owed:
                 part = data[at : at + self._owed]
-                if len(self._head) < self._head_size:
-                    self._head += part[: self._head_size - len(self._head)]
-                self._owed -= len(part)
                 at += len(part)
-                self._feed_library(part, messages)
+                self._take_owed(part, messages)
                 continue
             begin, end = _borders(data, at)
             if not end:
@@ -159,6 +161,13 @@ class ServerFrames:
                 self._text = data[at] == _TEXT_FINAL
                 self._take_short(data, begin, end, messages)
                 at = end
+            elif self._is_whole(data, at) and end - begin <= self._long_bytes:
+                if begin > len(data):
+                    self._begun = bytes(data[at:])
+                    break
+                self._head, self._head_size = bytes(data[at:begin]), begin - at
+                self._large, self._owed = bytearray(), end - begin
+                at = begin
             else:
                 self._head, self._head_size = b"", begin - at
                 self._owed = end - at
@@ -182,7 +191,9 @@ class ServerFrames:
         # The library has taken the header, as soon as that is whole, and waits for the whole payload.
         head = self._head if self._owed else b""
         has_payload = head and len(head) == self._head_size
-        payload = bytes(self._library().reader.buffer) if has_payload else b""
+        payload = b""
+        if has_payload:
+            payload = bytes(self._library().reader.buffer if self._large is None else self._large)
         return PackedFrames(
             *(self._begun, head, self._head_size, payload, self._owed),
             *(list(self._parts), self._fragments, self._text),
@@ -194,7 +205,10 @@ class ServerFrames:
         for part in packed.parts:
             self._feed_library(_unmasked(opcode, part), [])
             opcode = _CONT
-        if packed.owed:
+        is_whole = len(packed.head) == packed.head_size and not packed.fragments and packed.head
+        if packed.owed and is_whole and packed.head[0] in _WHOLE_MESSAGES and packed.head[1] & _MASKED:
+            self._large = bytearray(packed.payload)
+        elif packed.owed:
             self._feed_library(packed.head + packed.payload, [])
         self._begun, self._owed = packed.begun, packed.owed
         self._head, self._head_size = packed.head, packed.head_size
@@ -207,7 +221,7 @@ class ServerFrames:
     def let_go(self) -> None:
         """Free an unfinished message and the library's reference cycles; nothing is parsed after this."""
         self.finished = True
-        self._begun, self._parts = b"", []
+        self._begun, self._parts, self._large = b"", [], None
         if self._protocol is not None:
             from execserver.wire.server_protocol import let_go
 
@@ -253,6 +267,22 @@ class ServerFrames:
         message = self._checked(apply_mask(memoryview(data)[begin:end], bytes(data[begin - 4 : begin])))
         if message is not None:
             messages.append(message)
+
+    def _take_owed(self, part: bytes | bytearray | memoryview, messages: list[bytes]) -> None:
+        """Take more of the present frame."""
+        self._owed -= len(part)
+        if self._large is None:
+            if len(self._head) < self._head_size:
+                self._head += part[: self._head_size - len(self._head)]
+            self._feed_library(part, messages)
+            return
+        self._large += part  # it grows as the bytes come: a mere announcement costs nothing
+        if not self._owed:
+            payload, self._large = self._large, None
+            self._text = self._head[0] == _TEXT_FINAL
+            message = self._checked(apply_mask(payload, self._head[-4:]))
+            if message is not None:
+                messages.append(message)
 
     def _feed_library(self, data: bytes | bytearray | memoryview, messages: list[bytes]) -> None:
         from execserver.wire.server_protocol import frames

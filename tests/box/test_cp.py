@@ -89,6 +89,37 @@ def test_a_box_without_tar_is_copied_to_and_from(
     assert (done.returncode, done.stdout) == ((0, b"#!/bin/sh\n") if tools else (127, b""))
 
 
+def test_what_is_cut_is_begun_anew_or_gone_on_with(box: Person, tmp_path: Path) -> None:
+    content = os.urandom(1_500_000)
+    source, there, back = tmp_path / "one", tmp_path / "there", tmp_path / "back"
+    source.write_bytes(content)
+    for place in (there, back):
+        place.mkdir()
+        (place / ".one.execserver-part").write_bytes(b"of another one" * 100_000)
+    check(box, "-q", str(source), f":{there}")
+    check(box, "-q", f":{source}", str(back))
+    for place in (there, back):
+        assert {path.name: path.read_bytes() for path in place.iterdir()} == {"one": content}
+        (place / "one").unlink()
+        (place / ".one.execserver-part").write_bytes(content[:1_000_000])
+    check(box, "-q", "--resume", str(source), f":{there}")
+    check(box, "-q", "--resume", f":{source}", str(back))
+    for place in (there, back):
+        assert {path.name: path.read_bytes() for path in place.iterdir()} == {"one": content}
+
+
+def test_what_is_no_file_is_left_out_and_told(box: Person, tmp_path: Path) -> None:
+    top, there = tmp_path / "top", tmp_path / "there"
+    top.mkdir()
+    os.mkfifo(top / "fifo")
+    (top / "file").write_text("content")
+    for words in ([], ["--resume"]):
+        done = box.run("cp", "-q", *words, str(top), f":{there}")
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr == f"execserver: left out: {top}/fifo: it is no file, folder or link\n".encode()
+    assert (there / "file").read_text() == "content"
+
+
 def test_one_file_gets_a_new_name_or_is_a_stream(box: Person, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"content")
     check(box, str(tmp_path / "one"), f":{tmp_path}/two")
@@ -103,7 +134,7 @@ def test_one_file_gets_a_new_name_or_is_a_stream(box: Person, tmp_path: Path) ->
 def test_what_is_not_there_is_told(box: Person, tmp_path: Path) -> None:
     done = box.run("cp", f":{tmp_path}/none", str(tmp_path / "x"))
     assert done.returncode == 1
-    assert b"No such file" in done.stderr
+    assert f"{tmp_path}/none: No such file or directory".encode() in done.stderr
     done = box.run("cp", str(tmp_path / "none"), f":{tmp_path}")
     assert done.returncode == 1
     assert b"none: No such file or directory" in done.stderr

@@ -91,7 +91,7 @@ wait $server
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(without_mounts()), reason=without_mounts() or "never")
-def test_a_full_disk_and_one_that_is_read_only_are_told_and_leave_nothing_half(
+def test_a_full_disk_and_one_that_is_read_only_are_told_and_leave_nothing_cut(
     person: Person, tmp_path: Path
 ) -> None:
     from tests.support.relay_process import program
@@ -111,9 +111,12 @@ def test_a_full_disk_and_one_that_is_read_only_are_told_and_leave_nothing_half(
     err = done.stderr.decode()
     assert "Traceback" not in err + (tmp_path / "log").read_text()
     assert done.stdout.decode().splitlines() == [
-        *("from: 1", "to: 1", "add: 1", "much", "wait: 0", "400000", "logs: 0"),
+        *("from: 1", ".back.execserver-part", "to: 1", "add: 1", "much", "wait: 0", "400000", "logs: 0"),
         *("1", "boxes.toml", "boxes.toml.lock", "from: 1", "to: 1", "add: 1"),
     ], err
     assert err.count(FULL) >= 3, err
+    assert (
+        err.count("What to do: free some space there, and copy once more with --resume: it goes on") == 2
+    ), err
     assert f"bytes are gone: {FULL}" in err
     assert err.count("Read-only file system") >= 3, err

@@ -78,6 +78,11 @@ def begin(asked: Asked) -> None:
     asked.result({"processId": asked.params["processId"]})
 
 
+def introduce_trees(asked: Asked) -> None:
+    info = {"shell": {"name": "sh", "path": "/bin/sh"}, "execserver": {"fsMany": True}}
+    asked.result({"sessionId": "s", "environmentInfo": info})
+
+
 JOB = ("attach", "logs", "wait", "kill")
 EVERY = [
     ["run", "--", "x"],
@@ -96,6 +101,25 @@ def test_a_box_that_never_answers_is_given_up(run: Visit) -> None:
         for words in EVERY:
             status, _, err = run(liar, *words)
             assert (status, "did not answer within" in err) == (255, True), words
+
+
+def test_a_box_that_stops_answering_in_a_copy_is_given_up(
+    run: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from execserver.box import copies
+
+    monkeypatch.setattr(copies, "PATIENCE_S", 0.2)
+    where = {"fs_canonicalize": lambda asked: asked.refuse("no such file", -32004)}
+    Path("file").write_bytes(b"content")
+    for answers, words in (
+        ({}, ["cp", "file", ":x"]),
+        (where, ["cp", "file", ":x"]),
+        (where, ["cp", ":x", "back"]),
+        (where, ["sync", "file", ":x"]),
+    ):
+        with Liar(initialize=introduce_trees, **answers) as liar:
+            status, _, err = run(liar, *words)
+            assert (status, "within" in err) == (255, True), (words, err)
 
 
 def test_a_box_that_shows_a_command_and_nothing_more_is_given_up(run: Visit) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from execserver.client import ExecServerClient, NotFoundError, wire
+from execserver.client import ExecServerClient, NotFoundError, RequestFailed, wire
 from execserver.protocol.batches import FsListEntry, FsListParams, FsNodeKind, FsWriteEntry
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.own_methods import FS_LIST
@@ -167,6 +167,33 @@ def test_a_large_file_comes_in_parts(remote: ExecServerClient, root: Path) -> No
     assert [path.name for path in root.iterdir()] == ["big"]
 
 
+def test_a_piece_goes_by_itself_as_an_entry_does(remote: ExecServerClient, root: Path) -> None:
+    def add(name: bytes, content: bytes, offset: int = 0, part: bytes = b"p") -> None:
+        entry = file(name, content, part=part, offset=offset, size=6, mode=0o640, modified_at_ns=TIME)
+        remote.files.write_part(root, entry)
+
+    outside = root.parent / "outside"
+    outside.write_text("kept")
+    (root / "link").symlink_to(outside)
+    (root / "way").symlink_to(root.parent)
+    add(b"d/big", b"012")
+    assert [path.name for path in (root / "d").iterdir()] == ["p"]
+    add(b"d/big", b"345", 3)
+    big = root / "d" / "big"
+    assert (big.read_bytes(), stat.S_IMODE(big.stat().st_mode), big.stat().st_mtime_ns) == (
+        *(b"012345", 0o640, TIME),
+    )
+    for name, offset, part in (
+        *((b"../outside", 0, b"p"), (b"way/outside", 0, b"p")),
+        *((b"x", 0, b"link"), (b"x", 0, b"../outside"), (b"x", 0, b""), (b"x", 5, b"p")),
+    ):
+        with pytest.raises(RequestFailed):
+            add(name, b"ev", offset, part)
+    assert outside.read_text() == "kept"
+    with pytest.raises(NotFoundError):
+        remote.files.write_part(root / "none", file(b"x", b"", part=b"p", size=1))
+
+
 def test_files_are_read_until_the_answer_is_full(remote: ExecServerClient, root: Path) -> None:
     for name, size in (("a", 5), ("b", 700_000), ("c", 700_000), ("d", 1_100_000)):
         (root / name).write_bytes(name.encode() * size)
@@ -213,6 +240,9 @@ def test_a_sandbox_holds_for_many_files(remote: ExecServerClient, tmp_path: Path
         FsWriteEntry(name=b"hidden/secret", kind=ABSENT),
     ]
     assert len(remote.files.write_many(folder, bad, sandbox=rules)) == len(bad)
+    for entry in bad[1:3]:
+        with pytest.raises(RequestFailed):
+            remote.files.write_part(folder, entry, sandbox=rules)
     assert (folder / "kept").read_text() == "kept"
     assert {path.name for path in (folder / "hidden").iterdir()} == {"secret"}
     assert {path.name for path in folder.iterdir()} == {"big", "d", "hidden", "kept", "q"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import os
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -11,6 +13,7 @@ from gevent import socket
 
 from execserver.client import ExecServerClient, RemoteProcess
 from execserver.protocol import lifting
+from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from tests.client.fake_server import FakeServer
 from tests.client.test_ports import listener, to_the_end
 from tests.support.server_process import OURS
@@ -90,6 +93,37 @@ def test_forwarded_bytes_come_without_base64(
         stream.close()
     assert len(taken) >= len(DATA) // 100_000
     assert all(taken)
+
+
+def test_pieces_of_files_go_and_come_without_base64(
+    remote: ExecServerClient, forms: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    apart = lifting._apart
+    taken: list[bool] = []
+
+    def noted(message: bytes) -> lifting.Lifted | None:
+        found = apart(message)
+        taken.append(found is not None)
+        return found
+
+    entry = FsWriteEntry(
+        name=b"big", kind=FsNodeKind.FILE, content=DATA, part=b"p", size=len(DATA), mode=0o600
+    )
+    remote.files.write_part(tmp_path, entry)
+    assert ((tmp_path / "big").read_bytes(), forms) == (DATA, [True])
+    monkeypatch.setattr(lifting, "_apart", noted)
+    with remote.open_file(tmp_path / "big") as opened:
+        assert opened.read_block(0) == DATA
+        assert opened.read_block(len(DATA) - 5) == DATA[-5:]
+    assert taken == [True]
+
+
+def test_blocks_keep_their_base64_for_who_does_not_ask(remote: ExecServerClient, tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(DATA)
+    with remote.open_file(tmp_path / "big") as opened:
+        asked = {"handleId": opened.handle_id, "offset": 0, "len": len(DATA)}
+        answer = remote._session.request("fs/readBlock", asked)
+    assert base64.b64encode(DATA[:600]) in bytes(answer)
 
 
 def test_they_keep_their_base64_on_lines(forms: list[bool]) -> None:

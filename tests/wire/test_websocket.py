@@ -179,7 +179,7 @@ def test_short_messages_are_taken_as_the_library_would_take_them(
     parts: list[bytes], data: st.DataObject
 ) -> None:
     ours, library = ServerFrames(LIMITS), ServerFrames(LIMITS)
-    library._short_bytes = -1  # sends every frame the long way
+    library._short_bytes = library._long_bytes = -1  # sends every frame the long way
     stream = b"".join(parts)
     seen: list[bytes] = []
     expected = library.feed(stream)
@@ -257,3 +257,35 @@ def test_pings_cost_no_more_than_small_messages() -> None:
 
     text, ping = b"\x81\x81abcd1" * 5000, b"\x89\x81abcd1" * 5000
     assert min(seconds(ping) for _ in range(5)) < 3 * min(seconds(text) for _ in range(5))
+
+
+def test_long_messages_survive_any_cut_and_are_bounded_as_short_ones_are() -> None:
+    limits = FrameLimits(frame_bytes=200_000, message_bytes=300_000, fragments=8)
+    chance = random.Random(7)
+    frames = ServerFrames(limits)
+    sent = [chance.randbytes(size) for size in (65_535, 65_536, 70_001, 200_000)]
+    text_of = [
+        message.hex().encode()[:size] for message, size in zip(sent, (65_536, 99_999, 5), strict=False)
+    ]
+    data = b"".join(
+        [*(frame(Opcode.BINARY, each) + frame(Opcode.PING, b"p") for each in sent), *map(text, text_of)]
+    )
+    # Fragments go to the library, also with a long one among them.
+    data += text(b"a" * 150_000, fin=False) + more(b"b" * 150_000, fin=True)
+    got: list[bytes] = []
+    while data:
+        size = chance.choice((1, 13, 14, 15, 70_000, 256 * 1024))
+        got += frames.feed(memoryview(data)[:size])
+        data = data[size:]
+    assert got == [*sent, *text_of, b"a" * 150_000 + b"b" * 150_000]
+    assert (frames.control, frames.finished) == ([b"\x8a\x01p"] * len(sent), False)
+    assert ServerFrames(limits).feed(text(b"a" * 99_999 + b"\xff")) == []
+    for wrong, code in (
+        (text(b"a" * 99_999 + b"\xff"), INVALID_DATA),
+        (frame(Opcode.BINARY, bytes(200_001)), MESSAGE_TOO_BIG),
+        (frame(Opcode.BINARY, bytes(100_000), mask=False), PROTOCOL_ERROR),
+        (text(b"a", fin=False) + frame(Opcode.BINARY, bytes(100_000)), PROTOCOL_ERROR),
+    ):
+        frames = ServerFrames(limits)
+        assert frames.feed(wrong) == []
+        assert (frames.finished, close_code(frames)) == (True, code)

@@ -80,9 +80,14 @@ def opened_or_abandoned(
         raise
 
 
-def read_block(handle_id: str, offset: int, size: int = BLOCK_BYTES) -> Operation[bytes]:
-    """Return up to `size` (at most 1 MiB) bytes at `offset`; fewer only at the end of the file."""
-    params = fs.FsReadBlockParams(handle_id=handle_id, offset=offset, len=size)
+def read_block(
+    handle_id: str, offset: int, size: int = BLOCK_BYTES, *, binary: bool = False
+) -> Operation[bytes]:
+    """Return up to `size` (at most 1 MiB) bytes at `offset`; fewer only at the end of the file.
+
+    `binary`: the server may send them without base64.
+    """
+    params = fs.FsReadBlockParams(handle_id=handle_id, offset=offset, len=size, binary=binary)
     block = (yield from ask(methods.FS_READ_BLOCK, params)).chunk
     if len(block) > size:
         raise ProtocolViolation(f"asked for {size} bytes of a file, got {len(block)}")

@@ -24,6 +24,7 @@ from execserver.protocol.batches import (
     FsWriteEntry,
     FsWriteError,
     FsWriteManyParams,
+    FsWritePartParams,
 )
 from execserver.protocol.files import FsWalkEntry, FsWalkError
 from execserver.protocol.own_methods import (
@@ -34,6 +35,7 @@ from execserver.protocol.own_methods import (
     FS_READ_MANY,
     FS_SEARCH,
     FS_WRITE_MANY,
+    FS_WRITE_PART,
 )
 from execserver.protocol.trees import (
     MAX_PAGE,
@@ -186,3 +188,19 @@ def write_many(
         path=wire.path_uri(path), entries=tuple(entries), sandbox=wire.sandbox_context(sandbox)
     )
     return (yield from ask(FS_WRITE_MANY, params, resend=True, timeout=timeout)).errors
+
+
+def write_part(path: RemotePath, entry: FsWriteEntry, sandbox: Sandbox = None) -> Operation[None]:
+    """Add a piece to a file below a directory: what an entry with `part` says."""
+    params = FsWritePartParams(
+        path=wire.path_uri(path),
+        name=entry.name,
+        part=entry.part or b"",
+        offset=entry.offset,
+        size=entry.size,
+        mode=entry.mode,
+        modified_at_ns=entry.modified_at_ns,
+        chunk=entry.content or b"",
+        sandbox=wire.sandbox_context(sandbox),
+    )
+    yield from ask(FS_WRITE_PART, params, resend=True)

@@ -21,7 +21,6 @@ R = TypeVar("R")
 
 LARGE: Final = 512 * 1024  # a file of more goes by itself, in pieces, and can be resumed
 AT_ONCE: Final = 3  # requests on their way
-WINDOW_BYTES: Final = 4 * 1024 * 1024  # of a large file, on their way
 WRITABLE: Final = 0o700
 # What fails once for these reasons fails for every file.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)

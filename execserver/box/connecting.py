@@ -34,6 +34,7 @@ UNREACHABLE: Final = 255
 """The exit status when a box cannot be reached or used, as ssh has it: few commands return it."""
 _ANSWER_S: Final = 60.0  # what is asked for here takes a box some milliseconds
 _SSH_CONNECT_TIMEOUT_S: Final = 120.0  # a person may have to type a passphrase
+_TRUST_CURE: Final = "trust its certificate: `execserver box add NAME URL --ca-file FILE`, and use that name"
 _SSH_GRACE_S: Final = 2.0  # ssh complains when it is interrupted
 
 
@@ -137,8 +138,12 @@ def cure_for(box: Box, error: ExecServerError) -> str:
     text = str(error)
     if isinstance(error, RegistryRefused) or "status 401" in text or "status 403" in text:
         return target.TOKEN_CURE
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return _TRUST_CURE
     if isinstance(error, ConnectFailed) and isinstance(box.where, Server):
         return "start `execserver --listen URL` there, and look at the URL and the network in between"
     if isinstance(box.where, Ssh) and not isinstance(error, RequestFailed):
-        return f"look at what ssh printed; `ssh {box.where.host} {box.where.program} --version` must work"
+        port = f"-p {box.where.port} " if box.where.port else ""
+        works = f"`ssh {port}{box.where.host} {box.where.program} --version` must work"
+        return f"look at what ssh printed; {works}, or name another program: ssh:HOST/PATH"
     return ""

@@ -13,7 +13,6 @@ from execserver.box import tar
 from execserver.box.below import Below, Path, parts
 from execserver.box.changes import (
     AT_ONCE,
-    WINDOW_BYTES,
     WRITABLE,
     Listener,
     anew,
@@ -35,6 +34,7 @@ from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.protocol.batches import FsReadManyFile
 
 _PIECE = 256 * 1024  # a longer answer costs the client another copy
+_WINDOW = 16  # pieces of a large file on their way
 _NO_SUCH = "(os error 2)"
 _KINDS = {Kind.FILE: tar.FILE, Kind.FOLDER: tar.DIRECTORY, Kind.LINK: tar.SYMLINK}
 
@@ -179,7 +179,7 @@ class Download:
         def read(at: int) -> tuple[int, bytes]:
             return at, blocks.read(at, min(_PIECE, node.size - at))
 
-        for at, data in side_by_side(read, range(offset, node.size, _PIECE), WINDOW_BYTES // _PIECE):
+        for at, data in side_by_side(read, range(offset, node.size, _PIECE), _WINDOW):
             if len(data) != min(_PIECE, node.size - at):
                 raise Changed("it changes while it is read")
             part.write(at, data)

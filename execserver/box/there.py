@@ -5,7 +5,7 @@ Requests may be sent again after a lost connection: what they do is the same the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gevent.lock import BoundedSemaphore
@@ -118,15 +118,17 @@ class BoxTree:
         errors = self._files.write_many(self._folder, entries)
         return [(_entry_of(entries, each), shown(each.message, 300)) for each in errors[: len(entries)]]
 
-    def add(self, piece: FsWriteEntry) -> str:
-        """Add a piece to a file below the top; return why that failed, or nothing."""
-        if not self._takes_parts:
-            failed = self.write([piece])
-            return failed[0][1] if failed else ""
+    def add(self, pieces: Iterable[FsWriteEntry]) -> str:
+        """Add pieces to a file below the top, in their order; return why that failed, or nothing."""
         try:
-            self._files.write_part(self._folder, piece)
+            if self._takes_parts:
+                self._files.write_parts(self._folder, pieces)
+                return ""
         except RequestFailed as error:
             return shown(error.message, 300)
+        for piece in pieces:
+            for _, text in self.write([piece]):
+                return text
         return ""
 
     def name(self, name: bytes) -> bytes:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from execserver.box import here
 from execserver.box.changes import (
     AT_ONCE,
     LARGE,
-    WINDOW_BYTES,
     WRITABLE,
     Listener,
     anew,
@@ -135,9 +136,9 @@ class Upload:
         try:
             status = os.fstat(fd)
             offset = self._resumed(name, fd, status.st_size)
-            text = self._pieces(name, fd, status, offset)
-            if text.startswith(_HOLE):  # pieces that were sent again came in another order
-                text = self._pieces(name, fd, status, 0)
+            text = self._target.add(self._pieces(name, fd, status, offset))
+            if text.startswith(_HOLE):  # a lost connection began it anew behind what had come
+                text = self._target.add(self._pieces(name, fd, status, 0))
         finally:
             os.close(fd)
         if text:
@@ -157,33 +158,24 @@ class Upload:
         self._listener.passed(there)
         return there
 
-    def _pieces(self, name: bytes, fd: int, status: os.stat_result, begin: int) -> str:
-        """Send everything from an offset; return why it failed, or nothing."""
-        offsets = list(range(begin, status.st_size, _PIECE)) or [begin]
-
-        def send(offset: int) -> str:
+    def _pieces(self, name: bytes, fd: int, status: os.stat_result, begin: int) -> Iterator[FsWriteEntry]:
+        """Yield everything from an offset.  Raises Changed unless it is still the same file."""
+        whole = FsWriteEntry(
+            name=self._target.name(name),
+            kind=FsNodeKind.FILE,
+            mode=status.st_mode & 0o7777,
+            modified_at_ns=status.st_mtime_ns,
+            part=part_name(os.path.basename(self._target.name(name))),
+            size=status.st_size,
+        )
+        for offset in range(begin, status.st_size, _PIECE) or [begin]:
             data = os.pread(fd, _PIECE, offset)
-            # Unless it is still the same file, it never gets its name.
             if here.identity(os.fstat(fd)) != here.identity(status) or (
                 len(data) != min(_PIECE, status.st_size - offset)
             ):
                 raise Changed("it changes while it is read")
-            entry = FsWriteEntry(
-                name=self._target.name(name),
-                kind=FsNodeKind.FILE,
-                mode=status.st_mode & 0o7777,
-                modified_at_ns=status.st_mtime_ns,
-                content=data,
-                part=part_name(os.path.basename(self._target.name(name))),
-                offset=offset,
-                size=status.st_size,
-            )
-            text = self._target.add(entry)
-            if not text:
-                self._listener.passed(len(data))
-            return text
-
-        return next((text for text in side_by_side(send, offsets, WINDOW_BYTES // _PIECE) if text), "")
+            yield msgspec.structs.replace(whole, content=data, offset=offset)
+            self._listener.passed(len(data))
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self._source, name) if name else self._source

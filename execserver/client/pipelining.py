@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+import gevent
 
 from execserver.client.calls import Outcome
 from execserver.client.connection import Connection, Posted
 from execserver.client.port_log import PortLog
 from execserver.client.port_window import PortWindow
 from execserver.client.process_state import ProcessState
-from execserver.client.request_window import Steps
+from execserver.client.recovery import too_late
+from execserver.client.request_window import RequestWindow, Steps
 from execserver.client.session import Session
 from execserver.client.write_window import WriteWindow
+from execserver.protocol.batches import FsWritePartParams
 from execserver.protocol.method import Method
-from execserver.protocol.own_methods import PORT_DATA
+from execserver.protocol.own_methods import FS_WRITE_PART, PORT_DATA
 from execserver.protocol.process_methods import PROCESS_WRITE
+
+_PARTS_BYTES: Final = 4 * 1024 * 1024
 
 
 def write_all(session: Session, known: ProcessState, pieces: Iterable[bytes]) -> None:
@@ -35,6 +41,15 @@ def send_all(session: Session, log: PortLog, pieces: Iterable[bytes]) -> None:
     _take(window.finish())
 
 
+def write_parts(session: Session, pieces: Iterable[FsWritePartParams]) -> None:
+    """Send all pieces of a file, and wait for the last answer.  Raises as `TreeMethods.write_parts` does."""
+    line = _Line(session, FS_WRITE_PART, session.request_timeout)
+    window = RequestWindow(line, FS_WRITE_PART, lambda answer: None, _PARTS_BYTES)
+    for piece in pieces:
+        _take(window.push(piece))
+    _take(window.finish())
+
+
 def _take(steps: Steps) -> None:
     answer = None
     while True:
@@ -48,9 +63,11 @@ def _take(steps: Steps) -> None:
 class _Line:
     """The session of a client on gevent; each method blocks."""
 
-    def __init__(self, session: Session, method: Method[Any, Any]) -> None:
+    def __init__(self, session: Session, method: Method[Any, Any], limit_s: float | None = None) -> None:
+        """`limit_s`: how long an answer may take; None where it is natural that one takes long."""
         self._session = session
         self._method = method
+        self._limit_s = limit_s
 
     def connection(self) -> Connection:
         """See `Line`."""
@@ -61,8 +78,12 @@ class _Line:
         return connection.post(self._method.name, params)
 
     def outcome(self, posted: Posted) -> Outcome:
-        """See `Line`."""
-        return posted.outcome()
+        """See `Line`.  Raises `WaitTimeout`."""
+        limit_s = self._limit_s
+        if limit_s is None:
+            return posted.outcome()
+        with gevent.Timeout(limit_s, too_late(self._method.name, limit_s)):
+            return posted.outcome()
 
     def send_again(self, params: Any) -> Any:
         """See `Line`."""

@@ -16,7 +16,7 @@ from execserver.client.errors import ExecServerError, TransportClosed, kept
 from execserver.protocol.ports import PortAddress, PortDataNotification, PortDataParams
 
 _WINDOW: Final = 256 * 1024  # until the server has said how large it is
-_MOST_AT_ONCE: Final = 88 * 1024
+_MOST_AT_ONCE: Final = 224 * 1024
 _MOST_UNREAD: Final = 4 * 1024 * 1024
 
 

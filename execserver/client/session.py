@@ -109,6 +109,11 @@ class Session:
         """The extensions that the server announces; none if it announces nothing."""
         return self._rules.extensions
 
+    @property
+    def request_timeout(self) -> float | None:
+        """How long a request may take at most, in seconds; None without a limit."""
+        return self._options.request_timeout
+
     def open(self) -> None:
         """Connect and initialize; resume the session that the options name, if they name one.
 

@@ -112,12 +112,18 @@ class TreeMethods:
         """Make, replace and remove what is below a directory, each entry as a whole; return what failed."""
         return drive(self._session, trees.write_many(path, entries, sandbox))
 
-    def write_part(self, path: RemotePath, entry: FsWriteEntry, *, sandbox: Sandbox = None) -> None:
-        """Add a piece to a file below a directory, as an entry with `part` of `write_many` does.
+    def write_parts(
+        self, path: RemotePath, entries: Iterable[FsWriteEntry], *, sandbox: Sandbox = None
+    ) -> None:
+        """Add pieces to a file below a directory, in order, each as an entry with `part` of `write_many`.
 
-        Its bytes may go without base64.  Raises `RequestFailed`.
+        Up to 4 MiB of them are on their way before the first is answered, and their bytes may go without
+        base64.  Raises `RequestFailed` as soon as one is refused, `WaitTimeout` for an answer that takes
+        longer than the client's `request_timeout`.
         """
-        drive(self._session, trees.write_part(path, entry, sandbox))
+        from execserver.client.pipelining import write_parts  # late: few programs send much
+
+        write_parts(self._session, (trees.part_params(path, entry, sandbox) for entry in entries))
 
 
 def _each(session: Session, pages: Pages[Entry]) -> Iterator[Entry | FsWalkError]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from execserver.box.address import BadBox, Relay, Server, Ssh, is_name, parse
+from execserver.box.connecting import Box, cure_for
+from execserver.client.errors import ConnectFailed, ExecServerError, TransportClosed
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,23 @@ def test_the_host_is_no_option_of_ssh() -> None:
 def test_names_are_plain() -> None:
     assert all(map(is_name, ("a", "dev-box.1", "A" * 63)))
     assert not any(map(is_name, ("", "-a", ".a", "a b", "a:b", "a/b", "ü", "A" * 64, "a\n")))
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "cure"),
+    [
+        (
+            Server("wss://h"),
+            ConnectFailed("cannot connect to wss://h: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed"),
+            "trust its certificate: `execserver box add NAME URL --ca-file FILE`, and use that name",
+        ),
+        (
+            Ssh("me@h", "22022", "execserver"),
+            TransportClosed("ssh ended with status 127"),
+            "look at what ssh printed; `ssh -p 22022 me@h execserver --version` must work, or name another "
+            "program: ssh:HOST/PATH",
+        ),
+    ],
+)
+def test_what_keeps_from_a_box_has_a_cure(where: Server | Ssh, error: ExecServerError, cure: str) -> None:
+    assert cure_for(Box("b", where), error) == cure

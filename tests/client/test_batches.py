@@ -170,7 +170,7 @@ def test_a_large_file_comes_in_parts(remote: ExecServerClient, root: Path) -> No
 def test_a_piece_goes_by_itself_as_an_entry_does(remote: ExecServerClient, root: Path) -> None:
     def add(name: bytes, content: bytes, offset: int = 0, part: bytes = b"p") -> None:
         entry = file(name, content, part=part, offset=offset, size=6, mode=0o640, modified_at_ns=TIME)
-        remote.files.write_part(root, entry)
+        remote.files.write_parts(root, [entry])
 
     outside = root.parent / "outside"
     outside.write_text("kept")
@@ -191,7 +191,7 @@ def test_a_piece_goes_by_itself_as_an_entry_does(remote: ExecServerClient, root:
             add(name, b"ev", offset, part)
     assert outside.read_text() == "kept"
     with pytest.raises(NotFoundError):
-        remote.files.write_part(root / "none", file(b"x", b"", part=b"p", size=1))
+        remote.files.write_parts(root / "none", [file(b"x", b"", part=b"p", size=1)])
 
 
 def test_files_are_read_until_the_answer_is_full(remote: ExecServerClient, root: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_sandbox_holds_for_many_files(remote: ExecServerClient, tmp_path: Path
     assert len(remote.files.write_many(folder, bad, sandbox=rules)) == len(bad)
     for entry in bad[1:3]:
         with pytest.raises(RequestFailed):
-            remote.files.write_part(folder, entry, sandbox=rules)
+            remote.files.write_parts(folder, [entry], sandbox=rules)
     assert (folder / "kept").read_text() == "kept"
     assert {path.name for path in (folder / "hidden").iterdir()} == {"secret"}
     assert {path.name for path in folder.iterdir()} == {"big", "d", "hidden", "kept", "q"}

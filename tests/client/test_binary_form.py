@@ -91,7 +91,7 @@ def test_forwarded_bytes_come_without_base64(
         sending.get(timeout=10)
         far.close()
         stream.close()
-    assert len(taken) >= len(DATA) // 100_000
+    assert len(taken) >= 4
     assert all(taken)
 
 
@@ -109,7 +109,7 @@ def test_pieces_of_files_go_and_come_without_base64(
     entry = FsWriteEntry(
         name=b"big", kind=FsNodeKind.FILE, content=DATA, part=b"p", size=len(DATA), mode=0o600
     )
-    remote.files.write_part(tmp_path, entry)
+    remote.files.write_parts(tmp_path, [entry])
     assert ((tmp_path / "big").read_bytes(), forms) == (DATA, [True])
     monkeypatch.setattr(lifting, "_apart", noted)
     with remote.open_file(tmp_path / "big") as opened:

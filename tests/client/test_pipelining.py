@@ -9,11 +9,12 @@ from pathlib import Path
 import gevent
 import pytest
 
-from execserver.client import ExecServerClient, ResumeFailed, StdinUnavailable
+from execserver.client import ExecServerClient, RequestFailed, ResumeFailed, StdinUnavailable, WaitTimeout
 from execserver.client.write_window import WINDOW_BYTES
+from execserver.protocol.batches import FsNodeKind, FsWriteEntry
 from tests.client.conftest import QUICK
 from tests.client.cutting_proxy import CuttingProxy
-from tests.client.fake_server import FakeServer, Request
+from tests.client.fake_server import FakeServer, Refusal, Request
 from tests.support.server_process import ServerProcess
 
 PIECE = 100_000
@@ -134,3 +135,49 @@ def test_a_session_that_ends_ends_the_writing(fake: FakeServer, client: ExecServ
     fake.current.drop()
     with pytest.raises(ResumeFailed):
         writer.get(timeout=20)
+
+
+PARTS = [
+    FsWriteEntry(
+        name=b"x", kind=FsNodeKind.FILE, content=bytes(500_000), part=b"p", offset=at, size=6_000_000
+    )
+    for at in range(0, 6_000_000, 500_000)
+]
+
+
+def offsets(fake: FakeServer, connection: int) -> list[int]:
+    asked = fake.asked("fs/writePart")
+    return [each.params["offset"] for each in asked if each.connection == connection]
+
+
+def test_pieces_of_a_file_go_in_order_some_mebibytes_ahead_of_the_answers(
+    fake: FakeServer, client: ExecServerClient
+) -> None:
+    writer = gevent.spawn(client.files.write_parts, "/", PARTS)
+    fake.wait_for("fs/writePart", 8)
+    gevent.sleep(0)
+    order = [part.offset for part in PARTS]
+    assert offsets(fake, 0) == order[:8]
+    fake.current.reply(fake.asked("fs/writePart")[0].call_id, {})
+    fake.wait_for("fs/writePart", 9)
+    fake.answers["fs/writePart"] = lambda params: {}
+    fake.current.drop()
+    writer.get(timeout=20)
+    assert (offsets(fake, 0), offsets(fake, 1)) == (order[:9], order[1:])
+
+
+def test_a_piece_that_is_refused_or_not_answered_ends_the_writing(fake: FakeServer) -> None:
+    def refuse(params: dict[str, int]) -> object:
+        if params["offset"]:
+            raise Refusal(-32603, "full")
+        return {}
+
+    fake.answers["fs/writePart"] = refuse
+    options = QUICK.replace(request_timeout=0.1)
+    with ExecServerClient(fake.open_transport, options) as client:
+        with pytest.raises(RequestFailed, match="full"):
+            client.files.write_parts("/", PARTS)
+        assert len(fake.asked("fs/writePart")) < len(PARTS)
+        del fake.answers["fs/writePart"]
+        with pytest.raises(WaitTimeout):
+            client.files.write_parts("/", PARTS[:1])

@@ -70,7 +70,7 @@ def test_a_piece_whose_sender_gave_up_is_sent_again_before_others() -> None:
 def test_the_server_says_how_much_may_be_on_its_way() -> None:
     log = PortLog("p")
     log.begin(PortAddress(host="::1", port=1), 1024 * KIB)
-    assert [len(each.chunk) for each in log.pieces(bytes(200 * KIB))] == [88 * KIB, 88 * KIB, 24 * KIB]
+    assert [len(each.chunk) for each in log.pieces(bytes(500 * KIB))] == [224 * KIB, 224 * KIB, 52 * KIB]
     for number in range(8):
         log.add(note(number * PIECE, bytes(PIECE)))
         log.take()

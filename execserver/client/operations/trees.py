@@ -35,7 +35,6 @@ from execserver.protocol.own_methods import (
     FS_READ_MANY,
     FS_SEARCH,
     FS_WRITE_MANY,
-    FS_WRITE_PART,
 )
 from execserver.protocol.trees import (
     MAX_PAGE,
@@ -190,9 +189,9 @@ def write_many(
     return (yield from ask(FS_WRITE_MANY, params, resend=True, timeout=timeout)).errors
 
 
-def write_part(path: RemotePath, entry: FsWriteEntry, sandbox: Sandbox = None) -> Operation[None]:
-    """Add a piece to a file below a directory: what an entry with `part` says."""
-    params = FsWritePartParams(
+def part_params(path: RemotePath, entry: FsWriteEntry, sandbox: Sandbox = None) -> FsWritePartParams:
+    """Return the request that adds a piece to a file below a directory: what an entry with `part` says."""
+    return FsWritePartParams(
         path=wire.path_uri(path),
         name=entry.name,
         part=entry.part or b"",
@@ -203,4 +202,3 @@ def write_part(path: RemotePath, entry: FsWriteEntry, sandbox: Sandbox = None) -
         chunk=entry.content or b"",
         sandbox=wire.sandbox_context(sandbox),
     )
-    yield from ask(FS_WRITE_PART, params, resend=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES: Final = 256 * 1024
 WIDE_WINDOW_BYTES: Final = 1024 * 1024
-_MOST_AT_ONCE: Final = 88 * 1024
+_MOST_AT_ONCE: Final = 224 * 1024
 
 
 class PortStream:

@@ -61,7 +61,7 @@ struct instruction { /* of a filter */
 
 struct watch {
     struct head head;
-    uint32_t flags, plain_flags; /* for the listener; the others where the kernel does not know the first */
+    uint64_t flags; /* for the listener */
     struct instruction instructions[];
 };
 

@@ -53,7 +53,6 @@ static int send_listener(int listener) {
 int watch_self(void) {
     /* From here on an exec of this process's children waits until the supervisor, which gets the listener, answers. */
     long listener = install(watch.is.instructions, count, watch.is.flags);
-    if (listener == -EINVAL) listener = install(watch.is.instructions, count, watch.is.plain_flags);
     if (listener < 0) return 0;
     int is_sent = send_listener((int)listener);
     CALL(SYS_close, listener); /* who had it inside could answer the calls that it is there to hold */

@@ -40,6 +40,7 @@ FILES = (b"/allowed", b"/asked", b"/forbidden", b"/unknown")
 
 
 WHICH = st.integers(0, 999)
+ORDERS = ("traced", "interrupted", "held")  # a caller before its program starts; the last one afterwards
 
 
 def one_of(those: Sequence[T], which: int) -> T:
@@ -188,18 +189,23 @@ class Orders(RuleBasedStateMachine):
         one_of(self.those(lambda caller: caller.then), which).give(has_folder)
 
     @precondition(lambda self: self.those(lambda caller: caller.start))
-    @rule(which=WHICH, fails=st.sampled_from([False, False, True]), detour=st.booleans())
-    def is_halted(self, which: int, fails: bool, detour: bool) -> None:
+    @rule(which=WHICH, fails=st.sampled_from([False, False, True]), order=st.sampled_from(ORDERS))
+    def is_halted(self, which: int, fails: bool, order: str) -> None:
         caller = one_of(self.those(lambda caller: caller.start), which)
-        assert caller.start is not None
-        caller.start.traced()
-        if detour:
-            caller.start.interrupted()
-        else:
-            caller.followed = caller.start
+        start = caller.start
+        assert start is not None
+        if order != "held":
+            start.traced()
+        if order == "interrupted":
+            start.interrupted()
+        elif order == "traced":
+            caller.followed = start
         self.outside.fails = fails
         before = len(self.outside.pids)
         caller.go_on()
+        if order == "held" and caller.is_open:
+            start.traced()  # its program runs by now
+            caller.followed = start
         assert len(self.outside.pids) == before + (not fails)
         assert caller.is_open is not fails
 

@@ -74,7 +74,7 @@ MALFORMED: dict[str, Callable[[], bytes]] = {
     "filter out of bounds": lambda: plan_message(step=b"\x07\0\x01\0" + bytes(20) + b"\xff\xff\xff\x0f"),
     "unknown bits": lambda: plan_message(step=b"\0\0\x40\0"),
     "no end": lambda: plan_message(**{"end_-1": b"x"}),
-    "a watch for the zygote's": lambda: struct.pack("<4I8s", 4, 24, 8, 8, bytes(8)),
+    "a watch for the zygote's": lambda: struct.pack("<2IQ8s", 4, 24, 8, bytes(8)),
     "spare of no namespaces": lambda: struct.pack("<2IQ", 5, 16, 0),
     "spare without flags": lambda: struct.pack("<2I", 5, 8),
     "texts": lambda: struct.pack("<6I4s", 1, 28, 9000, 0, 0, 2, b"a\0bc"),

@@ -69,8 +69,10 @@ class Began(Start):
 
     one: StandIn
     signum = 0
+    is_told = False
 
     def ready(self) -> None:
+        self.is_told = True
         self.one.go(1)
 
     def lost(self, signum: int) -> None:
@@ -84,9 +86,9 @@ class Status:
 
 
 class Scene:
-    """One thread, stopped in its exec, and its program started."""
+    """One thread, stopped in its exec, and its program started; or not yet stopped, and it runs."""
 
-    def __init__(self, layout: Registers, is_awaited: bool) -> None:
+    def __init__(self, layout: Registers, is_awaited: bool, is_running: bool = False) -> None:
         self.layout = layout
         self.loop, (self.tracing, self.listener, self.file) = EventLoop(), [Noting(layout) for _ in range(3)]
         self.forgotten: list[StandIn] = []
@@ -94,6 +96,13 @@ class Scene:
         seized: Any = Seized(Notification(1, TID, False, ARGUMENTS), Status(), PATH_END, NUMBER)  # type: ignore[arg-type]
         given: Any = (*ends, seized, is_awaited, self.file, self.start, self.forgotten.append)
         self.one = self.start.one = StandIn(self.loop, *given)
+        if is_running:
+            self.one.go(1)
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the thread, as it was ordered to."""
         self.one.changed(at.EVENT_STOP << 16 | signal.SIGTRAP << 8 | 0x7F)
 
     def call_made(self) -> tuple[int, ...]:
@@ -128,6 +137,42 @@ def test_one_that_runs_on_has_a_stand_in_soon(layout: Registers) -> None:
     scene.tracing.names()
     scene.loop.turn()  # until the timer
     assert scene.call_made()[0] == layout.execveat
+
+
+def test_a_program_that_runs_before_its_caller_stops_is_not_started_again(layout: Registers) -> None:
+    scene = Scene(layout, is_awaited=False, is_running=True)
+    scene.stop()
+    assert not scene.start.is_told
+    scene.one.finish(3 << 8)
+    assert scene.call_made()[:2] == (layout.exit_group, 3)
+
+
+def test_one_that_ends_before_its_caller_stops_ends_it_then(layout: Registers) -> None:
+    scene = Scene(layout, is_awaited=True, is_running=True)
+    scene.one.finish(3 << 8)
+    assert "set_registers" not in scene.tracing.names()
+    scene.stop()
+    assert scene.call_made()[:2] == (layout.exit_group, 3)
+    assert scene.tracing.names()[-3:] == ["block_signals", "set_registers", "leave"]
+    assert scene.forgotten == [scene.one]
+
+
+def test_one_that_a_signal_has_ended_before_has_a_stand_in(layout: Registers) -> None:
+    scene = Scene(layout, is_awaited=False, is_running=True)
+    scene.one.finish(signal.SIGTERM)
+    scene.stop()
+    assert scene.call_made()[:3] == (layout.execveat, NUMBER, PATH_END)
+
+
+@pytest.mark.parametrize("event", [at.EVENT_STOP, 0])
+def test_whose_program_runs_does_not_get_out_of_its_exec(layout: Registers, event: int) -> None:
+    scene = Scene(layout, is_awaited=False, is_running=True)
+    scene.tracing.registers = lambda tid: [0] * layout.count  # type: ignore[method-assign]
+    scene.tracing.names()
+    scene.one.changed(event << 16 | signal.SIGUSR1 << 8 | 0x7F)
+    assert not {"resume", "leave", "to_next_call"} & set(scene.tracing.names())  # it is killed where it is
+    scene.one.changed(signal.SIGKILL)
+    assert scene.start.signum == signal.SIGKILL
 
 
 @pytest.mark.parametrize("status", [signal.SIGTERM, signal.SIGKILL])

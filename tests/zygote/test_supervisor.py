@@ -208,6 +208,13 @@ def test_relative_programs_are_found_from_where_the_process_stands(
     assert out == f"{script}\n{OUTSIDE}" * 3
 
 
+def test_what_is_known_of_a_path_holds_for_no_other(zygote: Supervised) -> None:
+    script = "/bin/echo a; /bin/echo b; /bin/../bin/uname; cd /bin; ./uname; ./echo c; /bin/echo d"
+    _, out, err = zygote.call(script, forbid("uname"))
+    assert out == "a\nb\nc\nd\n"
+    assert err == "Execution denied: Execution forbidden by policy\n" * 2
+
+
 def test_a_script_without_interpreter_is_the_shells_own(zygote: Supervised, tmp_path: Path) -> None:
     script = tmp_path / "tool"
     script.write_text(f"{FILTERS}\n")

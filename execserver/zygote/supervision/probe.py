@@ -148,7 +148,7 @@ def _try_notification(kernel: Kernel) -> None:
         # The child's exit status is the errno of what failed there.
         number = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         raise _failed(STEP_FILTER, number if number > 0 else errno.EIO)
-    listener = Listener(descriptor, kernel.machine)
+    listener = Listener(descriptor, kernel)
     try:
         _supervise(kernel, listener, pid)
     finally:

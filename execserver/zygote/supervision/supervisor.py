@@ -170,7 +170,7 @@ class Supervisor:
         if descriptor is not None:
             if self._source is not None:
                 self._source.close()  # that of a program which could not be executed
-            listener = Listener(descriptor, self._kernel.machine)
+            listener = Listener(descriptor, self._kernel)
             self._source = ListenerSource(
                 *(self._kernel, listener, self._leave, self._messages, self._broker, self._loop),
                 *(self._stand_ins, self._of_ours),

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 _SUPERVISORS = b"supervisor"  # any second word says whose it is
 _WATCH, _SPARE = 4, 5
-_WATCH_HEAD = struct.Struct("<IIII")  # kind, size, flags of a listener, those of an older kernel
-_SPARE_ORDER = struct.Struct("<IIQ")  # kind, size, clone flags
+_HEAD = struct.Struct("<IIQ")  # kind, size, flags: of a listener, or of the clone
 
 
 class WatchedTemplate(CompiledTemplate):
@@ -45,7 +44,7 @@ class WatchedTemplate(CompiledTemplate):
         """Have the process know a plan, and wait with an init in namespaces of these flags."""
         if self.start() and self._socket is not None:
             _, _, plans = self._plan(root)
-            order = _SPARE_ORDER.pack(_SPARE, _SPARE_ORDER.size, flags)
+            order = _HEAD.pack(_SPARE, _HEAD.size, flags)
             for data in (*(data for data, _ in plans), order):
                 send_record(self._socket, data)
 
@@ -77,5 +76,5 @@ class WatchedTemplate(CompiledTemplate):
         return True
 
 
-def _watch(code: bytes, flags: int, plain_flags: int) -> bytes:
-    return _WATCH_HEAD.pack(_WATCH, _WATCH_HEAD.size + len(code), flags, plain_flags) + code
+def _watch(code: bytes, flags: int) -> bytes:
+    return _HEAD.pack(_WATCH, _HEAD.size + len(code), flags) + code

@@ -83,7 +83,7 @@ def _try(kernel: Kernel) -> None:
     descriptor = install.receive_listener(ours)
     if descriptor is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    listener, stand_ins, trial = Listener(descriptor, kernel.machine), StandIns(kernel, EventLoop()), _Trial()
+    listener, stand_ins, trial = Listener(descriptor, kernel), StandIns(kernel, EventLoop()), _Trial()
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     notification = listener.receive() if poll.poll(_LIMIT_S * 1000) else None

@@ -2,8 +2,9 @@
 
 The thread is traced from the moment its program may run outside:
 
-    HALTING    interrupted, and its call answered, so that it stops on its way back
-    HALTED     it stops; nothing has run yet, and from here on only SIGKILL takes it away from us.  Now the
+    HALTING    interrupted, and its call answered, so that it stops on its way back.  The program runs by
+               now where only SIGKILL could end the wait before, so nothing else can take the thread away
+    HALTED     it stops, and nothing has run yet; from here on only SIGKILL takes it away from us.  Now the
                program is started outside.  If it cannot be, the thread gets the errno, as from its own exec
     WAITING    the program runs, and nobody waits for the exec: if it ends soon, the thread exits as it did
     ENTERING   its registers make it execute the stand-in, by a call of its own; it runs to that call
@@ -103,6 +104,7 @@ class StandIn:
         self.step = HALTING
         self.since = time.monotonic()
         self._program = 0  # once it runs outside, and until its end is known
+        self._has_program = False
         self._status: int | None = None  # its wait status, once it has ended
         self._is_stopped = False  # the process, by a signal
         self._will_stop = False  # a stop came while it became a stand-in
@@ -131,12 +133,18 @@ class StandIn:
         self._listener.fail(identity, _RESTART)
 
     def go(self, program: int) -> None:
-        """Stand in for a program that has been started outside; HALTED only."""
-        self._program = program
+        """Stand in for a program that has been started outside; HALTING or HALTED only."""
+        self._program, self._has_program = program, True
+        if self.step == HALTED:
+            self._wait()
+
+    def _wait(self) -> None:
         self.step = WAITING
         # Nothing may be lost, or kill it, until signals are passed on.
         self._tracing.block_signals(self.tid, _EVERY_SIGNAL)
-        if self._is_awaited:
+        if self._status is not None:
+            self.finish(self._status)
+        elif self._is_awaited:
             self.become()
         else:
             self._loop.after(BRIEF_S, self.become)
@@ -227,15 +235,19 @@ class StandIn:
         self.tid = tid
 
     def _halted(self, event: int, signum: int) -> None:
-        if event != at.EVENT_STOP:
-            self._tracing.resume(self.tid, signum)  # a signal came before, and has its handler run
-            return
-        found = self._found_in_its_exec()
+        found = self._found_in_its_exec() if event == at.EVENT_STOP else None
         if found is not None:
             self._registers = found
-            self._will_stop = signum in STOPS
+            self._will_stop |= signum in STOPS
             self.step = HALTED
-            self._start.ready()
+            if self._has_program:
+                self._wait()
+            else:
+                self._start.ready()
+        elif self._has_program:
+            self.give_up()  # nothing may run in both places
+        elif event != at.EVENT_STOP:
+            self._tracing.resume(self.tid, signum)  # a signal came before, and has its handler run
         else:
             # A signal has ended the call, and nothing was started.  If the thread asks again, it is known.
             self._leave()

@@ -56,7 +56,10 @@ _KILLED_TEXT = b"Execution failed: the process could not be ended, and was kille
 
 
 class Intercepted(Caller):
-    """A thread that waits in its execve, and the notification that stands for it."""
+    """A thread that waits in its execve, the notification that stands for it, and its memory, which it owns.
+
+    `always_runs` is the path if that alone had it run inside, and names no other folder.
+    """
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Intercepted(Caller):
         stand_ins: StandIns,
         shell: Standing | None,
         notification: Notification,
+        memory: Memory,
     ) -> None:
         self._kernel = kernel
         self._listener = listener
@@ -82,7 +86,8 @@ class Intercepted(Caller):
         self._start: Start | None = None  # of the program, once it may be started
         self._stand_in: StandIn | None = None
         self._owed: int | None = None  # the exit status for when it asks again
-        self._memory: Memory | None = None
+        self._memory = memory
+        self.always_runs = b""
         self._workdir = b""
         self._there: os.stat_result | None = None  # the program, if it is the same outside
         self._env_at = 0
@@ -190,7 +195,7 @@ class Intercepted(Caller):
         """Make the process exit; one that cannot be made to is killed."""
         if self.is_interrupted:
             self._owed = code  # else, when it asks again, the program would run a second time
-            self._close_memory()
+            self._memory.close()
         elif self._listener.is_waiting(self._id) and not self._leave.end(
             self._listener, self._id, self.tid, code
         ):
@@ -208,19 +213,21 @@ class Intercepted(Caller):
             means.close()
 
     def halt(self, start: Start) -> None:
-        """Trace the thread, so that it can become a stand-in; where that is refused, it waits in its call."""
+        """See to it that the thread is in its call until it is told otherwise.
+
+        Where signals could end its wait, it is traced first.
+        """
         self._start = start
-        if self._status is not None:
-            seized = Seized(self._notification, self._status, self._path_end, self._free_number)
-            self._stand_in = self._stand_ins.seize(self._listener, seized, start)
+        if not self._listener.holds:
+            self._seize(start)
         if self._stand_in is None:
             start.ready()
-        else:
-            start.traced()
 
     def replaced(self, program: int) -> None:
         """Let the thread become the stand-in of a program."""
-        self._close_memory()  # it has been read
+        self._memory.close()  # it has been read
+        if self._stand_in is None and self._listener.holds and self._start is not None:
+            self._seize(self._start)  # while the program begins to run
         if self._stand_in is not None:
             self._stand_in.go(program)
 
@@ -265,7 +272,6 @@ class Intercepted(Caller):
         return False
 
     def _read(self, always_runs: Callable[[bytes], bool] | None) -> Execution | None:
-        memory = self._memory = Memory(self.tid)
         folder, flags = _AT_FDCWD, 0
         arguments = self._notification.arguments
         path_at, argv_at, self._env_at, *_ = arguments
@@ -275,16 +281,19 @@ class Intercepted(Caller):
             folder = (folder & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
         if flags & ~(_AT_EMPTY_PATH | _AT_SYMLINK_NOFOLLOW):
             return None  # flags that only the kernel knows how to answer
-        path = memory.path(path_at)
+        path = self._memory.path(path_at)
         self._path_end = path_at + len(path)
         self._itself = not path and bool(flags & _AT_EMPTY_PATH)
         if not path and not self._itself:
             return None  # ENOENT, as the kernel will say
         file = self._absolute(path, folder)
-        if file is None or (always_runs is not None and always_runs(file)):
+        if file is None:
+            return None
+        if always_runs is not None and always_runs(file):
+            self.always_runs = file if file == path else b""
             return None
         # Since Linux 5.18 the kernel itself puts an empty string in place of no arguments.
-        argv = memory.strings(argv_at) or [b""]
+        argv = self._memory.strings(argv_at) or [b""]
         return Execution(file, argv, self._workdir)
 
     @property
@@ -323,6 +332,14 @@ class Intercepted(Caller):
             return os.open(b"/proc/%d/fd/%d" % (self.tid, self._folder), os.O_PATH | os.O_CLOEXEC)
         return opened_in_root(self._kernel, self.tid, file)
 
+    def _seize(self, start: Start) -> None:
+        """Trace the thread, so that it can become a stand-in; where that is refused, it waits in its call."""
+        if self._status is not None:
+            seized = Seized(self._notification, self._status, self._path_end, self._free_number)
+            self._stand_in = self._stand_ins.seize(self._listener, seized, start)
+        if self._stand_in is not None:
+            start.traced()
+
     def _means(self) -> Means | None:
         status = self._status = Status(self.tid)
         if status.tracer:
@@ -337,7 +354,6 @@ class Intercepted(Caller):
         if workdir is None:
             return None  # outside, another folder has that path, or none
         try:
-            assert self._memory is not None
             env = self._memory.strings(self._env_at, MANY_POINTERS)
             found = inherited_descriptors(self._kernel, self.alive_fd, self.tid)
             descriptors, self._free_number = found
@@ -371,12 +387,7 @@ class Intercepted(Caller):
     def _close(self) -> None:
         self.execution = None
         self._start = self._stand_in = None  # both refer to what refers to this object: a reference cycle
-        self._close_memory()
+        self._memory.close()
         if self.alive_fd >= 0:
             os.close(self.alive_fd)
             self.alive_fd = -1
-
-    def _close_memory(self) -> None:
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None

@@ -7,6 +7,7 @@ from collections import deque
 
 from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
 from execserver.zygote.supervision.trap.intercepted import Intercepted
+from execserver.zygote.supervision.trap.process_memory import Memory
 from execserver.zygote.supervision.trap.process_status import Status
 from execserver.zygote.supervision.trap.standing import Standing
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 MOST_BACKLOG = 4096  # more can be taken once the broker has room
+MOST_UNASKED = 1024  # of the paths that are remembered
 
 
 class ListenerSource:
@@ -54,6 +56,7 @@ class ListenerSource:
         # Brought later: they came while only those were wanted that become stand-ins.
         self._backlog: deque[Notification] = deque()
         self._followed: dict[int, Intercepted] = {}  # by thread; who waits for more than the kernel
+        self._unasked: set[bytes] = set()  # paths that were found to run inside whatever the arguments are
         self._of_ours = of_ours
         self._is_open = True
         self._is_over = False
@@ -113,14 +116,24 @@ class ListenerSource:
     def _bring(self, notification: Notification) -> None:
         if self._shell_thread:
             self._look_at_namespaces()
-        intercepted = Intercepted(
-            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._shell),
-            notification,
-        )
+        try:
+            memory = Memory(notification.tid)
+        except OSError as error:
+            # What cannot be read cannot be judged, so it does not run.
+            self._listener.fail(notification.id, error.errno or errno.EFAULT)
+            return
         # One that is followed may have a decision under way, so that must be found.
         is_followed = notification.tid in self._followed
+        if not is_followed and self._goes_on(notification, memory):
+            return
+        intercepted = Intercepted(
+            *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._shell),
+            *(notification, memory),
+        )
         execution = intercepted.read(None if is_followed else self._broker.always_runs)
         if execution is None:
+            if intercepted.always_runs and len(self._unasked) < MOST_UNASKED:
+                self._unasked.add(intercepted.always_runs)
             return
         before = self._followed.pop(intercepted.tid, None)
         if before is not None and before.is_interrupted:
@@ -134,6 +147,18 @@ class ListenerSource:
         self._broker.arrive(intercepted, execution)
         if intercepted.alive_fd >= 0:
             self._remember(intercepted)
+
+    def _goes_on(self, notification: Notification, memory: Memory) -> bool:
+        """Let the kernel do a call of a program that is known by its path; return whether it is."""
+        try:
+            if notification.at_folder or memory.path(notification.arguments[0]) not in self._unasked:
+                return False
+        except OSError:
+            return False  # what comes next meets the same error, and says so
+        # Closed first: the thread mostly runs next, on this processor, once this one has nothing to do.
+        memory.close()
+        self._listener.carry_on(notification.id)
+        return True
 
     def _look_at_shell(self, notification: Notification) -> None:
         """Note what the last of these programs, the shell, may do, and the filters that are ours."""

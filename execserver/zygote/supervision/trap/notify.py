@@ -40,7 +40,7 @@ _INSTRUCTION = struct.Struct("<HBBI")
 
 _SET_MODE_FILTER = 1
 _NEW_LISTENER = 8
-_WAIT_KILLABLE_RECV = 0x20  # since Linux 5.19; without it a signal makes the caller ask again
+_HOLDING = _NEW_LISTENER | 0x20  # since Linux 5.19; without it a signal makes the caller ask again
 _OURS = "notify"  # the key of this filter in `Kernel.programs`
 WAIT_KILLABLE = "wait killable"  # the entry in `Kernel.without` of a kernel that lacks the flag
 
@@ -76,9 +76,10 @@ class Notification:
 class Listener:
     """The listener; owns its descriptor, which is readable when there is a notification."""
 
-    def __init__(self, descriptor: int, machine: str) -> None:
+    def __init__(self, descriptor: int, kernel: Kernel) -> None:
         self.descriptor = descriptor
-        self._execveat = _CALLS[machine][1]
+        self.holds = _can_hold(kernel)  # only what kills a thread ends the wait of one that was received
+        self._execveat = _CALLS[kernel.machine][1]
         self._empty = bytes(_NOTIFICATION.size)  # the kernel insists on a buffer of zeros
         try:
             fcntl.ioctl(descriptor, _SET_FLAGS, _SYNC_WAKE_UP)
@@ -176,17 +177,12 @@ def prepare(kernel: Kernel) -> None:
         kernel.programs[_OURS] = program(kernel.machine)
 
 
-def listener_filter(kernel: Kernel) -> tuple[bytes, int, int] | None:
-    """Return the filter program and the flags for its listener: the best, and those that any kernel knows.
-
-    None for a CPU without numbers here.
-    """
+def listener_filter(kernel: Kernel) -> tuple[bytes, int] | None:
+    """Return the filter program and the flags for its listener; None for a CPU without numbers here."""
     if _OURS not in kernel.programs:
         prepare(kernel)
     code = kernel.programs.get(_OURS)
-    # With it only fatal signals end the wait of a call that was received.
-    more = 0 if WAIT_KILLABLE in kernel.without else _WAIT_KILLABLE_RECV
-    return None if code is None else (code, _NEW_LISTENER | more, _NEW_LISTENER)
+    return None if code is None else (code, _HOLDING if _can_hold(kernel) else _NEW_LISTENER)
 
 
 def install(kernel: Kernel) -> int:
@@ -199,16 +195,23 @@ def install(kernel: Kernel) -> int:
     found = listener_filter(kernel)
     if found is None:
         raise OSError(errno.ENOSYS, "no system call numbers for this CPU", kernel.machine)
-    code, flags, plain_flags = found
+    code, flags = found
     instructions = ctypes.create_string_buffer(code, len(code))
     address = ctypes.addressof(instructions)
     head = ctypes.create_string_buffer(struct.pack("@HP", len(code) // _INSTRUCTION.size, address))
+    return kernel.call("seccomp", _SET_MODE_FILTER, flags, head)
+
+
+def _can_hold(kernel: Kernel) -> bool:
+    """Return whether the kernel can keep a thread in its call once that was received, whatever it is sent."""
+    if WAIT_KILLABLE in kernel.without:
+        return False
     try:
-        return kernel.call("seccomp", _SET_MODE_FILTER, flags, head)
+        # Of flags that it knows the kernel goes on to the program, which is not there.
+        kernel.call("seccomp", _SET_MODE_FILTER, _HOLDING, None)
     except OSError as error:
-        if error.errno != errno.EINVAL or flags == plain_flags:
-            raise
-    return kernel.call("seccomp", _SET_MODE_FILTER, plain_flags, head)
+        return error.errno == errno.EFAULT
+    return False
 
 
 def _when(numbers: tuple[int, int], verdict: int) -> list[tuple[int, int, int, int]]:

@@ -38,8 +38,10 @@ class Memory:
         self._window = b""
 
     def close(self) -> None:
-        """Close it."""
-        os.close(self._descriptor)
+        """Close it, once or more often."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def path(self, address: int) -> bytes:
         """Return the path at an address; raises OSError ENAMETOOLONG, too."""

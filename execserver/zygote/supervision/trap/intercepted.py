@@ -293,7 +293,7 @@ class Intercepted(Caller):
             self.always_runs = file if file == path else b""
             return None
         # Since Linux 5.18 the kernel itself puts an empty string in place of no arguments.
-        argv = self._memory.strings(argv_at) or [b""]
+        argv = self._memory.strings(argv_at) or (b"",)
         return Execution(file, argv, self._workdir)
 
     @property

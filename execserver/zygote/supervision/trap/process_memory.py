@@ -50,17 +50,20 @@ class Memory:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         return found
 
-    def strings(self, address: int, expected: int = _FEW_POINTERS) -> list[bytes]:
+    def strings(self, address: int, expected: int = _FEW_POINTERS) -> tuple[bytes, ...]:
         """Return the strings of an array of pointers that ends with a null pointer; none for address 0.
 
         `expected` many pointers are read at first.  Both arrays of a call share one limit, as they do in the
         kernel.
         """
-        found: list[bytes] = []
         if not address:
-            return found
+            return ()
         pointers = self._pointers(address, expected)
         self._look_ahead(pointers)
+        together = self._together(pointers)
+        if together is not None:
+            return together
+        found: list[bytes] = []
         window, base = self._window, self._base
         for pointer in pointers:
             # Most strings have been read by now: this is done for each, and nobody else is served meanwhile.
@@ -78,6 +81,19 @@ class Memory:
         # It may be many times as large as the strings, and the caller may be held for long: 128 of them once
         # took 3 GiB of a supervisor.
         self._window = b""
+        return tuple(found)
+
+    def _together(self, pointers: list[int]) -> tuple[bytes, ...] | None:
+        """Return strings that were all read ahead, in a piece that can hold no longer ones than may be."""
+        window, base = self._window, self._base
+        if len(window) > _TOGETHER_BYTES or not pointers or min(pointers) < base:
+            return None
+        if window.find(b"\0", max(pointers) - base) < 0:
+            return None
+        # With a NUL behind the last one, each has its own.
+        found = tuple([window[(at := pointer - base) : window.find(b"\0", at)] for pointer in pointers])
+        self._window = b""
+        self._spend(sum(map(len, found)) + len(found))
         return found
 
     def _look_ahead(self, pointers: list[int]) -> None:

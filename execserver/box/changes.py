@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Final, Protocol, TypeVar
-
-from gevent.pool import Pool
 
 from execserver.box.comparing import Plan
 from execserver.box.here import Changed
@@ -100,6 +99,13 @@ def folders_to_open(plan: Plan, target: Tree) -> list[bytes]:
 def side_by_side(work: Callable[[T], R], items: Iterable[T], most: int) -> Iterator[R]:
     """Yield the results of work on items, in their order, with so many at a time.  Raises the first error."""
 
+    rest = iter(items)
+    first = list(islice(rest, 2))
+    if len(first) < 2:
+        yield from map(work, first)
+        return
+    from gevent.pool import Pool  # late: one small file needs none
+
     def safely(item: T) -> tuple[list[R], Exception | None]:
         try:
             return [work(item)], None
@@ -108,7 +114,7 @@ def side_by_side(work: Callable[[T], R], items: Iterable[T], most: int) -> Itera
 
     pool = Pool(most)
     try:
-        for results, error in pool.imap(safely, items, maxsize=most):
+        for results, error in pool.imap(safely, chain(first, rest), maxsize=most):
             if error is not None:
                 raise error
             yield from results

@@ -6,25 +6,24 @@ and something else never replace each other unless deleting is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 
 from execserver.box.nodes import PERMISSIONS, Kind, Node, Tree, beside, is_fresh, is_part
 
 
-@dataclass
 class Plan:
     """Names by what is done with them, each list in the order of doing; `refused` are left as they are."""
 
-    cleared: list[bytes] = field(default_factory=list)  # in the way of another kind; the deepest first
-    folders: list[bytes] = field(default_factory=list)
-    files: list[bytes] = field(default_factory=list)
-    links: list[bytes] = field(default_factory=list)
-    stamps: list[bytes] = field(default_factory=list)  # same content, other permissions or time
-    removals: list[bytes] = field(default_factory=list)  # the deepest first
-    settled: list[bytes] = field(default_factory=list)  # folders to stamp in the end; the deepest first
-    refused: list[bytes] = field(default_factory=list)
-    equal: int = 0
+    def __init__(self, files: Iterable[bytes] = ()) -> None:
+        self.cleared: list[bytes] = []  # in the way of another kind; the deepest first
+        self.folders: list[bytes] = []
+        self.files = list(files)
+        self.links: list[bytes] = []
+        self.stamps: list[bytes] = []  # same content, other permissions or time
+        self.removals: list[bytes] = []  # the deepest first
+        self.settled: list[bytes] = []  # folders to stamp in the end; the deepest first
+        self.refused: list[bytes] = []
+        self.equal = 0
 
     @property
     def is_empty(self) -> bool:

@@ -8,14 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from execserver.box.connecting import Box, patience, reaching
-from execserver.box.following import follow
 from execserver.box.interrupts import ending_cleanly
 from execserver.box.nodes import TooLarge
 from execserver.box.report import Report
 from execserver.box.running import open_client
 from execserver.box.shown import shown
 from execserver.box.syncing import Manner, Sync, box_path, local_path, refused
-from execserver.box.watching import lasting_client, leave
 from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.leaving import failure
 from execserver.own_process import keep_freed_buffers
@@ -45,7 +43,9 @@ class Wanted(NamedTuple):
 
 def sync(box: Box, wanted: Wanted, manner: Manner, *, watch: bool) -> int:
     """Make the target like the source, with `watch` for good; return the exit status.  Raises Leave."""
-    client = lasting_client(box) if watch else open_client(box, request_timeout=PATIENCE_S)
+    from execserver.box import following, watching  # late: `cp` does without
+
+    client = watching.lasting_client(box) if watch else open_client(box, request_timeout=PATIENCE_S)
     keep_freed_buffers()
     report = Report(lines=wanted.lines, dry=manner.dry, quiet=wanted.quiet)
     try:
@@ -60,9 +60,9 @@ def sync(box: Box, wanted: Wanted, manner: Manner, *, watch: bool) -> int:
                 up=wanted.up,
             )
             _refuse_nested(box, work)
-            return follow(work, client, box) if watch else work.run()
+            return following.follow(work, client, box) if watch else work.run()
     finally:
-        leave(client) if watch else client.close()
+        watching.leave(client) if watch else client.close()
 
 
 def _refuse_nested(box: Box, work: Sync) -> None:

@@ -5,7 +5,6 @@ Reading lets other greenlets run, so that the connection stays alive.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -150,6 +149,8 @@ def identity(status: os.stat_result) -> tuple[int, int]:
 
 def digest(fd: int, offset: int, length: int) -> str:
     """Return the SHA-256 of a part of an open file, in hexadecimal digits.  Raises OSError."""
+    import hashlib  # late: most copies compare nothing
+
     found, end = hashlib.sha256(), offset + length
     while offset < end:
         block = os.pread(fd, min(BLOCK, end - offset), offset)

@@ -5,7 +5,6 @@ Names are shown escaped to people; in JSON, bytes that are no UTF-8 are lone sur
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from execserver.box.comparing import Plan
@@ -125,6 +124,8 @@ class Report:
 
     @staticmethod
     def _line(record: dict[str, object]) -> None:
+        import json  # late: for programs only
+
         write(1, json.dumps(record) + "\n")
 
 

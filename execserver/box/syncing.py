@@ -13,14 +13,12 @@ from execserver.box import comparing, here
 from execserver.box.changes import AT_ONCE, Hopeless, side_by_side
 from execserver.box.comparing import Plan
 from execserver.box.connecting import Box, unreachable
-from execserver.box.download import Download
 from execserver.box.here import Changed, Lister
 from execserver.box.nodes import Excluded, Kind, TooLarge, Tree
 from execserver.box.report import Report
 from execserver.box.running import home_of
 from execserver.box.shown import shown
 from execserver.box.there import BoxTree
-from execserver.box.upload import Upload
 from execserver.client.errors import NotFoundError, RequestFailed
 from execserver.leaving import CANNOT, Leave, failure
 from execserver.protocol.paths import PathUri
@@ -144,8 +142,12 @@ class Sync:
         if plan.is_empty:
             return
         if self.up:
+            from execserver.box.upload import Upload  # late, as the other: a copy needs one of them
+
             Upload(self.here, self._box, self.report, resumes=resumes).apply(plan, source, target)
             return
+        from execserver.box.download import Download
+
         try:
             download = Download(self._box, self.here, self.report, resumes=resumes)
         except OSError as error:

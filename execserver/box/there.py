@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gevent.lock import BoundedSemaphore
-
 from execserver.box.below import BadName, parts
 from execserver.box.nodes import (
     MAX_NAME_BYTES,
@@ -25,6 +23,7 @@ from execserver.box.nodes import (
 )
 from execserver.box.shown import shown
 from execserver.client.errors import NotFoundError, ProtocolViolation, RequestFailed, TransportClosed
+from execserver.eventloop.locks import BoundedSemaphore
 from execserver.protocol.batches import FsListEntry, FsNodeKind, FsReadManyFile, FsWriteEntry, FsWriteError
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri

@@ -1,7 +1,8 @@
 """The costs of remote mode: what a request through a relay costs the executor, and what it costs the relay.
 
 A row of `EXECUTOR` or `RELAY` gets the URL of a relay with a token in its user part.  Behind the relay is one
-executor of ours; whichever of the two is counted runs under the counting tool.
+executor of ours; whichever of the two is counted runs under the counting tool.  Both ends of a stream wait
+longer with acknowledgements of their own (`patient_program`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.patient_program import wait_longer
 from bench.relay_ends import ENVIRONMENT, Executor, RelayUnderTest
 
 EXECUTOR, RELAY = "executor", "relay"
 PROGRAM = [sys.executable, "-m", "execserver"]
+_PATIENT = [sys.executable, "-m", "bench.patient_program"]
 
 
 class RemoteEnds:
@@ -31,13 +34,22 @@ class RemoteEnds:
 @contextmanager
 def serving_remote(subject: str, counted: Sequence[str]) -> Iterator[RemoteEnds]:
     """Start both ends, the one of `subject` by the words of `counted`."""
-    relay_program, executor_program = (counted, PROGRAM) if subject == RELAY else (PROGRAM, counted)
+    relay_program, executor_program = (
+        (counted, _PATIENT) if subject == RELAY else (PROGRAM, _patient(counted))
+    )
+    wait_longer()  # the harness is this process
     with (
         tempfile.TemporaryDirectory(prefix="bench-home-") as home,
         RelayUnderTest(relay_program, None) as relay,
         Executor(relay, executor_program, home) as executor,
     ):
         yield RemoteEnds(relay, relay.pid if subject == RELAY else executor.pid)
+
+
+def _patient(program: Sequence[str]) -> list[str]:
+    """Return what runs the program of ours at the end of a command, if one is there, more patiently."""
+    ours = list(program[-len(PROGRAM) :]) == PROGRAM
+    return [*program[: -len(PROGRAM)], *_PATIENT] if ours else list(program)
 
 
 def info(url: str, folder: Path, times: int) -> None:

@@ -11,6 +11,8 @@ import sys
 
 import greenlet
 
+from bench.patient_program import wait_longer
+
 COUNT = struct.Struct("<Q")
 
 
@@ -25,6 +27,7 @@ def main(argv: list[str]) -> int:
         count += 1
         COUNT.pack_into(shown, 0, count)
 
+    wait_longer()
     greenlet.settrace(note)
     sys.argv = ["execserver", *argv[1:]]
     from execserver.dispatch import main as serve

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import process_memory, relay, relay_rows
+from bench import cost_remote, process_memory, relay, relay_rows
 from bench.crowd_rows import CROWD_ROWS
 from bench.relay_ends import Executor, RelayUnderTest
 from tests.support.source import ROOT
@@ -45,3 +45,17 @@ def test_memory_is_that_of_a_process_and_of_all_below_it() -> None:
         written = process_memory.process_bytes(parent.pid, ["Private_Dirty"])
         parent.communicate(b"\n", timeout=30)
     assert 16 * 2**20 < written < 64 * 2**20
+
+
+@pytest.mark.ours_only("both ends are ours")
+@pytest.mark.parametrize("subject", [cost_remote.EXECUTOR, cost_remote.RELAY])
+def test_what_is_counted_of_both_ends_is_done(
+    subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(cost_remote, "wait_longer", lambda: None)  # for this process: others are tested here
+    with cost_remote.serving_remote(subject, cost_remote.PROGRAM) as ends:
+        cost_remote.metadata(ends.url, tmp_path, 2)
+        cost_remote.initialize(ends.url, tmp_path, 1)
+        words = Path(f"/proc/{ends.pid}/cmdline").read_bytes().split(b"\0")
+    assert (b"bench.patient_program" in words) == (subject == cost_remote.EXECUTOR)

@@ -60,7 +60,9 @@ def receive_record(sock: _socket.socket) -> tuple[bytes, list[int]] | None:
     try:
         return receive_bounded(sock, MAX_RECORD_BYTES)
     except ConnectionResetError:
-        return None  # the peer has ended as well, with something of ours unread
+        # The peer has ended, with something of ours unread.  The kernel says so once, and first, but what the
+        # peer had sent before, as the exit of a child, still comes.
+        return receive_bounded(sock, MAX_RECORD_BYTES)
 
 
 def receive_bounded(sock: _socket.socket, max_bytes: int) -> tuple[bytes, list[int]] | None:

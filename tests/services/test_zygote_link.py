@@ -197,6 +197,14 @@ def test_the_end_of_the_zygote_ends_what_is_asked(played: Played) -> None:
     played.link.signal_soon(child, signal.SIGINT)
 
 
+def test_an_exit_told_just_before_the_end_is_taken_although_something_was_left_unread(played: Played) -> None:
+    child = played.started()
+    send_record(played.zygote, encode(Exited(child.child_id, child.pid, 7 << 8)))
+    played.link.signal_soon(child, signal.SIGTERM)  # which the zygote never reads
+    played.close()
+    assert (child.exit_code, played.link.children) == (7, {})
+
+
 def test_a_retired_link_closes_after_its_last_child(played: Played) -> None:
     child = played.started()
     start = played.begin(played.child())

@@ -80,6 +80,18 @@ def test_a_peer_that_closed_with_unread_records_is_the_end_of_file(pair: Pair) -
     assert receive_record(right) is None
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+def test_what_a_peer_sent_before_it_closed_with_unread_records_arrives(pair: Pair, blocking: bool) -> None:
+    left, right = pair
+    right.setblocking(blocking)
+    told = [encode(Exited(number, 100 + number, 0)) for number in range(3)]
+    for each in told:
+        send_record(left, each)
+    send_record(right, encode(Started(9, 9)))
+    left.close()
+    assert [receive_record(right) for _ in range(4)] == [*[(each, []) for each in told], None]
+
+
 def test_a_full_non_blocking_socket_raises_and_sends_nothing(pair: Pair) -> None:
     left, right = pair
     left.setblocking(False)

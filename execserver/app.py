@@ -7,6 +7,7 @@ kernel queues connections.  In remote mode the registry is asked before the serv
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the plain calls, without enumerations
 import _socket
 import os
 
@@ -71,6 +72,8 @@ def serve(
         hierarchy = _control_groups(settings)
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
+        # A reload, perhaps, is done once the rest is loaded.  SIGTERM and SIGINT end this at once.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGHUP,))
         announce(None if sock is None else _url_of(sock, tls=isinstance(listen, WsListen) and listen.tls))
 
         from execserver.server import Server  # late: see above

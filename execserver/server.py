@@ -348,7 +348,8 @@ class Server:
         return call
 
     def _ready(self) -> None:
-        """Tell a service manager that all is up, and from now on that the event loop turns."""
+        """Take SIGHUP, tell a service manager that all is up, and from now on that the event loop turns."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))  # held since the server was announced
         self._manager.tell(READY)
         if self._manager.watchdog_s:
             self._watchdog = timer = get_hub().loop.timer(self._manager.watchdog_s, self._manager.watchdog_s)

@@ -199,3 +199,22 @@ def test_a_server_on_stdio_ends_likewise(start_server: StartServer, number: sign
         server.signal(number)
         assert server.wait() == 0
         assert family.left() == []
+
+
+@pytest.mark.parametrize("number", POLITE)
+def test_a_signal_right_behind_the_url_ends_it_in_order(number: signal.Signals) -> None:
+    """Most of the server is loaded only then."""
+    for _ in range(3):
+        with ServerProcess() as server:
+            server.signal(number)
+            assert server.wait() == 0
+
+
+def test_a_reload_right_behind_the_url_ends_nothing() -> None:
+    with ServerProcess(options=("--upgrade-on-hup", "--log-level", "info")) as server:
+        server.signal(signal.SIGHUP)
+        wait_until(lambda: "upgraded from" in server.errors(), 30)
+        with server.connect() as peer:
+            peer.open_session()
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0

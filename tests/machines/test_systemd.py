@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,7 +28,11 @@ from tools.problems import Problem
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 UNIT = "execserver.service"
-DROP_IN = "[Service]\nMemoryMax=400M\nEnvironment=EXECSERVER_LOG=info\n"
+# What the page tells an operator to lay over it; a limit for all of it, and patience with an emulator.
+(FLEET,) = re.findall(
+    r"^```conf\n(.*?)```", (ROOT / "docs/operations.md").read_text(), re.S | re.M
+)
+ALL = "[Service]\nMemoryMax=400M\nWatchdogSec=300\n"
 OPENING = (
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1:4567\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -74,7 +79,9 @@ cat /sys/fs/cgroup/system.slice/execserver.service/cgroup.subtree_control | told
 systemctl stop execserver
 show Result | told stopped
 ps -o user | grep -c devbox | told left
+execserver audit verify /var/log/execserver | told audit
 base64 -w 0 /root/out | told out
+echo
 """
 
 
@@ -134,7 +141,8 @@ def files() -> Files:
         {
             "usr/local/bin/execserver": file(PROGRAM.read_bytes(), 0o755),
             f"etc/systemd/system/{UNIT}": file((ROOT / "deploy/systemd" / UNIT).read_bytes()),
-            f"etc/systemd/system/{UNIT}.d/test.conf": file(DROP_IN.encode()),
+            f"etc/systemd/system/{UNIT}.d/fleet.conf": file(FLEET.encode()),
+            f"etc/systemd/system/{UNIT}.d/test.conf": file(ALL.encode()),
             "etc/systemd/system/check.target": file(wants.encode()),
             "etc/systemd/system/check.service": file(CHECK.encode()),
             "etc/passwd": file(small["etc/passwd"].data + b"devbox:x:1001:1001::/home/devbox:/bin/bash\n"),
@@ -203,7 +211,8 @@ def found() -> Found:
 def test_it_counts_as_started_once_it_serves_and_is_given_its_control_groups(found: Found) -> None:
     assert found.said["state"] == ["active"]
     assert set(found.said["delegated"][0].split()) == {"cpu", "memory", "pids"}
-    assert found.output_of("outside").endswith(b"/execserver.service/server\n")
+    place = rb"0::/system\.slice/execserver\.service/execserver\.\d+/s1/p\d+\n"
+    assert re.fullmatch(place, found.output_of("outside"))
     lines = found.output_of("doctor").decode().splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["yes", name] for name in ("control-groups", "limit-memory", "limit-processes", "limit-cpu")
@@ -233,6 +242,10 @@ def test_a_reload_upgrades_the_service_and_its_connections_and_processes_go_on(f
 
 def test_the_journal_knows_the_levels(found: Found) -> None:
     assert (found.said["info"], found.said["warning"]) == (["1"], ["0"])
+
+
+def test_its_audit_log_is_its_own_and_is_found_intact(found: Found) -> None:
+    assert re.match(r"intact: \d\d records, head [0-9a-f]{64}$", found.said["audit"][0])
 
 
 def test_it_ends_in_order_and_leaves_nobody(found: Found) -> None:

@@ -29,6 +29,7 @@ from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
 
 Parts = tuple[bytes, ...]
 
+_SHORT_BYTES = 4096  # of data: to copy them once more is cheaper than to join parts
 _STREAMS = {stream.value: stream.value.encode() for stream in ExecOutputStream}
 _PROCESS, _COMMAND_EXEC = "process", "command/exec"
 _TRUTH = {False: b"false", True: b"true"}
@@ -51,8 +52,11 @@ class ProcessTemplates:
         self._closed = _head(PROCESS_CLOSED, b"processId", process_id) + b',"seq":'
 
     def output(self, stream: str, seq: int, data: bytes) -> Parts:
-        """Return `process/output` in parts: the head, the base64 text, and the end."""
-        return (b'%b%d,"stream":"%b","chunk":"' % (self._output, seq, _STREAMS[stream]), encode(data), b'"}}')
+        """Return `process/output` in parts: the head, the base64 text, and the end; a short one in one."""
+        head = self._output, seq, _STREAMS[stream]
+        if len(data) < _SHORT_BYTES:
+            return (b'%b%d,"stream":"%b","chunk":"%b"}}' % (*head, encode(data)),)
+        return (b'%b%d,"stream":"%b","chunk":"' % head, encode(data), b'"}}')
 
     def exited(
         self,

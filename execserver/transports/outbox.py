@@ -111,14 +111,20 @@ class Outbox:
     def send(self, message: bytes) -> None:
         """Queue one whole message."""
         if self._held is not None or len(message) >= _LARGE_BYTES:
-            self.send_parts(message)
-        elif not self.closed:  # as nearly always; `send_parts` would take twice as long
+            self._queue_parts(message)
+        elif not self.closed:  # as nearly always; `_queue_parts` would take twice as long
             framed = self._framing.short(message)
             self._queue.append(framed)
             self._added(len(framed))
 
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole message given in parts, without joining them."""
+        if len(parts) == 1:
+            self.send(*parts)
+        else:
+            self._queue_parts(*parts)
+
+    def _queue_parts(self, *parts: bytes) -> None:
         length = sum(map(len, parts))
         if length < _LARGE_BYTES and self._held is None:
             self.send(b"".join(parts))

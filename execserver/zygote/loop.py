@@ -35,6 +35,7 @@ from execserver.zygote.records import (
     decode,
     encode,
 )
+from execserver.zygote.rest import ServerRest
 from execserver.zygote.spawn import SpawnFailure, spawn
 
 TYPE_CHECKING = False
@@ -55,7 +56,8 @@ _POLITE_SIGNALS = (
     3,
     15,
 )
-_IDLE_BEFORE_LOADING_MS = 100  # then the sandbox modules are loaded, so that no start waits for them
+# Then the sandbox modules are loaded, so that no start waits for them; the server must be idle as well.
+_IDLE_BEFORE_LOADING_MS = 100
 # Then a spare supervisor is made.  Before that, the server is busy with the answer to the last call, and of
 # calls that run at once others are about to end.
 _IDLE_BEFORE_SPARE_MS = 20
@@ -87,6 +89,7 @@ class Zygote:
         self._spare_is_due = False  # a supervised start has used the spare supervisor, or found none
         self._deserted = False  # an exec supervisor has ended; its orphans may leave orphans of their own
         self._sandboxes = sandboxes
+        self._server_rest = ServerRest(os.getppid())
         self._oom_score = OomScore() if oom_score is None else oom_score
         self._retried = 0.0
         self._poll = select.poll()
@@ -103,7 +106,8 @@ class Zygote:
             while True:
                 ready = [descriptor for descriptor, _ in self._poll.poll(self._patience_ms())]
                 if not ready and self._sandboxes is None:
-                    self._sandboxes_at_need()
+                    if self._server_rest.has_come():
+                        self._sandboxes_at_need()
                 elif not ready and self._spare_is_due:
                     self._make_spare()
                 self._retry_now_and_then()

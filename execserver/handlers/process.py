@@ -65,9 +65,12 @@ from execserver.services.spawner import SpawnSpec
 from execserver.zygote.confinement import FILTER, Confinement
 
 if TYPE_CHECKING:
+    from execserver.core.process_state import WriteMemory
     from execserver.egress.masking import Masking
+    from execserver.services.stdin_queue import StdinQueue
 
 _SANDBOX_TYPES = {False: ExecSandboxType.NONE, True: ExecSandboxType.LINUX_SECCOMP}
+_NOT_WRITTEN = "failed to write to process stdin"
 _ACCEPTED = WriteResponse(status=WriteStatus.ACCEPTED)
 _SIGNALS = {
     ProcessSignal.INTERRUPT: signal.SIGINT,
@@ -274,7 +277,7 @@ def read(call: Call, params: ReadParams) -> Raw | Later:
 
 
 @handles(PROCESS_WRITE, waits=False)
-def write(call: Call, params: WriteParams) -> WriteResponse | Later:
+def write(call: Call, params: WriteParams) -> WriteResponse | Reply | Later:
     """Queue bytes for the input of a process, once per write id."""
     if params.write_id == "":
         raise InvalidParams("writeId must not be empty")
@@ -294,28 +297,36 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Later:
     if stdin is None or process.stdin_closed:
         return WriteResponse(status=WriteStatus.STDIN_CLOSED)
 
-    def put() -> WriteResponse:
-        state = process.state
-        # Asked again after the wait: the same write may have come twice, and both have waited for room.
-        written = not state.terminated and stdin.put(params.chunk, lambda: write_id not in writes)
-        if state.terminated and not written and write_id not in writes:
-            raise InternalError("failed to write to process stdin")
-        # Only now: if the client left during the wait, the repeat of this write must be written.
-        if write_id is not None:
-            writes.add(write_id)
-        return _ACCEPTED
+    if not stdin.has_room:
+        stdin.expect()
+        return Later(partial(_put_in_turn, process, stdin, params.chunk, write_id), repeats=True)
+    if process.state.terminated:
+        raise InternalError(_NOT_WRITTEN)
+    # The answer wakes the client's processor.  Else that is idle, and the kernel has it carry the bytes of a
+    # terminal on: to wake it takes longer than to send the answer, and the way back as long again.
+    return Reply(_ACCEPTED, partial(_put_at_once, stdin, writes, params.chunk, write_id), leaves_first=True)
 
-    def wait() -> WriteResponse:
-        stdin.arrived()
-        # What came before the end of the input has its turn by then, so this came behind it.
-        if process.stdin_closed and write_id not in writes:
-            return WriteResponse(status=WriteStatus.STDIN_CLOSED)
-        return put()
 
-    if stdin.has_room:
-        return put()
-    stdin.expect()
-    return Later(wait, repeats=True)
+def _put_at_once(stdin: StdinQueue, writes: WriteMemory, data: bytes, write_id: str | None) -> None:
+    stdin.put_at_once(data)
+    if write_id is not None:
+        writes.add(write_id)
+
+
+def _put_in_turn(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None) -> WriteResponse:
+    state, writes = process.state, process.state.writes
+    stdin.arrived()
+    # What came before the end of the input has its turn by then, so this came behind it.
+    if process.stdin_closed and write_id not in writes:
+        return WriteResponse(status=WriteStatus.STDIN_CLOSED)
+    # Asked again after the wait: the same write may have come twice, and both have waited for room.
+    written = not state.terminated and stdin.put(data, lambda: write_id not in writes)
+    if state.terminated and not written and write_id not in writes:
+        raise InternalError(_NOT_WRITTEN)
+    # Only now: if the client left during the wait, the repeat of this write must be written.
+    if write_id is not None:
+        writes.add(write_id)
+    return _ACCEPTED
 
 
 @handles(PROCESS_SIGNAL)

@@ -14,13 +14,17 @@ class Special:
 
 
 class Reply(Special):
-    """A result, and what to do once it is queued, so that notifications follow the answer."""
+    """A result, and what to do once it is queued, so that notifications follow the answer.
 
-    __slots__ = ("result", "then")
+    `leaves_first`: the answer is written before that, unless others are about to be written with it.
+    """
 
-    def __init__(self, result: Result, then: Callable[[], None]) -> None:
+    __slots__ = ("leaves_first", "result", "then")
+
+    def __init__(self, result: Result, then: Callable[[], object], *, leaves_first: bool = False) -> None:
         self.result = result
         self.then = then
+        self.leaves_first = leaves_first
 
 
 class InTurn(Special):

@@ -78,6 +78,11 @@ class StdinQueue:
         finally:
             self._leave(turn)
 
+    def put_at_once(self, data: bytes) -> None:
+        """Do what `put` does while it `has_room`."""
+        if data and not (self.gone or self._finishing):
+            self._add(data)
+
     def finish(self) -> None:
         """Close once everything queued is written; the process then sees the end of its input."""
         self._finishing = True
@@ -132,11 +137,14 @@ class StdinQueue:
         if self.gone or not still_wanted():
             return False
         if data:
-            self._queue.append(memoryview(data))
-            self._queued += len(data)
-            if not self._waiting:
-                self._write()
+            self._add(data)
         return True
+
+    def _add(self, data: bytes) -> None:
+        self._queue.append(memoryview(data))
+        self._queued += len(data)
+        if not self._waiting:
+            self._write()
 
     def _leave(self, turn: Event) -> None:
         if turn in self._turns:  # the greenlet was killed before its turn came

@@ -220,13 +220,13 @@ class Connection:
         answer = self._dispatched(request)
         if answer is None:
             return True
-        if isinstance(answer, Special):
-            if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):
-                self._begun = request, answer
-                return False
-            self._give(request, answer)
-        else:
+        if isinstance(answer, Reply) or not isinstance(answer, Special):
             self._send_answer(request, answer)
+            return True
+        if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):
+            self._begun = request, answer
+            return False
+        self._give(request, answer)
         return True
 
     def _handle(self, text: bytes) -> None:
@@ -307,6 +307,8 @@ class Connection:
         if isinstance(answer, Reply):
             # In this order, so that a notification never comes before the answer that announces it.
             self._send_result(request.id, answer.result)
+            if answer.leaves_first and not self._inbox.waiting:
+                self._outbox.flush()
             answer.then()
         else:
             self._send_result(request.id, answer)

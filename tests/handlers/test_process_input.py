@@ -6,6 +6,7 @@ import gevent
 import pytest
 
 from execserver.core.process_state import REMEMBERED_WRITE_IDS
+from execserver.handlers.replies import Reply
 from execserver.services.stdin_queue import QUEUED_WRITES
 from tests.handlers.asking import Client
 from tests.handlers.processes import (
@@ -32,6 +33,20 @@ def test_input_is_written_once_per_id(asking: Client) -> None:
     assert write(asking, b"again", "1") == ACCEPTED
     assert write(asking, b"!", "2") == ACCEPTED
     assert run.read() == b"once!"
+
+
+def test_a_write_is_answered_before_its_bytes_are_written(asking: Client) -> None:
+    run = started(asking, pipeStdin=True)
+    params = {"processId": "p", "chunk": b64(b"x"), "writeId": "1"}
+    answer = asking.answer("process/write", params)
+    assert isinstance(answer, Reply)
+    assert answer.leaves_first
+    process = asking.call.session.processes.find("p")
+    assert process is not None
+    assert "1" not in process.state.writes
+    answer.then()
+    assert "1" in process.state.writes
+    assert run.read() == b"x"
 
 
 def test_without_an_id_every_write_counts(asking: Client) -> None:

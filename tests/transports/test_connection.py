@@ -64,6 +64,27 @@ def test_what_follows_a_reply_comes_behind_it(play: Play) -> None:
     assert one.answers() == [{"id": 1, "result": "started"}, {"method": "output"}]
 
 
+def test_a_reply_that_leaves_first_is_written_before_what_follows(play: Play) -> None:
+    def handler(params: object) -> Reply:
+        return Reply(result(params), lambda: written.append(len(one.answers())), leaves_first=True)
+
+    for handle in (at_once(handler), lambda params: handler(params)):
+        written: list[int] = []
+        one = play(write=handle)
+        one.ask("write")
+        assert written == [1]
+
+
+def test_a_reply_that_leaves_first_is_written_with_those_of_a_burst(play: Play) -> None:
+    def handler(_params: object) -> Reply:
+        return Reply(result(), lambda: written.append(len(one.answers())), leaves_first=True)
+
+    written: list[int] = []
+    one = play(write=at_once(handler))
+    one.ask("write", None, "write", "write")
+    assert written == [0, 0, 3]
+
+
 def test_what_is_no_message_is_answered_with_id_minus_one(play: Play) -> None:
     one = play(echo=result)
     one.receive(b"{", b'{"id":1,"method":"echo"}')

@@ -5,9 +5,7 @@ long as nothing has to wait, else by one greenlet, which is made when it is firs
 to wait for something gets a greenlet of its own and delays no other request.  Reading goes on while a request
 is handled, so the server notices the end of a client at once and detaches its session, whatever the greenlet
 is doing.  What was received before the end is still handled: a client may ask to terminate a process and
-leave.
-
-Where the server is asked for one request at a time, each waits for the one before, as at the reference.
+leave.  A server asked for one request at a time lets each wait for the one before, as the reference does.
 
 Limits: at `MAX_WAITING` waiting answers, or `WAITING_BYTES` of the requests they belong to, a further one
 waits in line.

@@ -29,6 +29,8 @@ CONTROLLER_OF: Final = {
     CPU_PERCENT: control_group.CPU,
 }
 
+_WORD_OF: Final = {MEMORY: "memory", PROCESSES: "processes", CPU_PERCENT: "cpu"}  # on the command line
+
 
 def process_caps(settings: Settings) -> Limits:
     """Return what --limit-process says."""
@@ -69,13 +71,17 @@ def groups_of_command_line(settings: Settings) -> Hierarchy | None:
     Raises Blocked for a limit that nothing holds here.
     """
     hierarchy = open_hierarchy()
-    for limits in (process_caps(settings), session_caps(settings)):
+    for option, limits, otherwise in (
+        ("--limit-process", process_caps(settings), "; or add --limit-process enforce=best"),
+        ("--limit-session", session_caps(settings), ""),
+    ):
         for name in limits.values:
             why = None if limits.best else lacking(name, hierarchy)
             if why is not None:
                 if isinstance(hierarchy, Hierarchy):
                     hierarchy.close()
-                raise Blocked(f"{name} cannot be enforced here: {why.blocker}", why.cure)
+                said = f"{option} {_WORD_OF[name]} cannot be enforced here: {why.blocker}"
+                raise Blocked(said, f"{why.cure}{otherwise}")
     return None if isinstance(hierarchy, Blocked) else hierarchy
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.e2e.sandbox_places import Place
 from tests.support.peer import Json, Message, Peer, RemoteError
 from tests.support.running import event, output_until, run, start, terminate
 from tests.support.sandboxes import workspace_write
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import OURS, ServerProcess, base_environment
 from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
@@ -287,6 +288,23 @@ def test_the_servers_limits_are_for_every_process_and_the_most_a_client_gets() -
             start(peer, "q", "true", limits={"openFiles": 71})
         ended, _ = end_of(peer, "sleep 60", {"openFiles": 60})
         assert told(ended) == ("deadline", "wallMs", "process", 5_000)
+
+
+@pytest.mark.parametrize("whose", ["session", "process"])
+def test_limits_of_the_command_line_that_nothing_holds_are_told_in_its_words(peer: Peer, whose: str) -> None:
+    if is_held(peer, "memory"):
+        pytest.skip("the memory controller of cgroup v2 is delegated here")
+    refused = subprocess.run(
+        [*OURS.argv, "--listen", "ws://127.0.0.1:0", f"--limit-{whose}", "memory=4G"],
+        env=base_environment(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"Error: --limit-{whose} memory cannot be enforced here: ")
+    assert ("--limit-process enforce=best" in refused.stderr) == (whose == "process")
 
 
 def test_nothing_is_left_of_the_groups(limits_server: ServerProcess) -> None:

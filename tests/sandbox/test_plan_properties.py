@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from execserver.sandbox.plan import PlanRefused, SandboxPlan
 from execserver.sandbox.plan_record import decode_plan, encode_plan
 from execserver.sandbox.policy.facts import Facts
+from execserver.sandbox.policy.globs import compile_glob
 from tests.sandbox.policies import Rules, plan, policy
 from tests.sandbox.policy_model import Model, covers
 from tests.sandbox.root_model import RANK, View
@@ -141,7 +142,7 @@ def test_patterns_only_take_away(
         return
     view, model = View(made, host), Model(host, rules, "/ws", roots, for_files)
     # Those are looked for below the project roots only, also where a link is why they begin at the root.
-    everywhere = any(pattern.startswith(b"/**") for pattern in made.globs)
+    everywhere = any(glob.prefix == b"/" for pattern in made.globs for glob in compile_glob(pattern))
     for path in real_paths(host):
         if not everywhere:
             assert RANK[view.access(path)] <= RANK[model.places(path)], path

@@ -112,6 +112,24 @@ def facts_of(request: Request, redact: Callable[[str], str]) -> dict[str, object
     return facts
 
 
+class _Piece(msgspec.Struct):
+    path: str
+    name: str
+    part: str
+
+
+_PIECE_READER = msgspec.json.Decoder(_Piece)
+
+
+def piece_of(request: Request) -> tuple[str, str, str] | None:
+    """Return of which file a `fs/writePart` brings a piece; None where that cannot be read."""
+    try:
+        found = _decoded(request, _PIECE_READER)
+    except _UNREADABLE:
+        return None
+    return found.path, found.name, found.part
+
+
 def quick_text(request: Request) -> str | None:
     """Return the same as members of a JSON object, without the braces; None where it takes `facts_of`."""
     if request.trace:

@@ -75,6 +75,29 @@ def _lines(folder: Path, answered: list[Answered], quick: bool, patch: pytest.Mo
     return written
 
 
+def test_a_file_that_comes_in_pieces_is_one_record_until_something_else_is_done(tmp_path: Path) -> None:
+    def piece(name: str, offset: int, result: str = SUCCESS) -> Answered:
+        params = {"path": "file:///d", "name": name, "part": "cA==", "offset": offset, "size": 9, "chunk": ""}
+        error = InvalidParams("no") if result == ERROR else None
+        request = Request(1, "fs/writePart", msgspec.Raw(msgspec.json.encode(params)))
+        return Answered(request, Who("0123456789abcdef", Identity("none", "")), result, error, 0.0)
+
+    other = piece("eA==", 0)
+    remove = other._replace(request=Request(2, "fs/remove", msgspec.Raw(b'{"path":"file:///d/p"}')))
+    damaged = other._replace(request=Request(3, "fs/writePart", msgspec.Raw(b'{"path":1}')))
+    stranger = other._replace(who=Who("f" * 16, Identity("none", "")))
+    tmp_path.chmod(0o700)
+    wanted = [
+        [other, piece("eA==", 3), piece("eA==", 6)],
+        *([remove], [other, other], [stranger], [piece("eQ==", 3)], [damaged], [damaged], [other]),
+        *([piece("eA==", 6, ERROR)], [piece("eA==", 6), other]),
+    ]
+    lines = _lines(tmp_path, [each for group in wanted for each in group], True, pytest.MonkeyPatch())
+    seen = [msgspec.json.decode(line)["event"] for line in lines.splitlines()]
+    told = ["refusal" if group[0].result == ERROR else "change" for group in wanted]
+    assert [event for event in seen if event in ("change", "refusal")] == told
+
+
 @given(
     st.lists(
         st.tuples(

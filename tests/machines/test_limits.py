@@ -164,7 +164,7 @@ def test_the_machines_own_memory_is_told_apart_and_the_server_outlives_it(machin
     plays = [HUGE, HUNGRY, LIAR, HUGE._replace(sandbox=read_only(Path("/"))), HUNGRY]
     exits = played(machine, plays, 1)
     assert [told(each) for each in exits] == [play.expected for play in plays]
-    text = r"ended because the machine was out of memory \(peak \d+ MiB, [2-9] processes\)"
+    text = r"ended because the machine was out of memory \(peak [\d.]+ MiB, [2-9] processes\)"
     assert all(re.fullmatch(text, exits[number]["ended"]["text"]) for number in (0, 3)), exits
 
 

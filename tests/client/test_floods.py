@@ -140,7 +140,8 @@ def test_json_as_deep_as_can_be_is_a_violation() -> None:
 
 def test_a_block_longer_than_asked_for_is_a_violation() -> None:
     session: Any = SimpleNamespace(
-        call=lambda method, params, **options: SimpleNamespace(chunk=b"x" * (params.len + 1))
+        extensions=SimpleNamespace(binary_messages=False),
+        call=lambda method, params, **options: SimpleNamespace(chunk=b"x" * (params.len + 1)),
     )
     with pytest.raises(ProtocolViolation, match="asked for 10 bytes"):
         RemoteFile(session, "h", FsOpenMode.READ).read_block(0, 10)

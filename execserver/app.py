@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from execserver.remote.config import RemoteEnvironmentConfig, RemoteExecutorConfig
     from execserver.resources.hierarchy import Hierarchy
     from execserver.server import Server
+    from execserver.services.surviving.parts import Survival
+    from execserver.survival.keeping import Keeping
     from execserver.unix_socket import BoundFile
     from execserver.upgrading.resuming import TakenOver
     from execserver.watching import WatchOptions
@@ -63,6 +65,11 @@ def serve(
     """
     if STATE_VARIABLE in os.environ:
         return _go_on(settings, runtime_paths, announce, entry, options)
+    keeping = _keeping() if settings.survive_crash else None
+    if settings.survive_crash and keeping is None:
+        return _keep(runtime_paths, settings)
+    if keeping is not None and keeping.table:
+        return _go_on(settings, runtime_paths, announce, entry, options, keeping)
     inherited = dict(os.environb)
     soft_nofile = open_files_limit()
     # Before the zygote: an address in use must leave nothing running.
@@ -78,8 +85,10 @@ def serve(
 
         from execserver.server import Server  # late: see above
 
-        doctor = runtime_paths.doctor_command()
-        server = Server(settings, command, doctor, zygote, soft_nofile, inherited, hierarchy, rules)
+        server = Server(
+            *(settings, command, runtime_paths.doctor_command(), zygote, soft_nofile, inherited),
+            *(hierarchy, rules, None if keeping is None else _survival(keeping)),
+        )
         if watching is not None and options is not None:
             server.be_watched(*watching, is_required=options.is_required)
         if sock is None:
@@ -96,13 +105,17 @@ def _go_on(
     announce: Announce,
     entry: Entry | None,
     options: WatchOptions | None,
+    keeping: Keeping | None = None,
 ) -> int:
-    """Serve in the place of the program that has executed this one, with all that it was doing."""
-    taken_over = _taken_over(announce)
+    """Serve in the place of the program that has executed this one, with all that it was doing.
+
+    With `keeping` that of one that was killed.
+    """
+    taken_over = _taken_over(announce) if keeping is None else _after_crash(announce, settings, keeping)
     file = taken_over.file
     try:
         sock = taken_over.listening_socket()
-        server = _succeeding(taken_over, settings, runtime_paths, options)
+        server = _succeeding(taken_over, settings, runtime_paths, options, keeping)
         return server.run_websocket(sock, entry, file, taken_over)
     finally:
         if file is not None:
@@ -135,6 +148,7 @@ def _succeeding(
     settings: Settings,
     runtime_paths: ExecServerRuntimePaths,
     options: WatchOptions | None,
+    keeping: Keeping | None = None,
 ) -> Server:
     """Return the server that is to go on."""
     from execserver.server import Server
@@ -144,11 +158,69 @@ def _succeeding(
     hierarchy, rules = _control_groups(settings), _rules(options)
     soft_nofile = taken_over.incoming.soft_nofile
     # The zygote comes later: clients wait, and 10 ms for its exec would be a tenth of the pause.
-    server = Server(settings, command, doctor, None, soft_nofile, inherited, hierarchy, rules)
+    server = Server(
+        *(settings, command, doctor, None, soft_nofile, inherited, hierarchy, rules),
+        None if keeping is None else _survival(keeping),
+    )
     watching = _opened(options, settings, taken_over.metrics_socket())
     if watching is not None and options is not None:
-        server.be_watched(*watching, is_required=options.is_required, is_upgraded=True)
+        since = "upgraded" if keeping is None else "afterCrash"
+        server.be_watched(*watching, is_required=options.is_required, since=since)
     return server
+
+
+def _after_crash(announce: Announce, settings: Settings, keeping: Keeping) -> TakenOver:
+    """Return what a server that was killed has left.  Raises Leave for what cannot be read."""
+    import gc  # a part of the interpreter
+
+    from execserver.handover.carrier import HandoverError
+    from execserver.survival.recovery import Recovered
+
+    gc.disable()  # as behind an upgrade
+    try:
+        incoming = Recovered(keeping, settings)
+    except HandoverError as error:
+        raise failure(f"this server cannot go on: {error}") from None
+    announce(None)
+
+    from execserver.upgrading.after_crash import AfterCrash
+
+    return AfterCrash(incoming, incoming.state(), keeping.cause)
+
+
+def _keeping() -> Keeping | None:
+    """Return the line to the keeper of this server; None if this process is to be that."""
+    from execserver.survival.keeping import keeping_of
+    from execserver.survival.messages import BadMessage
+    from execserver.zygote.libc import Libc
+
+    Libc().set_undumpable()  # from now on there is in this process what commands must not see
+    try:
+        return keeping_of(os.environ)
+    except (BadMessage, ValueError) as error:
+        raise failure(f"this server cannot go on: {error}") from None
+
+
+def _keep(runtime_paths: ExecServerRuntimePaths, settings: Settings) -> int:
+    """Be the keeper of a server with the arguments of this process; return its exit status.
+
+    Raises Leave where nothing can be kept.
+    """
+    from execserver.own_start import own_start
+    from execserver.survival.keeper import keep
+    from execserver.survival.probing import objection
+
+    if (why := objection()) is not None:
+        raise failure(f"--survive-crash: {why}")
+
+    command = runtime_paths.server_command(own_start().arguments)
+    return keep(command, os.environ, settings.crash_restarts, settings.crash_window_s)
+
+
+def _survival(keeping: Keeping) -> Survival:
+    from execserver.services.surviving.parts import Survival
+
+    return Survival(keeping)
 
 
 def load(config: RemoteEnvironmentConfig | RemoteExecutorConfig | None = None) -> None:

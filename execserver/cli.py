@@ -44,7 +44,7 @@ else:
 _NAME = "execserver"
 _REMOTE_LOG_LEVEL = "info"  # there is no URL to print; what happens is told in the log
 _INSECURE = "--insecure-listen"
-_OWN = ("--keep-max", "--spool-max", "--allow-forward")  # they go to `own_options`
+_OWN = ("--keep-max", "--spool-max", "--allow-forward", "--survive-crash")  # they go to `own_options`
 _WATCHED_BY = ("--metrics", "--audit", "--audit-required", "--network-rules")
 _PASS_TRACE = "--pass-trace"
 _PRIVATE_VIA_UPSTREAM = "--proxy-private-ips-via-upstream"
@@ -223,10 +223,10 @@ def parse(argv: list[str], name: str = _NAME) -> Options:
     if (mistake := wrong_value(parsed.words)) is not None:
         raise program.mistaken(mistake)
     values = options_of(parsed)
-    if own := {name: parsed.options[name] for name in _OWN if name in parsed.options}:
+    if any(name in parsed.options for name in _OWN):
         from execserver.own_options import overrides
 
-        values = values._replace(settings=overrides(program, own))
+        values = values._replace(settings=overrides(program, parsed.options))
     if any(name in parsed.options for name in _LIMITS):
         from execserver.limit_options import limit_settings
 

@@ -133,6 +133,9 @@ Options:
   --pass-trace              Give a process the trace of the request that starts it, in TRACEPARENT.
   --upgrade-on-hup          On SIGHUP do as `execserver upgrade` does. Else SIGHUP ends the server, or with
                             wss:// has it read its certificate again.
+  --survive-crash           Start the server again when it is killed: sessions, processes and their unread
+                            output stay. On ws:// and unix:// only, and without limits, network proxies,
+                            recordings and output on disk.
   --insecure-listen         Listen on an address that others can reach, and ask nobody who they are.
   --remote <URL>            Serve through a relay instead: register with the registry at this base URL.
                             No port is opened; all traffic through the relay is encrypted end to end.

@@ -9,7 +9,12 @@ import re
 
 from execserver.arguments import Mistake, Program
 from execserver.leaving import failure
-from execserver.listen_url import ExecServerListenUrlParseError, WsListen, parse_listen_url
+from execserver.listen_url import (
+    DEFAULT_LISTEN_URL,
+    ExecServerListenUrlParseError,
+    WsListen,
+    parse_listen_url,
+)
 from execserver.watching import WatchOptions
 
 _TIME = re.compile(r"([0-9]{1,6})([smhd])|0")
@@ -24,6 +29,8 @@ def overrides(program: Program, options: dict[str, str]) -> dict[str, float]:
     """Return the settings that the options change.  Raises Leave for a wrong value."""
     found: dict[str, float] = {}
     for name, value in options.items():
+        if name not in _READERS:
+            continue
         setting, read, expected = _READERS[name]
         number = read(value)
         if number is None:
@@ -32,7 +39,21 @@ def overrides(program: Program, options: dict[str, str]) -> dict[str, float]:
                 Mistake(f"invalid value '{value}' for '{shown}': expected {expected}", None)
             )
         found[setting] = number
-    return found
+    return found | _surviving(options) if "--survive-crash" in options else found
+
+
+def _surviving(options: dict[str, str]) -> dict[str, float]:
+    """Return the settings of --survive-crash.  Raises Leave for what it does not go with."""
+    listen = options.get("--listen", DEFAULT_LISTEN_URL)
+    if not listen.startswith(("ws://", "unix://")):
+        raise failure(
+            "--survive-crash needs a server that listens on ws:// or unix://",
+            "give --listen ws://IP:PORT or unix:///PATH; TLS can end in a proxy in front of it",
+        )
+    for name in _NOT_SURVIVING:
+        if name in options:
+            raise failure(f"--survive-crash does not go with {name}: what that asks for would not survive")
+    return {"survive_crash": 1, "spool_bytes": 0}
 
 
 def watch_options(program: Program, options: dict[str, str]) -> WatchOptions:
@@ -84,6 +105,12 @@ def _size(text: str) -> float | None:
 def _reach(text: str) -> float | None:
     return _REACHES.index(text) if text in _REACHES else None
 
+
+# What of these a killed server has done cannot be taken over by the next one.
+_NOT_SURVIVING = (
+    *("--remote", "--upgrade-on-hup", "--limit-process", "--limit-session"),
+    *("--network-rules", "--spool-max"),
+)
 
 _READERS = {
     "--keep-max": ("keep_max_s", _seconds, _WRONG_TIME),

@@ -10,7 +10,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 ZYGOTE_ARGUMENT = "--execserver-zygote"
 DOCTOR_ARGUMENT = "--execserver-doctor"
@@ -62,6 +62,10 @@ class ExecServerRuntimePaths:
     def command(self, *arguments: str) -> list[bytes]:
         """Return the command that starts this program with arguments, ready for exec."""
         return [os.fsencode(word) for word in (*self._self_command(), *arguments)]
+
+    def server_command(self, arguments: Iterable[str]) -> list[str]:
+        """Return the command that starts a server, from the files that this process runs from."""
+        return [*(_frozen_start() or (sys.executable, "-I", _MAIN_SCRIPT)), *arguments]
 
     def egress_command(self, *arguments: str) -> list[bytes]:
         """Return the command that starts a proxy, ready for exec; it needs more than the standard library."""

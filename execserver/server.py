@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from gevent import spawn
 from gevent.event import Event
 from gevent.hub import get_hub
 
-from execserver import name_services
 from execserver.core.file_handles import FileHandles
 from execserver.eventloop.idle_memory import IdleMemory
 from execserver.eventloop.signals import END_SIGNALS, on_end_signals
@@ -31,9 +29,7 @@ from execserver.listening import is_loopback
 from execserver.log import active_redactor
 from execserver.own_process import (
     free_memory,
-    raise_open_files_limit,
     return_free_memory,
-    settle_allocator,
     settle_collector,
 )
 from execserver.service_manager import ALIVE, READY, STOPPING, ServiceManager
@@ -44,6 +40,7 @@ from execserver.services.sandbox import SandboxService
 from execserver.services.sandbox_report import SandboxReports
 from execserver.services.sandboxed_files import SandboxedFiles
 from execserver.services.sessions import SessionHost
+from execserver.services.settling import settle
 from execserver.services.sink import MessageSink
 from execserver.services.spawner import Spawner
 from execserver.services.stale_masks import StaleMasks
@@ -53,7 +50,6 @@ from execserver.transports.connection import connection_over
 from execserver.transports.front import Front
 from execserver.version import __version__
 from execserver.zygote.launch import ZygoteProcess
-from execserver.zygote.libc import Libc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,22 +61,22 @@ if TYPE_CHECKING:
     from execserver.eventloop.signals import EndSignals
     from execserver.remote.beginning import Beginning
     from execserver.resources.hierarchy import Hierarchy
+    from execserver.services.surviving.parts import Survival
     from execserver.transports.metrics_endpoint import MetricsEndpoint
     from execserver.unix_socket import BoundFile
     from execserver.upgrading.door import UpgradeDoor
     from execserver.upgrading.resuming import TakenOver
     from execserver.upgrading.upgrade import Upgrade
 
+    Classes = tuple[Callable[..., Spawner], Callable[..., SessionHost], Callable[..., ServiceManager]]
+
 _log = logging.getLogger(__name__)
 
 _STDIN, _STDOUT = 0, 1
-# Python's switch interval, which gevent uses, too: how long greenlets that only yield may switch among
-# themselves before the loop polls for input again.  At the default of 5 ms a flood delays all keystrokes by
-# as much: the 90th percentile of a small request was 5 to 7 ms, and is 0.5 to 2.5 now.
-_TURN_S = 0.0002
 # After an upgrade clients have waited long enough.
 _ZYGOTE_LATER_S = 0.01
 _SETTLE_LATER_S = 0.5
+_USUAL: Classes = Spawner, SessionHost, ServiceManager
 
 
 class Server:
@@ -100,22 +96,22 @@ class Server:
         inherited: dict[bytes, bytes],
         hierarchy: Hierarchy | None = None,
         network_rules: NetworkRules | None = None,
+        survival: Survival | None = None,
     ) -> None:
         """`zygote` is one that runs already, None to have it made later; `hierarchy` are the control groups.
 
-        `network_rules` are what commands may reach, None if that is the clients' affair.
+        `network_rules` are what commands may reach, None if that is the clients' affair.  `survival` lets a
+        server behind this one go on if this one is killed.
         """
         self._settings = settings
-        gevent.config.track_greenlet_tree = False  # costs time at each spawn, and nothing uses it
-        Libc().set_undumpable()  # commands must not read this process's memory or environment from /proc
-        sys.setswitchinterval(_TURN_S)
-        raise_open_files_limit()
-        settle_allocator()
-        name_services.use_built_in_ones()
+        settle()
         self._stale_masks = StaleMasks(inherited.get(b"XDG_RUNTIME_DIR"))
-        self._spawner = Spawner(zygote_command, zygote, soft_nofile, settings, self._stale_masks.clean)
+        self._survival = survival
+        spawner, host, manager = _USUAL if survival is None else survival.classes
+        clean = self._stale_masks.clean
+        self._spawner = spawner(zygote_command, zygote, soft_nofile, settings, clean)
         self._sandbox_reports = SandboxReports(self._spawner, doctor_command, inherited)
-        self._sessions = SessionHost(self._spawner, settings, hierarchy)
+        self._sessions = host(self._spawner, settings, hierarchy)
         files = FileService(settings)
         choose = self._sandbox_reports.choose
         shares = bool(settings.inherit_pid_namespace)
@@ -136,7 +132,7 @@ class Server:
         load_handlers()
         self._idle_memory = IdleMemory(return_free_memory, free_memory)
         self._endpoint: MetricsEndpoint | None = None
-        self._manager = ServiceManager(os.environ)
+        self._manager = manager(os.environ)
         self._watchdog: object = None  # the timer of the signs of life, if somebody waits for them
         self._stop = Event()
         self._soft_nofile = soft_nofile
@@ -147,9 +143,12 @@ class Server:
         segments: Segments | None,
         *,
         is_required: bool,
-        is_upgraded: bool = False,
+        since: str = "",
     ) -> None:
-        """Tell metrics and the audit log what happens, each if it is given; before anything is served."""
+        """Tell metrics and the audit log what happens, each if it is given; before anything is served.
+
+        `since` is `upgraded` or `afterCrash` for a server that goes on with what another one has left.
+        """
         from execserver.services.observers import Observer, Observers  # late: only who asks pays for it
 
         observers: list[Observer] = []
@@ -167,8 +166,9 @@ class Server:
             from execserver.services.audit import AuditTrail
 
             trail = AuditTrail(segments, active_redactor(), required=is_required)
-            upgraded = {"upgraded": True} if is_upgraded else {}
-            trail.start(version=__version__, pid=os.getpid(), uid=os.getuid(), **upgraded)
+            trail.start(
+                version=__version__, pid=os.getpid(), uid=os.getuid(), **({since: True} if since else {})
+            )
             observers.append(trail)
             self._services.audit = trail
             self._services.sandbox.hide(segments.folder)
@@ -209,6 +209,8 @@ class Server:
             taken_over.take(
                 self._spawner, self._services, listener, None if entry is None else entry.authenticator
             )
+        if self._survival is not None:
+            self._survival.publish(sock, self._metrics_sock, file, self._soft_nofile)
         listener.start()
         if entry is not None and entry.begin is not None:
             spawn(entry.begin)
@@ -253,7 +255,8 @@ class Server:
                 *(front, self._spawner, self._services, self._manager),
                 *(self._soft_nofile, self._metrics_sock),
             )
-            self._upgrade = Upgrade(ServerState(parts), signals, self._stop.is_set)
+            why_not = "" if self._survival is None else self._survival.WHY_NOT_UPGRADED
+            self._upgrade = Upgrade(ServerState(parts), signals, self._stop.is_set, why_not=why_not)
         return self._upgrade
 
     def _taken_over(self, taken_over: TakenOver, signals: EndSignals) -> None:
@@ -351,6 +354,8 @@ class Server:
         """Take SIGHUP, tell a service manager that all is up, and from now on that the event loop turns."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))  # held since the server was announced
         self._manager.tell(READY)
+        if self._survival is not None:
+            self._survival.ready(self._stop.set)
         if self._manager.watchdog_s:
             self._watchdog = timer = get_hub().loop.timer(self._manager.watchdog_s, self._manager.watchdog_s)
             timer.start(self._manager.tell, ALIVE)

@@ -114,6 +114,9 @@ class Settings:
     inherit_pid_namespace = Count(0, "1: sandboxed commands see the processes that the server sees")
     audit = Count(0, "1: an audit log is written; --audit")
     upgrade_on_hup = Count(0, "1: SIGHUP upgrades to what the server's file is now; --upgrade-on-hup")
+    survive_crash = Count(0, "1: processes outlive a server that is killed; --survive-crash")
+    crash_restarts = Count(3, "of a killed server within the time that follows; one more ends everything")
+    crash_window_s = Seconds(60.0, "in which restarts of a killed server are counted")
     pass_trace = Count(0, "1: a process goes on with the trace of its start; --pass-trace")
 
     # Limits, each 0 for none: of a process the most that a client can ask for, and what it gets otherwise

@@ -35,6 +35,7 @@ LAYERS = [
     {"handlers"},
     {"services"},
     {"access"},
+    {"survival"},
     {"audit", "core", "zygote", "wire", "http_client"},
     {"sandbox"},
     {"egress", "files", "resources", "rules"},

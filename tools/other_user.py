@@ -31,6 +31,7 @@ PART = (
     (
         *(
             "tests/services",
+            "tests/crash",
             "tests/http_client",
             "tests/packaging/test_unpacking.py",
             "tests/test_build.py",

@@ -85,6 +85,11 @@ class Services:
         return bool(self._settings.pass_trace)
 
     @property
+    def survives_crash(self) -> bool:
+        """Whether all that is started must outlive this server."""
+        return bool(self._settings.survive_crash)
+
+    @property
     def forwarding(self) -> Forwarding:
         """Where forwarded ports may lead; loaded by the first of them."""
         from execserver.services.ports.forwarding import Forwarding

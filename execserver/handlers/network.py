@@ -39,6 +39,8 @@ def start_with_proxy(call: Call, params: ExecParams, start: Start) -> Reply | La
     Where the machine has rules of its own, each process that may use the network gets one in which only the
     proxy is reachable, whatever the client asked for.
     """
+    if call.services.survives_crash:
+        raise InvalidParams("a network proxy does not survive a crash, so --survive-crash has none")
     rules = call.services.network_rules
     machine = None if rules is None else rules.of(call.connection.identity.label)
     if machine is not None:

@@ -302,6 +302,8 @@ def write(call: Call, params: WriteParams) -> WriteResponse | Reply | Later:
         return Later(partial(_put_in_turn, process, stdin, params.chunk, write_id), repeats=True)
     if process.state.terminated:
         raise InternalError(_NOT_WRITTEN)
+    if not stdin.may_follow_answer:
+        return _put(process, stdin, params.chunk, write_id)
     # The answer wakes the client's processor.  Else that is idle, and the kernel has it carry the bytes of a
     # terminal on: to wake it takes longer than to send the answer, and the way back as long again.
     return Reply(_ACCEPTED, partial(_put_at_once, stdin, writes, params.chunk, write_id), leaves_first=True)
@@ -314,13 +316,17 @@ def _put_at_once(stdin: StdinQueue, writes: WriteMemory, data: bytes, write_id: 
 
 
 def _put_in_turn(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None) -> WriteResponse:
-    state, writes = process.state, process.state.writes
     stdin.arrived()
     # What came before the end of the input has its turn by then, so this came behind it.
-    if process.stdin_closed and write_id not in writes:
+    if process.stdin_closed and write_id not in process.state.writes:
         return WriteResponse(status=WriteStatus.STDIN_CLOSED)
+    return _put(process, stdin, data, write_id)
+
+
+def _put(process: Process, stdin: StdinQueue, data: bytes, write_id: str | None) -> WriteResponse:
+    state, writes = process.state, process.state.writes
     # Asked again after the wait: the same write may have come twice, and both have waited for room.
-    written = not state.terminated and stdin.put(data, lambda: write_id not in writes)
+    written = not state.terminated and stdin.put(data, lambda: write_id not in writes, write_id)
     if state.terminated and not written and write_id not in writes:
         raise InternalError(_NOT_WRITTEN)
     # Only now: if the client left during the wait, the repeat of this write must be written.

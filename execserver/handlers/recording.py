@@ -19,6 +19,8 @@ def started(call: Call, params: ExecParams, start: Callable[[], Process]) -> Pro
     audit = call.services.audit
     if audit is None:
         raise InvalidParams("this server records nothing; its operator can have it do so with --audit")
+    if call.services.survives_crash:
+        raise InvalidParams("a recording does not survive a crash, so --survive-crash has none")
     call.session.processes.check_free(params.process_id)
     recording = audit.begin_recording(
         Who(call.session_id, call.session.identity), params.process_id, params.argv

@@ -81,6 +81,7 @@ def describe(
 ) -> EnvironmentInfo:
     """Return the machine's description."""
     # `provider_id` stays out: what it means is not known.
+    settings = settings or Settings()
     cwd = _working_directory()
     temporary = environ.get(b"TMPDIR")
     folder = os.path.join(cwd or b"/", temporary) if temporary else None
@@ -92,18 +93,21 @@ def describe(
         platform_os="linux",
         temporary_directories=() if folder is None else (PathUri.from_native(folder),),
         temp_dir=PathUri.from_native(folder or b"/tmp"),
-        capabilities=capabilities(check_masking(environ).works),
-        execserver=extensions(settings or Settings()),
+        capabilities=capabilities(check_masking(environ).works, proxies=not settings.survive_crash),
+        execserver=extensions(settings),
     )
 
 
-def capabilities(masks: bool) -> Capabilities:
-    """Return which parts of the newest contract this server keeps; `masks` says whether it can mask."""
+def capabilities(masks: bool, *, proxies: bool = True) -> Capabilities:
+    """Return which parts of the newest contract this server keeps.
+
+    `masks` says whether it can mask, `proxies` whether a process can have a network proxy.
+    """
     return Capabilities(
-        network_proxy_launch=True,
-        network_proxy_review_domains=True,
-        credential_masking=masks,
-        credential_masking_custom_providers=masks,
+        network_proxy_launch=proxies,
+        network_proxy_review_domains=proxies,
+        credential_masking=masks and proxies,
+        credential_masking_custom_providers=masks and proxies,
         fs_watch_missing="fs/watchMissing" in METHODS,
         capability_discovery_sandbox="capabilityRoots/discoverV1" in METHODS,
         capability_discovery_v2="capabilities/discoverV2" in METHODS,
@@ -140,8 +144,8 @@ def extensions(settings: Settings) -> Extensions:
         fs_watch="fs/watch" in METHODS,
         fs_gitignore=True,
         audit_head=bool(settings.audit),
-        process_limits=True,
-        process_recording=bool(settings.audit),
+        process_limits=not settings.survive_crash,
+        process_recording=bool(settings.audit) and not settings.survive_crash,
         binary_messages=True,
         fs_write_part="fs/writePart" in METHODS,
         port_forward=("none", "loopback", "any")[settings.forward_reach],

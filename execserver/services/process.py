@@ -33,6 +33,8 @@ from execserver.services.stdin_queue import StdinQueue
 
 if TYPE_CHECKING:
     from execserver.audit.recording import Recording
+    from execserver.handover.carrier import Incoming
+    from execserver.handover.records import PackedInput
     from execserver.services.account import Account
     from execserver.services.process_recorder import ProcessRecorder
 
@@ -81,11 +83,22 @@ class Process:
         self._templates = templates
         self._terminal_fd = child.master_fd
         # A terminal is one descriptor for both directions, and its pump closes it.
-        self.stdin = None if child.stdin_fd is None else StdinQueue(child.stdin_fd, owned=not state.tty)
-        self._pumps = [
-            OutputPump(stream, fd, self._output, attachment, self._output_ended, self._is_over)
-            for stream, fd in child.outputs
-        ]
+        self.stdin = None if child.stdin_fd is None else self._new_input(child.stdin_fd)
+        self._pumps = [self._new_pump(stream, fd) for stream, fd in child.outputs]
+
+    def _new_input(self, fd: int) -> StdinQueue:
+        return StdinQueue(fd, owned=not self.state.tty)
+
+    def _new_pump(self, stream: str, fd: int) -> OutputPump:
+        return OutputPump(stream, fd, self._output, self._attachment, self._output_ended, self._is_over)
+
+    def unpack_input(self, packed: PackedInput, incoming: Incoming) -> None:
+        """Take over the input that was packed."""
+        fd = packed.fd
+        if fd >= 0 and not self.state.tty:
+            fd = incoming.take(fd)
+        self.stdin = self._new_input(max(fd, 0))  # what is gone never uses the number
+        self.stdin.restore(packed)
 
     def begin(self) -> None:
         """Start reading the outputs and waiting for the exit; called once the start has been answered.

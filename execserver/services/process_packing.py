@@ -9,16 +9,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from execserver.core.process_state import ProcessState
 from execserver.handover.carrier import Incoming, Outgoing
 from execserver.handover.records import PackedProcess
 from execserver.protocol.record import encode_json
 from execserver.protocol.resource_limits import ProcessEnd, ResourceUsage
-from execserver.services.attachment import Attachment
 from execserver.services.child import Child
 from execserver.services.process import Process
-from execserver.services.process_roles import Templates
-from execserver.services.stdin_queue import StdinQueue
 
 
 def pack(process: Process, out: Outgoing, writer: str) -> PackedProcess:
@@ -56,17 +52,14 @@ def pack(process: Process, out: Outgoing, writer: str) -> PackedProcess:
 def unpacked(
     packed: PackedProcess,
     incoming: Incoming,
-    templates: Templates,
-    state: ProcessState,
     child: Child,
-    attachment: Attachment,
-    on_closed: Callable[[], None],
+    new_process: Callable[[Child], Process],
 ) -> Process:
     """Return the process that was packed, with its child; `begin` lets it go on."""
     child.adopt([(stream, incoming.take(fd)) for stream, fd in packed.outputs])
-    process = Process(templates, packed.argv, state, child, attachment, on_closed)
+    process = new_process(child)
     if packed.input is not None:
-        process.stdin = StdinQueue.unpacked(packed.input, incoming, owned=not state.tty)
+        process.unpack_input(packed.input, incoming)
     process.process_id, process.name = packed.process_id, packed.name
     process.started_at, process._input_ended = packed.started_at, packed.input_ended
     process._sent = frozenset(packed.sent)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from execserver.core.output_log import OutputLog
@@ -55,6 +56,8 @@ class Reservation:
 
 class ProcessTable:
     """Starts and finds processes; an id stays taken until some time after its process is closed."""
+
+    state_class = ProcessState
 
     def __init__(
         self,
@@ -111,9 +114,9 @@ class ProcessTable:
             child, account = self._spawned(spec, limits)
         finally:
             self._starting.discard(process_id)
-        state = ProcessState(tty=spec.tty, retained_bytes=self._retained_bytes, sandbox=sandbox)
+        state = self.state_class(tty=spec.tty, retained_bytes=self._retained_bytes, sandbox=sandbox)
         state.started()
-        process = Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
+        process = self._new_process(process_id, templates, argv, state, child)
         process.process_id = process_id
         process.account = account
         if self._spools is not None:
@@ -126,6 +129,11 @@ class ProcessTable:
             process.begin()  # nobody else will: the end needs the exit to be read
             process.end()
         return process
+
+    def _new_process(
+        self, process_id: str, templates: Templates, argv: list[str], state: ProcessState, child: Child
+    ) -> Process:
+        return Process(templates, argv, state, child, self.attachment, lambda: self._closed(process_id))
 
     def reserve(self, process_id: str) -> Reservation:
         """Keep a free id for a start that has to wait for something else; it `is_starting` meanwhile."""
@@ -297,11 +305,11 @@ class ProcessTable:
         from execserver.services.process_packing import unpacked
 
         process_id = packed.process_id
-        state = ProcessState.unpacked(packed.state, self._retained_bytes, incoming.beside)
+        state = self.state_class.unpacked(packed.state, self._retained_bytes, incoming.beside)
         child = self._spawner.claim(packed.zygote, packed.child_id) or ended_child(packed)
         wording = templates.unpacked(process_id, packed.wording, packed.caps)
         process = unpacked(
-            packed, incoming, wording, state, child, self.attachment, lambda: self._closed(process_id)
+            packed, incoming, child, partial(self._new_process, process_id, wording, packed.argv, state)
         )
         if packed.spool is not None:
             process.spool_to(spool(state.log))

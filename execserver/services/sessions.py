@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gevent import sleep, spawn
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from execserver.services.ports.table import PortTable
     from execserver.services.shell_snapshots import SessionSnapshots
 
+Table = TypeVar("Table", bound=ProcessTable)
 _TURNS_TO_LEAVE = 10  # each lets the loop read 256 KiB of what the old connection still has in its socket
 _TURN_S = 0.0001  # with 0, gevent runs other greenlets but polls no descriptor
 
@@ -147,10 +148,13 @@ class SessionHost:
     def kept(self) -> KeptSessions:
         """The sessions that stay longer or have names; most servers see none."""
         if self._kept is None:
-            from execserver.services.kept_sessions import KeptSessions
-
-            self._kept = KeptSessions(self._table, self._settings, self._expire)
+            self._kept = self._new_kept()
         return self._kept
+
+    def _new_kept(self) -> KeptSessions:
+        from execserver.services.kept_sessions import KeptSessions
+
+        return KeptSessions(self._table, self._settings, self._expire)
 
     @property
     def any_kept(self) -> bool:
@@ -172,18 +176,24 @@ class SessionHost:
         return self._added(record, identity)
 
     def _added(self, record: SessionRecord, identity: Identity) -> Session:
-        processes = ProcessTable(
+        session = self._new_session(record, identity)
+        processes = session.processes
+        if self.observer is not None:
+            processes.on_start = partial(_told, self.observer, Who(record.session_id, identity))
+        self._sessions[record.session_id] = session
+        return session
+
+    def _new_session(self, record: SessionRecord, identity: Identity) -> Session:
+        return Session(record, self._new_table(ProcessTable), identity)
+
+    def _new_table(self, kind: Callable[..., Table]) -> Table:
+        return kind(
             self._spawner,
             self.retention,
             self._settings.retained_output_bytes,
             self._new_limits,
             limits_all=self._limits_all,
         )
-        session = Session(record, processes, identity)
-        if self.observer is not None:
-            processes.on_start = partial(_told, self.observer, Who(record.session_id, identity))
-        self._sessions[record.session_id] = session
-        return session
 
     def find(self, session_id: str) -> Session | None:
         """Return a session, attached or not; None for an unknown id."""

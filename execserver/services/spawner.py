@@ -337,10 +337,13 @@ class Spawner:
             raise spawn_errors.os_failure(error.errno or errno.EIO) from None
 
     def _connect(self, process: ZygoteProcess) -> ZygoteLink:
-        link = ZygoteLink(process, self._link_ended)
+        link = self._new_link(process)
         self._zygotes.add(process.pid)
         self._links.add(link)
         return link
+
+    def _new_link(self, process: ZygoteProcess) -> ZygoteLink:
+        return ZygoteLink(process, self._link_ended)
 
     def _retire(self, link: ZygoteLink) -> None:
         link.retire()

@@ -16,7 +16,7 @@ from gevent.event import Event
 from gevent.hub import get_hub
 
 if TYPE_CHECKING:
-    from execserver.handover.carrier import Incoming, Outgoing
+    from execserver.handover.carrier import Outgoing
     from execserver.handover.records import PackedInput
 
 QUEUED_WRITES = 128  # as at the reference server, where a further one blocks the whole connection
@@ -27,6 +27,8 @@ Recorder = Callable[[], Callable[[bytes], None]]
 
 class StdinQueue:
     """The writing side; `gone` is True once nothing can be written any more."""
+
+    may_follow_answer = True  # else a write is queued before it is answered
 
     def __init__(self, fd: int, *, owned: bool) -> None:
         self._fd = fd
@@ -41,6 +43,11 @@ class StdinQueue:
         self._finishing = False
         self.gone = False
         self.recorder: Recorder | None = None  # asked before each write, and told what was written
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, unless the queue is `gone`."""
+        return self._fd
 
     @property
     def has_room(self) -> bool:
@@ -60,7 +67,9 @@ class StdinQueue:
         """Note that the greenlet of an expected write has begun."""
         self._expected -= 1
 
-    def put(self, data: bytes, still_wanted: Callable[[], bool] = lambda: True) -> bool:
+    def put(
+        self, data: bytes, still_wanted: Callable[[], bool] = lambda: True, write_id: str | None = None
+    ) -> bool:
         """Queue bytes, waiting for room; return False if they are not wanted any more or nobody reads.
 
         `finish` still lets the writes through that wait already, but no later ones.  A greenlet that is
@@ -69,12 +78,12 @@ class StdinQueue:
         if self._finishing:
             return False
         if self._has_turn:
-            return self._take(data, still_wanted)
+            return self._take(data, still_wanted, write_id)
         turn = Event()
         self._turns.append(turn)
         try:
             turn.wait()
-            return self._take(data, still_wanted)
+            return self._take(data, still_wanted, write_id)
         finally:
             self._leave(turn)
 
@@ -101,29 +110,24 @@ class StdinQueue:
         self._go_on()
 
     def pack(self, out: Outgoing) -> PackedInput:
-        """Return what `unpacked` makes an equal queue of; writes that wait for room are asked for again."""
+        """Return what `restore` makes an equal queue of; writes that wait for room are asked for again."""
         from execserver.handover.records import PackedInput
 
         fd = -1 if self.gone else out.keep(self._fd) if self._owned else self._fd
         return PackedInput(fd, [bytes(each) for each in self._queue], self._finishing)
 
-    @classmethod
-    def unpacked(cls, packed: PackedInput, incoming: Incoming, *, owned: bool) -> StdinQueue:
-        """Return the queue that was packed; it begins to write at once."""
-        fd = packed.fd
-        if fd < 0:
-            queue = cls(0, owned=owned)  # the number is never used
-            queue.gone = True
-            return queue
-        queue = cls(incoming.take(fd) if owned else fd, owned=owned)
-        queue._queue.extend([memoryview(each) for each in packed.queue])
-        queue._queued = sum([len(each) for each in packed.queue])
-        queue._finishing = packed.finishing
+    def restore(self, packed: PackedInput) -> None:
+        """Become the queue that was packed, and begin to write; called on a new one."""
+        if packed.fd < 0:
+            self.gone = True
+            return
+        self._queue.extend([memoryview(each) for each in packed.queue])
+        self._queued = sum([len(each) for each in packed.queue])
+        self._finishing = packed.finishing
         if packed.queue:
-            queue._wait_writable()
+            self._wait_writable()
         else:
-            queue._go_on()
-        return queue
+            self._go_on()
 
     @property
     def _has_turn(self) -> bool:
@@ -133,7 +137,7 @@ class StdinQueue:
     def _full(self) -> bool:
         return len(self._queue) >= QUEUED_WRITES or self._queued >= QUEUED_BYTES
 
-    def _take(self, data: bytes, still_wanted: Callable[[], bool]) -> bool:
+    def _take(self, data: bytes, still_wanted: Callable[[], bool], write_id: str | None) -> bool:
         if self.gone or not still_wanted():
             return False
         if data:
@@ -167,17 +171,7 @@ class StdinQueue:
 
     def _write(self) -> None:
         try:
-            while self._queue:
-                head = self._queue[0]
-                took = None if self.recorder is None else self.recorder()
-                written = os.write(self._fd, head)
-                if took is not None:
-                    took(bytes(head[:written]))
-                self._queued -= written
-                if written == len(head):
-                    self._queue.popleft()
-                else:
-                    self._queue[0] = head[written:]
+            self._pass_on()
         except BlockingIOError:
             self._wait_writable()
         except OSError:
@@ -188,6 +182,20 @@ class StdinQueue:
         else:
             self._stop_waiting()
         self._go_on()
+
+    def _pass_on(self) -> None:
+        """Write until nothing is queued.  Raises BlockingIOError, OSError."""
+        while self._queue:
+            head = self._queue[0]
+            took = None if self.recorder is None else self.recorder()
+            written = os.write(self._fd, head)
+            if took is not None:
+                took(bytes(head[:written]))
+            self._queued -= written
+            if written == len(head):
+                self._queue.popleft()
+            else:
+                self._queue[0] = head[written:]
 
     def _wait_writable(self) -> None:
         if not self._waiting:

@@ -75,11 +75,13 @@ class ZygoteLink:
     exited are still in `children` then.
     """
 
+    socket_class: type[_socket.socket] = _socket.socket
+
     def __init__(self, process: ZygoteProcess, on_end: Callable[[ZygoteLink], None]) -> None:
         self.pid = process.pid
         self.state = LinkState.ACTIVE
         self.children: dict[int, Child] = {}  # by request id: unlike a pid, it is never given out again
-        self._sock = _socket.socket(fileno=process.sock_fd)
+        self._sock = self.socket_class(fileno=process.sock_fd)
         self._on_end = on_end
         self._next_id = 1
         self._waiting: dict[int, AsyncResult[Record]] = {}  # requests without an answer

@@ -93,7 +93,10 @@ class Upgrade:
         signals: EndSignals,
         is_ending: Callable[[], bool],
         state_version: int = STATE_VERSION,
+        why_not: str = "",
     ) -> None:
+        """`why_not` is a reason for which this server can never be upgraded."""
+        self._why_not = why_not
         self._server = server
         self._state_version = state_version
         self._signals = signals
@@ -115,6 +118,10 @@ class Upgrade:
         if self._is_under_way:
             program.close()
             raise NotUpgraded("an upgrade is under way")
+        if self._why_not:
+            program.close()
+            self.refused(program.shown, who, self._why_not)
+            raise NotUpgraded(self._why_not)
         self._is_under_way = True
         try:
             check(program, self._state_version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 
-def drop_sent(pieces: deque[bytes | memoryview], count: int) -> None:
+def drop_sent(pieces: deque[bytes | memoryview] | deque[memoryview], count: int) -> None:
     """Drop the first bytes of the pieces; there are at least as many.  What is left of a piece is a view."""
     while count:
         head = pieces[0]

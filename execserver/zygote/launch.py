@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _SERVER_SOCKET = 3
 # All but the two numbers that the C library keeps for itself and lets nobody name.
-_EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
+EVERY_SIGNAL = tuple(number for number in range(1, 65) if number not in (32, 33))
 
 
 class ZygoteProcess:
@@ -44,7 +44,7 @@ def start_zygote(command: Sequence[bytes], soft_nofile: int) -> ZygoteProcess:
             ],
             setsid=True,
             setsigmask=(),
-            setsigdef=_EVERY_SIGNAL,
+            setsigdef=EVERY_SIGNAL,
         )
     except OSError:
         ours.close()

@@ -74,7 +74,8 @@ def test_queued_input_is_written_by_the_new_queue(carrier: Carrier, finishing: b
         old.finish()
     packed = old.pack(carrier)  # type: ignore[arg-type]
     old.close()
-    new = StdinQueue.unpacked(packed, carrier, owned=True)  # type: ignore[arg-type]
+    new = StdinQueue(carrier.take(packed.fd), owned=True)
+    new.restore(packed)
     assert new.has_room is finishing  # a queue that finishes takes nothing, at once
     found = b""
     while len(found) < 65_536 + 3 * QUEUED_WRITES:
@@ -92,7 +93,8 @@ def test_an_input_that_is_gone_stays_gone(carrier: Carrier) -> None:
     reader, writer = os.pipe()
     old = StdinQueue(writer, owned=True)
     old.close()
-    new = StdinQueue.unpacked(old.pack(carrier), carrier, owned=True)  # type: ignore[arg-type]
+    new = StdinQueue(0, owned=True)
+    new.restore(old.pack(carrier))  # type: ignore[arg-type]
     assert (new.gone, new.has_room, new.put(b"x")) == (True, True, False)
     os.close(reader)
 

@@ -79,9 +79,11 @@ def serve(
         hierarchy = _control_groups(settings)
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
-        # A reload, perhaps, is done once the rest is loaded.  SIGTERM and SIGINT end this at once.
-        _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGHUP,))
-        announce(None if sock is None else _url_of(sock, tls=isinstance(listen, WsListen) and listen.tls))
+        tls = isinstance(listen, WsListen) and listen.tls
+        if tls or settings.upgrade_on_hup:
+            # It is no end, and done once the rest is loaded.
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGHUP,))
+        announce(None if sock is None else _url_of(sock, tls=tls))
 
         from execserver.server import Server  # late: see above
 

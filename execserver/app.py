@@ -79,11 +79,7 @@ def serve(
         hierarchy = _control_groups(settings)
         command = zygote_command(runtime_paths, inherited)
         zygote = start_zygote(command, soft_nofile)
-        tls = isinstance(listen, WsListen) and listen.tls
-        if tls or settings.upgrade_on_hup:
-            # It is no end, and done once the rest is loaded.
-            _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGHUP,))
-        announce(None if sock is None else _url_of(sock, tls=tls))
+        _announce(announce, sock, settings, tls=isinstance(listen, WsListen) and listen.tls)
 
         from execserver.server import Server  # late: see above
 
@@ -99,6 +95,13 @@ def serve(
     finally:
         if file is not None:
             file.remove()
+
+
+def _announce(announce: Announce, sock: _socket.socket | None, settings: Settings, *, tls: bool) -> None:
+    if tls or settings.upgrade_on_hup:
+        # No end but a reload, which is done once the rest is loaded.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGHUP,))
+    announce(None if sock is None else _url_of(sock, tls=tls))
 
 
 def _go_on(

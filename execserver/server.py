@@ -353,9 +353,9 @@ class Server:
     def _ready(self) -> None:
         """Take SIGHUP, tell a service manager that all is up, and from now on that the event loop turns."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))  # held since the server was announced
-        self._manager.tell(READY)
-        if self._survival is not None:
+        if self._survival is not None:  # before anybody hears of it, who may kill the server
             self._survival.ready(self._stop.set)
+        self._manager.tell(READY)
         if self._manager.watchdog_s:
             self._watchdog = timer = get_hub().loop.timer(self._manager.watchdog_s, self._manager.watchdog_s)
             timer.start(self._manager.tell, ALIVE)

@@ -9,13 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import gevent
 import pytest
 
 from execserver.audit.reading import records, verify
-from execserver.client import ExecServerClient, Output
+from execserver.client import ExecServerClient, Output, TransportClosed
 from execserver.client import RemoteProcess as ClientProcess
 from tests.remote.agents import Issuer, check_assertion, claims
 from tests.remote.chatgpt_hosts import ChatGptHosts
@@ -61,8 +62,12 @@ def become(server: Running, *words: str) -> str:
 
 
 def come_back(client: ExecServerClient) -> None:
-    """Wait for the new program: a request that may come twice is asked again when its stream has ended."""
-    client.environment_status()
+    """Wait for the new program: what fails with the stream of the old one is asked again."""
+    for _ in range(5):
+        with suppress(TransportClosed):
+            client.environment_status()
+            return
+    raise AssertionError("no connection to the new program stays")
 
 
 def stay(server: Running, *words: str) -> str:

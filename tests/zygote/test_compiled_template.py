@@ -166,8 +166,9 @@ def test_nothing_stays_open_or_behind_in_the_zygote(giving_up: ConfinedZygote, t
         return descriptor_count(giving_up.pid), len(children_of(giving_up.pid))
 
     play()
-    before = play()
-    assert [play() for _ in range(3)] == [before] * 3
+    before = [play() for _ in range(3)]
+    # Not equal: a spare that has waited too long ends at any time, and the next start has another made.
+    assert min(play() for _ in range(3)) <= max(before)
 
 
 # The same with both.

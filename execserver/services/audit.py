@@ -25,7 +25,7 @@ from execserver.audit.segments import Segments
 from execserver.protocol import methods, own_methods
 from execserver.protocol.errors import InternalError
 from execserver.protocol.files import FsOpenMode
-from execserver.services.audit_facts import facts_of, json_of, piece_of, quick_text
+from execserver.services.audit_facts import Piece, facts_of, json_of, piece_of, quick_text
 from execserver.services.observers import ERROR, SUCCESS, Answered, Started, Who
 from execserver.services.process import Process
 
@@ -77,7 +77,7 @@ class AuditTrail:
         self._required = required
         self._number, self._head = segments.end.number, segments.end.head
         self._lost = 0  # records that could not be written
-        self._piece: tuple[str, ...] | None = None  # session and file, if the last request brought a piece
+        self._piece: tuple[str, Piece] | None = None  # with its session, if the last request brought one
         self._is_short = False  # of room, when it was last needed
         self._warned = -_WARN_S
         self._why = ""
@@ -222,13 +222,15 @@ class AuditTrail:
         return None
 
     def _is_news(self, answered: Answered) -> bool:
-        """Return False for a further piece of a file, which may have thousands, with nothing in between."""
+        """Return False for a piece behind the one before, of which a file may have thousands."""
         before, self._piece = self._piece, None
         if answered.request.method != own_methods.FS_WRITE_PART.name or answered.result != SUCCESS:
             return True
-        piece = piece_of(answered.request)
-        self._piece = None if piece is None else (answered.who.session_id, *piece)
-        return self._piece is None or self._piece != before
+        piece, session_id = piece_of(answered.request), answered.who.session_id
+        if piece is None:
+            return True
+        self._piece = session_id, piece
+        return before is None or before[0] != session_id or not piece.continues(before[1])
 
     def _is_quickly_told(self, event: str, answered: Answered) -> bool:
         """Write the record that `record` would, if this is one of the many whose members are plain."""

@@ -16,6 +16,7 @@ from msgspec.structs import fields
 
 from execserver.protocol.envelope import Request
 from execserver.protocol.lifting import Lifted
+from execserver.protocol.own_methods import FS_WRITE_PART
 
 T = TypeVar("T")
 
@@ -107,32 +108,41 @@ def facts_of(request: Request, redact: Callable[[str], str]) -> dict[str, object
             facts[name] = _NO_WORDS
     if "url" in facts:
         facts["url"] = _shown_url(facts["url"])
+    if request.method == FS_WRITE_PART.name and (piece := piece_of(request)) is not None:
+        facts["name"] = piece.name.decode(errors="backslashreplace")
     if trace := request.trace:
         facts["trace"] = (trace.traceparent or "")[:64]
     return facts
 
 
-class _Piece(msgspec.Struct):
+class Piece(msgspec.Struct, frozen=True):
+    """What a `fs/writePart` says of its piece besides the bytes."""
+
     path: str
-    name: str
-    part: str
+    name: bytes
+    part: bytes
+    offset: int
+
+    def continues(self, before: Piece) -> bool:
+        """Return whether it belongs to the same file as the one before, and comes behind it."""
+        is_same = (self.path, self.name, self.part) == (before.path, before.name, before.part)
+        return is_same and self.offset > before.offset
 
 
-_PIECE_READER = msgspec.json.Decoder(_Piece)
+_PIECE_READER = msgspec.json.Decoder(Piece)
 
 
-def piece_of(request: Request) -> tuple[str, str, str] | None:
-    """Return of which file a `fs/writePart` brings a piece; None where that cannot be read."""
+def piece_of(request: Request) -> Piece | None:
+    """Return which piece of which file a `fs/writePart` brings; None where that cannot be read."""
     try:
-        found = _decoded(request, _PIECE_READER)
+        return _decoded(request, _PIECE_READER)
     except _UNREADABLE:
         return None
-    return found.path, found.name, found.part
 
 
 def quick_text(request: Request) -> str | None:
     """Return the same as members of a JSON object, without the braces; None where it takes `facts_of`."""
-    if request.trace:
+    if request.trace or request.method == FS_WRITE_PART.name:
         return None
     try:
         text = _ENCODER.encode(_decoded(request, _QUICK_READER))

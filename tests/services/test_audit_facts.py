@@ -75,7 +75,9 @@ def _lines(folder: Path, answered: list[Answered], quick: bool, patch: pytest.Mo
     return written
 
 
-def test_a_file_that_comes_in_pieces_is_one_record_until_something_else_is_done(tmp_path: Path) -> None:
+def test_a_file_that_comes_in_pieces_is_one_record_until_it_begins_anew(tmp_path: Path) -> None:
+    """Or something else is done: who writes it twice is told twice."""
+
     def piece(name: str, offset: int, result: str = SUCCESS) -> Answered:
         params = {"path": "file:///d", "name": name, "part": "cA==", "offset": offset, "size": 9, "chunk": ""}
         error = InvalidParams("no") if result == ERROR else None
@@ -89,13 +91,20 @@ def test_a_file_that_comes_in_pieces_is_one_record_until_something_else_is_done(
     tmp_path.chmod(0o700)
     wanted = [
         [other, piece("eA==", 3), piece("eA==", 6)],
-        *([remove], [other, other], [stranger], [piece("eQ==", 3)], [damaged], [damaged], [other]),
-        *([piece("eA==", 6, ERROR)], [piece("eA==", 6), other]),
+        *([remove], [other], [other], [stranger], [piece("eQ==", 3)], [damaged], [damaged], [other]),
+        *([piece("eA==", 6, ERROR)], [piece("eA==", 6)], [other, piece("eA==", 6)], [piece("eA==", 3)]),
     ]
     lines = _lines(tmp_path, [each for group in wanted for each in group], True, pytest.MonkeyPatch())
     seen = [msgspec.json.decode(line)["event"] for line in lines.splitlines()]
     told = ["refusal" if group[0].result == ERROR else "change" for group in wanted]
     assert [event for event in seen if event in ("change", "refusal")] == told
+
+
+def test_the_record_of_a_piece_names_its_file() -> None:
+    params = b'{"path":"file:///d","name":"eP8=","part":"cA==","offset":0,"size":9,"chunk":"QQ=="}'
+    request = Request(1, "fs/writePart", msgspec.Raw(params))
+    assert quick_text(request) is None
+    assert facts_of(request, str) == {"path": "file:///d", "name": "x\\xff"}
 
 
 @given(

@@ -27,7 +27,7 @@ Lanes = Sequence[Sequence[str]]
 LANES: Lanes = (
     (
         *("tests/sandbox", "tests/rules", "tests/packaging", "tests/helpers", "tests/sdk"),
-        "tests/e2e/test_sandboxed_files_races.py",
+        *("tests/e2e/test_sandboxed_files_races.py", "tests/crash", "tests/machines"),
     ),
     (
         *("tests/e2e/test_transcripts.py", "tests/e2e/test_relay_faults.py"),

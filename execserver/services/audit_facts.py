@@ -14,15 +14,17 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import fields
 
+from execserver.protocol.batches import FsNodeKind
 from execserver.protocol.envelope import Request
 from execserver.protocol.lifting import Lifted
-from execserver.protocol.own_methods import FS_WRITE_PART
+from execserver.protocol.own_methods import FS_WRITE_MANY, FS_WRITE_PART
 
 T = TypeVar("T")
 
 _STRANGE_BYTES = 200
 _NO_URL, _NO_WORDS = "(no URL)", "(no words)"
 _NOT_GIVEN = msgspec.Raw()
+MOST_NAMES = 64  # written, and removed, by one request that are recorded; of more their number
 _QUICK_BYTES = 2048  # in less, no text is so long that it would be cut
 
 
@@ -76,6 +78,7 @@ class _QuickFacts(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=Tr
     client_name: str | None = None
 
 
+_WITH_NAMES = (FS_WRITE_PART.name, FS_WRITE_MANY.name)  # these are within, as base64
 _READER = msgspec.json.Decoder(_Facts)
 _QUICK_READER = msgspec.json.Decoder(_QuickFacts)
 _ENCODER = msgspec.json.Encoder()
@@ -109,7 +112,9 @@ def facts_of(request: Request, redact: Callable[[str], str]) -> dict[str, object
     if "url" in facts:
         facts["url"] = _shown_url(facts["url"])
     if request.method == FS_WRITE_PART.name and (piece := piece_of(request)) is not None:
-        facts["name"] = piece.name.decode(errors="backslashreplace")
+        facts["name"] = _shown(piece.name)
+    if request.method == FS_WRITE_MANY.name:
+        facts |= _names_of(request)
     if trace := request.trace:
         facts["trace"] = (trace.traceparent or "")[:64]
     return facts
@@ -129,7 +134,20 @@ class Piece(msgspec.Struct, frozen=True):
         return is_same and self.offset > before.offset
 
 
+class _Entry(msgspec.Struct):
+    """Of an entry of `fs/writeMany` what it changes."""
+
+    name: bytes
+    kind: str
+
+
+class _Entries(msgspec.Struct):
+    entries: list[_Entry]
+
+
+# Of base64 both take more spellings than the requests, and so each name that a request takes.
 _PIECE_READER = msgspec.json.Decoder(Piece)
+_ENTRIES_READER = msgspec.json.Decoder(_Entries)
 
 
 def piece_of(request: Request) -> Piece | None:
@@ -140,9 +158,30 @@ def piece_of(request: Request) -> Piece | None:
         return None
 
 
+def _names_of(request: Request) -> dict[str, object]:
+    """Return the first names that a `fs/writeMany` writes and removes, and how many more there are."""
+    try:
+        entries = _decoded(request, _ENTRIES_READER).entries
+    except _UNREADABLE:
+        return {"names": "unreadable"}
+    gone = [each.name for each in entries if each.kind == FsNodeKind.ABSENT.value]
+    kept = [each.name for each in entries if each.kind != FsNodeKind.ABSENT.value]
+    facts: dict[str, object] = {}
+    for member, more, names in (("names", "moreNames", kept), ("removed", "moreRemoved", gone)):
+        if names:
+            facts[member] = [_shown(name) for name in names[:MOST_NAMES]]
+        if len(names) > MOST_NAMES:
+            facts[more] = len(names) - MOST_NAMES
+    return facts
+
+
+def _shown(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
 def quick_text(request: Request) -> str | None:
     """Return the same as members of a JSON object, without the braces; None where it takes `facts_of`."""
-    if request.trace or request.method == FS_WRITE_PART.name:
+    if request.trace or request.method in _WITH_NAMES:
         return None
     try:
         text = _ENCODER.encode(_decoded(request, _QUICK_READER))

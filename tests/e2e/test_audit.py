@@ -83,6 +83,34 @@ def test_changes_of_files_are_recorded_by_path_and_reads_are_not(
     assert content not in (folder / "audit-00000001.jsonl").read_text()
 
 
+def test_many_files_of_one_request_are_recorded_by_their_names(
+    server: ServerProcess, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "old").write_text("x")
+    kinds = {"a": "directory", "a/b": "file", "old": "absent"}
+    content = base64.b64encode(b"content of the file").decode()
+    entries = [
+        {
+            "name": base64.b64encode(name.encode()).decode(),
+            "kind": kind,
+            **({"content": content} if kind == "file" else {}),
+        }
+        for name, kind in kinds.items()
+    ]
+    with server.connect() as peer:
+        peer.open_session()
+        assert peer.call("fs/writeMany", {"path": f"file://{tmp_path}", "entries": entries}) == {"errors": []}
+    (change,) = told(folder, "change")
+    assert (change["path"], change["names"], change["removed"]) == (
+        f"file://{tmp_path}",
+        ["a", "a/b"],
+        ["old"],
+    )
+    assert content not in (folder / "audit-00000001.jsonl").read_text()
+    assert not (tmp_path / "old").exists()
+    assert 'names=["a", "a/b"] removed=["old"]' in audit("show", str(folder)).stdout
+
+
 def test_members_that_a_request_does_not_have_hide_nothing_of_it(
     server: ServerProcess, folder: Path, tmp_path: Path
 ) -> None:

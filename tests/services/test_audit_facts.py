@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from execserver.access.identity import Identity
-from execserver.audit.chain import json_text
+from execserver.audit.chain import MAX_LINE_BYTES, json_text
 from execserver.audit.segments import Segments
 from execserver.log import Redactor
 from execserver.protocol.envelope import Request, Trace
@@ -20,7 +20,7 @@ from execserver.protocol.errors import InvalidParams
 from execserver.protocol.lifting import LEAST_BYTES, from_client
 from execserver.services import audit
 from execserver.services.audit import EVENTS, AuditTrail
-from execserver.services.audit_facts import facts_of, json_of, quick_text
+from execserver.services.audit_facts import MOST_NAMES, facts_of, json_of, quick_text
 from execserver.services.observers import DISCONNECTED, ERROR, SUCCESS, Answered, Who
 
 _NAMES = (
@@ -105,6 +105,56 @@ def test_the_record_of_a_piece_names_its_file() -> None:
     request = Request(1, "fs/writePart", msgspec.Raw(params))
     assert quick_text(request) is None
     assert facts_of(request, str) == {"path": "file:///d", "name": "x\\xff"}
+
+
+def _many(names: list[tuple[bytes, str]]) -> Request:
+    entries = [{"name": name, "kind": kind, "content": b"secret"} for name, kind in names]
+    params = {"path": "file:///d", "entries": entries}
+    return Request(1, "fs/writeMany", msgspec.Raw(msgspec.json.encode(params)))
+
+
+def test_the_record_of_many_files_names_what_is_written_and_what_is_removed() -> None:
+    request = _many([(b"a/b", "file"), (b"x\xff\n", "symlink"), (b"old", "absent"), (b"", "directory")])
+    assert quick_text(request) is None
+    assert facts_of(request, str) == {
+        "path": "file:///d",
+        "names": ["a/b", "x\\xff\n", ""],
+        "removed": ["old"],
+    }
+
+
+def test_of_more_files_than_a_record_names_it_says_how_many_there_are() -> None:
+    written = [(b"%d" % number, "file") for number in range(MOST_NAMES + 3)]
+    removed = [(b"-%d" % number, "absent") for number in range(MOST_NAMES + 1)]
+    facts = facts_of(_many([*written, *removed]), str)
+    assert facts["names"] == [str(number) for number in range(MOST_NAMES)]
+    assert facts["removed"] == [f"-{number}" for number in range(MOST_NAMES)]
+    assert (facts["moreNames"], facts["moreRemoved"]) == (3, 1)
+    exactly = facts_of(_many(written[:MOST_NAMES]), str)
+    assert exactly == {"path": "file:///d", "names": facts["names"]}
+
+
+def test_names_of_any_length_and_any_bytes_leave_a_whole_record(tmp_path: Path) -> None:
+    """A name that looks like a line of the log forges none."""
+    forged = b'"}\n{"n":9,"at":"x","event":"end"}\n'
+    names = [(forged + b"\xff" * 4096, "file")] * MOST_NAMES + [(b"z" * 4096, "absent")] * 9999
+    answered = Answered(_many(names), Who("0123456789abcdef", Identity("none", "")), SUCCESS, None, 0.0)
+    tmp_path.chmod(0o700)
+    lines = _lines(tmp_path, [answered], True, pytest.MonkeyPatch()).splitlines()
+    told = msgspec.json.decode(lines[0])
+    assert len(lines) == 3
+    assert len(lines[0]) <= MAX_LINE_BYTES
+    assert (told["event"], told["path"], told["moreRemoved"]) == ("change", "file:///d", 9999 - MOST_NAMES)
+    assert told["names"][0].startswith('"}\n{"n":9')
+
+
+@pytest.mark.parametrize(
+    "entries", ["7", '[{"name":"!","kind":"file"}]', '[{"kind":"file"}]', '[{"name":"QQ=="}]']
+)
+def test_entries_that_are_none_are_said_to_be_unreadable(entries: str) -> None:
+    params = f'{{"path":"file:///d","entries":{entries}}}'.encode()
+    facts = facts_of(Request(1, "fs/writeMany", msgspec.Raw(params)), str)
+    assert facts == {"path": "file:///d", "names": "unreadable"}
 
 
 @given(

@@ -70,6 +70,22 @@ def test_what_was_read_ahead_is_not_kept(memory: Memory) -> None:
     assert held < 2 * 1024 * 1024
 
 
+def test_many_pointers_to_one_long_string_take_no_more_than_the_limit(memory: Memory) -> None:
+    """Who is supervised could else have its supervisor take 8 GiB."""
+    area = ctypes.create_string_buffer(b"x" * (62 * 1024 + 500) + b"\0" * 2048)
+    start, count = ctypes.addressof(area), 4000
+    array = (ctypes.c_uint64 * (count + 2))(*[start] * count, start + 62 * 1024, 0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="Argument list too long") as error:
+            memory.strings(ctypes.addressof(array))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert number_of(error) == "E2BIG"
+    assert peak < 2 * TOTAL_BYTES
+
+
 @pytest.mark.parametrize(
     ("word", "wanted"), [(b"x" * (PATH_BYTES - 1), None), (b"x" * PATH_BYTES, "ENAMETOOLONG")]
 )

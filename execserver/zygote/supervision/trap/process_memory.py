@@ -86,7 +86,9 @@ class Memory:
     def _together(self, pointers: list[int]) -> tuple[bytes, ...] | None:
         """Return strings that were all read ahead, in a piece that can hold no longer ones than may be."""
         window, base = self._window, self._base
-        if len(window) > _TOGETHER_BYTES or not pointers or min(pointers) < base:
+        # Many pointers to one long string would be gigabytes before anybody counts them.
+        most = min(_TOGETHER_BYTES, TOTAL_BYTES // max(1, len(pointers)))
+        if len(window) > most or not pointers or min(pointers) < base:
             return None
         if window.find(b"\0", max(pointers) - base) < 0:
             return None

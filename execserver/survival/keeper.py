@@ -205,7 +205,7 @@ class _Keeper:
             return
         for number in dict.fromkeys(numbers):
             if number in _PASSED_ON:
-                self._is_stopping = self._is_stopping or number != _signal.SIGHUP
+                self._is_stopping = True  # also where the server dies of it, since it has only begun
                 os.kill(pid, number)
 
     def _reap(self, server: int) -> int | None:

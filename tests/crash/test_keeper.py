@@ -78,6 +78,20 @@ def test_a_signal_that_ends_servers_ends_everything(
     assert mark.exists()  # children were asked first
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_server_begins_ends_everything(
+    server: ServerProcess, number: signal.Signals
+) -> None:
+    with Follower(server) as client:
+        client.start("p", "sleep 1000")
+        before = crash(server)
+        fresh = server_of(server.pid, before)
+        below = all_below(server)
+        server.signal(number)
+        assert server.wait() == 0
+    assert all(map(proc.is_over, [*below, fresh]))
+
+
 def test_a_server_without_its_keeper_ends_in_order(server: ServerProcess, tmp_path: Path) -> None:
     mark = tmp_path / "ended"
     with Follower(server) as client:

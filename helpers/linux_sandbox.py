@@ -119,7 +119,7 @@ def _plan(options: Options, profile: PermissionProfile) -> SandboxPlan:
     from execserver.protocol.errors import RpcError, os_error_text
     from execserver.protocol.paths import PathUri
     from execserver.protocol.sandbox import FileSystemSandboxContext
-    from execserver.sandbox.masks.host import MaskTargetHost
+    from execserver.sandbox.masks.host import KnownMaskTargets, MaskTargetHost
     from execserver.sandbox.nesting import with_nesting
     from execserver.sandbox.own_files import keep_own_files
     from execserver.sandbox.policy.planner import plan_for_process
@@ -129,7 +129,8 @@ def _plan(options: Options, profile: PermissionProfile) -> SandboxPlan:
     here = os.getcwdb()
     policy_cwd = os.path.normpath(os.path.join(here, os.fsencode(options.policy_cwd)))
     context = FileSystemSandboxContext(profile, PathUri.from_native(policy_cwd))
-    host = MaskTargetHost(os.environb.get(b"TMPDIR"), os.environb.get(b"XDG_RUNTIME_DIR"))
+    targets = KnownMaskTargets(os.environb.get(b"XDG_RUNTIME_DIR"))
+    host = MaskTargetHost(targets, os.environb.get(b"TMPDIR"))
     try:
         process_request_needs_sandbox(context, options.proxy)
         policy = process_policy(context, host, here)

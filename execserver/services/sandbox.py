@@ -18,7 +18,7 @@ from execserver.protocol.permissions import GLOB_PATTERN
 from execserver.protocol.sandbox import FileSystemSandboxContext
 from execserver.runtime_paths import certificate_folder
 from execserver.sandbox.client_limits import Limits, lay
-from execserver.sandbox.masks.host import MaskTargetHost
+from execserver.sandbox.masks.host import KnownMaskTargets, MaskTargetHost
 from execserver.sandbox.nesting import with_nesting
 from execserver.sandbox.own_files import keep_own_files, show_certificates
 from execserver.sandbox.plan import (
@@ -82,8 +82,8 @@ class SandboxService:
         self._server_cwd = os.getcwdb()
         self._inherited = inherited
         self._hidden: tuple[bytes, ...] = ()
-        self._runtime_dir = inherited.get(b"XDG_RUNTIME_DIR")
-        self._file_host = MaskTargetHost(inherited.get(b"TMPDIR"), self._runtime_dir)
+        self._mask_targets = KnownMaskTargets(inherited.get(b"XDG_RUNTIME_DIR"))
+        self._file_host = MaskTargetHost(self._mask_targets, inherited.get(b"TMPDIR"))
         self._mounts = mounts or MountTable()
         self._pool = FilePool(_PLANNING_THREADS, settings.file_call_timeout_s)
         self._remembered: OrderedDict[object, _Planned] = OrderedDict()
@@ -163,7 +163,7 @@ class SandboxService:
                 find_routes([name + b"=" + value for name, value in env.items()])
             except RouteError as error:
                 return refused(f"codex-linux-sandbox: {FAILURE}{error}", 101)
-        host = MaskTargetHost(env.get(b"TMPDIR"), self._runtime_dir)
+        host = MaskTargetHost(self._mask_targets, env.get(b"TMPDIR"))
 
         def make(facts: Facts) -> SandboxPlan:
             policy = process_policy(context, host, cwd)

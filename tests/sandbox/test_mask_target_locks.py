@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from execserver.sandbox.masks.files import MaskTargetError, identity_of
-from execserver.sandbox.masks.host import MaskTargetHost
+from execserver.sandbox.masks.host import KnownMaskTargets, MaskTargetHost
 from execserver.sandbox.masks.records import GOING, RecordFolder, state_folder
 from execserver.sandbox.masks.stale import clean
 from execserver.sandbox.masks.targets import MaskTargets
@@ -129,7 +129,7 @@ def test_who_tries_to_remove_a_guarded_placeholder_is_waited_for(
 def test_no_locks_are_read_to_know_a_placeholder(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can make the kernel's list of them as long as he likes."""
     owner = MaskTargets(state_folder(place.runtime_dir))
-    host = MaskTargetHost(runtime_dir=place.runtime_dir)
+    host = MaskTargetHost(KnownMaskTargets(place.runtime_dir))
     lease = owner.acquire(place.plan())
     opened: list[str] = []
     real_open, real_os_open = builtins.open, os.open

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from execserver.sandbox.masks.files import MaskTargetError, identity_of
-from execserver.sandbox.masks.host import MaskTargetHost
+from execserver.sandbox.masks.host import KnownMaskTargets, MaskTargetHost
 from execserver.sandbox.masks.records import private_folder, state_folder
 from execserver.sandbox.masks.targets import MaskTargets
 from execserver.sandbox.plan import (
@@ -218,7 +218,7 @@ def test_a_failure_in_the_middle_leaves_nothing(place: Place) -> None:
 
 def test_a_placeholder_in_use_counts_as_absent_and_its_look_alike_does_not(place: Place) -> None:
     owner = MaskTargets(state_folder(place.runtime_dir))
-    host = MaskTargetHost(runtime_dir=place.runtime_dir)
+    host = MaskTargetHost(KnownMaskTargets(place.runtime_dir))
     (place.workspace / "own").mkdir(0o555)
     lease = owner.acquire(
         SandboxPlan(ROOT_READ_ONLY, missing=(place.missing(), place.missing("file", directory=False)))
@@ -226,6 +226,23 @@ def test_a_placeholder_in_use_counts_as_absent_and_its_look_alike_does_not(place
     seen = {name: host.stamp(os.fsencode(place.workspace / name)) is not None for name in place.names()}
     assert seen == {".git": False, "file": False, "own": True}
     owner.release(lease)
+    owner.close()
+
+
+def test_what_one_host_has_found_to_be_a_placeholder_costs_the_next_no_look_at_the_records(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = MaskTargets(state_folder(place.runtime_dir))
+    targets = KnownMaskTargets(place.runtime_dir)
+    path = os.fsencode(place.workspace / ".git")
+    lease = owner.acquire(place.plan())
+    assert MaskTargetHost(targets).stamp(path) is None
+    with monkeypatch.context() as without:
+        without.delattr(os, "listdir")
+        assert MaskTargetHost(targets).stamp(path) is None
+    owner.release(lease)
+    place.workspace.joinpath(".git").mkdir(0o555)  # somebody's own, perhaps with the same inode number
+    assert MaskTargetHost(targets).stamp(path) is not None
     owner.close()
 
 

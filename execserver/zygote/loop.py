@@ -111,16 +111,19 @@ class Zygote:
                 elif not ready and self._spare_is_due:
                     self._make_spare()
                 self._retry_now_and_then()
+                # By pid, too: a report that is closed meanwhile leaves its number to the next one.
+                reports = [(report, self._reports[report]) for report in ready if report in self._reports]
+                # Before the exits: a start that has come already takes over the mask targets of what has just
+                # ended, which would else be removed and made anew.
+                if self._sock.fileno() in ready and not self._serve_one():
+                    break
                 if signals in ready:
                     _drain(signals)
                     self._report_exits()
-                # A report that `_report_exits` took just now is gone from `_reports`.  Its number cannot
-                # stand for another report yet: only `_serve_one`, which comes last, opens new ones.
-                for report in [report for report in ready if report in self._reports]:
-                    self._hear(report)
+                for report, pid in reports:
+                    if self._reports.get(report) == pid:
+                        self._hear(report)
                 self._give_up_overdue()
-                if self._sock.fileno() in ready and not self._serve_one():
-                    break
                 if self._is_released and not own_children():
                     break
         except (BrokenPipeError, ConnectionResetError):

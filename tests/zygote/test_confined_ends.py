@@ -14,10 +14,10 @@ from execserver.sandbox.plan import (
     Missing,
     SandboxPlan,
 )
-from execserver.zygote.records import (
-    Started,
-)
-from tests.support.proc import descriptor_count, is_kept_ready
+from execserver.sandbox.plan_record import encode_plan
+from execserver.zygote.confinement import NATIVE, Confinement
+from execserver.zygote.records import SpawnRequest, Started
+from tests.support.proc import descriptor_count, is_kept_ready, is_over
 from tests.support.roots import USERS, give, identity, mount, plan
 from tests.support.sandbox_init import MAKERS, program_of
 from tests.support.waiting import wait_until
@@ -239,6 +239,31 @@ def test_missing_names_leave_nothing_after_a_kill(zygote: ConfinedZygote, ws: Pa
     assert [path.name for path in ws.iterdir()] == [".git"]
     zygote.signal(started.request_id, signal.SIGKILL)
     zygote.exit_of(started.request_id)
+    assert list(ws.iterdir()) == []
+
+
+def test_a_start_that_waits_takes_over_the_placeholders_of_what_has_just_ended(
+    zygote: ConfinedZygote, ws: Path
+) -> None:
+    missing = Missing(os.fsencode(ws / ".git"), identity(ws), True, True)
+    view = SandboxPlan("read-only", (mount(WRITE, ws),), (missing,))
+    first = quietly(zygote, "sleep 1000", view)
+    made = (ws / ".git").stat()
+    os.kill(zygote.pid, signal.SIGSTOP)
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: is_over(first.pid))
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    argv = [b"/bin/sh", b"-c", b"stat -c %i .git"]
+    confinement = Confinement(NATIVE, encode_plan(view))
+    zygote.send(
+        SpawnRequest(1000, argv, [PATH], os.fsencode(ws), None, b"", False, 0, confinement), [writer] * 2
+    )
+    os.close(writer)
+    os.kill(zygote.pid, signal.SIGCONT)
+    zygote.exit_of(first.request_id)
+    zygote.exit_of(1000)
+    with open(reader, "rb") as output:
+        assert int(output.read()) == made.st_ino
     assert list(ws.iterdir()) == []
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import gevent
 
 from execserver.box.nodes import MAX_NODES, Excluded, Kind, Node, TooLarge, Tree, is_fresh, is_part
+from execserver.box.others import Others
 from execserver.box.shown import shown
 
 BLOCK: Final = 1024 * 1024
@@ -37,13 +38,13 @@ class Lister:
     """Lists trees; `is_whole` is False once something could not be read, which is told to `say`."""
 
     def __init__(
-        self, excluded: Excluded, say: Callable[[str], None], *, parts: bool, strict: bool = False
+        self, excluded: Excluded, say: Callable[[str], None], others: Others, *, parts: bool
     ) -> None:
         """With `parts` the parts of files are listed, too, as they are where something is written.
 
-        `strict`: devices, FIFOs and sockets count as what could not be read; else they are passed over.
+        Devices, FIFOs and sockets are counted in `others`.
         """
-        self._strict = strict
+        self._others = others
         self._excluded = excluded
         self._say = say
         self._parts = parts
@@ -92,8 +93,8 @@ class Lister:
         try:
             status = entry.stat(follow_symlinks=False)
             node = node_of(status, _link(entry.path, status))
-            if node is None and self._strict:
-                self._left_out(entry.path, "it is no file, folder or link")
+            if node is None:
+                self._others.add(entry.path)
             return node
         except FileNotFoundError:
             return None  # gone meanwhile

@@ -15,6 +15,7 @@ from execserver.box.comparing import Plan
 from execserver.box.connecting import Box, unreachable
 from execserver.box.here import Changed, Lister
 from execserver.box.nodes import Excluded, Kind, TooLarge, Tree
+from execserver.box.others import Others
 from execserver.box.report import Report
 from execserver.box.running import home_of
 from execserver.box.shown import shown
@@ -38,7 +39,7 @@ class Manner(NamedTuple):
     dry: bool = False
     exclude: tuple[str, ...] = ()
     fresh: bool = False  # nothing that is there is looked at, or gone on with
-    strict: bool = False  # what is no file, folder or link is told, and is a failure
+    strict: bool = False  # to leave out what is no file, folder or link is a failure
     again: str = ""  # how a person goes on with what was cut
 
 
@@ -76,6 +77,7 @@ class Sync:
         self._is_told = False  # what happened: nothing more is said of a further look that finds nothing
         self._manner = manner
         self._excluded = Excluded(manner.exclude)
+        self._others = ""  # what was said of those that were left out at the last look
         self._box = BoxTree(client, there)
 
     def run(self) -> int:
@@ -121,17 +123,27 @@ class Sync:
 
     def look(self, *, source: bool) -> tuple[Tree, bool]:
         """Return one side's tree, and whether it could be read as a whole.  Raises Leave."""
+        others = Others()
         if source != self.up:
-            return self._box.tree(self._excluded, self.report.say, keep_parts=not source)
-        lister = Lister(
-            self._excluded, self.report.say, parts=not source, strict=source and self._manner.strict
-        )
+            found, is_whole = self._box.tree(self._excluded, self.report.say, others, keep_parts=not source)
+        else:
+            found, is_whole = self._look_here(others, source=source)
+        if not source:
+            return found, is_whole
+        if others.text and others.text != self._others:
+            self.report.say(others.text)
+        self._others = others.text
+        return found, is_whole and not (others.count and self._manner.strict)
+
+    def _look_here(self, others: Others, *, source: bool) -> tuple[Tree, bool]:
+        lister = Lister(self._excluded, self.report.say, others, parts=not source)
         try:
             found = lister.tree(self.here)
             for _ in range(_MOST_LOOKS if source else 0):
                 folders = (name for name, node in found.items() if node.kind is Kind.FOLDER)
                 if self.cover is None or not self.cover(folders):
                     break
+                others.clear()
                 found = lister.tree(self.here)
             return found, lister.is_whole
         except OSError as error:

@@ -21,6 +21,7 @@ from execserver.box.nodes import (
     is_part,
     part_name,
 )
+from execserver.box.others import Others
 from execserver.box.shown import shown
 from execserver.client.errors import NotFoundError, ProtocolViolation, RequestFailed, TransportClosed
 from execserver.eventloop.locks import BoundedSemaphore
@@ -51,15 +52,23 @@ class BoxTree:
         folder, _, self._base = top.rpartition(b"/")
         self._folder = PathUri.from_native(folder or b"/")
 
-    def tree(self, excluded: Excluded, say: Callable[[str], None], *, keep_parts: bool) -> tuple[Tree, bool]:
+    def tree(
+        self, excluded: Excluded, say: Callable[[str], None], others: Others, *, keep_parts: bool
+    ) -> tuple[Tree, bool]:
         """Return the tree, empty if there is nothing, and whether all of it could be read.
 
-        Raises TooLarge and what the Python client raises.
+        What is no file, folder or link is counted in `others`.  Raises TooLarge and what the Python client
+        raises.
         """
         found: Tree = {}
         errors, held = 0, 0
+
+        def other(name: bytes) -> None:
+            if not (is_fresh(name) or (not keep_parts and is_part(name)) or excluded(name)):
+                others.add(self._top.rstrip(b"/") + b"/" + name)
+
         try:
-            for each in self._files.list(PathUri.from_native(self._top)):
+            for each in self._files.list(PathUri.from_native(self._top), other=other):
                 if isinstance(each, FsWalkError):
                     errors += 1
                     if errors > _MAX_ERRORS:

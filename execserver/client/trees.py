@@ -5,7 +5,7 @@ They are extensions, announced in `environmentInfo`; another server refuses them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from execserver.client.operations import trees
@@ -96,9 +96,14 @@ class TreeMethods:
                 break
         return drive(self._session, extraction.finish())
 
-    def list(self, path: RemotePath, *, sandbox: Sandbox = None) -> Iterator[FsListEntry | FsWalkError]:
-        """List a file, or a directory with all that is below it; names are relative, its own is empty."""
-        return _each(self._session, trees.list_pages(path, sandbox))
+    def list(
+        self, path: RemotePath, *, other: Callable[[bytes], None] | None = None, sandbox: Sandbox = None
+    ) -> Iterator[FsListEntry | FsWalkError]:
+        """List a file, or a directory with all that is below it; names are relative, its own is empty.
+
+        `other` gets the names of devices, FIFOs and sockets, which are not listed.
+        """
+        return _each(self._session, trees.list_pages(path, sandbox, other))
 
     def read_many(
         self, path: RemotePath, names: Sequence[bytes], *, sandbox: Sandbox = None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MAX_DEPTH = 64
 MAX_DIRECTORIES = 10_000
 MAX_ENTRIES = 50_000
+NO_ENTRY = "it is no file, directory or symlink"  # the error of such a name, where symlinks are listed
 
 
 class WalkOptions:
@@ -95,6 +96,7 @@ class Walk:
             is_link = entry.is_symlink()
             is_directory = self._kind(entry, is_link)
             if is_directory is None:
+                self._note_other(entry, is_link, uri)
                 continue
             if self._counted == self._options.max_entries:
                 self.truncated = True
@@ -132,6 +134,11 @@ class Walk:
             return True if self._options.follow_links and entry.is_dir() else None
         except OSError:
             return None
+
+    def _note_other(self, entry: os.DirEntry[bytes], is_link: bool, uri: str) -> None:
+        """Note what is no file, directory or symlink, where a whole tree is listed."""
+        if self._options.list_links and not is_link and len(self.errors) < self._options.max_entries:
+            self.errors.append((f"{uri}/{encode_segment(entry.name)}", NO_ENTRY))
 
     def _enter(self, parent: bytes, entry: os.DirEntry[bytes], uri: str) -> None:
         """Add a directory to the next level unless it is pruned, was seen already, or exceeds the limit."""

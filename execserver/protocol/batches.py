@@ -44,11 +44,15 @@ class FsListEntry(Record, frozen=True, kw_only=True):
 
 
 class FsListResponse(Record, frozen=True, kw_only=True):
-    """One page; `next`, if there may be more, is `after` of the request for the next one."""
+    """One page; `next`, if there may be more, is `after` of the request for the next one.
+
+    `others` are the names of devices, FIFOs and sockets, which are no entries.
+    """
 
     entries: tuple[FsListEntry, ...]
     errors: tuple[FsWalkError, ...]
     next: Base64 | None
+    others: tuple[Base64, ...] = ()
 
 
 class FsReadManyParams(Record, frozen=True, kw_only=True):

@@ -66,7 +66,9 @@ def list_tree(files: FileService | ConfinedFiles, params: FsListParams) -> FsLis
         except (OSError, RpcError) as error:
             page.refuse(below, error)
     following = None if page.next is None else page.below(page.next)
-    return FsListResponse(entries=tuple(entries), errors=tuple(page.errors), next=following)
+    return FsListResponse(
+        entries=tuple(entries), errors=tuple(page.errors), next=following, others=tuple(page.others)
+    )
 
 
 def _listed(files: FileService | ConfinedFiles, path: bytes, below: bytes, is_directory: bool) -> FsListEntry:

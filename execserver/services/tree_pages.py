@@ -2,22 +2,27 @@
 
 Each directory is listed by one operation of `FileService` or of a sandboxed request, so every one is under
 the same rules as if the client had listed it, and none holds the server up.  Symlinks and special files are
-passed over.  A walk holds the names that are still to come, at most `_PENDING`.
+passed over, or with symlinks yielded and the others noted.  A walk holds the names that are still to come, at
+most `_PENDING`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from gevent import sleep
 
-from execserver.files.walk import MAX_DEPTH, MAX_ENTRIES, WalkOptions
+from execserver.files.walk import MAX_DEPTH, MAX_ENTRIES, NO_ENTRY, WalkOptions
 from execserver.protocol.errors import InvalidRequest, RpcError, from_os_error
 from execserver.protocol.files import FsWalkError
 from execserver.protocol.paths import PathUri
 from execserver.services.filesystem import FileService
 from execserver.services.sandboxed_files import ConfinedFiles
+
+if TYPE_CHECKING:
+    from execserver.files.walk import Walk
 
 PAGE_S = 5.0  # a page ends after this long, before the next entry
 _PENDING = 200_000
@@ -32,7 +37,8 @@ class TreePage:
     """One page of a walk below a directory, whose path may be a symlink.
 
     Iterating yields the path below the root, in bytes, and whether it is a directory; `errors` has what could
-    not be listed, `next` the last path once the page is full, and `root` the resolved root.
+    not be listed, `others` the paths of what is no file, directory or symlink, `next` the last path once the
+    page is full, and `root` the resolved root.
     """
 
     def __init__(
@@ -43,12 +49,13 @@ class TreePage:
         most: int,
         links: bool = False,
     ) -> None:
-        """`most` bounds entries and errors together; with `links` symlinks are yielded as files.
+        """`most` bounds entries, errors and others together; with `links` symlinks are yielded as files.
 
         Raises InvalidRequest if `after` is not below the root.
         """
         self._options = _WITH_LINKS if links else _ONE_LEVEL
         self.errors: list[FsWalkError] = []
+        self.others: list[bytes] = []
         self.next: PathUri | None = None
         self._files = files
         self._shown = root.native().rstrip(b"/")
@@ -141,17 +148,29 @@ class TreePage:
                 raise
             self.refuse(below, error)
             return []
-        self.errors += [FsWalkError(path=self.uri(below), message=text) for _, text in found.errors]
-        self._counted += len(found.errors)
+        # A page that ended in this directory had all of its others, and the names up to there.
+        was_begun = self._skipped[:depth] == names and depth < len(self._skipped)
+        self._note(below, found, others=not was_begun)
         listed = self._named(found.entries)
-        # Names before the last page's end were in that page, and what is below them too.
-        first = self._skipped[depth] if self._skipped[:depth] == names and depth < len(self._skipped) else b""
+        first = self._skipped[depth] if was_begun else b""
         listed = [each for each in reversed(listed) if each[0] >= first]
         if found.truncated or self._pending + len(listed) > _PENDING:
             self.refuse(below, InvalidRequest("the directory has too many names; only a part was looked at"))
             del listed[: max(self._pending + len(listed) - _PENDING, 0)]
         self._pending += len(listed)
         return listed
+
+    def _note(self, below: bytes, found: Walk, *, others: bool) -> None:
+        """Keep what could not be listed in a directory, and the others in it if they are still to be told."""
+        for uri, text in found.errors:
+            if text != NO_ENTRY:
+                self.errors.append(FsWalkError(path=self.uri(below), message=text))
+            elif others:
+                name = PathUri.parse(uri).native().rpartition(b"/")[2]
+                self.others.append(below + b"/" + name if below else name)
+            else:
+                continue
+            self._counted += 1
 
     @staticmethod
     def _named(entries: Sequence[tuple[str, bool]]) -> _Names:

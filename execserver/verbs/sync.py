@@ -31,9 +31,10 @@ Options:
   --token-file <FILE>       Token for the box, on one line. Else the boxes file has it, else EXECSERVER_TOKEN.
   -h, --help                Print this text and exit.
 
-Contents, permissions, times and symlinks are kept; no link is followed below TARGET, and nothing is written
-outside of it. A file appears whole, or not at all; one of more than 512 KiB that was cut is gone on with,
-from `.NAME.execserver-part`. The box needs an execserver that can list trees; no other program.
+Contents, permissions, times and symlinks are kept; devices, FIFOs and sockets are left out, which is told and
+no failure. No link is followed below TARGET, and nothing is written outside of it. A file appears whole, or
+not at all; one of more than 512 KiB that was cut is gone on with, from `.NAME.execserver-part`. The box needs
+an execserver that can list trees; no other program.
 
 Exit status: 0; 1 something could not be done, which is told; 2 wrong usage; 128 and the signal's number after
 ^C (130) and other signals; 255 the box cannot be reached, or was lost.

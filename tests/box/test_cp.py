@@ -120,6 +120,21 @@ def test_what_is_no_file_is_left_out_and_told(box: Person, tmp_path: Path) -> No
     assert (there / "file").read_text() == "content"
 
 
+def test_what_is_no_file_on_a_box_is_left_out_and_told_in_one_line(box: Person, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "sub").mkdir(parents=True)
+    for name in ("b", "sub/c\n"):
+        os.mkfifo(top / name)
+    (top / "file").write_text("content")
+    for number, words in enumerate(([], ["--resume"])):
+        there = tmp_path / f"there{number}"
+        done = box.run("cp", "-q", *words, f":{top}", str(there))
+        assert (done.returncode, done.stdout) == (1, b"")
+        text = f"left out: {top}/b, and 1 more that are no files, folders or links"
+        assert done.stderr == f"execserver: {text}\n".encode()
+        assert sorted(path.name for path in there.rglob("*")) == ["file", "sub"]
+
+
 def test_one_file_gets_a_new_name_or_is_a_stream(box: Person, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"content")
     check(box, str(tmp_path / "one"), f":{tmp_path}/two")

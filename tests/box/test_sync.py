@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from execserver.box.changes import Hopeless, check_hope
 from execserver.box.comparing import Plan
 from execserver.box.download import Download
 from execserver.box.nodes import Excluded, Kind, Node, TooLarge
+from execserver.box.others import Others
 from execserver.box.report import Report
 from execserver.box.syncing import Manner, Sync
 from execserver.box.there import BoxTree, add
@@ -274,11 +276,45 @@ def test_a_listing_without_end_is_given_up(
     client: ExecServerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = FsWalkError(path=PathUri.from_native(b"/x\x1b"), message="no\x1b[31m")
-    monkeypatch.setattr(client.files, "list", lambda path: itertools.repeat(error))
+    monkeypatch.setattr(client.files, "list", lambda path, other: itertools.repeat(error))
     said: list[str] = []
     with pytest.raises(TooLarge):
-        BoxTree(client, os.fsencode(tmp_path)).tree(Excluded(()), said.append, keep_parts=True)
+        BoxTree(client, os.fsencode(tmp_path)).tree(Excluded(()), said.append, Others(), keep_parts=True)
     assert set(said) == {"/x\\x1b: no\\x1b[31m"}
+
+
+def test_a_listing_of_others_without_end_is_given_up_and_none_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("execserver.box.others.MAX_NODES", 3)
+    others = Others()
+    for _ in range(3):
+        others.add(b"/x\x1b\n")
+    with pytest.raises(TooLarge, match="more than 3 devices, FIFOs and sockets"):
+        others.add(b"/y")
+    assert others.text == "left out: /x\\x1b\\x0a, and 3 more that are no files, folders or links"
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_what_is_no_file_is_told_in_one_line_and_is_no_failure(
+    pair: Pair, capfd: pytest.CaptureFixture[str], delete: bool
+) -> None:
+    for name in ("b", "a/c", "skipped", "kept"):
+        (pair.source / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(pair.source / name)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(pair.source / "a" / "socket"))
+    (pair.source / "a" / "file").write_text("content")
+    pair.target.mkdir()
+    os.mkfifo(pair.target / "there")
+    (pair.target / "old").write_text("old")
+    assert pair.sync(Manner(delete=delete, exclude=("skipped",))) == 0
+    (told,) = capfd.readouterr().err.splitlines()
+    first = {f"execserver: left out: {pair.source}/{name}" for name in ("a/c", "a/socket", "b", "kept")}
+    assert told.removesuffix(", and 3 more that are no files, folders or links") in first
+    assert (pair.target / "a" / "file").read_text() == "content"
+    assert (pair.target / "old").exists() is not delete
+    assert (pair.target / "there").exists()
 
 
 def test_a_full_disk_ends_the_work() -> None:

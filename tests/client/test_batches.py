@@ -50,6 +50,7 @@ def test_a_tree_is_listed_in_pages(remote: ExecServerClient, root: Path) -> None
     (root / "a" / os.fsdecode(b"\xff")).write_bytes(b"12345")
     (root / "a" / "link").symlink_to("nowhere")
     os.mkfifo(root / "fifo")
+    os.mkfifo(root / "a" / "b")
     os.utime(root / "a" / os.fsdecode(b"\xff"), ns=(1, TIME))
     found = listed(remote, root)
     assert list(found) == [b"", b"a", b"a/link", b"a/\xff"]
@@ -58,15 +59,21 @@ def test_a_tree_is_listed_in_pages(remote: ExecServerClient, root: Path) -> None
     odd = found[b"a/\xff"]
     assert (odd.kind, odd.size, odd.modified_at_ns) == (FILE, 5, TIME)
     names: list[bytes] = []
+    others: list[bytes] = []
     after = None
     while True:
         params = FsListParams(path=wire.path_uri(root), after=after, max_entries=1)
         page = remote.files._session.call(FS_LIST, params)
         names += [each.name for each in page.entries]
+        others += page.others
         after = page.next
         if after is None:
             break
-    assert names == list(found)
+    # Each once, though every page lists the directories above its beginning.
+    assert (names, sorted(others)) == (list(found), [b"a/b", b"fifo"])
+    told: list[bytes] = []
+    list(remote.files.list(root, other=told.append))
+    assert sorted(told) == [b"a/b", b"fifo"]
     assert [each.kind for each in remote.files.list(root / "a" / "link")] == [SYMLINK]  # type: ignore[union-attr]
     with pytest.raises(NotFoundError):
         list(remote.files.list(root / "none"))
@@ -213,8 +220,11 @@ def test_a_sandbox_holds_for_many_files(remote: ExecServerClient, tmp_path: Path
     (folder / "hidden" / "secret").write_text("a secret word")
     (folder / "kept").write_text("kept")
     (folder / "way").symlink_to("hidden/secret")
+    os.mkfifo(folder / "pipe")
     rules = only(folder)
-    found = list(remote.files.list(folder, sandbox=rules))
+    others: list[bytes] = []
+    found = list(remote.files.list(folder, other=others.append, sandbox=rules))
+    assert others == [b"pipe"]
     entries = {each.name: each for each in found if isinstance(each, FsListEntry)}
     assert (entries[b"way"].kind, entries[b"way"].target) == (SYMLINK, b"hidden/secret")
     assert b"hidden/secret" not in entries
@@ -245,4 +255,4 @@ def test_a_sandbox_holds_for_many_files(remote: ExecServerClient, tmp_path: Path
             remote.files.write_parts(folder, [entry], sandbox=rules)
     assert (folder / "kept").read_text() == "kept"
     assert {path.name for path in (folder / "hidden").iterdir()} == {"secret"}
-    assert {path.name for path in folder.iterdir()} == {"big", "d", "hidden", "kept", "q"}
+    assert {path.name for path in folder.iterdir()} == {"big", "d", "hidden", "kept", "pipe", "q"}

@@ -6,7 +6,7 @@ refuses them as unknown methods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from execserver.client.wire import RemotePath, Sandbox
 from execserver.protocol.batches import (
     FsListEntry,
     FsListParams,
+    FsListResponse,
     FsReadManyFile,
     FsReadManyParams,
     FsWriteEntry,
@@ -112,14 +113,22 @@ class _Matches:
         self.next = page.next
 
 
-def list_pages(path: RemotePath, sandbox: Sandbox = None) -> Pages[FsListEntry]:
-    """List a file, or a directory with all that is below it."""
+def list_pages(
+    path: RemotePath, sandbox: Sandbox = None, other: Callable[[bytes], None] | None = None
+) -> Pages[FsListEntry]:
+    """List a file, or a directory with all that is below it; `other` gets the names of what is no entry."""
     first = FsListParams(
         path=wire.path_uri(path), max_entries=MAX_PAGE, sandbox=wire.sandbox_context(sandbox)
     )
-    return Pages(
-        lambda mark: ask(FS_LIST, msgspec.structs.replace(first, after=mark), resend=True), MOST_BARREN
-    )
+
+    def fetch(mark: Any) -> Operation[FsListResponse]:
+        page = yield from ask(FS_LIST, msgspec.structs.replace(first, after=mark), resend=True)
+        if other is not None:
+            for name in page.others:
+                other(bytes(name))
+        return page
+
+    return Pages(fetch, MOST_BARREN)
 
 
 def archive_pieces(path: RemotePath, errors: list[FsWalkError], sandbox: Sandbox = None) -> Archive:

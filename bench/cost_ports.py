@@ -1,10 +1,11 @@
-"""What a forwarded connection costs the server, a MiB each time, in the binary form of messages.
+"""What a forwarded connection costs the server, and a MiB through one, in the binary form of messages.
 
 A thread is at the far end of the connection.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
@@ -27,15 +28,19 @@ def down(url: str, folder: Path, times: int) -> None:
         _open(client, far)
         arrived = acknowledged = 0
         while arrived < times * _MIB:
-            message = client.receive()
-            if message[:1] != b"\0":
-                continue  # an answer to an acknowledgment
-            arrived += len(message) - 5 - int.from_bytes(message[1:5], "big")
+            arrived += _length(client.receive())
             if arrived - acknowledged >= _MIB // 2:
                 acknowledged = arrived
                 client.send(
                     {"id": arrived, "method": "port/ack", "params": {"portId": _ID, "received": arrived}}
                 )
+
+
+def _length(message: bytes) -> int:
+    """Return how many bytes of a connection a message brings: few come as text."""
+    if message[:1] == b"\0":
+        return len(message) - 5 - int.from_bytes(message[1:5], "big")
+    return len(base64.b64decode(json.loads(message).get("params", {}).get("chunk", "")))
 
 
 def up(url: str, folder: Path, times: int) -> None:
@@ -52,6 +57,20 @@ def up(url: str, folder: Path, times: int) -> None:
             if "result" not in answer:
                 raise SystemExit(f"bench: the server does not take it: {answer}")
         client.call("port/close", {"portId": _ID})  # so that the far end sees the end now
+
+
+def opened(url: str, folder: Path, times: int) -> None:
+    """Connect, have a byte there and back, and close."""
+    with socket.create_server(("127.0.0.1", 0)) as far, Client(url) as client:
+        for number in range(times):
+            port_id = f"{_ID}{number}"
+            where = {"portId": port_id, "host": "127.0.0.1", "port": far.getsockname()[1]}
+            client.call("port/open", {**where, "chunk": "eA=="})
+            with far.accept()[0] as peer:
+                peer.sendall(peer.recv(1))
+                while b'"port/bytes"' not in client.receive():
+                    pass
+                client.call("port/close", {"portId": port_id})
 
 
 def _far_end(play: Callable[[socket.socket], object]) -> socket.socket:

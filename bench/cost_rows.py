@@ -174,6 +174,7 @@ ROWS = [
     CostRow("key", "key to echo on a tty", 300, key),
     CostRow("push", "a line pushed by a process", 300, push),
     CostRow("stream", "a MiB of output", 32, stream),
+    CostRow("port_open", "a forwarded connection, a byte there and back", 100, cost_ports.opened),
     CostRow("port_down", "a MiB from a forwarded connection", 32, cost_ports.down),
     CostRow("port_up", "a MiB to a forwarded connection", 32, cost_ports.up),
     CostRow("connect", "connect and upgrade", 100, connect),

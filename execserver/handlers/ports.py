@@ -33,6 +33,7 @@ from execserver.protocol.ports import (
 from execserver.protocol.session import NoParams
 
 if TYPE_CHECKING:
+    from execserver.services.ports.stream import PortStream
     from execserver.services.ports.table import PortTable
 
 
@@ -45,25 +46,28 @@ def _check_sandbox(method: str, params: PortOpenParams) -> None:
         raise InvalidRequest(f"{method}: the sandbox does not allow the network")
 
 
-@handles(PORT_OPEN)
-def open_port(call: Call, params: PortConnectParams) -> Later:
+@handles(PORT_OPEN, waits=False)
+def open_port(call: Call, params: PortConnectParams) -> Reply | Later:
     """Connect to an address, from the server, and pass on what came with the request."""
     _check_sandbox("port/open", params)
     table = _table(call)
     opening = table.opening(params.port_id)
+    where = params.host, params.port
+    stream = table.open_at_once(opening, *where, binary=params.binary)
+    if stream is not None:
+        return _begun(stream, params)
+    return Later(lambda: _begun(table.open(opening, *where, binary=params.binary), params))
 
-    def connect() -> Reply:
-        stream = table.open(opening, params.host, params.port, binary=params.binary)
-        received = stream.put_first(params.chunk)
-        found = PortOpenResponse(
-            port_id=params.port_id,
-            address=stream.address,
-            window_bytes=stream.window_bytes,
-            received=received,
-        )
-        return Reply(found, stream.start)
 
-    return Later(connect)
+def _begun(stream: PortStream, params: PortConnectParams) -> Reply:
+    received = stream.put_first(params.chunk)
+    found = PortOpenResponse(
+        port_id=params.port_id,
+        address=stream.address,
+        window_bytes=stream.window_bytes,
+        received=received,
+    )
+    return Reply(found, stream.start)
 
 
 @handles(PORT_LISTEN)
@@ -80,7 +84,7 @@ def listen(call: Call, params: PortOpenParams) -> Later:
     return Later(begin)
 
 
-@handles(PORT_DATA)
+@handles(PORT_DATA, waits=False)
 def data(call: Call, params: PortDataParams) -> PortReceivedResponse | Later:
     """Write to a socket; answered once the kernel has the bytes."""
     stream = _table(call).known(params.port_id)
@@ -90,7 +94,7 @@ def data(call: Call, params: PortDataParams) -> PortReceivedResponse | Later:
     return Later(lambda: PortReceivedResponse(received=stream.wait_until_taken(end)), repeats=True)
 
 
-@handles(PORT_ACK)
+@handles(PORT_ACK, waits=False)
 def acknowledge(call: Call, params: PortAckParams) -> PortEmptyResponse:
     """Open the window for what the client has taken."""
     stream = _table(call).streams.get(params.port_id)
@@ -99,7 +103,7 @@ def acknowledge(call: Call, params: PortAckParams) -> PortEmptyResponse:
     return PortEmptyResponse()
 
 
-@handles(PORT_RESUME)
+@handles(PORT_RESUME, waits=False)
 def resume(call: Call, params: PortAckParams) -> Reply:
     """Go on after a lost connection, from where the client is."""
     stream = _table(call).known(params.port_id)
@@ -107,7 +111,7 @@ def resume(call: Call, params: PortAckParams) -> Reply:
     return Reply(PortReceivedResponse(received=stream.received), stream.send_again)
 
 
-@handles(PORT_CLOSE)
+@handles(PORT_CLOSE, waits=False)
 def close(call: Call, params: PortIdParams) -> PortEmptyResponse:
     """End a stream or a listener, open or being opened."""
     _table(call).close_one(params.port_id)

@@ -45,12 +45,8 @@ class SocketConnector:
 
     def addresses(self, host: str, port: int) -> list[Address]:
         """Return the addresses of a host, best first.  Raises OSError, and UnicodeError for no name."""
-        for family in (socket.AF_INET, socket.AF_INET6):
-            try:
-                _socket.inet_pton(family, host)
-            except OSError:
-                continue
-            return [(family, (host, port))]
+        if (known := known_address(host, port)) is not None:
+            return [known]
         if self._pool is None:
             from gevent.threadpool import ThreadPool  # late: an address needs none
 
@@ -59,6 +55,33 @@ class SocketConnector:
         if isinstance(found, OSError):
             raise found
         return found
+
+
+def known_address(host: str, port: int) -> Address | None:
+    """Return the address of a host that is one; None for a name."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            _socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return family, (host, port)
+    return None
+
+
+def connected_at_once(address: Address) -> socket.socket | None:
+    """Return a connected socket; None where one would have to wait, as hardly ever on loopback.
+
+    Raises OSError.
+    """
+    sock = _prepared(address[0])
+    try:
+        if _is_connected(sock, address[1]):
+            return sock
+    except BaseException:
+        sock.close()
+        raise
+    sock.close()
+    return None
 
 
 def connect_to(addresses: list[Address]) -> socket.socket:
@@ -85,14 +108,23 @@ def _look_up(host: str, port: int) -> list[Address] | OSError:
 
 def _connect(address: Address) -> socket.socket:
     family, place = address
+    sock = _prepared(family)
+    try:
+        if not _is_connected(sock, place):
+            sock.connect(place)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _prepared(family: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        if not _is_connected(sock, place):
-            sock.connect(place)
     except BaseException:
         sock.close()
         raise

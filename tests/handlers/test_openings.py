@@ -14,6 +14,7 @@ from tests.handlers.asking import Client, Server
 from tests.handlers.test_watching import client_of
 
 HERE = "127.0.0.1"
+NAME = "localhost"  # of which addresses are looked up: opening waits for that
 
 
 @pytest.fixture
@@ -44,13 +45,29 @@ def open_ports(client: Client) -> int:
 
 
 def test_a_port_that_is_closed_right_behind_its_opening_never_opens(client: Client, there: Any) -> None:
-    opening = asked(client, "port/open", portId="a", host=HERE, port=there.getsockname()[1])
+    opening = asked(client, "port/open", portId="a", host=NAME, port=there.getsockname()[1])
     assert client.ask("port/close", portId="a") == {}
     assert opening.get(timeout=20) == (-32600, "port a was closed before it was open")
     far, _ = there.accept()
     with far:
         assert far.recv(1) == b""
     assert (client.ask("port/list")["streams"], open_ports(client)) == ([], 0)
+
+
+def test_a_port_at_an_address_of_this_machine_is_open_before_the_next_request(
+    client: Client, there: Any
+) -> None:
+    opening = asked(client, "port/open", portId="a", host=HERE, port=there.getsockname()[1])
+    assert open_ports(client) == 1
+    assert client.ask("port/close", portId="a") == {}
+    far, _ = there.accept()
+    with far:
+        assert far.recv(1) == b""
+    assert opening.get(timeout=20)["portId"] == "a"
+    assert (client.ask("port/list")["streams"], open_ports(client)) == ([], 0)
+    refused = -32603, "Connection refused (os error 111)"
+    assert client.ask("port/open", portId="a", host=HERE, port=1) == refused
+    assert open_ports(client) == 0
 
 
 def test_first_bytes_go_along_with_the_opening(client: Client, there: Any) -> None:
@@ -85,7 +102,7 @@ def test_a_watch_that_is_ended_right_behind_its_beginning_never_begins(
 def test_what_is_being_opened_ends_with_its_session(client: Client, there: Any, tmp_path: Path) -> None:
     port = there.getsockname()[1]
     openings = [
-        asked(client, "port/open", portId="o", host=HERE, port=port),
+        asked(client, "port/open", portId="o", host=NAME, port=port),
         asked(client, "port/listen", portId="l", host=HERE, port=0),
         asked(client, "fs/watch", watchId="w", path=str(tmp_path)),
     ]
@@ -98,7 +115,7 @@ def test_what_is_being_opened_ends_with_its_session(client: Client, there: Any, 
 @pytest.mark.parametrize(
     ("method", "member", "params"),
     [
-        ("port/open", "portId", {"host": HERE, "port": 1}),
+        ("port/open", "portId", {"host": NAME, "port": 1}),
         ("port/listen", "portId", {"host": HERE, "port": 0}),
         ("fs/watch", "watchId", {"path": "/no/such"}),
     ],

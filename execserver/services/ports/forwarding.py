@@ -13,7 +13,13 @@ from typing import Final
 import gevent
 from gevent import socket
 
-from execserver.http_client.connect import Address, SocketConnector, connect_to
+from execserver.http_client.connect import (
+    Address,
+    SocketConnector,
+    connect_to,
+    connected_at_once,
+    known_address,
+)
 from execserver.protocol.errors import InternalError, InvalidRequest, os_error_text
 from execserver.settings import Settings
 
@@ -41,6 +47,19 @@ class Forwarding:
         except OSError as error:
             raise InternalError(os_error_text(error.errno) if error.errno else str(error)) from None
 
+    def connect_at_once(self, method: str, host: str, port: int) -> socket.socket | None:
+        """Return a connection to one of this machine's loopback addresses, if nothing has to wait for it.
+
+        None for any other host, of which `connect` knows more.  Raises RpcError.
+        """
+        known = known_address(host, port)
+        if known is None or not _is_loopback(known):
+            return None
+        try:
+            return connected_at_once(*self._judged(method, host, port, [known]))
+        except OSError as error:
+            raise InternalError(os_error_text(error.errno) if error.errno else str(error)) from None
+
     def listen(self, method: str, host: str, port: int) -> socket.socket:
         """Return a socket that listens on an allowed address of a host; port 0 takes a free one."""
         family, place = self._allowed(method, host, port)[0]
@@ -55,14 +74,22 @@ class Forwarding:
         return sock
 
     def _allowed(self, method: str, host: str, port: int) -> list[Address]:
-        if self._reach == NONE:
-            raise InvalidRequest(f"{method}: this server forwards nothing (--allow-forward none)")
+        self._require_forwarding(method)
         try:
             with gevent.Timeout(_CONNECT_S, TimeoutError("the name server does not answer")):
                 found = self._connector.addresses(host, port)
         except (OSError, UnicodeError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise InternalError(f"cannot resolve {host}: {why}") from None
+        return self._judged(method, host, port, found)
+
+    def _require_forwarding(self, method: str) -> None:
+        if self._reach == NONE:
+            raise InvalidRequest(f"{method}: this server forwards nothing (--allow-forward none)")
+
+    def _judged(self, method: str, host: str, port: int, found: list[Address]) -> list[Address]:
+        """Return the addresses that a client may have a connection to.  Raises InvalidRequest for none."""
+        self._require_forwarding(method)
         allowed = found if self._reach == ANY else [one for one in found if _is_loopback(one)]
         if not allowed:
             only = "loopback addresses only (--allow-forward loopback)"

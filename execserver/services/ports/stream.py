@@ -4,6 +4,9 @@ Each direction has a window.  What came from the socket is kept until the client
 socket is not read while its window is full; so a client that was away gets it again.  What came from the
 client is acknowledged by the answer to its request, once the kernel has taken it.  Offsets count bytes from
 the beginning, so nothing is written twice.
+
+A little is read by a callback of the event loop, and written at once.  Greenlets do the rest: where much
+comes, and where the client or the kernel lets it wait.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import gevent
 from gevent import socket
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from execserver.protocol.envelope import encode_notification
 from execserver.protocol.errors import InvalidRequest, os_error_text
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 WINDOW_BYTES: Final = 256 * 1024
 WIDE_WINDOW_BYTES: Final = 1024 * 1024
 _MOST_AT_ONCE: Final = 224 * 1024
+_SHORT_BYTES: Final = 16 * 1024  # read by the event loop itself; behind as much there is mostly more
+_READABLE: Final = 1
 
 
 class PortStream:
@@ -66,14 +72,21 @@ class PortStream:
         self._eof_from_client = self._eof_written = self._eof_from_socket = False
         self._over = False
         self._failure: str | None = None
-        self._moved = Event()
-        self._greenlets: list[gevent.Greenlet[[], None]] = []
+        self._moved: Event | None = None  # made by the first that waits
+        self._started = False
+        self._watcher: Any = None  # of the socket, while more may come
+        self._reading: gevent.Greenlet[[], None] | None = None  # while much comes, or reading has to wait
+        self._writing: gevent.Greenlet[[], None] | None = None  # while something is queued
 
     def start(self) -> None:
         """Begin to read and write; called once the answer is queued."""
-        if not self._over:
-            ways = [(self._read, self._eof_from_socket), (self._write, self._eof_written)]
-            self._greenlets = [gevent.spawn(way) for way, has_ended in ways if not has_ended]
+        if self._over:
+            return
+        self._started = True
+        if not self._eof_from_socket:
+            self._watcher = get_hub().loop.io(self._sock.fileno(), _READABLE)
+            self._watcher.start(self._readable)
+        self._go_on_writing()
 
     def put_first(self, chunk: bytes) -> int:
         """Write of the first bytes what the kernel takes at once, before `start`; return how many."""
@@ -103,6 +116,7 @@ class PortStream:
             if rest := self._written_at_once(fresh):
                 self._queue.append(rest)
             self._eof_from_client = eof and end == self._queued
+            self._go_on_writing()
             self._stir()
         return end
 
@@ -113,7 +127,7 @@ class PortStream:
     def wait_until_taken(self, end: int) -> int:
         """Block until the kernel has the bytes before an offset, or the stream is over; return how many."""
         while not self.has_taken(end):
-            self._moved.wait()
+            self._wait()
         return self.received
 
     def acknowledge(self, received: int) -> None:
@@ -186,31 +200,77 @@ class PortStream:
     def close(self) -> None:
         """End at once; the client is told nothing."""
         self._over = True
-        greenlets, self._greenlets = self._greenlets, []
+        greenlets = self._reading, self._writing
+        self._reading = self._writing = None
         current = gevent.getcurrent()
         for greenlet in greenlets:
-            if greenlet is not current:
+            if greenlet is not None and greenlet is not current:
                 greenlet.kill(block=False)
+        self._stop_watching()  # before the close: the loop aborts on a watcher of a closed descriptor
         self._sock.close()
         self._stir()
         self._kept.clear()
         self._queue.clear()
 
+    @property
+    def _room(self) -> int:
+        """How many bytes may be read."""
+        return self.window_bytes - (self.sent - self._acknowledged)
+
+    def _readable(self) -> None:
+        """Pass on a little that has come.  Called in the event loop, which must not wait."""
+        room, attachment = self._room, self._attachment
+        if room <= 0 or not attachment.may_go_on:
+            self._read_on()
+            return
+        try:
+            data = os.read(self._sock.fileno(), min(room, _SHORT_BYTES))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._end(_text(error))
+            return
+        attachment.hold()
+        try:
+            self._pass_on(data)
+        finally:
+            attachment.release()
+        if not data:
+            self._stop_watching()
+            self._end_if_both_ended()
+        elif len(data) == _SHORT_BYTES:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._watcher.stop()
+        self._reading = gevent.spawn(self._read)
+
+    def _stop_watching(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.close()
+
     def _read(self) -> None:
+        """Read until little is left, or the end."""
         try:
             while not self._over:
-                room = self.window_bytes - (self.sent - self._acknowledged)
+                room = self._room
                 if room <= 0:
-                    self._moved.wait()
+                    self._wait()
                     continue
                 self._attachment.wait_for_room()
                 data = self._sock.recv(min(room, self.window_bytes // 4, _MOST_AT_ONCE))
                 self._pass_on(data)
-                if not data:
+                if len(data) < _SHORT_BYTES:
                     break
         except OSError as error:
             self._end(_text(error))
-        self._end_if_both_ended()
+        self._reading = None
+        if self._eof_from_socket:
+            self._stop_watching()
+            self._end_if_both_ended()
+        elif not self._over:
+            self._watcher.start(self._readable)
 
     def _pass_on(self, data: bytes) -> None:
         offset = self.sent
@@ -231,7 +291,7 @@ class PortStream:
     def _written_at_once(self, data: bytes) -> bytes:
         """Write what the kernel takes now, if nothing waits before it; return the rest."""
         # Nearly always all of it, so no greenlet has to be woken for it, nor one made to wait.
-        if not data or self._queue or not self._greenlets:
+        if not data or self._queue or not self._started:
             return data
         try:
             written = os.write(self._sock.fileno(), data)
@@ -243,31 +303,40 @@ class PortStream:
         self.received += written
         return data[written:]
 
+    def _go_on_writing(self) -> None:
+        """Have a greenlet write what waits, and the end."""
+        has_work = self._queue or (self._eof_from_client and not self._eof_written)
+        if has_work and self._writing is None and self._started and not self._over:
+            self._writing = gevent.spawn(self._write)
+
     def _write(self) -> None:
         try:
-            while not self._over:
-                if self._queue:
-                    data = self._queue[0]
-                    # Piece by piece: what the kernel has is known at any moment.
-                    taken = self._sock.send(data)
-                    self._queue.popleft()
-                    if taken < len(data):
-                        self._queue.appendleft(data[taken:])
-                    self.received += taken
-                    self._stir()
-                elif self._eof_from_client:
-                    self._sock.shutdown(socket.SHUT_WR)
-                    self._eof_written = True
-                    break
-                else:
-                    self._moved.wait()
+            while self._queue and not self._over:
+                data = self._queue[0]
+                # Piece by piece: what the kernel has is known at any moment.
+                taken = self._sock.send(data)
+                self._queue.popleft()
+                if taken < len(data):
+                    self._queue.appendleft(data[taken:])
+                self.received += taken
+                self._stir()
+            if self._eof_from_client and not self._over:
+                self._sock.shutdown(socket.SHUT_WR)
+                self._eof_written = True
         except OSError as error:
             self._end(_text(error))
+        self._writing = None
         self._end_if_both_ended()
 
+    def _wait(self) -> None:
+        if self._moved is None:
+            self._moved = Event()
+        self._moved.wait()
+
     def _stir(self) -> None:
-        moved, self._moved = self._moved, Event()
-        moved.set()
+        moved, self._moved = self._moved, None
+        if moved is not None:
+            moved.set()
 
     def _end_if_both_ended(self) -> None:
         if self._eof_written and self._eof_from_socket:

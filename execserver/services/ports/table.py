@@ -55,15 +55,32 @@ class PortTable:
         `binary`: the client takes messages in their binary form.
         """
         try:
-            sock = self._forwarding.connect("port/open", host, port)
-            try:
-                self._openings.check(opening)
-                return self._add(opening.key, sock, None, binary)
-            except BaseException:
-                sock.close()
-                raise
+            return self._opened(opening, self._forwarding.connect("port/open", host, port), binary)
         finally:
             self._openings.release(opening)
+
+    def open_at_once(
+        self, opening: Opening, host: str, port: int, *, binary: bool = False
+    ) -> PortStream | None:
+        """Do as `open` if nothing has to wait for it; otherwise return None, and the id stays reserved."""
+        try:
+            sock = self._forwarding.connect_at_once("port/open", host, port)
+            if sock is None:
+                return None
+            stream = self._opened(opening, sock, binary)
+        except BaseException:
+            self._openings.release(opening)
+            raise
+        self._openings.release(opening)
+        return stream
+
+    def _opened(self, opening: Opening, sock: socket.socket, binary: bool) -> PortStream:
+        try:
+            self._openings.check(opening)
+            return self._add(opening.key, sock, None, binary)
+        except BaseException:
+            sock.close()
+            raise
 
     def listening(self, port_id: str) -> Opening:
         """Reserve the id of a listener, for `listen`.  Raises RpcError."""

@@ -23,7 +23,8 @@ class CuttingProxy:
         parts = urlsplit(target_url)
         self._target = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"ws://127.0.0.1:{self._listener.getsockname()[1]}"
+        # What is behind TLS is carried as it is.
+        self.url = f"{'wss' if parts.scheme == 'wss' else 'ws'}://127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
         self.from_server = bytearray()
         """Everything the server has sent, of all connections."""

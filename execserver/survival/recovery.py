@@ -46,7 +46,7 @@ class Recovered(Incoming):
         """Read everything.  Raises HandoverError."""
         self._table = keeping.table
         self._left = set(keeping.table.values())
-        self._beside: list[bytes] = []
+        self._outputs: list[bytes] = []
         self._size = 0
         self._ended: set[tuple[int, int]] = set()
         self._inputs: dict[tuple[str, str], tuple[int, int]] = {}
@@ -56,18 +56,28 @@ class Recovered(Incoming):
             if self.head.version != VERSION:
                 raise HandoverError(f"what {self.head.version} has written, {VERSION} does not read")
             self.soft_nofile = self.head.soft_nofile
-            self._state = self._read(settings)
+            self._state: Handover | None = self._read(settings)
         except (KeyError, ValueError, msgspec.MsgspecError) as error:
             raise HandoverError(f"what the server has written down cannot be read: {error!r}") from None
-        self.beside = memoryview(b"".join(self._beside))
+        self.beside = memoryview(b"".join(self._outputs))
+        self._outputs.clear()
 
     def state(self) -> Handover:
-        """See `Incoming`."""
-        return self._state
+        """See `Incoming`; it is kept for the caller only, since this object stays as long as the server."""
+        state, self._state = self._state, None
+        assert state is not None
+        return state
 
     def input_of(self, session_id: str, process_id: str) -> tuple[int, int]:
         """Return the file with the input of a process, which the caller owns, and how much was accepted."""
-        return self._inputs[session_id, process_id]
+        return self._inputs.pop((session_id, process_id))
+
+    def close_rest(self) -> int:
+        """See `Incoming`; so it does with the input of processes whose session had ended."""
+        self._left.update([fd for fd, _ in self._inputs.values()])
+        self._inputs.clear()
+        self._values.clear()
+        return super().close_rest()
 
     def _fd(self, key: int) -> int:
         return self._table[key]
@@ -147,7 +157,7 @@ class Recovered(Incoming):
         if course.ended_child is not None:
             self._ended.add(course.ended_child)
         packed = course.packed(self._size, self._table, self._rest_of_input(input_file, course))
-        self._beside.append(course.output)
+        self._outputs.append(course.output)
         self._size += len(course.output)
         file = self.take(self._fd(input_file))
         self._inputs[session_id, packed.process_id] = file, course.input_end

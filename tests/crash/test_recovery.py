@@ -313,6 +313,21 @@ def test_nothing_stays_open_for_what_is_over(server: ServerProcess, client: Foll
     wait_until(lambda: proc.descriptor_count(server_of(server.pid)) <= own, 30)
 
 
+def test_what_was_read_for_the_next_server_is_let_go(server: ServerProcess, client: Follower) -> None:
+    """Else all output is there twice for as long as that server is: it is in the logs by then."""
+    names = [f"p{number}" for number in range(24)]
+    for name in names:
+        client.start(name, "head -c 1000000 /dev/zero; exec sleep 1000")
+    for name in names:
+        while len(client.output(name)) < 1_000_000:
+            client.read(name)
+    before = proc.resident_bytes(server_of(server.pid))
+    crash(server)
+    client.call("process/list", {})
+    own = server_of(server.pid)
+    wait_until(lambda: proc.resident_bytes(own) < before + 10_000_000, 20)
+
+
 def read(peer: Peer, process_id: str) -> Json:
     return peer.call("process/read", {"processId": process_id})
 

@@ -50,6 +50,11 @@ class EventLoop:
     def turn(self) -> None:
         """Wait until something is ready or due, and make the calls for it."""
         ready = self._poll.poll(self._patience_ms() if self._timers else None)
+        if len(ready) == 1:  # mostly, and then no other call can have closed it
+            act = self._acts.get(ready[0][0])
+            if act is not None:
+                act()
+            ready = []
         acts = [(descriptor, self._acts.get(descriptor)) for descriptor, _ in ready]
         for descriptor, act in acts:
             # An earlier call may have closed the descriptor, and its number may mean another one by now.

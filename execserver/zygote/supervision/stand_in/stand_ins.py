@@ -64,6 +64,10 @@ class StandIns:
         one.halt()
         return one
 
+    def has(self, tid: int) -> bool:
+        """Return whether a thread is one of these."""
+        return tid in self._found
+
     def asked(self, notification: Notification) -> bool:
         """Take a notification if it is of one of these threads; return whether it is."""
         one = self._found.get(notification.tid)

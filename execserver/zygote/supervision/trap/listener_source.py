@@ -93,16 +93,19 @@ class ListenerSource:
 
     def _take(self) -> None:
         try:
-            notification = self._listener.receive()
+            received = self._listener.receive_packed()
         except OSError as error:
             if error.errno != errno.EBADF:
                 self.close()  # no process is left that could ask
             return
-        if notification is None:
+        if received is None:
             # Until the last process under the filter is reaped, the descriptor would stay ready with nothing
             # to receive, and the event loop would spin.
             self._is_over = self._listener.is_over()
             return
+        if self._unasked and self._passes(received):
+            return
+        notification = self._listener.unpacked(received)
         # Nothing of the command runs yet, so the first ones can only be those.
         if self._of_ours:
             self._of_ours -= 1
@@ -122,10 +125,11 @@ class ListenerSource:
             # What cannot be read cannot be judged, so it does not run.
             self._listener.fail(notification.id, error.errno or errno.EFAULT)
             return
+        self._bring_with(memory, notification)
+
+    def _bring_with(self, memory: Memory, notification: Notification) -> None:
         # One that is followed may have a decision under way, so that must be found.
         is_followed = notification.tid in self._followed
-        if not is_followed and self._goes_on(notification, memory):
-            return
         intercepted = Intercepted(
             *(self._kernel, self._listener, self._leave, self._messages, self._stand_ins, self._shell),
             *(notification, memory),
@@ -148,16 +152,25 @@ class ListenerSource:
         if intercepted.alive_fd >= 0:
             self._remember(intercepted)
 
-    def _goes_on(self, notification: Notification, memory: Memory) -> bool:
-        """Let the kernel do a call of a program that is known by its path; return whether it is."""
+    def _passes(self, received: bytearray) -> bool:
+        """Take the short way, for programs that are known by their paths; return whether it could be taken.
+
+        Most programs of most shells are, so nothing else is made or asked for them.
+        """
+        identity, tid, path_at = self._listener.path_of(received)
+        # Of those there may be a decision under way, and while others wait, all do.
+        if tid in self._followed or self._stand_ins.has(tid) or self._backlog or not self._has_room:
+            return False
         try:
-            if notification.at_folder or memory.path(notification.arguments[0]) not in self._unasked:
-                return False
+            memory = Memory(tid)
         except OSError:
-            return False  # what comes next meets the same error, and says so
-        # Closed first: the thread mostly runs next, on this processor, once this one has nothing to do.
-        memory.close()
-        self._listener.carry_on(notification.id)
+            return False  # the long way meets the same error, and says so
+        if memory.short_path(path_at) in self._unasked:
+            # Closed first: the thread mostly runs next, on this processor, once this one has nothing to do.
+            memory.close()
+            self._listener.carry_on(identity)
+        else:
+            self._bring_with(memory, self._listener.unpacked(received))
         return True
 
     def _look_at_shell(self, notification: Notification) -> None:

@@ -52,6 +52,7 @@ _ADD = 0x40182103
 _SYNC_WAKE_UP = 1  # the thread that is answered runs next, on the same CPU
 _CONTINUE = 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, architecture, place, arguments
+_PATH_OF = struct.Struct("=QI4xi12xQ")  # of the same: id, pid, number and first argument
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
 _ID = struct.Struct("=Q")
 _ADDED = struct.Struct("=QIIII")  # id, flags, descriptor here, number there, flags there
@@ -91,6 +92,11 @@ class Listener:
 
         Blocks unless the descriptor is readable.  Raises OSError.
         """
+        data = self.receive_packed()
+        return None if data is None else self.unpacked(data)
+
+    def receive_packed(self) -> bytearray | None:
+        """Take one notification as `receive` does, for `path_of` and `unpacked`."""
         data = bytearray(self._empty)
         try:
             fcntl.ioctl(self.descriptor, _RECEIVE, data)
@@ -98,6 +104,15 @@ class Listener:
             if error.errno in (errno.ENOENT, errno.EINTR):
                 return None
             raise
+        return data
+
+    def path_of(self, data: bytearray) -> tuple[int, int, int]:
+        """Return id, thread and the address of the path of an execve; the address 0 for an execveat."""
+        identity, tid, number, address = _PATH_OF.unpack_from(data)
+        return identity, tid, 0 if number == self._execveat else address
+
+    def unpacked(self, data: bytearray) -> Notification:
+        """Return the whole notification."""
         identity, tid, _, number, _, _, *arguments = _NOTIFICATION.unpack(data)
         return Notification(identity, tid, number == self._execveat, tuple(arguments))
 

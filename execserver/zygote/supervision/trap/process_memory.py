@@ -25,6 +25,7 @@ MANY_POINTERS = 128  # more than most environments have
 _MOST_POINTERS = 4096  # in one read
 _TOGETHER_BYTES = 64 * 1024  # strings within so many bytes are read at once,
 _TOGETHER_EACH = 256  # and many strings that take no more than this on average
+_SHORT_PATH_BYTES = 256
 _HIGHEST = (1 << 63) - TOTAL_BYTES
 
 
@@ -42,6 +43,14 @@ class Memory:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def short_path(self, address: int) -> bytes:
+        """Return the path at an address; none if it is long, or cannot be read."""
+        try:
+            path, end, _ = self._read(address, _SHORT_PATH_BYTES).partition(b"\0")
+        except OSError:
+            return b""
+        return path if end else b""
 
     def path(self, address: int) -> bytes:
         """Return the path at an address; raises OSError ENAMETOOLONG, too."""

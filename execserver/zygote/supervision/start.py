@@ -188,7 +188,7 @@ class Supervisors:
         self._inits.make(back_end, root, self._host.plans, data)
         tools = Tools(self._outside, self._leave, OutsideEnvironment(supervision.server_env))
         # Its descriptors are closed with all others that no start has brought.
-        Supervisor(self._host.kernel, self._host.libc, policy, supervision, tools, 1)
+        Supervisor(self._host.kernel, self._host.libc, policy, supervision, tools, 1).rehearse()
 
     def _become_init(self, data: bytes, descriptors: Sequence[int], mapped: bool) -> None:
         """Be the sandbox init of a supervisor's start as a spare; without descriptors only go through it."""

@@ -170,15 +170,23 @@ class Supervisor:
         if descriptor is not None:
             if self._source is not None:
                 self._source.close()  # that of a program which could not be executed
-            listener = Listener(descriptor, self._kernel)
-            self._source = ListenerSource(
-                *(self._kernel, listener, self._leave, self._messages, self._broker, self._loop),
-                *(self._stand_ins, self._of_ours),
-            )
+            self._source = self._listening(descriptor)
         elif self._is_running:
             # The end of the channel, which would be ready for ever.
             self._loop.drop(self._channel.fileno())
             self._channel.close()
+
+    def _listening(self, descriptor: int) -> ListenerSource:
+        return ListenerSource(
+            *(self._kernel, Listener(descriptor, self._kernel), self._leave, self._messages, self._broker),
+            *(self._loop, self._stand_ins, self._of_ours),
+        )
+
+    def rehearse(self) -> None:
+        """Touch what a call does until its shell runs; the object is of no use afterwards."""
+        if self._is_notified:
+            self._listening(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)).rehearse()
+        self._reap()
 
     def _hear(self) -> None:
         """Take the first report of the shell's child; raise ShellFailed when it failed, or runs unwatched."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections import deque
 
 from execserver.zygote.supervision.exec_broker import HELD_AT_ONCE
@@ -83,6 +84,11 @@ class ListenerSource:
         # A refused caller needs a message written to it, so that queue counts as well.
         return not self._broker.is_full and not self._messages.is_full
 
+    def rehearse(self) -> None:
+        """Do what comes before the first program, on what is no listener, and close that."""
+        self._look_at_shell(os.getpid())
+        self._take()
+
     def close(self) -> None:
         """Listen no more: every later exec of what still lives fails."""
         if self._is_open:
@@ -109,7 +115,7 @@ class ListenerSource:
         # Nothing of the command runs yet, so the first ones can only be those.
         if self._of_ours:
             self._of_ours -= 1
-            self._look_at_shell(notification)
+            self._look_at_shell(notification.tid)
             self._listener.carry_on(notification.id)
         elif not self._stand_ins.asked(notification):
             self._backlog.append(notification)
@@ -173,14 +179,14 @@ class ListenerSource:
             self._bring_with(memory, self._listener.unpacked(received))
         return True
 
-    def _look_at_shell(self, notification: Notification) -> None:
+    def _look_at_shell(self, thread: int) -> None:
         """Note what the last of these programs, the shell, may do, and the filters that are ours."""
         try:
-            status = Status(notification.tid)
-            self._shell = Standing(notification.tid, status)
+            status = Status(thread)
+            self._shell = Standing(thread, status)
         except (OSError, ValueError):
             return  # then nothing runs outside
-        self._stand_ins.filters, self._shell_thread = status.filters, notification.tid
+        self._stand_ins.filters, self._shell_thread = status.filters, thread
 
     def _look_at_namespaces(self) -> None:
         # Later than the rest: until it executes, it shares the memory of what builds the sandbox, and so the

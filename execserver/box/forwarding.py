@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import gevent
@@ -100,6 +101,7 @@ class Forwarder:
                 serve(sock)
 
         server = StreamServer((at.host, at.port), take, spawn=self._pool)
+        server.max_accept = 1  # else each connection costs a look for another one
         try:
             server.start()
         except OSError as error:
@@ -168,8 +170,9 @@ def join(sock: socket.socket, stream: PortStream) -> None:
     """Pass bytes both ways until both have ended, or one has broken."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     up = gevent.spawn(_send, sock, stream)
+    write = partial(_written_at_once, sock.fileno())
     try:
-        while data := stream.recv():
+        while data := stream.recv(write):
             sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)
         up.join()
@@ -177,7 +180,14 @@ def join(sock: socket.socket, stream: PortStream) -> None:
         pass  # either side is gone: the other one is told by the end
     finally:
         up.kill()
-        stream.close()
+        stream.drop()
+
+
+def _written_at_once(fd: int, data: bytes) -> int:
+    try:
+        return os.write(fd, data)
+    except OSError:
+        return 0  # it is full, or broken, which `sendall` meets again
 
 
 def _send(sock: socket.socket, stream: PortStream) -> None:

@@ -104,7 +104,11 @@ class Connection:
         slots = self._slots
         if self.lost is not None or not slots.acquire(blocking=False):
             return False
-        call_id, message = self._calls.begin(method, params, _Slotted(waiter, slots))
+        try:
+            call_id, message = self._calls.begin(method, params, _Slotted(waiter, slots))
+        except BaseException:
+            slots.release()
+            raise
         if self._transport.send_at_once(message):
             return True
         self._calls.forget(call_id)

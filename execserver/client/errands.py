@@ -1,40 +1,52 @@
-"""What is asked of the server for a caller who may be interrupted: it goes on without him.
+"""What is asked of the server for a caller who may be interrupted, or does not wait: it goes on without him.
 
-Each runs in a greenlet of its own, which ends with its answer or with the session.  The caller counts as
-waiting for the server.
+A request that can leave at once does.  Everything else runs in a greenlet of its own, which ends with its
+answer or with the session.  A caller who waits counts as waiting for the server.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar, cast
 
 import gevent
+from gevent.event import AsyncResult
 
-from execserver.client.errors import ExecServerError, RequestFailed, kept
-from execserver.client.operations.call import Operation, drive
+from execserver.client import wire
+from execserver.client.calls import Outcome
+from execserver.client.connection import Waiter
+from execserver.client.errors import ExecServerError, RequestFailed, TransportClosed, kept
+from execserver.client.operations.call import Call, Operation, drive
 from execserver.client.session import Session
 
 T = TypeVar("T")
+_Asked: TypeAlias = "AsyncResult[Outcome] | gevent.Greenlet[..., Outcome]"
 
 
 def opened(session: Session, opening: Operation[T], close: Operation[None]) -> T:
-    """Return what `opening` returns; if that does not come to the caller, what it opened is closed again.
+    """Return what `opening`, of one request, returns; what does not come to the caller is closed again.
 
     An opening whose caller is interrupted goes on until its answer has come: older servers forget to close
     what is not open yet.  `close` is not needed after a refusal, and is not waited for.  Raises as `opening`.
     """
-    task = gevent.spawn(_outcome, session, opening)
+    wanted = next(opening)
+    answer: AsyncResult[Outcome] = AsyncResult()
+    is_sent = _sent_at_once(session, wanted, answer)
+    asked: _Asked = answer if is_sent else gevent.spawn(_outcome, session, wanted)
     try:
         with session.waiting():
-            found = task.get()
+            outcome = cast(Outcome, asked.get())
     except BaseException:
-        gevent.spawn(_close_behind, session, task, close)
+        gevent.spawn(_close_behind, session, asked, close)
         raise
-    if not isinstance(found, ExecServerError):
-        return found
-    if not isinstance(found, RequestFailed):
+    try:
+        if not isinstance(outcome, ExecServerError):
+            return _result(opening, wanted, outcome)
+    except ExecServerError as error:
+        outcome = kept(error)
+    if not isinstance(outcome, RequestFailed):
         gevent.spawn(drive, session, close)  # whether the server has opened it is unknown
-    raise kept(found)
+    raise kept(outcome)
 
 
 def finish(session: Session, operation: Operation[None]) -> None:
@@ -44,16 +56,57 @@ def finish(session: Session, operation: Operation[None]) -> None:
         task.join()
 
 
-def _outcome(session: Session, operation: Operation[T]) -> T | ExecServerError:
+def tell(session: Session, operation: Callable[[], Operation[None]]) -> None:
+    """Carry out an operation of one request, which may be repeated and raises nothing; wait for nothing."""
+    if not told_at_once(session, operation):
+        gevent.spawn(drive, session, operation())
+
+
+def told_at_once(session: Session, operation: Callable[[], Operation[None]]) -> bool:
+    """Do as `tell` if the request can leave at once; return False, with nothing done, otherwise."""
+    return _sent_at_once(session, next(operation()), _Told(session, operation))
+
+
+def _sent_at_once(session: Session, wanted: Call, waiter: Waiter) -> bool:
+    """Send a request whose answer `waiter` takes, if that needs no waiting, and the answer no limit."""
+    if session.request_timeout is not None or wanted.timeout is not None:
+        return False
+    connection = session.at_hand
+    return connection is not None and connection.send_at_once(wanted.method.name, wanted.params, waiter)
+
+
+def _outcome(session: Session, wanted: Call) -> Outcome:
     try:
-        return drive(session, operation)
+        return session.request(wanted.method.name, wanted.params, wanted.resend, wanted.timeout)
     except ExecServerError as error:
         return kept(error)
 
 
-def _close_behind(
-    session: Session, opening: gevent.Greenlet[..., T | ExecServerError], close: Operation[None]
-) -> None:
-    opening.join()
-    if not isinstance(opening.value, RequestFailed):
+def _result(opening: Operation[T], wanted: Call, outcome: Outcome) -> T:
+    try:
+        opening.send(wire.decode(wanted.method.result, outcome, wanted.method.name))  # type: ignore[arg-type]
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("an opening is of one request")
+
+
+def _close_behind(session: Session, asked: _Asked, close: Operation[None]) -> None:
+    gevent.wait([asked])
+    if not isinstance(asked.value, RequestFailed):
         drive(session, close)
+
+
+class _Told:
+    """Waits for the answer to a request that nobody waits for; asks again if the connection was lost."""
+
+    __slots__ = ("_operation", "_session")
+
+    def __init__(self, session: Session, operation: Callable[[], Operation[None]]) -> None:
+        self._session = session
+        self._operation = operation
+
+    def set(self, value: Outcome) -> None:
+        """See `Waiter`."""
+        if isinstance(value, TransportClosed):
+            gevent.spawn(drive, self._session, self._operation())

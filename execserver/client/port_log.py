@@ -8,7 +8,7 @@ beyond the server's own window; a stream that gets more is at fault and fails.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from execserver.client import wire
@@ -74,6 +74,21 @@ class PortLog:
         if self.error is not None:
             raise kept(self.error)
         return None
+
+    def pass_by(self, use: Callable[[bytes], int]) -> bool:
+        """Have what is ready used up; `use` returns how many bytes it has taken.
+
+        Returns True if there is nothing left for `take`, which would return None.
+        """
+        while self._ready:
+            data = self._ready[0]
+            used = use(data)
+            self._taken += used
+            if used < len(data):
+                self._ready[0] = data[used:]
+                return False
+            self._ready.popleft()
+        return not self._eof and self.error is None
 
     def due(self) -> int | None:
         """Return how many bytes to acknowledge, None while the server need not hear of them yet."""

@@ -6,8 +6,9 @@ those of all streams and listeners.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeVar
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ import gevent
 from gevent.event import Event
 from gevent.queue import SimpleQueue
 
-from execserver.client.errands import finish, opened
+from execserver.client.errands import finish, opened, tell, told_at_once
 from execserver.client.errors import ExecServerError, TransportClosed
 from execserver.client.operations import ports as asking
 from execserver.client.operations.call import Operation, drive
@@ -36,6 +37,7 @@ class PortStream:
         self._ports = ports
         self.log = PortLog(port_id)
         self._changed = Event()
+        self._at_once: Callable[[bytes], int] | None = None  # while somebody waits in `recv`
 
     @property
     def address(self) -> PortAddress:
@@ -52,14 +54,21 @@ class PortStream:
         """Why both directions have ended, if they have."""
         return self.log.error
 
-    def recv(self) -> bytes:
-        """Return the next bytes, empty ones at the end.  Raises `TransportClosed` if it ended badly."""
+    def recv(self, at_once: Callable[[bytes], int] | None = None) -> bytes:
+        """Return the next bytes, empty ones at the end.  Raises `TransportClosed` if it ended badly.
+
+        While nothing is there, `at_once` is called with what comes, where it arrives.  It must not block, and
+        returns how many bytes it has used up; only others are returned.
+        """
         while (data := self.log.take()) is None:
             self._changed.clear()
-            with self._ports.waiting():
-                self._changed.wait()
-        if (received := self.log.due()) is not None:
-            self._ports.acknowledge(self.port_id, received)
+            self._at_once = at_once
+            try:
+                with self._ports.waiting():
+                    self._changed.wait()
+            finally:
+                self._at_once = None
+        self._acknowledge()
         return data
 
     def send(self, data: bytes) -> None:
@@ -83,6 +92,11 @@ class PortStream:
         self._ports.close(self.port_id)
         self.fail(TransportClosed("this stream was closed"))
 
+    def drop(self) -> None:
+        """Do as `close`, but do not wait for the answer, if the request can leave at once."""
+        self._ports.let_go(self.port_id)
+        self.fail(TransportClosed("this stream was closed"))
+
     @property
     def piece_bytes(self) -> int:
         """How many bytes are sent at once: larger pieces are cut."""
@@ -92,7 +106,14 @@ class PortStream:
         """Take bytes in order; what comes twice, or too early after a lost connection, is left out."""
         if not self.log.add(note):
             self._ports.drop(self.port_id)
+        elif self._at_once is not None and self.log.pass_by(self._at_once):
+            self._acknowledge()
+            return  # nobody has to wake for it
         self._changed.set()
+
+    def _acknowledge(self) -> None:
+        if (received := self.log.due()) is not None:
+            self._ports.acknowledge(self.port_id, received)
 
     def fail(self, error: ExecServerError) -> None:
         """End both directions with an error; what has come can still be read."""
@@ -195,7 +216,7 @@ class RemotePorts(PortTable[PortStream]):
 
     def acknowledge(self, port_id: str, received: int) -> None:
         """Open the window of a stream, without waiting for the answer."""
-        gevent.spawn(drive, self._session, asking.acknowledge(port_id, received))
+        tell(self._session, partial(asking.acknowledge, port_id, received))
 
     def resume(self, log: PortLog) -> ExecServerError | None:
         """Go on with a stream; return why it has ended, if it has."""
@@ -209,7 +230,14 @@ class RemotePorts(PortTable[PortStream]):
     def drop(self, port_id: str) -> None:
         """Close a stream without waiting for the answer."""
         self._forget(port_id)
-        gevent.spawn(drive, self._session, asking.close(port_id))
+        tell(self._session, partial(asking.close, port_id))
+
+    def let_go(self, port_id: str) -> None:
+        """Do as `drop` if the request can leave at once, otherwise as `close`."""
+        self._forget(port_id)
+        closing = partial(asking.close, port_id)
+        if not told_at_once(self._session, closing):
+            finish(self._session, closing())
 
     def waiting(self) -> AbstractContextManager[None]:
         """Return a context manager; inside, the current greenlet counts as waiting for the server."""

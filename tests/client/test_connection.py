@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import gevent
 import msgspec
 import pytest
+from gevent.event import AsyncResult
 
 from execserver.client.connection import Connection
 from execserver.client.errors import (
@@ -227,7 +228,12 @@ def test_no_more_requests_are_in_flight_than_allowed(
 def test_params_that_json_cannot_hold_are_refused_before_anything_is_sent(
     connection: Connection, fake: FakeServer
 ) -> None:
+    fake.sends_at_once = True
     with pytest.raises(TypeError):
         connection.request("m", {"x": object()})
+    for _ in range(4):  # more often than requests may be in flight
+        with pytest.raises(TypeError):
+            connection.send_at_once("m", {"x": object()}, AsyncResult())
     assert fake.requests == []
     assert connection.lost is None
+    assert connection.send_at_once("m", {}, AsyncResult())

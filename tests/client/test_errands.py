@@ -55,8 +55,14 @@ KINDS = [
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
-@pytest.fixture(autouse=True)
-def a_server_that_can(fake: FakeServer, client: ExecServerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[False, True], ids=["waiting", "at once"])
+def a_server_that_can(
+    fake: FakeServer,
+    client: ExecServerClient,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    fake.sends_at_once = request.param
     announced = Extensions(port_forward="loopback", fs_watch=True)
     monkeypatch.setattr(type(client._session), "extensions", announced)
     fake.answers |= {"port/close": lambda _: {}, "fs/unwatch": lambda _: {}}

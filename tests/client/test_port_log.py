@@ -44,6 +44,26 @@ def test_what_was_taken_is_acknowledged_by_the_half_window() -> None:
     assert told == [None, 2 * PIECE, None, 4 * PIECE, None]
 
 
+def test_what_is_used_up_where_it_arrives_counts_as_taken_and_the_rest_stays() -> None:
+    log, used = PortLog("p"), []
+
+    def use(data: bytes) -> int:
+        used.append(data)
+        return min(len(data), 2)
+
+    log.add(note(0, b"ab"))
+    assert log.pass_by(use)
+    log.add(note(2, b"cde"))
+    assert not log.pass_by(use)
+    assert (used, log.take(), log.take()) == ([b"ab", b"cde"], b"e", None)
+    log.add(note(5, bytes(2 * PIECE)))
+    assert log.pass_by(len)
+    assert log.due() == 5 + 2 * PIECE
+    log.add(note(5 + 2 * PIECE, b"", eof=True))
+    assert not log.pass_by(use)
+    assert log.take() == b""
+
+
 def test_large_data_goes_in_pieces_and_the_end_with_the_last_one() -> None:
     log = PortLog("p")
     sent = list(log.pieces(bytes(2 * PIECE + 1), eof=True))

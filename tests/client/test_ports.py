@@ -72,6 +72,30 @@ def test_bytes_go_both_ways_and_each_end_may_stop(remote: ExecServerClient) -> N
         assert remote.ports.list().streams == ()
 
 
+def test_bytes_may_be_used_up_where_they_arrive(remote: ExecServerClient) -> None:
+    used: list[bytes] = []
+
+    def use(data: bytes) -> int:
+        used.append(data[:MIB])
+        return min(len(data), MIB) if len(used) < 3 else 0
+
+    with listener() as there:
+        stream = remote.ports.open("127.0.0.1", there.getsockname()[1])
+        far, _ = there.accept()
+        waiting = gevent.spawn(stream.recv, use)
+        with far:
+            for number in range(1, 3):
+                far.sendall(b"x")
+                wait_until(lambda number=number: len(used) == number, pause=gevent.sleep)  # type: ignore[misc]
+            assert not waiting.ready()
+            far.sendall(b"y")
+            assert waiting.get(timeout=20) == b"y"
+        assert stream.recv(use) == b""
+        assert used == [b"x", b"x", b"y"]
+        stream.drop()
+        wait_until(lambda: remote.ports.list().streams == (), pause=gevent.sleep)
+
+
 @pytest.mark.parametrize("size", [5, 16 * MIB])
 def test_first_bytes_come_before_all_others(remote: ExecServerClient, size: int) -> None:
     """Of many the kernel does not take all at once."""

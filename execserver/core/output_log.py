@@ -35,6 +35,10 @@ class TimedChunk(NamedTuple):
     at_ms: int
 
 
+# Of each short line that is pushed, the call of the `__new__` in Python would be a twentieth.
+_new_chunk = tuple.__new__
+
+
 class Page(NamedTuple):
     """The chunks for one `process/read`, and the number at which the next read continues."""
 
@@ -77,8 +81,9 @@ class OutputLog:
 
     def append(self, stream: str, data: bytes, at_ms: int = 0) -> int:
         """Record one chunk, read at a time in Unix milliseconds, and return its number."""
-        seq = self.take_seq()
-        self._chunks.append(Chunk(seq, stream, data))
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        self._chunks.append(_new_chunk(Chunk, (seq, stream, data)))
         self._times.append(at_ms)
         self._size += len(data)
         # Whole chunks, so that a `seq` always stands for the same bytes, in notifications and in reads.  A

@@ -50,7 +50,7 @@ class RunningCall:
         self._news = Event()
         self._outputs_ended = Event()
         self._pumps = [
-            OutputPump(stream, fd, self.capture.add, _Unhindered(), self._output_ended, lambda: child.exited)
+            OutputPump(stream, fd, self._take, _Unhindered(), self._output_ended, lambda: child.exited)
             for stream, fd in child.outputs
         ]
         self._lingers = False  # the shell has ended, others have not
@@ -119,6 +119,9 @@ class RunningCall:
         except OSError as error:
             _log.warning("process %d cannot be signalled: %s", self._child.pid, error)
 
+    def _take(self, stream: str, data: bytes, _: bool) -> None:
+        self.capture.add(stream, data)
+
     def pause(self) -> None:
         """Stop the call timer while the user is asked something."""
         self._timer.pause(time.monotonic_ns())
@@ -152,9 +155,3 @@ class _Unhindered:
 
     def wait_for_room(self) -> None:
         """Return at once."""
-
-    def hold(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        """Do nothing."""

@@ -53,10 +53,11 @@ class ProcessTemplates:
 
     def output(self, stream: str, seq: int, data: bytes) -> Parts:
         """Return `process/output` in parts: the head, the base64 text, and the end; a short one in one."""
-        head = self._output, seq, _STREAMS[stream]
         if len(data) < _SHORT_BYTES:
-            return (b'%b%d,"stream":"%b","chunk":"%b"}}' % (*head, encode(data)),)
-        return (b'%b%d,"stream":"%b","chunk":"' % head, encode(data), b'"}}')
+            values = self._output, seq, _STREAMS[stream], encode(data)
+            return (b'%b%d,"stream":"%b","chunk":"%b"}}' % values,)
+        head = b'%b%d,"stream":"%b","chunk":"' % (self._output, seq, _STREAMS[stream])
+        return (head, encode(data), b'"}}')
 
     def exited(
         self,

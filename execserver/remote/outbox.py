@@ -70,6 +70,10 @@ class StreamOutbox:
 
     send_binary = send_parts
 
+    def try_send(self, message: bytes) -> bool:
+        """Return False: others' messages may be ahead of it in the writer."""
+        return False
+
     def stream(self, pieces: Iterable[bytes]) -> None:
         """Queue one message that comes in pieces.
 

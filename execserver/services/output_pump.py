@@ -5,10 +5,10 @@ for each chunk, and joins only what it can read at once; no timer delays output.
 to be room at the client.  If the client does not read, the data stays in the pipe and the command blocks in
 its writes.
 
-A short chunk is published by a callback of the event loop, one for each time the loop looks.  Where much
-comes, or the pump has to wait, a greenlet goes on until little is left; now and then it lets the loop
-look for keys and requests.  A little is published also while floods wait until a client has read: the echo
-of a key must not wait with them.
+A short chunk is published by a callback of the event loop, one for each time the loop looks, and leaves at
+once.  Where much comes, or the pump has to wait, a greenlet goes on until little is left; now and then it
+lets the loop look for keys and requests.  A little is published also while floods wait until a client has
+read: the echo of a key must not wait with them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _READY_READ = 1
 
 
 class OutputPump:
-    """One output: `publish(stream, data)` takes each chunk, `pace` says when it may take the next.
+    """One output: `publish(stream, data, at_once)` takes each chunk, `pace` says when it may take the next.
 
+    `at_once` says that the chunk should leave in this turn of the loop, as nothing joins it there.
     `may_end` tells whether the process has exited; until then the pump keeps a terminal open.
     """
 
@@ -40,7 +41,7 @@ class OutputPump:
         self,
         stream: str,
         fd: int,
-        publish: Callable[[str, bytes], None],
+        publish: Callable[[str, bytes, bool], None],
         pace: Pace,
         on_end: Callable[[], None],
         may_end: Callable[[], bool],
@@ -80,7 +81,7 @@ class OutputPump:
                 self.stop()
                 return
             limit -= len(data)
-            self._publish(self.stream, data)
+            self._publish(self.stream, data, False)
 
     def stop(self) -> None:
         """End at once and close the descriptor; unread output is lost.
@@ -110,7 +111,7 @@ class OutputPump:
             self._go_on_in_greenlet()
             return
         if data:
-            self._publish_now(data)
+            self._publish(self.stream, data, True)
             if len(data) > _SHORT_BYTES and not self.ended:
                 self._go_on_in_greenlet()
         elif data is not None:
@@ -118,14 +119,6 @@ class OutputPump:
                 self._go_on_in_greenlet()
             else:
                 self.stop()
-
-    def _publish_now(self, data: bytes) -> None:
-        pace = self.pace
-        pace.hold()
-        try:
-            self._publish(self.stream, data)
-        finally:
-            pace.release()
 
     def _go_on_in_greenlet(self) -> None:
         self._watcher.stop()
@@ -140,7 +133,7 @@ class OutputPump:
                 return
             data = self._read()
             if data:
-                self._publish(self.stream, data)
+                self._publish(self.stream, data, False)
                 if len(data) <= _SHORT_BYTES:
                     break
                 unlooked += len(data)

@@ -266,13 +266,23 @@ class Process:
             # It may run as another user by now (EPERM).  `ProcessTable.end` must still reach the others.
             _log.warning("the group of process %d cannot be killed: %s", self.pid, error)
 
-    def _output(self, stream: str, data: bytes) -> None:
+    def _output(self, stream: str, data: bytes, at_once: bool) -> None:
         if self._recorder is not None:
             self._recorder.output(data)
-        seq = self.state.record_output(stream, data, int(time.time() * 1000))
-        if self._attachment.sink is not None:  # a detached session saves the work of encoding
-            self._attachment.send(*self._templates.output(stream, seq, data))
-        self._news()
+        sink = self._attachment.sink  # a detached session saves the work of encoding
+        parts = () if sink is None else self._templates.output(stream, self.state.log.next_seq, data)
+        # Retained behind that: nothing can come in between, and the client has a line some us earlier.
+        is_sent = at_once and sink is not None and len(parts) == 1 and sink.try_send(parts[0])
+        self.state.record_output(stream, data, int(time.time() * 1000))
+        if sink is not None and parts and not is_sent:
+            if at_once:
+                sink.hold()
+                sink.send_parts(*parts)
+                sink.release()
+            else:
+                sink.send_parts(*parts)
+        if self._changed is not None:
+            self._news()
 
     def _exited(self, exit_code: int) -> None:
         """Record the exit behind what the process wrote before it, which is in the pipes by now."""

@@ -22,6 +22,12 @@ class MessageSink(Protocol):
     def send_parts(self, *parts: bytes) -> None:
         """Queue one whole JSON message given in parts, without joining large ones."""
 
+    def try_send(self, message: bytes) -> bool:
+        """Write a message if that is done at once; else return False, and nothing has happened.
+
+        Calls nobody back.
+        """
+
     @property
     def carries_binary(self) -> bool:
         """Whether messages may hold any bytes, as their binary form does."""
@@ -59,9 +65,3 @@ class Pace(Protocol):
 
     def wait_for_room(self) -> None:
         """Block this greenlet while there is no room."""
-
-    def hold(self) -> None:
-        """Begin to publish; `release` must follow in this turn."""
-
-    def release(self) -> None:
-        """Let what was published leave, as far as that needs no waiting."""

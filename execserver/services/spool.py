@@ -230,14 +230,6 @@ class SpoolPace:
         """Return whether `wait_for_room` would return at once."""
         return self._spool.has_room and self._attachment.may_go_on
 
-    def hold(self) -> None:
-        """Begin to send several messages, to be written together."""
-        self._attachment.hold()
-
-    def release(self) -> None:
-        """Write what was sent."""
-        self._attachment.release()
-
     def wait_for_room(self) -> None:
         """Block a pump while there is no room."""
         self._attachment.wait_for_room()

@@ -44,6 +44,9 @@ class Sink:
     carries_binary = False
     send_binary = send_parts
 
+    def try_send(self, message: bytes) -> bool:
+        return False
+
     def hold(self) -> None:
         pass
 

@@ -57,7 +57,7 @@ def test_any_buffer_can_be_encoded() -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-@given(data=st.binary(max_size=100))
+@given(data=st.one_of(st.binary(max_size=100), st.binary(min_size=250, max_size=260)))
 def test_bytes_survive(fast: bool, data: bytes) -> None:
     base64._FAST = fast
     text = encode(data)

@@ -24,6 +24,7 @@ class FakeSink:
         self.closed = False
         self.waits = 0
         self.held = False
+        self.takes_at_once = True
         self.lags = False  # the client has not read much of what it received
         self._room = Event()
         self._room.set()
@@ -54,6 +55,12 @@ class FakeSink:
         if not self.closed:
             self.messages.append(b"".join(parts))
             self.on_send()
+
+    def try_send(self, message: bytes) -> bool:
+        if self.closed or not self.takes_at_once:
+            return False
+        self.send(message)
+        return True
 
     carries_binary = False
     send_binary = send_parts

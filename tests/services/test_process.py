@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import random
+from base64 import b64decode
 
 import pytest
 
@@ -25,6 +27,24 @@ def test_the_events_of_a_process_in_their_order(play: Play) -> None:
         (4, "closed"),
     ]
     assert (one.process.state.exit_code, one.process.state.closed, one.closed) == (3, True, 1)
+
+
+def test_output_is_told_and_retained_alike_whether_or_not_it_goes_at_once(play: Play) -> None:
+    rng = random.Random(5)
+    quick, usual = play(), play()
+    usual.sink.takes_at_once = False
+    for _ in range(300):
+        data = rng.randbytes(rng.choice((1, 16, 255, 257, 4095)))
+        for one in (quick, usual):
+            one.far.write("stdout", data)
+    for one in (quick, usual):
+        one.far.end()
+        one.wait_until_closed()
+    assert quick.events() == usual.events()
+    told = [(seq, b64decode(text)) for seq, of, text in quick.events()[:-2] if of == "stdout"]
+    for one in (quick, usual):
+        assert [(chunk.seq, chunk.data) for chunk in one.process.page(0, None).chunks] == told
+    assert len(told) >= 300
 
 
 def test_what_was_written_before_the_exit_comes_before_it(play: Play) -> None:

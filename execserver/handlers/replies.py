@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -91,3 +92,16 @@ class Streamed(Special):
 
 Result = msgspec.Struct | msgspec.Raw | InParts | InBinary
 Answer = Result | Reply | InTurn | Later | Streamed
+
+
+def started_by(run: Callable[[], Answer]) -> Answer:
+    """Return what `run` does, as `started` does."""
+    return started(run())
+
+
+def started(answer: Answer) -> Answer:
+    """Produce the first piece of a streamed result now, while a failure can still become an error answer."""
+    if not isinstance(answer, Streamed):
+        return answer
+    first = next(answer.pieces, b"")
+    return Streamed(chain((first,), answer.pieces))

@@ -22,10 +22,11 @@ from execserver.handlers.context import Call
 from execserver.handlers.dispatch import checked, handle
 from execserver.handlers.guard import guarded
 from execserver.handlers.lanes import AT_ONCE, Lane, lane_of
+from execserver.handlers.replies import started
 from execserver.protocol.envelope import Request
 from execserver.protocol.errors import RpcError
 from execserver.protocol.methods import Method
-from execserver.transports.connection import WAITING_BYTES, Connection, started
+from execserver.transports.connection import WAITING_BYTES, Connection
 from execserver.transports.transport import Transport
 from execserver.wire.close_codes import INTERNAL_ERROR
 

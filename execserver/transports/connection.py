@@ -21,6 +21,7 @@ from typing import TypeVar
 from gevent import Greenlet
 
 from execserver.core.connection import ProtocolViolation
+from execserver.handlers import replies
 from execserver.handlers.context import Call
 from execserver.handlers.dispatch import dispatch
 from execserver.handlers.guard import attempted, guarded
@@ -219,7 +220,7 @@ class Connection:
         if answer is None:
             return True
         if isinstance(answer, Reply) or not isinstance(answer, Special):
-            self._send_answer(request, answer)
+            self._send_answer(request, answer, alone=not self._inbox.waiting)
             return True
         if isinstance(answer, InTurn) or (isinstance(answer, Later) and self._is_full):
             self._begun = request, answer
@@ -285,7 +286,7 @@ class Connection:
     def _give(self, request: Request, answer: Answer) -> None:
         """Send an answer, for which this greenlet may have to wait."""
         if isinstance(answer, InTurn):
-            produced = attempted(request.method, started_by, answer.run)
+            produced = attempted(request.method, replies.started_by, answer.run)
             if isinstance(produced, RpcError):
                 try:
                     self._refuse(request, produced)
@@ -301,8 +302,13 @@ class Connection:
         else:
             self._send_answer(request, answer)
 
-    def _send_answer(self, request: Request, answer: Result | Reply) -> None:
-        if isinstance(answer, Reply):
+    def _send_answer(self, request: Request, answer: Result | Reply, *, alone: bool = False) -> None:
+        """Send an answer; one that is `alone` has none behind it with which it could be written."""
+        if alone and not isinstance(answer, Special):
+            text = encode_result(request.id, answer)
+            if not self._outbox.try_send(text):
+                self._outbox.send(text)
+        elif isinstance(answer, Reply):
             # In this order, so that a notification never comes before the answer that announces it.
             self._send_result(request.id, answer.result)
             if answer.leaves_first and not self._inbox.waiting:
@@ -380,19 +386,6 @@ class Connection:
         # `block=False`: this runs in the event loop, which must not wait for greenlets.
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
-
-
-def started_by(run: Callable[[], Answer]) -> Answer:
-    """Return what `run` does, as `started` does."""
-    return started(run())
-
-
-def started(answer: Answer) -> Answer:
-    """Produce the first piece of a streamed result now, while a failure can still become an error answer."""
-    if not isinstance(answer, Streamed):
-        return answer
-    first = next(answer.pieces, b"")
-    return Streamed(chain((first,), answer.pieces))
 
 
 def _again(request: Request, later: Later) -> bytes:

@@ -44,9 +44,9 @@ class _Metered(Connection):
         self._answered(request.id, ERROR, error)
         super()._refuse(request, error)
 
-    def _send_answer(self, request: Request, answer: Result | Reply) -> None:
+    def _send_answer(self, request: Request, answer: Result | Reply, *, alone: bool = False) -> None:
         self._answered(request.id, SUCCESS)
-        super()._send_answer(request, answer)
+        super()._send_answer(request, answer, alone=alone)
 
     def _stream(self, request: Request, pieces: Iterator[bytes]) -> None:
         super()._stream(request, pieces)

@@ -125,10 +125,8 @@ class Outbox:
             self._queue_parts(*parts)
 
     def try_send(self, message: bytes) -> bool:
-        """Write a short message if nothing is ahead of it; else return False, and nothing has happened.
-
-        Calls nobody back, and touches little before it writes: after a pause all is in no cache.
-        """
+        """Write a short message if nothing is ahead of it; else return False, and nothing has happened."""
+        # Little is touched before it is written: after a pause nothing is in a cache.
         if self._queue or self._held is not None or self.closed or len(message) >= _LARGE_BYTES:
             return False
         framed = self._framing.short(message)
@@ -268,7 +266,7 @@ class Outbox:
     def flush(self) -> None:
         """Write what the kernel takes now; the rest follows when it takes more."""
         self._flush_due = False
-        if not (self._blocked or self._broken):
+        if self._queue and not (self._blocked or self._broken):
             self._write()
 
     release = flush  # what was held leaves as everything does

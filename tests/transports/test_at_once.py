@@ -38,6 +38,19 @@ def test_what_never_waits_needs_no_greenlet(play: Play) -> None:
     assert one.ends == ["detach", "context closed"]
 
 
+def test_answers_to_what_came_together_leave_together(play: Play) -> None:
+    one = play(echo=at_once(result))
+    writes: list[int] = []
+    one.outbox._on_written = lambda: writes.append(one.outbox.queued)
+    one.receive(*(b'{"id":%d,"method":"echo"}' % number for number in (1, 2, 3)))
+    assert len(writes) == 1
+    one.receive(b'{"id":4,"method":"echo"}')
+    assert len(writes) == 2
+    assert ids(one.answers()) == [1, 2, 3, 4]
+    turns()
+    assert len(writes) == 2
+
+
 def test_it_waits_for_what_came_before(play: Play) -> None:
     gate = Gate()
     one = play(echo=at_once(result), block=gate.wait)

@@ -43,6 +43,7 @@ class CapabilityToken:
     """Whoever has the one token may connect; an `Authenticator`.  Knows only its digest."""
 
     __slots__ = ("_digest",)
+    may_wait = False
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest

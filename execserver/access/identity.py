@@ -44,7 +44,14 @@ class NotAdmitted(Exception):
 
 
 class Authenticator(Protocol):
-    """Decides by the value of `Authorization` (None: no such header) at a time in Unix seconds."""
+    """Decides by the value of `Authorization` (None: no such header) at a time in Unix seconds.
+
+    `may_wait`: deciding may block its greenlet.
+    """
+
+    @property
+    def may_wait(self) -> bool:
+        """See above."""
 
     def identify(self, authorization: bytes | None, now: float) -> Identity:
         """Return who it is; raise NotAdmitted."""

@@ -41,6 +41,7 @@ class SignedToken:
     """Whoever has a token signed with the secret may connect; an `Authenticator`."""
 
     __slots__ = ("_expected", "_known", "_secret")
+    may_wait = False
 
     def __init__(self, secret: bytes, expected: Expected) -> None:
         self._secret = secret

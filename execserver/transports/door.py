@@ -39,7 +39,7 @@ class Door:
     @property
     def may_wait(self) -> bool:
         """Whether `admit` may block its greenlet."""
-        return self._authenticator is not None
+        return self._authenticator is not None and self._authenticator.may_wait
 
     def admit(self, request: Request, now: float, standing: Identity = NOBODY) -> Identity:
         """Return who sent a request; raise Refused.

@@ -245,7 +245,17 @@ def test_what_follows_another_request_is_left_to_a_greenlet(pair: Pair) -> None:
 
 
 def test_a_door_that_may_wait_is_left_to_a_greenlet(pair: Pair) -> None:
-    assert at_once(pair, UPGRADE, Door(CapabilityToken.of("token"))) == (b"", b"")
+    class Slow(CapabilityToken):
+        may_wait = True
+
+    assert at_once(pair, UPGRADE, Door(Slow.of("token"))) == (b"", b"")
+
+
+@pytest.mark.parametrize(("token", "status"), [(b"token", b"101"), (b"other", b"401")])
+def test_a_door_that_only_calculates_decides_at_once(pair: Pair, token: bytes, status: bytes) -> None:
+    asking = UPGRADE.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer " + token + b"\r\n\r\n")
+    reply, _ = at_once(pair, asking, Door(CapabilityToken.of("token")))
+    assert reply.startswith(b"HTTP/1.1 " + status)
 
 
 def test_a_peer_that_is_gone_already_is_given_up_at_once(pair: Pair) -> None:

@@ -48,9 +48,10 @@ class Expected(NamedTuple):
 class OidcAuthenticator:
     """The tokens of one provider."""
 
-    __slots__ = ("_expected", "_keys", "_known")
+    __slots__ = ("_expected", "_keys", "_known", "may_wait")
 
     def __init__(self, keys: KeySource, expected: Expected) -> None:
+        self.may_wait = keys.may_wait
         self._keys = keys
         self._expected = expected
         self._known = VerifiedTokens()

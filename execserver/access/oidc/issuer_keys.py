@@ -35,6 +35,8 @@ def seconds_since_boot() -> float:
 class IssuerKeys:
     """The keys that `fetch` gets from a provider; it raises NoKeys, and may wait.  A `KeySource`."""
 
+    may_wait = True
+
     def __init__(self, fetch: Callable[[], KeySet], clock: Callable[[], float] = seconds_since_boot) -> None:
         self._fetch = fetch
         self._clock = clock

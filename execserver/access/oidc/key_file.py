@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 class KeyFile:
     """The keys of one file; a `KeySource`."""
 
+    may_wait = False
+
     def __init__(self, path: str) -> None:
         """Read the file.  Raises NoKeys."""
         self._path = os.path.abspath(path)

@@ -26,6 +26,8 @@ class BadKeySet(ValueError):
 class KeySet:
     """The keys by name and algorithm."""
 
+    may_wait = False
+
     __slots__ = ("_by_algorithm", "_by_name")
 
     def __init__(self, keys: list[tuple[str | None, PublicKey]]) -> None:

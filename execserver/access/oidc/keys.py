@@ -20,7 +20,11 @@ class Key(Protocol):
 
 
 class KeySource(Protocol):
-    """The keys of one provider."""
+    """The keys of one provider; `find` may block its greenlet if it `may_wait`."""
+
+    @property
+    def may_wait(self) -> bool:
+        """See above."""
 
     def find(self, kid: str | None, algorithm: str) -> Key | None:
         """Return the key that a token names, None if there is none; may wait.  Raises NoKeys."""

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 class TokenAuthenticator:
     """The tokens of one list, for a running server."""
 
+    may_wait = True  # for the disk
+
     def __init__(self, folder: bytes) -> None:
         """Read the list.  Raises TokenStoreError."""
         self._folder = folder

@@ -185,6 +185,8 @@ def test_a_token_longer_than_any_is_not_read() -> None:
 class Counting:
     """A source of keys that counts who asks it, and one without any."""
 
+    may_wait = True
+
     def __init__(self, has_keys: bool = True) -> None:
         self.asked = 0
         self.has_keys = has_keys

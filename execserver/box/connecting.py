@@ -7,9 +7,9 @@ environment or the boxes file, never from the command line, where others see it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import gevent
 
@@ -28,6 +28,9 @@ from execserver.client.errors import (
 )
 from execserver.client.options import ExecServerClientConnectOptions, RemoteExecServerConnectArgs
 from execserver.leaving import Leave
+
+if TYPE_CHECKING:
+    from execserver.protocol.process import ExecParams
 
 Box: TypeAlias = target.Box
 UNREACHABLE: Final = 255
@@ -56,9 +59,15 @@ def find(box: str | None, token_file: str | None, own_command: Sequence[str]) ->
 
 
 def connect(
-    box: Box, options: ExecServerClientConnectOptions, ssh_options: Sequence[str] = ()
+    box: Box,
+    options: ExecServerClientConnectOptions,
+    ssh_options: Sequence[str] = (),
+    ahead: Callable[[], ExecParams] | None = None,
 ) -> ExecServerClient:
-    """Connect.  Raises what the Python client raises; `reaching` turns it into words."""
+    """Connect.  Raises what the Python client raises; `reaching` turns it into words.
+
+    `ahead` is as for `ExecServerClient.connect`, and left out where that would not help.
+    """
     # How gevent shows what a failed greenlet was about: its own choice loads `pprint`, which takes 5 ms.
     gevent.config.format_context = "builtins.repr"
     options = options.replace(ca_file=box.ca_file)
@@ -71,7 +80,7 @@ def connect(
             return _through_relay(box, box.where, options)
         case Server():
             options = options.replace(token=box.token, token_file=box.token_file)
-            return ExecServerClient.connect(box.where.url, options)
+            return ExecServerClient.connect(box.where.url, options, ahead=ahead)
 
 
 def _by_ssh(

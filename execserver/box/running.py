@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from execserver.box.connecting import Box, asking, connect, reaching, unreachable
@@ -11,7 +11,7 @@ from execserver.box.shown import shown
 from execserver.client.errors import RequestFailed, UnsupportedByServer
 from execserver.client.options import ExecServerClientConnectOptions
 from execserver.client.policies import policy_context
-from execserver.client.starting import INHERIT_ENVIRONMENT
+from execserver.client.starting import INHERIT_ENVIRONMENT, start_params
 from execserver.leaving import Leave
 from execserver.protocol.errors import RpcError
 from execserver.protocol.paths import PathUri
@@ -20,6 +20,7 @@ from execserver.protocol.resource_limits import LimitEnforcement, ResourceLimits
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
+    from execserver.protocol.process import ExecParams
 
 NOT_FOUND: Final = 127
 NOT_STARTED: Final = 126
@@ -27,6 +28,9 @@ _OF_THE_TERMINAL: Final = ("TERM", "COLORTERM")
 _PLAIN_SHELL: Final = "/bin/sh"
 _AS_A_MEMBER_AND_AN_OPTION: Final = ('"enforce": "best"', "--limit enforce=best")
 _NO_SUCH: Final = "os error 2)"
+_HOME: Final = (None, "~", "")
+# By the contract.  0.169.0 refuses it, and has said where its home is when it is asked again.
+_HOME_THERE: Final = PathUri("~", None)
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # ten times what a server sends at once
 
 
@@ -44,19 +48,47 @@ class Command(NamedTuple):
     record: str | None = None
 
 
-def open_client(box: Box, **options: object) -> ExecServerClient:
-    """Connect for a person; raises Leave."""
+def open_client(
+    box: Box, ahead: Callable[[], ExecParams] | None = None, **options: object
+) -> ExecServerClient:
+    """Connect for a person; raises Leave.  `ahead` is as for `connect`."""
     with reaching(box):
         chosen = {"client_name": "execserver", "max_message_bytes": _MAX_MESSAGE_BYTES, **options}
-        return connect(box, ExecServerClientConnectOptions(**chosen))  # type: ignore[arg-type]
+        return connect(box, ExecServerClientConnectOptions(**chosen), ahead=ahead)  # type: ignore[arg-type]
+
+
+def params_ahead(command: Command) -> ExecParams | None:
+    """Return what starts a command on a box of which nothing is known; None if that takes knowledge."""
+    if command.sandbox is not None or command.limits or command.record is not None:
+        return None
+    if command.cwd in _HOME:
+        cwd = _HOME_THERE
+    elif command.cwd is not None and command.cwd.startswith("/"):
+        cwd = PathUri.from_native(os.path.normpath(os.fsencode(command.cwd)))
+    else:
+        return None
+    return start_params(
+        command.argv,
+        cwd=cwd,
+        env=_variables(command),
+        env_policy=INHERIT_ENVIRONMENT,
+        tty=command.tty,
+        pipe_stdin=command.pipe_stdin and not command.tty,
+        arg0=command.arg0,
+        sandbox=None,
+        process_id=None,
+        process_name=None,
+    )
 
 
 def start(client: ExecServerClient, box: Box, command: Command, name: str | None = None) -> RemoteProcess:
     """Start a command.  Raises Leave: 127 if there is no such program or folder, 126 if it cannot be run."""
     cwd = place_of(client, box, command.cwd)
+    if command.cwd in _HOME and client.server_info is None and not (box.is_private or command.sandbox):
+        cwd = _HOME_THERE  # a server of the older contract does not say where that is
     with asking(box):
         try:
-            return client.start(
+            return client.started_ahead() or client.start(
                 command.argv,
                 cwd=cwd,
                 env=_variables(command),
@@ -101,7 +133,7 @@ def login_shell(client: ExecServerClient) -> str:
 def place_of(client: ExecServerClient, box: Box, asked: str | None) -> PathUri:
     """Return the path that a person means: relative to where commands start there, None for that folder."""
     home = home_of(client, box)
-    if asked is None or asked in ("~", ""):
+    if asked is None or asked in _HOME:
         return home
     try:
         base = home.native()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
@@ -12,7 +13,7 @@ from execserver.box import kept
 from execserver.box.connecting import Box
 from execserver.box.manner import Manner
 from execserver.box.notices import tell_end
-from execserver.box.running import Command, login_shell, open_client, start
+from execserver.box.running import Command, login_shell, open_client, params_ahead, start
 from execserver.box.shown import shown
 from execserver.box.watching import leave
 from execserver.leaving import write
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from execserver.box.terminal import Terminal
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
+    from execserver.protocol.process import ExecParams
 
 
 class Stay(NamedTuple):
@@ -32,7 +34,7 @@ class Stay(NamedTuple):
 
 def run(box: Box, command: Command, stay: Stay) -> int:
     """Run a command and return the exit status for this program.  Raises Leave."""
-    client = _open(box, stay)
+    client = _open(box, stay, command)
     try:
         if stay.keep_ms is not None:
             kept.require(client, box)
@@ -66,10 +68,16 @@ def shell(box: Box, command: Command, stay: Stay) -> int:
         leave(client)
 
 
-def _open(box: Box, stay: Stay) -> ExecServerClient:
+def _open(box: Box, stay: Stay, command: Command | None = None) -> ExecServerClient:
     if stay.keep_ms is None:
-        return open_client(box)
+        params = None if command is None or stay.name is not None else params_ahead(command)
+        return open_client(box, None if params is None else partial(_asked_for, params))
     return open_client(box, keep_ms=stay.keep_ms, resume_window=stay.keep_ms / 1000)
+
+
+def _asked_for(params: ExecParams) -> ExecParams:
+    gevent.spawn(_load_conversation)  # while the box starts the command
+    return params
 
 
 def _talk(client: ExecServerClient, box: Box, command: Command, stay: Stay, *, is_shell: bool = False) -> int:

@@ -10,8 +10,9 @@ import gevent
 import msgspec
 
 from execserver.client import wire
-from execserver.client.errors import ExecServerError, InvalidUrl, RemoteModeUnavailable, RequestFailed
+from execserver.client.errors import InvalidUrl, RemoteModeUnavailable
 from execserver.client.flow import Gate
+from execserver.client.launching import Launcher, ahead_of
 from execserver.client.operations.processes import require_members
 from execserver.client.options import (
     REMOTE_IN_FLIGHT,
@@ -35,15 +36,12 @@ from execserver.protocol.process import (
     ExecEnvPolicy,
     ExecParams,
     ProcessListEntry,
-    TerminateParams,
 )
 from execserver.protocol.process_methods import (
     ENVIRONMENT_INFO,
     ENVIRONMENT_SANDBOX,
     ENVIRONMENT_STATUS,
     PROCESS_LIST,
-    PROCESS_START,
-    PROCESS_TERMINATE,
 )
 from execserver.protocol.session import KeptSession, NoParams
 
@@ -77,18 +75,29 @@ class ExecServerClient(Parts):
         options: ExecServerClientConnectOptions,
         can_resume: bool = True,
         pauses: Pauses | None = None,
+        ahead: Callable[[], ExecParams] | None = None,
     ) -> None:
         """Open a session over connections made by `open_transport`; use the `connect...` methods instead."""
         self._gate = Gate(options.max_unread_bytes, options.max_unread_bytes_while_waiting)
         self._router = Router(gevent.spawn)
         self._options = options
-        self._killers: set[gevent.Greenlet[..., None]] = set()  # of what was perhaps started, for nobody
         self._session = Session(open_transport, options, self._gate, self._router, can_resume, pauses)
-        self._session.open()
+        self._launcher = Launcher(self._session, self._gate, self._router)
+        self._session.open(ahead_of(self._launcher, ahead))
 
     @classmethod
-    def connect(cls, url: str, options: ExecServerClientConnectOptions | None = None) -> Self:
+    def connect(
+        cls,
+        url: str,
+        options: ExecServerClientConnectOptions | None = None,
+        *,
+        ahead: Callable[[], ExecParams] | None = None,
+    ) -> Self:
         """Connect to `ws://HOST:PORT`, `wss://HOST/...` or `unix:///PATH`.
+
+        `ahead` returns what to start as the first thing in a new session, for `started_ahead`.  It is sent
+        before anything is known of the server, so it may only ask for what all of them know.  If the
+        connection is lost before the server has answered, whether it was started is unknown.
 
         Raises `InvalidUrl`, `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation` or `RequestFailed`.
         """
@@ -101,7 +110,7 @@ class ExecServerClient(Parts):
         def open_transport(timeout: float) -> WebSocketTransport:
             return WebSocketTransport.connect(url, chosen, timeout)
 
-        return cls(open_transport, chosen)
+        return cls(open_transport, chosen, ahead=ahead)
 
     @classmethod
     def connect_stdio(
@@ -225,10 +234,7 @@ class ExecServerClient(Parts):
     def close(self) -> None:
         """Kill what still runs, or was perhaps started, and end the connection.  May be called again."""
         if self._session.state is SessionState.OPEN:
-            own = [each.process_id for each in self._router.processes.values() if not each.watched]
-            killers = [*self._killers, *(gevent.spawn(self._terminate, process_id) for process_id in own)]
-            gevent.joinall(killers, timeout=self._options.close_timeout)
-            gevent.killall(killers)
+            self._launcher.kill(self._options.close_timeout)
         self._session.close()
 
     def detach(self) -> None:
@@ -287,7 +293,7 @@ class ExecServerClient(Parts):
             record=record,
         )
         require_members(self._session.extensions, params)
-        return self._start(params, collect_output)
+        return self._launcher.start(params, collect_output)
 
     def attach_process(self, process_id: str, after_seq: int = 0) -> RemoteProcess:
         """Return a process of a resumed session, with its events after `after_seq` as far as they are
@@ -305,38 +311,13 @@ class ExecServerClient(Parts):
         """Return the processes of the session with what they use (an extension of this project's server)."""
         return self._session.call(PROCESS_LIST, NoParams()).processes
 
-    def _start(self, params: ExecParams, collect_output: bool) -> RemoteProcess:
-        process = RemoteProcess(
-            self._session,
-            self._gate,
-            params.process_id,
-            sandboxed=params.sandbox is not None,
-            collect_output=collect_output,
-        )
-        earlier = self._router.processes.get(params.process_id)
-        # Before the request: the first notifications may overtake its answer.
-        self._router.processes[params.process_id] = process
-        try:
-            self._session.request(PROCESS_START.name, params)
-        except RequestFailed:
-            self._router.forget(process, earlier)
-            raise
-        except BaseException:
-            self._router.forget(process, earlier)
-            # Whether the server has started it is unknown.  With the id of a living one it has not.
-            if earlier is None:
-                killer = gevent.spawn(self._terminate, params.process_id)
-                self._killers.add(killer)
-                killer.rawlink(self._killers.discard)
-            raise
-        return process
+    def started_ahead(self) -> RemoteProcess | None:
+        """Return the process that `connect` was asked to start, once.
 
-    def _terminate(self, process_id: str) -> None:
-        """Kill a process that nobody will use, now or after a resume."""
-        try:
-            self._session.call(PROCESS_TERMINATE, TerminateParams(process_id=process_id), resend=True)
-        except ExecServerError:
-            pass  # the session has ended, and the server kills its processes by itself
+        None if the server would not understand what it was asked; `start` may ask otherwise then.  Raises
+        `InternalError` where it could not start it, and otherwise as `start`.
+        """
+        return self._launcher.started_ahead()
 
     def environment_info(self) -> EnvironmentInfo:
         """Return what kind of machine the server runs on."""

@@ -39,6 +39,7 @@ from execserver.client.recovery import (
     check_resumed,
     lost_at_once,
     not_sent,
+    too_late,
 )
 from execserver.client.transport import Transport
 from execserver.protocol.environment import EnvironmentInfo, Extensions
@@ -114,16 +115,21 @@ class Session:
         """How long a request may take at most, in seconds; None without a limit."""
         return self._options.request_timeout
 
-    def open(self) -> None:
+    def open(self, ahead: Callable[[Connection], object] | None = None) -> None:
         """Connect and initialize; resume the session that the options name, if they name one.
+
+        For a new session `ahead` is called with the connection before the answer has come: what it sends is
+        not acted on if the server refuses the session.
 
         Raises `ConnectFailed`, `ConnectTimeout`, `ProtocolViolation`, or `RequestFailed` when the server
         refuses.
         """
+        if self._options.resume_session_name is not None:
+            ahead = None
         began = time.monotonic()
         while True:
             try:
-                self._adopt(*self._attach(self._options.resume_session_id))
+                self._adopt(*self._attach(self._options.resume_session_id, ahead=ahead))
                 return
             except SessionBusyError:
                 pause = self._rules.pause_while_busy(began, time.monotonic())
@@ -214,11 +220,14 @@ class Session:
             self._settled.wait(left)
 
     def _attach(
-        self, session_id: str | None, limit: float = math.inf
+        self,
+        session_id: str | None,
+        limit: float = math.inf,
+        ahead: Callable[[Connection], object] | None = None,
     ) -> tuple[Connection, InitializeResponse]:
         """Return an initialized connection and the answer, for a new session or to resume `session_id`.
 
-        Each step takes at most `limit` seconds.
+        Each step takes at most `limit` seconds.  `ahead` is as for `open`.
         """
         options = self._options
         transport = self._open_transport(min(limit, options.connect_timeout))
@@ -233,10 +242,16 @@ class Session:
         connection.start()
         try:
             params = self._rules.introduction(session_id)
-            answer = connection.request(INITIALIZE.name, params, min(limit, options.initialize_timeout))
+            limit = min(limit, options.initialize_timeout)
+            if ahead is None or session_id is not None:
+                answer = connection.request(INITIALIZE.name, params, limit)
+                ahead = None
+            else:
+                answer = _introduced(connection, params, limit, ahead)
             found = wire.decode(INITIALIZE.result, answer, INITIALIZE.name)
             check_resumed(session_id, found)
-            connection.notify(INITIALIZED.name, InitializedNotification())
+            if ahead is None:
+                connection.notify(INITIALIZED.name, InitializedNotification())
         except WaitTimeout as error:
             connection.close()
             raise ConnectTimeout(str(error)) from error
@@ -297,3 +312,18 @@ class Session:
         self._connection = None
         self._settled.set()
         self._listener.on_ended(error)
+
+
+def _introduced(
+    connection: Connection, params: object, limit: float, ahead: Callable[[Connection], object]
+) -> JsonText:
+    """Initialize, with something right behind; return the answer as `Connection.request` does."""
+    # In order on one connection, so it is acted on behind both, and far away it costs no way of its own.
+    with gevent.Timeout(limit, too_late(INITIALIZE.name, limit)):
+        posted = connection.post(INITIALIZE.name, params)
+        connection.notify(INITIALIZED.name, InitializedNotification())
+        ahead(connection)
+        outcome = posted.outcome()
+    if isinstance(outcome, ExecServerError):
+        raise kept(outcome)
+    return outcome

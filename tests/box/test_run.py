@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from execserver.box.running import Command, params_ahead
 from tests.box.boxes import Person, cut_way, mistaken, ssh_host, without_sshd
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
@@ -347,3 +349,18 @@ class TestAtATerminal:
         assert spawned.read(100) == b"none\r\n"
         spawned.wait()
         spawned.close()
+
+
+@pytest.mark.parametrize(
+    ("cwd", "sent"), [(None, "~"), ("~", "~"), ("", "~"), ("/usr/../a b", "file:///a%20b"), ("x", None)]
+)
+def test_a_command_goes_along_with_the_session_where_its_folder_needs_no_answer(
+    cwd: str | None, sent: str | None
+) -> None:
+    ahead = params_ahead(Command(["true"], cwd))
+    assert (None if ahead is None else ahead.cwd.uri) == sent
+
+
+@pytest.mark.parametrize("asked", [{"sandbox": "read-only"}, {"limits": {"processes": 5}}, {"record": "all"}])
+def test_what_a_box_might_not_understand_waits_for_its_answer(asked: dict[str, Any]) -> None:
+    assert params_ahead(Command(["true"], **asked)) is None

@@ -47,7 +47,7 @@ def sync(box: Box, wanted: Wanted, manner: Manner, *, watch: bool) -> int:
 
     client = watching.lasting_client(box) if watch else open_client(box, request_timeout=PATIENCE_S)
     keep_freed_buffers()
-    report = Report(lines=wanted.lines, dry=manner.dry, quiet=wanted.quiet)
+    report = Report(wanted.source, lines=wanted.lines, dry=manner.dry, quiet=wanted.quiet)
     try:
         with _answers(box, _SYNCED):
             here, there = (wanted.source, wanted.target) if wanted.up else (wanted.target, wanted.source)
@@ -96,7 +96,7 @@ def copy(
         if len(sources) > 1 and not into:
             raise failure(f"{shown(target, 300)} is no folder{f' on {box.name}' if up else ''}", _NAME_ONE)
         for source in sources:
-            report = Report(lines=False, dry=False, quiet=quiet, brief=not resumes)
+            report = Report(source, lines=False, dry=False, quiet=quiet, brief=not resumes)
             if up:
                 here = local_path(source, follow=False)
                 path = os.path.join(there, os.path.basename(here)) if into else there

@@ -5,6 +5,7 @@ Names are shown escaped to people; in JSON, bytes that are no UTF-8 are lone sur
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from execserver.box.comparing import Plan
@@ -20,10 +21,11 @@ class Report:
     """Takes what happens, and writes it; counts for the summary.
 
     With `dry` nothing is done, and with `lines` (of JSON) or `dry` every step is told.  Progress is shown
-    unless `quiet`, the summary unless `quiet` or `brief`.
+    unless `quiet`, the summary unless `quiet` or `brief`.  `top` is how a person has named the source.
     """
 
-    def __init__(self, *, lines: bool, dry: bool, quiet: bool, brief: bool = False) -> None:
+    def __init__(self, top: str, *, lines: bool, dry: bool, quiet: bool, brief: bool = False) -> None:
+        self._top = os.fsencode(top)
         self._brief = brief
         self._lines = lines
         self._dry = dry
@@ -75,7 +77,7 @@ class Report:
             self._line({"action": "failed", "path": _text(name), "error": text})
         elif self.failures <= _MAX_TOLD:
             self._progress.close()
-            write(2, f"execserver: {shown(name, 300) or 'the whole'}: {shown(text, 300)}\n")
+            write(2, f"execserver: {shown(name or self._top, 300)}: {shown(text, 300)}\n")
 
     def gone(self, name: bytes) -> None:
         """Note what was not copied, and is nobody's failure."""

@@ -120,6 +120,20 @@ def test_what_is_no_file_is_left_out_and_told(box: Person, tmp_path: Path) -> No
     assert (there / "file").read_text() == "content"
 
 
+def test_one_file_that_fails_is_told_as_it_was_named(box: Person, tmp_path: Path) -> None:
+    """Where a part is collected somebody has put a link: nothing goes through it."""
+    source, there, other = tmp_path / "one", tmp_path / "there", tmp_path / "other"
+    source.write_bytes(bytes(600_000))
+    other.write_text("of another")
+    there.mkdir()
+    (there / ".one.execserver-part").symlink_to(other)
+    done = box.run("cp", "-q", str(source), f":{there}")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == f"execserver: {source}: Symbolic link loop (os error 40)\n".encode()
+    assert other.read_text() == "of another"
+    assert not (there / "one").exists()
+
+
 def test_what_is_no_file_on_a_box_is_left_out_and_told_in_one_line(box: Person, tmp_path: Path) -> None:
     top = tmp_path / "top"
     (top / "sub").mkdir(parents=True)

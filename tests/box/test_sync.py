@@ -50,12 +50,12 @@ class Pair:
         self.source.mkdir()
         self._client = client
         self._up = up
-        self.report = Report(lines=True, dry=False, quiet=True)
+        self.report = Report("source", lines=True, dry=False, quiet=True)
 
     def sync(self, manner: Manner | None = None) -> int:
         """Sync once."""
         manner = manner or Manner()
-        self.report = Report(lines=True, dry=manner.dry, quiet=True)
+        self.report = Report("source", lines=True, dry=manner.dry, quiet=True)
         sides = (os.fsencode(self.source), os.fsencode(self.target))
         here, there = sides if self._up else sides[::-1]
         return Sync(self._client, here, there, self.report, manner, up=self._up).run()
@@ -216,7 +216,7 @@ def test_what_is_gone_meanwhile_is_nobodys_failure(
 ) -> None:
     plan = Plan(files=[b"small", b"large"])
     source = {b"small": Node(Kind.FILE, 1), b"large": Node(Kind.FILE, len(BIG))}
-    report = Report(lines=True, dry=False, quiet=True)
+    report = Report("source", lines=True, dry=False, quiet=True)
     top = os.fsencode(tmp_path)
     box = BoxTree(client, top)
     if up:
@@ -255,7 +255,7 @@ def test_a_lying_box_writes_nowhere_else(tmp_path: Path) -> None:
     plan = comparing.plan(source, {}, (), (), delete=False)
     plan.removals = [b"l/kept"]
     plan.stamps = [b"l/kept"]
-    report = Report(lines=True, dry=False, quiet=True)
+    report = Report("source", lines=True, dry=False, quiet=True)
     download = Download(
         Lying(),  # type: ignore[arg-type]
         os.fsencode(target),

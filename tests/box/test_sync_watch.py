@@ -103,7 +103,7 @@ class Script:
 def rounds(server: ServerProcess, trees: tuple[Path, Path], script: Script) -> None:
     source, target = (os.fsencode(path) for path in trees)
     with ExecServerClient.connect(server.url) as client:
-        report = Report(lines=True, dry=False, quiet=True)
+        report = Report("source", lines=True, dry=False, quiet=True)
         with pytest.raises(KeyboardInterrupt):
             _rounds(Sync(client, source, target, report, Manner(delete=True), up=True), script)
 

@@ -238,7 +238,7 @@ class PortStream:
         if not data:
             self._stop_watching()
             self._end_if_both_ended()
-        elif len(data) == _SHORT_BYTES:
+        elif len(data) == _SHORT_BYTES and not self._over:
             self._read_on()
 
     def _read_on(self) -> None:

@@ -49,16 +49,23 @@ def _initialized(call: Call, params: InitializeParams) -> Reply:
     call.take_session(session)
     connection.rules.initialize_succeeded()
     connection.client_name = session.client_name = params.client_name
-    _log.info(
-        "session %s: session=%.8s client=%.80r way=%s name=%r",
-        "resumed" if resumed else "opened",
-        session.session_id,  # its beginning only: who knows the whole can resume it
-        params.client_name,
-        session.identity.way,
-        session.identity.name,
-    )
     result = call.services.environment.initialize_result(session.session_id, terms(call, session))
-    return Reply(result, lambda: session.attach(connection.sink, connection.questions))
+
+    def begin() -> None:
+        sink = connection.sink
+        sink.hold()
+        session.attach(sink, connection.questions)
+        sink.release()  # the answer leaves now, and need not wait for the log
+        _log.info(
+            "session %s: session=%.8s client=%.80r way=%s name=%r",
+            "resumed" if resumed else "opened",
+            session.session_id,  # its beginning only: who knows the whole can resume it
+            params.client_name,
+            session.identity.way,
+            session.identity.name,
+        )
+
+    return Reply(result, begin)
 
 
 def _opened(call: Call, params: InitializeParams) -> Session:

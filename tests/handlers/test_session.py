@@ -6,6 +6,7 @@ import pytest
 
 from execserver.access.identity import NOBODY, Grant, Identity
 from execserver.core.connection import ProtocolViolation
+from execserver.handlers.replies import Reply
 from tests.handlers.asking import Client, Server
 from tests.services.fakes import FakeSpawner
 
@@ -62,6 +63,20 @@ def test_the_log_names_who_opened_a_session(
     assert f"session={session_id[:8]} client='a\\nb" in line
     assert session_id not in line
     assert len(line) < 200
+
+
+def test_the_answer_leaves_before_the_log_is_written(
+    handlers_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client(handlers_server, ready=False)
+    with caplog.at_level("INFO", "execserver"):
+        reply = client.answer("initialize", {"clientName": "x"})
+        assert isinstance(reply, Reply)
+        released = []
+        client.sink.release = lambda: released.append(len(caplog.records))  # type: ignore[method-assign]
+        reply.then()
+    assert released == [0]
+    assert len(caplog.records) == 1
 
 
 def test_initialize_may_succeed_only_once(asking: Client) -> None:

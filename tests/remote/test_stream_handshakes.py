@@ -8,7 +8,7 @@ import gevent
 import pytest
 
 from execserver.remote import streams
-from execserver.remote.streams import FAILURES, MAX_ACTIVE, MAX_PENDING, PAUSE_S
+from execserver.remote.streams import FAILURES, MAX_ACTIVE, MAX_PENDING, PAUSE_S, EntropyAhead
 from execserver.wire.noise import RejectedByRegistry
 from execserver.wire.relay_frames import (
     Data,
@@ -202,3 +202,15 @@ def test_a_success_does_not_reduce_the_failures_but_a_new_websocket_does(scene: 
     scene.judge = lambda authorization: None
     Harness(scene, "c").begin()
     assert scene.is_reset("c")
+
+
+def test_keys_that_are_made_ahead_are_for_one_handshake() -> None:
+    entropy = EntropyAhead()
+    entropy.make_ahead()
+    ready = entropy.spare
+    assert ready is not None
+    entropy.make_ahead()
+    assert entropy.spare is ready
+    first, second = entropy.ephemeral(), entropy.ephemeral()
+    assert first is ready
+    assert second is not ready

@@ -75,10 +75,13 @@ class Tab:
     def open_folder(self, folder: Path | str) -> None:
         """Show a folder's files."""
         self.choose("Files")
+        is_read = "() => document.querySelector('.browser .waiting').textContent === ''"
+        # The home comes first, and would come over what is asked for before it.
+        self.page.wait_for_function(f"{is_read} && document.querySelector('.browser .place').value !== ''")
         place = self.page.get_by_label("Path")
         place.fill(str(folder))
         place.press("Enter")
-        self.page.wait_for_function("() => document.querySelector('.browser .waiting').textContent === ''")
+        self.page.wait_for_function(is_read)
 
     def entries(self) -> list[str]:
         """Return the names that the folder shows."""

@@ -1,6 +1,7 @@
 """Writes one entry of `fs/writeMany` within a sandbox, by the operations of sandboxed requests.
 
-Every step is under the rules of the sandbox.  Symlinks get no time, since a sandboxed change follows them.
+Every step is under the rules of the sandbox, and follows no symlink: others who may write in the folder could
+have put one into the place of what was written just before.  Symlinks get no time.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def _add(service: FileService, files: ConfinedFiles, path: bytes, entry: FsWrite
 
 def _stamp(files: ConfinedFiles, path: bytes, entry: FsWriteEntry) -> None:
     if entry.mode is not None:
-        files.chmod(path, entry.mode & _PERMISSIONS)
+        files.chmod(path, entry.mode & _PERMISSIONS, links=False)
     if entry.modified_at_ns is not None:
-        files.touch(path, (entry.modified_at_ns, entry.modified_at_ns), create=False)
+        files.touch(path, (entry.modified_at_ns, entry.modified_at_ns), create=False, links=False)
 
 
 def _remove(files: ConfinedFiles, path: bytes) -> None:

@@ -137,16 +137,16 @@ class ConfinedFiles:
         self._ask(records.RENAME, source, records.FORCE if replace else 0, destination)
 
     def chmod(self, path: bytes, mode: int, links: bool = True) -> None:
-        """Set permissions, links followed anyway; those that lend a user's rights to others are refused."""
+        """Set permissions; those that lend a user's rights to others are refused."""
         if mode & ~0o777:
             raise InvalidRequest("a sandbox sets no bits for setuid, setgid or sticky")
-        self._ask(records.CHMOD, path, limits=(mode, 0, 0))
+        self._ask(records.CHMOD, path, _links(links), limits=(mode, 0, 0))
 
     def touch(self, path: bytes, times: tuple[int, int], create: bool, links: bool = True) -> None:
-        """Set times, links followed in any case; with `create` make an empty file where there is none."""
+        """Set times; with `create` make an empty file where there is none."""
         if create:
             self._service.files.release(self.open_target(path))
-        self._ask(records.TOUCH, path, target=b"/%d/%d" % times)
+        self._ask(records.TOUCH, path, _links(links), b"/%d/%d" % times)
 
     def look(self, path: bytes) -> tuple[int, int, int, bytes]:
         """Return permissions, time of modification in ns, size, and the target of a symlink or nothing."""

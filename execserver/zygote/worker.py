@@ -195,13 +195,15 @@ def _rename(worker: Worker, request: Request) -> Reply:
 
 
 def _chmod(worker: Worker, request: Request) -> Reply:
-    changes.chmod(worker.files.guard, request.path, request.limits[0])
+    links = not request.flags & records.NO_SYMLINKS
+    changes.chmod(worker.files.guard, request.path, request.limits[0], links=links)
     return records.Done(request.request_id)
 
 
 def _touch(worker: Worker, request: Request) -> Reply:
     accessed, modified = map(int, request.target.split(b"/")[1:])
-    changes.touch(worker.files.guard, request.path, (accessed, modified))
+    links = not request.flags & records.NO_SYMLINKS
+    changes.touch(worker.files.guard, request.path, (accessed, modified), links=links)
     return records.Done(request.request_id)
 
 

@@ -37,16 +37,16 @@ def _check_target(guard: PathGuard, new: ResolvedName) -> None:
     guard.check_resolved(new, status, WRITE)
 
 
-def chmod(guard: PathGuard, path: bytes, mode: int) -> None:
-    """Set the permissions of a file or directory."""
-    with guard.find(path, WRITE) as resolved:
+def chmod(guard: PathGuard, path: bytes, mode: int, *, links: bool = True) -> None:
+    """Set the permissions of a file or directory.  Without `links` any symlink in the path is an error."""
+    with guard.find(path, WRITE, follow=links, links=links) as resolved:
         _check(guard, resolved)
         change.chmod((resolved.name, resolved.fd), mode)
 
 
-def touch(guard: PathGuard, path: bytes, times: change.Times) -> None:
-    """Set the times of what is there."""
-    with guard.find(path, WRITE) as resolved:
+def touch(guard: PathGuard, path: bytes, times: change.Times, *, links: bool = True) -> None:
+    """Set the times of what is there.  Without `links` a symlink on the way is an error."""
+    with guard.find(path, WRITE, follow=links, links=links) as resolved:
         _check(guard, resolved)
         change.touch((resolved.name, resolved.fd), times)
 

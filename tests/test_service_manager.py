@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from execserver.service_manager import ALIVE, READY, STOPPING, ServiceManager
+from tests.support.notify_socket import notify_socket
 from tests.support.server_process import ServerProcess, base_environment
 
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.settimeout(20)
+    with notify_socket(tmp_path) as sock:
         yield sock
 
 

@@ -21,6 +21,7 @@ import pytest
 from execserver.service_manager import ALIVE, READY
 from tests.support import proc
 from tests.support.crashes import server_of, surviving
+from tests.support.notify_socket import notify_socket
 from tests.support.peer import Peer
 from tests.support.server_process import Flavour, ServerProcess, base_environment
 from tests.support.waiting import wait_until
@@ -43,9 +44,7 @@ sys.exit(main())
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.settimeout(20)
+    with notify_socket(tmp_path) as sock:
         yield sock
 
 

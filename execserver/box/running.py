@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 from execserver.box.connecting import Box, asking, connect, reaching, unreachable
 from execserver.box.shown import shown
@@ -20,7 +20,7 @@ from execserver.protocol.resource_limits import LimitEnforcement, ResourceLimits
 if TYPE_CHECKING:
     from execserver.client.client import ExecServerClient
     from execserver.client.process import RemoteProcess
-    from execserver.protocol.process import ExecParams
+    from execserver.protocol.process import ExecEnvPolicy, ExecParams
 
 NOT_FOUND: Final = 127
 NOT_STARTED: Final = 126
@@ -48,6 +48,17 @@ class Command(NamedTuple):
     record: str | None = None
 
 
+class _Plainly(TypedDict):
+    """How a command is started, as far as every server knows it."""
+
+    cwd: PathUri
+    env: dict[str, str]
+    env_policy: ExecEnvPolicy
+    tty: bool
+    pipe_stdin: bool
+    arg0: str | None
+
+
 def open_client(
     box: Box, ahead: Callable[[], ExecParams] | None = None, **options: object
 ) -> ExecServerClient:
@@ -68,16 +79,7 @@ def params_ahead(command: Command) -> ExecParams | None:
     else:
         return None
     return start_params(
-        command.argv,
-        cwd=cwd,
-        env=_variables(command),
-        env_policy=INHERIT_ENVIRONMENT,
-        tty=command.tty,
-        pipe_stdin=command.pipe_stdin and not command.tty,
-        arg0=command.arg0,
-        sandbox=None,
-        process_id=None,
-        process_name=None,
+        command.argv, **_plainly(command, cwd), sandbox=None, process_id=None, process_name=None
     )
 
 
@@ -90,12 +92,7 @@ def start(client: ExecServerClient, box: Box, command: Command, name: str | None
         try:
             return client.started_ahead() or client.start(
                 command.argv,
-                cwd=cwd,
-                env=_variables(command),
-                env_policy=INHERIT_ENVIRONMENT,
-                tty=command.tty,
-                pipe_stdin=command.pipe_stdin and not command.tty,
-                arg0=command.arg0,
+                **_plainly(command, cwd),
                 sandbox=_sandbox(command.sandbox, cwd),
                 process_name=name,
                 limits=limits_of(command.limits),
@@ -153,6 +150,17 @@ def limits_of(given: Mapping[str, int]) -> ResourceLimits | None:
     return ResourceLimits(
         **values, enforce=LimitEnforcement.BEST if given.get("best") else LimitEnforcement.KERNEL
     )
+
+
+def _plainly(command: Command, cwd: PathUri) -> _Plainly:
+    return {
+        "cwd": cwd,
+        "env": _variables(command),
+        "env_policy": INHERIT_ENVIRONMENT,
+        "tty": command.tty,
+        "pipe_stdin": command.pipe_stdin and not command.tty,
+        "arg0": command.arg0,
+    }
 
 
 def _variables(command: Command) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.box.boxes import Person, cut_way
-from tests.box.test_shell import wait_for_prompt
+from tests.box.test_shell import type_while_lost, wait_for_prompt
 from tests.box.web.page import Refused, console
 from tests.support.certificates import make_authority
 from tests.support.server_process import ServerProcess
@@ -61,11 +61,7 @@ def test_a_shell_survives_a_loss(person: Person, server: ServerProcess, folder: 
         know(person, way.url, folder)
         with person.at_terminal("shell", BOX) as screen:
             wait_for_prompt(screen)
-            way.refuse(True)
-            way.cut()
-            screen.wait_for(b"is lost; trying to resume (~. ends)\r\n")
-            screen.type(b"echo sti'l'l here\r")
-            way.refuse(False)
+            type_while_lost(screen, way)
             screen.wait_for(b"still here\r\n")
             screen.type(b"exit\r")
             assert screen.ended() == 0

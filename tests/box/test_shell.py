@@ -10,6 +10,7 @@ import gevent
 import pytest
 
 from tests.box.boxes import Person, Screen, cut_way
+from tests.support.cutting_proxy import CuttingProxy
 from tests.support.relay_process import ENVIRONMENT
 from tests.support.remote_scene import RemoteScene
 from tests.support.server_process import ServerProcess
@@ -22,6 +23,15 @@ def wait_for_prompt(screen: Screen) -> None:
     """Wait until the shell takes commands; the quotes keep the echo from looking like the answer."""
     screen.type(b"echo re'a'dy\r")
     screen.wait_for(b"ready\r\n")
+
+
+def type_while_lost(screen: Screen, way: CuttingProxy) -> None:
+    """Type a command, whose output is `still here`, while the box cannot be reached."""
+    way.refuse(True)
+    way.cut()
+    screen.wait_for(b"is lost; trying to resume (~. ends)\r\n")
+    screen.type(b"echo sti'l'l here\r")
+    way.refuse(False)
 
 
 @pytest.mark.long
@@ -80,11 +90,7 @@ def state_of(pid: int) -> str:
 def test_a_loss_is_survived_and_told(person: Person, server: ServerProcess) -> None:
     with cut_way(server) as way, person.at_terminal("shell", way.url) as screen:
         wait_for_prompt(screen)
-        way.refuse(True)
-        way.cut()
-        screen.wait_for(b"is lost; trying to resume (~. ends)\r\n")
-        screen.type(b"echo sti'l'l here\r")
-        way.refuse(False)
+        type_while_lost(screen, way)
         screen.wait_for(b"again\r\n")
         screen.wait_for(b"still here\r\n")
         way.refuse(True)

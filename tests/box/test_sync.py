@@ -283,18 +283,6 @@ def test_a_listing_without_end_is_given_up(
     assert set(said) == {"/x\\x1b: no\\x1b[31m"}
 
 
-def test_a_listing_of_others_without_end_is_given_up_and_none_is_held(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("execserver.box.others.MAX_NODES", 3)
-    others = Others()
-    for _ in range(3):
-        others.add(b"/x\x1b\n")
-    with pytest.raises(TooLarge, match="more than 3 devices, FIFOs and sockets"):
-        others.add(b"/y")
-    assert others.text == "left out: /x\\x1b\\x0a, and 3 more that are no files, folders or links"
-
-
 @pytest.mark.parametrize("delete", [False, True])
 def test_what_is_no_file_is_told_in_one_line_and_is_no_failure(
     pair: Pair, capfd: pytest.CaptureFixture[str], delete: bool

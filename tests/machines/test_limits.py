@@ -16,16 +16,13 @@ import pytest
 
 from tests.machines import system
 from tests.machines.initramfs import file
-from tests.machines.machine import Machine, Outcome, can_run, run
+from tests.machines.machine import Machine, Outcome, run
+from tests.machines.virtual import PROGRAM, machine_with
 from tests.support.peer import Json
 from tests.support.sandboxes import read_only
-from tests.support.source import ROOT
-from tools.debian import DEBIAN
-from tools.problems import Problem
 
 pytestmark = pytest.mark.long
 
-PROGRAM = ROOT / "dist" / "execserver"
 MIB = 1024 * 1024
 EATS = "dd if=/dev/zero of=/dev/null bs={} count=1; sleep 100"  # its buffer, in no time
 # Feeds the requests in parts, and waits until all processes of a part have closed.
@@ -87,16 +84,7 @@ GREEDY = Play(EATS.format(400 * MIB), {"memoryBytes": 512 * MIB}, ("limit", "mem
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    if not PROGRAM.exists():
-        pytest.skip("the one file is not built: python3 build.py build")
-    if not can_run("x86_64"):
-        pytest.skip("there is no qemu-system-x86_64 here")
-    try:
-        kernel = system.kernel(DEBIAN, "bookworm", "linux-image-cloud-amd64", "x86_64")
-        system.system("x86_64")
-    except Problem as problem:
-        pytest.skip(f"no kernel or no system can be had: {problem}")
-    return Machine("x86_64", kernel, memory_mib=1024)
+    return machine_with(lambda: system.system("x86_64"), memory_mib=1024)[0]
 
 
 def requests(plays: Iterable[Play]) -> Iterator[Json]:

@@ -16,14 +16,13 @@ import pytest
 
 from tests.machines import system
 from tests.machines.initramfs import Files, file, folder
-from tests.machines.machine import Machine, can_run, run
+from tests.machines.machine import run
 from tests.machines.service_manager import BOOT, with_systemd
-from tests.machines.test_limits import EATS, MIB, PROGRAM, told
+from tests.machines.test_limits import EATS, MIB, told
+from tests.machines.virtual import PROGRAM, machine_with
 from tests.support.peer import Json
 from tests.support.source import ROOT
 from tests.support.ws_peer import TEXT, client_frame
-from tools.debian import DEBIAN
-from tools.problems import Problem
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -188,16 +187,8 @@ def messages(data: bytes) -> Iterator[Json]:
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    if not PROGRAM.exists():
-        pytest.skip("the one file is not built: python3 build.py build")
-    if not can_run("x86_64"):
-        pytest.skip("there is no qemu-system-x86_64 here")
-    try:
-        kernel = system.kernel(DEBIAN, "bookworm", "linux-image-cloud-amd64", "x86_64")
-        contents = files()
-    except Problem as problem:
-        pytest.skip(f"no kernel or no system can be had: {problem}")
-    outcome = run(Machine("x86_64", kernel, memory_mib=1536), contents, BOOT, limit_s=900)
+    machine, contents = machine_with(files, memory_mib=1536)
+    outcome = run(machine, contents, BOOT, limit_s=900)
     said: dict[str, list[str]] = {}
     for line in outcome.lines:
         about, _, text = line.partition(": ")

@@ -9,13 +9,11 @@ import pytest
 
 from tests.machines import system
 from tests.machines.initramfs import Files, file, folder
-from tests.machines.machine import Machine, can_run, run
+from tests.machines.machine import run
 from tests.machines.service_manager import BOOT, with_systemd
-from tests.machines.test_limits import PROGRAM
 from tests.machines.test_systemd import CHECK
+from tests.machines.virtual import PROGRAM, machine_with
 from tests.support.source import ROOT
-from tools.debian import DEBIAN
-from tools.problems import Problem
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -82,16 +80,8 @@ def files() -> Files:
 
 @pytest.fixture(scope="module")
 def said() -> list[str]:
-    if not PROGRAM.exists():
-        pytest.skip("the one file is not built: python3 build.py build")
-    if not can_run("x86_64"):
-        pytest.skip("there is no qemu-system-x86_64 here")
-    try:
-        kernel = system.kernel(DEBIAN, "bookworm", "linux-image-cloud-amd64", "x86_64")
-        contents = files()
-    except Problem as problem:
-        pytest.skip(f"no kernel or no system can be had: {problem}")
-    lines = run(Machine("x86_64", kernel, memory_mib=1536), contents, BOOT, limit_s=900).lines
+    machine, contents = machine_with(files, memory_mib=1536)
+    lines = run(machine, contents, BOOT, limit_s=900).lines
     assert "left: 0" in lines, lines[-40:]  # the script came to its end, and left nobody
     return list(lines)
 

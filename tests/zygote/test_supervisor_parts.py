@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
@@ -27,7 +26,6 @@ from execserver.zygote.supervision.trap.process_files import (
     inherited_descriptors,
     open_numbers,
 )
-from execserver.zygote.supervision.trap.process_memory import Memory
 from execserver.zygote.supervision.trap.process_status import Status, death_signal, open_process
 from tests.zygote.supervised import allow, prompt
 
@@ -215,30 +213,6 @@ def test_an_unknown_machine_has_none() -> None:
     assert number_of(error) == "ENOSYS"
 
 
-def test_a_timer_is_done_once_and_a_dropped_descriptor_never() -> None:
-    loop, done = EventLoop(), []
-    reader, writer = os.pipe()
-    second = os.dup(reader)
-    os.write(writer, b"x")
-
-    def first() -> None:
-        done.append("first")
-        loop.drop(reader)
-        loop.drop(second)
-
-    loop.add(reader, first)
-    loop.add(second, first)
-    loop.turn()
-    assert done == ["first"]
-    loop.after(0.001, lambda: done.append("timer"))
-    loop.turn()
-    loop.after(0.002, lambda: done.append("last"))
-    loop.turn()
-    assert done == ["first", "timer", "last"]
-    for descriptor in (reader, second, writer):
-        os.close(descriptor)
-
-
 class Recorded(Caller):
     """A caller that notes what is done with it."""
 
@@ -378,53 +352,3 @@ def in_fork(act: Callable[[], int]) -> int:
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def test_a_short_path_is_the_path_unless_it_is_long_or_cannot_be_read() -> None:
-    room = ctypes.create_string_buffer(b"/bin/false\0/bin/true\0" + b"x" * 255 + b"\0" + b"y" * 300)
-    at = ctypes.addressof(room)
-    memory = Memory(os.getpid())
-    try:
-        for place, path in ((0, b"/bin/false"), (5, b"false"), (11, b"/bin/true"), (21, b"x" * 255)):
-            assert memory.short_path(at + place) == path == memory.path(at + place)
-        assert memory.short_path(at + 10) == b""  # there is none
-        for address in (at + 277, 1, 0, (1 << 63) + 1, (1 << 64) - 1):
-            assert memory.short_path(address) == b""
-    finally:
-        memory.close()
-
-
-def test_a_notification_is_taken_apart_as_far_as_it_is_needed() -> None:
-    kernel = Kernel()
-    execve, execveat = (number for number in notify._CALLS[kernel.machine][:2])
-    listener = notify.Listener(os.open("/dev/null", os.O_RDONLY), kernel)
-    try:
-        for number, address in ((execve, 11), (execveat, 0)):
-            data = bytearray(notify._NOTIFICATION.pack(7, 8, 0, number, 9, 10, 11, 12, 13, 14, 15, 16))
-            whole = listener.unpacked(data)
-            assert (whole.id, whole.tid, whole.at_folder) == (7, 8, number == execveat)
-            assert whole.arguments == (11, 12, 13, 14, 15, 16)
-            assert listener.path_of(data) == (7, 8, address)
-    finally:
-        listener.close()
-
-
-def test_of_several_descriptors_that_are_ready_none_is_served_that_another_one_has_closed() -> None:
-    loop, served = EventLoop(), list[str]()
-    (reader, writer), (other, end) = os.pipe(), os.pipe()
-    os.write(writer, b"x")
-    loop.add(reader, lambda: served.append("alone"))
-    loop.turn()
-    os.write(end, b"x")
-
-    def act() -> None:
-        served.append("first")
-        loop.drop(reader)
-        loop.drop(other)
-
-    loop.add(reader, act)
-    loop.add(other, act)
-    loop.turn()
-    assert served == ["alone", "first"]
-    for descriptor in (reader, writer, other, end):
-        os.close(descriptor)

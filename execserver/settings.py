@@ -93,6 +93,9 @@ class Settings:
     max_fragments = Count(4096, "frames of one inbound message")
     client_message_bytes = Count(64 * _MIB, "a larger message ends a real client's connection")
 
+    # As long as a client on the same machine takes to ask again, if it does nothing else.
+    busy_poll_s = Seconds(0.0001, "to a client's next request, for which the loop stays awake; 0: never")
+
     concurrent_requests = Count(0, "of one connection at a time; 0: one, and those that wait delay no other")
 
     # Sessions and processes

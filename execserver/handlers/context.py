@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from execserver.access.identity import NOBODY
 from execserver.core.connection import ConnectionRules
 from execserver.core.file_handles import FileHandles
+from execserver.eventloop.busy_poll import BusyPoll
 from execserver.protocol.errors import InvalidRequest
 from execserver.services.environment import EnvironmentService
 from execserver.services.filesystem import FileService
@@ -47,7 +48,7 @@ class Services:
             "sandbox",
             "sandboxed_files",
         ),
-        *("audit", "network_rules", "observer", "own_address", "sessions"),
+        *("audit", "busy_poll", "network_rules", "observer", "own_address", "sessions"),
     )
 
     def __init__(
@@ -67,6 +68,7 @@ class Services:
         self.environment = environment
         self.sandbox = sandbox
         self.sandboxed_files = sandboxed_files
+        self.busy_poll = BusyPoll(settings.busy_poll_s)
         self.inherited = inherited  # the environment the server was started with, for envPolicy
         self.own_address: tuple[str, int] | None = None  # where the server listens, if it does
         self.audit: AuditTrail | None = None  # where a log is written

@@ -90,6 +90,7 @@ class Connection:
         self._outbox = transport.outbox
         self._call = call
         self._questions = call.connection.questions
+        self._busy_poll = call.services.busy_poll
         self._on_end: Callable[[], object] | None = on_end
         self._inbox = Inbox(transport, self._handle_at_once)
         self._in_line = call.connection.concurrent_requests == 1
@@ -109,6 +110,8 @@ class Connection:
         self._served(inbox.receive, messages)
         if inbox.waiting or inbox.over:
             self._go_on()
+        elif len(messages) == 1:  # of several, more are on their way, and come together while the loop sleeps
+            self._busy_poll.handled()
 
     def ended(self) -> None:
         """Take the end of the client: from now on its session can be resumed.

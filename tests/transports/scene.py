@@ -97,11 +97,16 @@ class FakeCall:
         self, handlers: dict[str, Handler], concurrent_requests: int = 0, observer: object = None
     ) -> None:
         self.handlers = handlers
-        self.services = SimpleNamespace(observer=observer)
+        self.handled_alone = 0
+        self.services = SimpleNamespace(observer=observer, busy_poll=self)
         self.events: list[str] = []
         self.connection = FakeContext(self.events, concurrent_requests)
         self.holds_session = True
         self.session_id = "session"
+
+    def handled(self) -> None:
+        """Note a request that came alone and was handled, as the server's `BusyPoll` does."""
+        self.handled_alone += 1
 
     def detach(self) -> None:
         if self.holds_session:

@@ -51,6 +51,19 @@ def test_answers_to_what_came_together_leave_together(play: Play) -> None:
     assert len(writes) == 2
 
 
+def test_only_a_request_that_comes_alone_keeps_the_loop_awake_for_the_next(play: Play) -> None:
+    gate = Gate()
+    one = play(echo=at_once(result), block=gate.wait)
+    one.ask("echo")
+    assert one.call.handled_alone == 1
+    one.ask("echo", None, "echo")
+    assert one.call.handled_alone == 1
+    one.ask("block")
+    assert one.call.handled_alone == 1
+    gate.let_go()
+    assert ids(one.answers()) == [1, 2, 3, 4]
+
+
 def test_it_waits_for_what_came_before(play: Play) -> None:
     gate = Gate()
     one = play(echo=at_once(result), block=gate.wait)

@@ -41,7 +41,7 @@ class Listener(Protocol):
         """Note that a file is there."""
 
     def passed(self, size: int) -> None:
-        """Note that so many bytes are through."""
+        """Note that so many bytes more are through; fewer, if negative: something begins anew."""
 
     def removed(self, name: bytes) -> None:
         """Note that a name is gone."""
@@ -54,6 +54,20 @@ class Listener(Protocol):
 
     def say(self, text: str) -> None:
         """Tell a person something that is no failure."""
+
+
+class Through:
+    """Tells how far one file is, also when it falls back: no byte counts twice."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._told = 0
+
+    def to(self, end: int) -> None:
+        """Tell that everything before `end` is through, and nothing behind."""
+        if end != self._told:
+            self._listener.passed(end - self._told)
+            self._told = end
 
 
 def anew(name: bytes) -> str:

@@ -23,7 +23,7 @@ class Progress:
         self._visible = False
 
     def count(self, size: int) -> None:
-        """Note that so many bytes more are through."""
+        """Note that so many bytes more are through, or fewer."""
         self._done += size
         now = time.monotonic()
         if self._quiet or now - self._shown < _EVERY_S:

@@ -14,6 +14,7 @@ from execserver.box.changes import (
     LARGE,
     WRITABLE,
     Listener,
+    Through,
     anew,
     batches,
     check_hope,
@@ -135,10 +136,11 @@ class Upload:
         fd = here.opened(self._path(name))
         try:
             status = os.fstat(fd)
+            through = Through(self._listener)
             offset = self._resumed(name, fd, status.st_size)
-            text = self._target.add(self._pieces(name, fd, status, offset))
+            text = self._target.add(self._pieces(name, fd, status, offset, through))
             if text.startswith(_HOLE):  # a lost connection began it anew behind what had come
-                text = self._target.add(self._pieces(name, fd, status, 0))
+                text = self._target.add(self._pieces(name, fd, status, 0, through))
         finally:
             os.close(fd)
         if text:
@@ -155,11 +157,13 @@ class Upload:
         if there > size or self._target.part_digest(name, there) != here.digest(fd, 0, there):
             self._listener.say(anew(name))
             return 0
-        self._listener.passed(there)
         return there
 
-    def _pieces(self, name: bytes, fd: int, status: os.stat_result, begin: int) -> Iterator[FsWriteEntry]:
+    def _pieces(
+        self, name: bytes, fd: int, status: os.stat_result, begin: int, through: Through
+    ) -> Iterator[FsWriteEntry]:
         """Yield everything from an offset.  Raises Changed unless it is still the same file."""
+        through.to(begin)
         whole = FsWriteEntry(
             name=self._target.name(name),
             kind=FsNodeKind.FILE,
@@ -175,7 +179,7 @@ class Upload:
             ):
                 raise Changed("it changes while it is read")
             yield msgspec.structs.replace(whole, content=data, offset=offset)
-            self._listener.passed(len(data))
+            through.to(offset + len(data))
 
     def _path(self, name: bytes) -> bytes:
         return os.path.join(self._source, name) if name else self._source

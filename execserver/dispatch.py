@@ -77,8 +77,13 @@ _WITH_LOOP = (
     *("relay", "self-test", "box", "run", "shell", "ps", "attach", "logs", "wait", "kill", "cp", "edit"),
     *("find", "grep", "sync", "forward", "web"),
 )
+# Programs that answer once: somebody waits for their end, and that would take a tenth of their time.
+_ANSWERING = ("codex-fs", "codex-linux-sandbox", "codex-execve-wrapper", "--execserver-search-lines")
 _AT_ONCE = frozenset(
-    (SERVER, CODEX, CODEX_SERVER, ARGUMENTS["--execserver-egress"], *(VERBS[verb] for verb in _WITH_LOOP))
+    (
+        *(SERVER, VERSION, CODEX, CODEX_SERVER, ARGUMENTS["--execserver-egress"]),
+        *(ARGUMENTS[word] for word in (*_ANSWERING, *_WITH_LOOP)),
+    )
 )
 
 # Options of the Codex CLI that may stand before its verb; those of the first group have a value.

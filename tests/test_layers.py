@@ -317,8 +317,8 @@ FILE_REQUESTS = [
 @pytest.mark.parametrize("request_text", FILE_REQUESTS)
 def test_the_file_helper_has_loaded_nothing_heavy(request_text: str) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['codex-fs']\n"
-        "from execserver.dispatch import main\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import execserver.dispatch\n"
+        "from execserver._helpers.codex_fs import main\n"  # the dispatch would end this process at once
         "status = main(); print(*sys.modules, file=sys.stderr); sys.exit(status)"
     )
     # With `site`, so that the installed packages could be loaded.

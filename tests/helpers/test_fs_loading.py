@@ -70,7 +70,8 @@ def test_its_part_of_the_tree_has_all_that_it_loads(plugin: Path) -> None:
         "import sys, types; yaml = sys.modules['yaml'] = types.ModuleType('yaml')\n"
         f"yaml.__path__ = [{os.path.dirname(yaml.__file__)!r}]\n"
         f"sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['codex-fs']; early = set(sys.modules)\n"
-        "from execserver.dispatch import main\n"
+        "import execserver.dispatch\n"
+        "from execserver._helpers.codex_fs import main\n"  # the dispatch would end this process at once
         "status = main()\n"
         "files = {name for name, each in sys.modules.items() if getattr(each, '__file__', None)}\n"
         "print(*files - early, file=sys.stderr); sys.exit(status)"

@@ -42,5 +42,15 @@ def test_what_helpers_use_needs_only_the_standard_library(statement: str) -> Non
     assert loaded.isdisjoint(HEAVY)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["import execserver._helpers.codex_fs", "import execserver._helpers.linux_sandbox_cleanup"],
+)
+def test_a_program_that_answers_once_loads_nothing_that_takes_long(statement: str) -> None:
+    loaded = loaded_by(statement)
+    assert "execserver.protocol.errors" in loaded
+    assert loaded.isdisjoint((*HEAVY, "collections", "enum", "functools", "re"))
+
+
 def test_the_records_come_with_the_first_name_asked_for() -> None:
     assert "msgspec" in loaded_by(f"sys.path += {sys.path!r}; from execserver.protocol import ReadParams")

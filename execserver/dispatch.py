@@ -94,6 +94,8 @@ _VALUE_JOINED = ("-c", *(f"{option}=" for option in _WITH_VALUE_BEFORE_VERB))
 # a relay have their own number afterwards.
 _COLLECT_AFTER = 100_000
 
+_INTERRUPTED = 130
+
 _COERCED_LOCALES = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
@@ -160,6 +162,8 @@ def main() -> int:
         if sys.stderr is not None:
             sys.stderr.write(complaint)
         return 1
+    except KeyboardInterrupt:
+        return _end_of_interrupt()
     if entry in _AT_ONCE:
         _end_at_once(status)
     return status
@@ -182,13 +186,29 @@ def missing_library(error: str) -> str | None:
 
 def _end_at_once(status: int) -> None:
     """End this process, unless what it has printed cannot be written: then the interpreter tells that."""
+    if _is_all_written():
+        os._exit(status)
+
+
+def _is_all_written() -> bool:
+    """Write what was printed; tell whether it could be written."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # it was closed when this process began
                 stream.flush()
     except OSError:
-        return
-    os._exit(status)
+        return False
+    return True
+
+
+def _end_of_interrupt() -> int:
+    """End by SIGINT, so that a shell sees it, but without the interpreter's traceback."""
+    import _signal  # type: ignore[import-not-found]
+
+    _is_all_written()
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    os.kill(os.getpid(), _signal.SIGINT)
+    return _INTERRUPTED  # where it is blocked
 
 
 def _take_back_locale() -> None:

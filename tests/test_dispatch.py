@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -248,3 +249,23 @@ def test_the_environment_stays_as_it_was_given(given: dict[str, str]) -> None:
     command = [sys.executable, "-I", "-S", "-c", SHOW_ENVIRONMENT]
     done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == f"{sorted(given.items())}\n"
+
+
+INTERRUPTED = f"""
+import sys, types
+sys.path.insert(0, {str(SCRIPT.parents[1])!r})
+from execserver import dispatch
+def interrupt():
+    print("so far")
+    raise KeyboardInterrupt
+sys.modules["interrupted"] = types.ModuleType("interrupted")
+sys.modules["interrupted"].main = interrupt
+dispatch.choose = lambda argv: ("interrupted:main", [])
+dispatch.main()
+"""
+
+
+def test_an_interrupt_that_nothing_else_takes_ends_the_program_without_a_traceback() -> None:
+    command = [sys.executable, "-I", "-S", "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "so far\n", "")

@@ -20,7 +20,7 @@ import time
 from execserver.leaving import CANNOT, write
 from execserver.own_process import raise_open_files_limit
 from execserver.survival import messages
-from execserver.survival.keeping import KEEPER_VARIABLE
+from execserver.survival.keeping import HELD, KEEPER_VARIABLE
 from execserver.zygote.groups import process_stat
 from execserver.zygote.launch import EVERY_SIGNAL
 from execserver.zygote.libc import Libc
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _READY_S = 60.0  # for a server that goes on, until it serves
 _PASSED_ON = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
 _SIGKILL = 9
+_ENDED_EARLY = "the next server was told to end before it served; everything is ended now\n"
 
 
 def keep(command: Sequence[str], environ: Mapping[str, str], most_restarts: int, within_s: float) -> int:
@@ -62,7 +63,7 @@ class _Keeper:
         self._zygotes: dict[int, int] = {}  # pid to key
         self._restarts: list[float] = []
         self._is_stopping = self._is_deserted = False
-        self._has_served = False
+        self._has_served = self._is_ready = False
         self._wakeup, self._woken_by = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> int:
@@ -112,6 +113,8 @@ class _Keeper:
             status = self._attend(ours, pid, None if not cause else time.monotonic() + _READY_S)
             while self._take(ours):  # what it has said before its end
                 pass
+            if cause and not self._is_ready and (status == 0 or self._is_stopping):
+                write(2, _ENDED_EARLY)
         except messages.BadMessage as error:
             # What is not held cannot be kept: better that all ends now, and says why.
             write(2, f"Error: the keeper of the server cannot go on: {error}\n")
@@ -128,7 +131,7 @@ class _Keeper:
             list(self._command),
             {**self._environ, KEEPER_VARIABLE: str(number)},
             file_actions=[(os.POSIX_SPAWN_DUP2, number, number)],
-            setsigmask=(),
+            setsigmask=HELD,
             setsigdef=[each for each in EVERY_SIGNAL if each not in self._ignored],
         )
 

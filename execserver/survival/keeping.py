@@ -6,6 +6,7 @@ the keeper.  Standard library only.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _socket
 import os
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
 
 KEEPER_VARIABLE = "EXECSERVER_KEEPER"  # the descriptor of the socket to the keeper
+# A keeper starts a server with these blocked.  Before they are handled, the interpreter would make a
+# traceback of the one, and the keeper take the other for a kill, behind which it starts the next server.
+HELD = (_signal.SIGINT, _signal.SIGTERM)
 LEDGER = 0  # the key of the ledger's journal
 _FIRST = 1
 _RESERVE = 64  # descriptors that a keeper needs for itself
@@ -122,11 +126,12 @@ class Keeping:
 def keeping_of(environ: MutableMapping[str, str]) -> Keeping | None:
     """Return what a variable of the environment leads to, and take that away; None without it.
 
-    Raises OSError, BadMessage, ValueError.
+    The signals that a keeper holds back come from here on.  Raises OSError, BadMessage, ValueError.
     """
     number = environ.pop(KEEPER_VARIABLE, None)
     if number is None:
         return None
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, HELD)
     fd = int(number)
     os.set_inheritable(fd, False)
     return Keeping(_socket.socket(fileno=fd))

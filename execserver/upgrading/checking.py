@@ -64,6 +64,7 @@ def _started(program: Program, version: int, writer: int) -> int:
             (os.POSIX_SPAWN_DUP2, writer, 2),
             (os.POSIX_SPAWN_DUP2, program.fd, program.fd),  # a script is read by this number
         ],
+        setsid=True,  # ^C at the server's terminal is the server's, and no answer of this program
         setsigmask=(),
         setsigdef=_EVERY_SIGNAL,
     )

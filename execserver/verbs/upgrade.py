@@ -16,7 +16,7 @@ import sys
 
 from execserver.arguments import Mistake, Program, read_table
 from execserver.handover.program import ANSWER
-from execserver.leaving import failure, until_left
+from execserver.leaving import failure, until_left, write
 from execserver.protocol.errors import os_error_text
 from execserver.runtime_paths import UPGRADE_SOCKET
 
@@ -34,7 +34,7 @@ Options:
   --pid <PID>               The server, where several of yours are running.
   -h, --help                Print this text and exit.
 
-Exit status: 0; 1 nothing was changed, and why is said; 2 wrong usage.
+Exit status: 0; 1 nothing was changed, and why is said; 2 wrong usage; 130 ^C: what was asked for goes on.
 """
 
 _LISTED = re.compile(r"@execserver-upgrade-(\d{1,10})$")
@@ -44,6 +44,8 @@ _KEPT = ("sessions", "processes", "streams", "connections")
 _WAIT_S = 120.0
 _ANSWER_BYTES = 64 * 1024
 _CONNECTED_S = 5.0
+_INTERRUPTED = 130
+_NOT_WAITED_FOR = "execserver: not waited for; the upgrade goes on, and the server's log says how it ends\n"
 
 
 def main() -> int:
@@ -73,7 +75,11 @@ def _main() -> int:
     sock = _server(None if given is None else int(given))
     with sock:
         _ask(sock, file)
-        answer = _answer(sock)
+        try:
+            answer = _answer(sock)
+        except KeyboardInterrupt:
+            write(2, _NOT_WAITED_FOR)
+            return _INTERRUPTED
     sys.stdout.write(answer)
     return 0
 

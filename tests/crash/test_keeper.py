@@ -18,6 +18,7 @@ from tests.support.server_process import OURS, Flavour, ServerProcess, base_envi
 from tests.support.upgrades import refused
 from tests.support.waiting import wait_until
 
+TOLD = "the next server was told to end before it served; everything is ended now\n"
 POLITE = "trap 'echo > {}; exit' TERM; while :; do sleep 0.02; done"
 
 
@@ -78,7 +79,7 @@ def test_a_signal_that_ends_servers_ends_everything(
     assert mark.exists()  # children were asked first
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_while_a_server_begins_ends_everything(
     server: ServerProcess, number: signal.Signals
 ) -> None:
@@ -90,6 +91,22 @@ def test_a_signal_while_a_server_begins_ends_everything(
         server.signal(number)
         assert server.wait() == 0
     assert all(map(proc.is_over, [*below, fresh]))
+    assert server.errors().endswith(TOLD)
+    assert "Traceback" not in server.errors()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_a_server_that_begins_is_no_kill(server: ServerProcess, number: signal.Signals) -> None:
+    with Follower(server) as client:
+        client.start("p", "sleep 1000")
+        before = crash(server)
+        fresh = server_of(server.pid, before)
+        below = all_below(server)
+        os.kill(fresh, number)
+        assert server.wait() == 0
+    assert all(map(proc.is_over, [*below, fresh]))
+    assert server.errors().endswith(TOLD)
+    assert "Traceback" not in server.errors()
 
 
 def test_a_server_without_its_keeper_ends_in_order(server: ServerProcess, tmp_path: Path) -> None:

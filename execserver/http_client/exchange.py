@@ -1,9 +1,9 @@
 """One request and its response over one connection.
 
-`response_parser` refuses what is no HTTP/1.1.  It does no I/O, so waiting, limits and cooperative yielding
-stay here; and it is loaded after the first request has been sent, while the server thinks.  A body is read as
-it comes: `read` waits for something, joins what else has arrived already, and returns it; nothing is read
-ahead of the caller.
+A plain response that arrives at once is read by `whole_response`, every other one by `response_parser`, which
+refuses what is no HTTP/1.1.  They do no I/O, so waiting, limits and cooperative yielding stay here.  A body
+is read as it comes: `read` waits for something, joins what else has arrived already, and returns it; nothing
+is read ahead of the caller.
 
 Against a hostile server, the head, every line of the framing and the number of interim responses are bounded,
 and after some hundred framing events other greenlets get their turn.
@@ -11,14 +11,11 @@ and after some hundred framing events other greenlets get their turn.
 
 from __future__ import annotations
 
-from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
-
 import gevent
 from gevent import socket
 
-if TYPE_CHECKING:
-    from execserver.http_client.response_parser import ResponseParser
+from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead, ResponseReader
+from execserver.http_client.whole_response import whole_response
 
 HEAD_BYTES = 64 * 1024  # of a response head; h11 needs 40 ms for the worst one of this size
 READ_BYTES = 64 * 1024  # from the network at once; larger reads leave the cache and are slower
@@ -31,24 +28,6 @@ _TWO_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 class BrokenResponse(Exception):
     """The server broke the protocol or the connection."""
-
-
-class Framing(Enum):
-    """What a parser says where there is neither a head nor a piece of a body."""
-
-    NEED_DATA = auto()
-    ENDED = auto()
-
-
-class ResponseHead(NamedTuple):
-    """Status and header lines of a response, names in lower case."""
-
-    status: int
-    lines: list[tuple[bytes, bytes]]
-
-    def first(self, name: bytes) -> bytes | None:
-        """Return the first value of a name."""
-        return next((value for each, value in self.lines if each == name), None)
 
 
 class Exchange:
@@ -67,24 +46,11 @@ class Exchange:
         self._would_block = would_block
         self._sender: gevent.Greenlet[..., None] | None = None
         self._method = method
-        self._made_parser: ResponseParser | None = None
+        self._reader: ResponseReader | None = None  # made for the first bytes of the response
         self._events = 0
         self._ended = False
         self._is_ambiguous = False
         self._failure = ""  # the text of an error; the error itself would hold this exchange by its traceback
-
-    @property
-    def _parser(self) -> ResponseParser:
-        if self._made_parser is None:
-            self.make_ready()
-        assert self._made_parser is not None
-        return self._made_parser
-
-    def make_ready(self) -> None:
-        """Do what can be done before the response; else it is done when the request has been sent."""
-        from execserver.http_client.response_parser import ResponseParser  # late: see above
-
-        self._made_parser = ResponseParser(self._method)
 
     def send(self, request: bytes) -> None:
         """Send the request; a large one in a greenlet of its own, as a server may answer while it reads."""
@@ -92,6 +58,10 @@ class Exchange:
             self._send_all(request)
         else:
             self._sender = gevent.spawn(self._send_all, request)
+
+    def make_ready(self) -> None:
+        """Load what any response may need; else it is loaded for one that needs it."""
+        import execserver.http_client.response_parser  # noqa: F401  (late: the server thinks meanwhile)
 
     def receive_head(self) -> ResponseHead:
         """Wait for the head of the final response.  Raises BrokenResponse."""
@@ -133,7 +103,7 @@ class Exchange:
         one side wants the connection to end.
         """
         is_sent = self._sender is None or self._sender.ready()
-        if self._is_ambiguous or not (self._ended and is_sent and self._parser.is_reusable):
+        if self._is_ambiguous or not (self._ended and is_sent and self._reader and self._reader.is_reusable):
             return None
         return self._sock, self._would_block
 
@@ -157,23 +127,25 @@ class Exchange:
 
     def _send_all(self, request: bytes) -> None:
         try:
-            self._sock.sendall(request)
+            sent = self._sock.send(request)  # all, nearly always, and without the preparations of `sendall`
+            if sent < len(request):
+                self._sock.sendall(memoryview(request)[sent:])
         except OSError:
             pass  # a server may answer and close before it has read everything; reading reports an error
 
-    def _next_event(self) -> ResponseHead | bytes | bytearray | Framing:
+    def _next_event(self) -> ResponseEvent:
         self._events += 1
         if self._events % _TURN_EVENTS == 0:
             gevent.sleep(0)
-        return self._parser.next_event()
+        return Framing.NEED_DATA if self._reader is None else self._reader.next_event()
 
     def _receive(self, *, wait: bool) -> bool:
-        """Give received bytes to the parser; return False if there are none and `wait` is not set."""
+        """Give received bytes to the reader; return False if there are none and `wait` is not set."""
         if not wait:
             self._sock.settimeout(0.0)
         try:
             data = self._sock.recv(READ_BYTES)
-            self._parser.receive_data(data)
+            self._take(data)
         except self._would_block:
             return False
         except OSError as error:
@@ -182,3 +154,13 @@ class Exchange:
             if not wait:
                 self._sock.settimeout(None)  # at once: the sender may be using the same socket
         return True
+
+    def _take(self, data: bytes) -> None:
+        if self._reader is None:
+            self._reader = whole_response(self._method, data)
+            if self._reader is not None:
+                return
+            from execserver.http_client.response_parser import ResponseParser  # late: plain answers need none
+
+            self._reader = ResponseParser(self._method)
+        self._reader.receive_data(data)

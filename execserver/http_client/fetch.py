@@ -14,10 +14,11 @@ import gevent
 from gevent import socket
 
 from execserver.http_client.connect import SocketConnector
-from execserver.http_client.exchange import BrokenResponse, Exchange, ResponseHead
+from execserver.http_client.exchange import BrokenResponse, Exchange
 from execserver.http_client.proxy import Proxies, Proxy, UnsupportedProxy, tunnel_request
 from execserver.http_client.redirects import UnfollowableRedirect, next_request
 from execserver.http_client.request import MAX_URL_CHARACTERS, PreparedRequest
+from execserver.http_client.response_events import ResponseHead
 from execserver.http_client.url import Url
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Fetcher:
 
     With `cookies`, those that the jar keeps go with each request that has none of its client's.
     """
+
+    _expects_plain = False  # answers are those of an API, which `whole_response` reads
 
     def __init__(
         self, environ: Mapping[str, str], max_redirects: int, cookies: CookieJar | None = None
@@ -140,6 +143,8 @@ class Fetcher:
         try:
             authorization = proxy.authorization if forwarded and proxy else None
             exchange.send(request.encode(absolute=forwarded, proxy_authorization=authorization))
+            if not self._expects_plain:
+                exchange.make_ready()
             return exchange.receive_head(), exchange
         except BaseException:
             exchange.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import h11
 
-from execserver.http_client.exchange import HEAD_BYTES, BrokenResponse, Framing, ResponseHead
+from execserver.http_client.exchange import HEAD_BYTES, BrokenResponse
+from execserver.http_client.response_events import Framing, ResponseEvent, ResponseHead
 
 _VERSIONS = (b"1.0", b"1.1")
 
@@ -35,7 +36,7 @@ class ResponseParser:
         except h11.RemoteProtocolError as error:
             raise BrokenResponse(str(error)) from None
 
-    def next_event(self) -> ResponseHead | bytes | bytearray | Framing:
+    def next_event(self) -> ResponseEvent:
         """Return the next head, interim ones too, or piece of the body, or what else there is to say."""
         try:
             event = self._connection.next_event()

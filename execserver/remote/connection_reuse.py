@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from gevent import socket
 
-from execserver.http_client.exchange import BrokenResponse, Exchange, ResponseHead
+from execserver.http_client.exchange import BrokenResponse, Exchange
 from execserver.http_client.fetch import Fetcher
 from execserver.http_client.request import PreparedRequest
+from execserver.http_client.response_events import ResponseHead
 
 KEPT_CONNECTIONS = 4
 KEPT_S = 45.0  # many servers close what was silent for a minute
@@ -35,6 +36,8 @@ class _Kept(NamedTuple):
 class ReusingFetcher(Fetcher):
     """A `Fetcher` with connection reuse and without redirects; owns the connections it keeps."""
 
+    _expects_plain = True
+
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ, 0)
         self._kept: list[_Kept] = []
@@ -45,9 +48,7 @@ class ReusingFetcher(Fetcher):
         released = None if self._closed else exchange.release()
         if released is None:
             return False
-        # The exchange for the next request is made now, when nobody waits for it.
         following = Exchange(released[0], _METHOD, released[1])
-        following.make_ready()
         self._kept.append(_Kept(_place(request), released[0], following, time.monotonic() + KEPT_S))
         if len(self._kept) > KEPT_CONNECTIONS:
             self._kept.pop(0).exchange.close()
